@@ -1,0 +1,16 @@
+//! The schema of the Kubernetes API and what runs on it: decoding, pruning, defaulting, structural
+//! validation, patches, server-side apply, codecs; and the vocabulary that every component shares
+//! (metadata, selectors, quantities, `Status`).
+//!
+//! Pure: no I/O, no clock, no async. It depends on no other crate of the workspace and must never
+//! know a kind by name: what a kind's own rules say stands in the `kinds` crate.
+
+pub mod object;
+pub mod schema;
+pub mod status;
+pub mod tree;
+
+pub use object::{NewObject, Object, OwnerRef};
+pub use schema::{Field, FieldNo, Schema, StructId, Type, TypeId};
+pub use status::Status;
+pub use tree::{Map, Node, Struct, Text};

@@ -1,0 +1,230 @@
+//! The description of kinds as data: one index arena, the same form for built-in kinds and for
+//! CustomResourceDefinitions.
+//!
+//! The built-in description is committed as `schema/v1.36.schema`, written by `cargo xtask schema`
+//! from the Go API types, and read once at start ([`Schema::builtin`]).
+
+use std::collections::HashMap;
+
+use crate::tree::Text;
+
+/// A type in the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(pub u32);
+
+/// A struct type in the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StructId(pub u32);
+
+/// A field's place among its struct's fields, in upstream's order of declaration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FieldNo(pub u16);
+
+/// A type.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Type {
+    /// `bool`
+    Bool,
+    /// `int32`; numbers outside its range are refused.
+    Int32,
+    /// `int64`
+    Int64,
+    /// `float64`
+    Float64,
+    /// `string`
+    String,
+    /// `[]byte`, base64 in JSON.
+    Bytes,
+    /// `resource.Quantity`: canonical text in the tree.
+    Quantity,
+    /// `intstr.IntOrString`
+    IntOrString,
+    /// `metav1.Time`: RFC 3339, UTC, whole seconds; `null` when zero.
+    Time,
+    /// `metav1.MicroTime`: RFC 3339 with six digits.
+    MicroTime,
+    /// `metav1.Duration`: Go's text form.
+    Duration,
+    /// A value without a schema (RawExtension, JSON, FieldsV1).
+    Any,
+    /// A list and how it merges.
+    List {
+        /// The elements' type.
+        of: TypeId,
+        /// How server-side apply and validation treat it.
+        kind: ListKind,
+    },
+    /// A map from strings.
+    Map {
+        /// The values' type.
+        of: TypeId,
+        /// Whether server-side apply treats it as one value.
+        atomic: bool,
+    },
+    /// A struct.
+    Struct(StructId),
+}
+
+/// How a list merges in server-side apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListKind {
+    /// As one value.
+    Atomic,
+    /// A set of scalars.
+    Set,
+    /// A map of structs by these keys (JSON names, upstream's order).
+    Map(Vec<FieldNo>),
+}
+
+/// How a field behaves in a strategic merge patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PatchStrategy {
+    /// `patchStrategy` holds `merge`.
+    pub merge: bool,
+    /// `patchStrategy` holds `replace`.
+    pub replace: bool,
+    /// `patchStrategy` holds `retainKeys`.
+    pub retain_keys: bool,
+    /// `patchMergeKey`, a field of the list's element struct.
+    pub merge_key: Option<FieldNo>,
+}
+
+/// A field of a struct.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// JSON name.
+    pub json: Text,
+    /// Protobuf number; 0 if it is not in protobuf.
+    pub proto: u32,
+    /// Its type.
+    pub ty: TypeId,
+    /// A pointer in upstream's type: its zero value is distinct from absence.
+    pub pointer: bool,
+    /// `omitempty` or `omitzero`: written only if it has a value. Without it a plain field is always written.
+    pub omitempty: bool,
+    /// Required, as OpenAPI says it.
+    pub required: bool,
+    /// Its constant default, as JSON text, from `+default=` markers or the table of transcribed defaults.
+    pub default: Option<Text>,
+    /// The values it may take, where upstream marks an enum; in OpenAPI's order.
+    pub values: Vec<Text>,
+    /// Strategic merge patch.
+    pub patch: PatchStrategy,
+    /// The feature gate without which upstream drops the field.
+    pub gate: Option<Text>,
+}
+
+/// A struct type.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StructType {
+    /// OpenAPI definition name, e.g. `io.k8s.api.core.v1.PodSpec`.
+    pub name: Text,
+    /// Fields in upstream's order; embedded (inline) structs are flattened where they stand.
+    pub fields: Vec<Field>,
+    /// `+structType=atomic` or `+mapType=atomic`: one value to server-side apply.
+    pub atomic: bool,
+    /// Field numbers sorted by JSON name.
+    pub by_json: Vec<FieldNo>,
+    /// Field numbers sorted by protobuf number.
+    pub by_proto: Vec<FieldNo>,
+}
+
+impl StructType {
+    /// The field of a JSON name.
+    pub fn field(&self, json: &str) -> Option<FieldNo> {
+        self.by_json
+            .binary_search_by(|n| self.fields[n.0 as usize].json.as_str().cmp(json))
+            .ok()
+            .map(|i| self.by_json[i])
+    }
+    /// The field of a protobuf number.
+    pub fn proto_field(&self, number: u32) -> Option<FieldNo> {
+        self.by_proto
+            .binary_search_by_key(&number, |n| self.fields[n.0 as usize].proto)
+            .ok()
+            .map(|i| self.by_proto[i])
+    }
+    /// The description of a field.
+    pub fn at(&self, no: FieldNo) -> &Field {
+        &self.fields[no.0 as usize]
+    }
+}
+
+/// A group, version and kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Gvk {
+    /// Group, "" for the core group.
+    pub group: Text,
+    /// Version.
+    pub version: Text,
+    /// Kind.
+    pub kind: Text,
+}
+
+impl Gvk {
+    /// From its parts.
+    pub fn new(group: &str, version: &str, kind: &str) -> Self {
+        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+    /// `group/version`, or `version` for the core group.
+    pub fn api_version(&self) -> Text {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            compact_str::format_compact!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// The arena of types and the root struct of each kind and version.
+#[derive(Debug, Clone, Default)]
+pub struct Schema {
+    types: Vec<Type>,
+    structs: Vec<StructType>,
+    kinds: HashMap<Gvk, StructId>,
+    names: HashMap<Text, StructId>,
+}
+
+impl Schema {
+    /// An arena from its parts; indexes of fields are made here.
+    pub fn new(types: Vec<Type>, mut structs: Vec<StructType>, kinds: HashMap<Gvk, StructId>) -> Self {
+        for s in &mut structs {
+            let mut no: Vec<FieldNo> = (0..s.fields.len()).map(|i| FieldNo(i as u16)).collect();
+            no.sort_by(|a, b| s.fields[a.0 as usize].json.cmp(&s.fields[b.0 as usize].json));
+            s.by_json = no.clone();
+            no.retain(|n| s.fields[n.0 as usize].proto != 0);
+            no.sort_by_key(|n| s.fields[n.0 as usize].proto);
+            s.by_proto = no;
+        }
+        let names = structs.iter().enumerate().map(|(i, s)| (s.name.clone(), StructId(i as u32))).collect();
+        Self { types, structs, kinds, names }
+    }
+    /// A type.
+    pub fn ty(&self, id: TypeId) -> &Type {
+        &self.types[id.0 as usize]
+    }
+    /// A struct type.
+    pub fn st(&self, id: StructId) -> &StructType {
+        &self.structs[id.0 as usize]
+    }
+    /// The root struct of a kind.
+    pub fn kind(&self, gvk: &Gvk) -> Option<StructId> {
+        self.kinds.get(gvk).copied()
+    }
+    /// Every kind with its root struct, in no order.
+    pub fn kinds(&self) -> impl Iterator<Item = (&Gvk, StructId)> {
+        self.kinds.iter().map(|(g, s)| (g, *s))
+    }
+    /// The struct of an OpenAPI definition name.
+    pub fn named(&self, name: &str) -> Option<StructId> {
+        self.names.get(name).copied()
+    }
+    /// Every struct type.
+    pub fn structs(&self) -> impl Iterator<Item = (StructId, &StructType)> {
+        self.structs.iter().enumerate().map(|(i, s)| (StructId(i as u32), s))
+    }
+    /// The number of types.
+    pub fn type_count(&self) -> usize {
+        self.types.len()
+    }
+}

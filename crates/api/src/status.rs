@@ -1,0 +1,332 @@
+//! Errors as clients see them: upstream's `metav1.Status`, and field errors with upstream's texts.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// `metav1.Status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// `Success` or `Failure`.
+    pub status: String,
+    /// What went wrong, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What went wrong, for programs (`NotFound`, `Conflict`, …).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// More about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
+    /// HTTP status code.
+    pub code: u16,
+    /// `metadata.continue` of a 410 for a list: a token with which the list can go on inconsistently.
+    #[serde(skip)]
+    pub continue_token: Option<String>,
+}
+
+/// `metav1.StatusDetails`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Details {
+    /// Name of the object.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Group of the object.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Resource or kind of the object, as upstream fills it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// uid of the object.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Single causes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// When to try again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retry_after_seconds: i32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(i: &i32) -> bool {
+    *i == 0
+}
+
+/// `metav1.StatusCause`. Upstream's order of fields: reason, message, field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Cause {
+    /// Machine-readable reason (`FieldValueInvalid`, …).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Text for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Path of the field.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Status {}
+
+impl Status {
+    /// A failure.
+    pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            status: "Failure".into(),
+            message: message.into(),
+            reason: reason.into(),
+            code,
+            ..Self::default()
+        }
+    }
+    /// A success without more to say.
+    pub fn success() -> Self {
+        Self { status: "Success".into(), code: 200, ..Self::default() }
+    }
+    fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
+        self.details =
+            Some(Details { name: name.into(), group: group.into(), kind: kind.into(), ..Details::default() });
+        self
+    }
+    /// 400 with a text.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::failure(400, "BadRequest", message)
+    }
+    /// 401.
+    pub fn unauthorized() -> Self {
+        Self::failure(401, "Unauthorized", "Unauthorized")
+    }
+    /// 403 for an object of a resource; `why` follows the colon.
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
+        let subject = qualified(group, resource);
+        let message = if name.is_empty() {
+            format!("{subject} is forbidden: {why}")
+        } else {
+            format!("{subject} \"{name}\" is forbidden: {why}")
+        };
+        Self::failure(403, "Forbidden", message).about(group, resource, name)
+    }
+    /// 404 for an object.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        Self::failure(404, "NotFound", format!("{} \"{name}\" not found", qualified(group, resource)))
+            .about(group, resource, name)
+    }
+    /// 404 for a path that is no resource.
+    pub fn no_such_resource() -> Self {
+        let mut s = Self::failure(404, "NotFound", "the server could not find the requested resource");
+        s.details = Some(Details::default());
+        s
+    }
+    /// 409 because the name is taken.
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        Self::failure(
+            409,
+            "AlreadyExists",
+            format!("{} \"{name}\" already exists", qualified(group, resource)),
+        )
+        .about(group, resource, name)
+    }
+    /// 409 because of another write.
+    pub fn conflict(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, resource));
+        Self::failure(409, "Conflict", message).about(group, resource, name)
+    }
+    /// 410.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::failure(410, "Expired", message)
+    }
+    /// 422 with its field errors.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let subject = qualified(group, kind);
+        let all: Vec<String> = {
+            let mut seen = Vec::new();
+            for e in errors {
+                let text = e.to_string();
+                if !seen.contains(&text) {
+                    seen.push(text);
+                }
+            }
+            seen
+        };
+        let what = match all.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let mut s = Self::failure(422, "Invalid", format!("{subject} \"{name}\" is invalid: {what}"))
+            .about(group, kind, name);
+        if let Some(d) = &mut s.details {
+            d.causes = errors
+                .iter()
+                .map(|e| Cause { reason: e.kind.reason().into(), message: e.body(), field: e.field.clone() })
+                .collect();
+        }
+        s
+    }
+    /// 405.
+    pub fn method_not_supported(group: &str, resource: &str, verb: &str) -> Self {
+        let mut s = Self::failure(
+            405,
+            "MethodNotAllowed",
+            format!("{verb} is not supported on resources of kind \"{}\"", qualified(group, resource)),
+        );
+        s.details = Some(Details { group: group.into(), kind: resource.into(), ..Details::default() });
+        s
+    }
+    /// 500.
+    pub fn internal(why: impl fmt::Display) -> Self {
+        let mut s = Self::failure(500, "InternalError", format!("Internal error occurred: {why}"));
+        s.details = Some(Details {
+            causes: vec![Cause { message: why.to_string(), ..Cause::default() }],
+            ..Details::default()
+        });
+        s
+    }
+    /// Whether the reason is this.
+    pub fn is(&self, reason: &str) -> bool {
+        self.reason == reason
+    }
+    /// Whether it is a 404.
+    pub fn is_not_found(&self) -> bool {
+        self.is("NotFound")
+    }
+    /// Whether it is a conflict with another write.
+    pub fn is_conflict(&self) -> bool {
+        self.is("Conflict")
+    }
+    /// Whether the name was taken.
+    pub fn is_already_exists(&self) -> bool {
+        self.is("AlreadyExists")
+    }
+    /// Its JSON as upstream writes it, with kind and version.
+    pub fn to_json(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Meta<'a> {
+            #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+            token: &'a Option<String>,
+        }
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Full<'a> {
+            kind: &'a str,
+            api_version: &'a str,
+            metadata: Meta<'a>,
+            #[serde(flatten)]
+            status: &'a Status,
+        }
+        let full = Full {
+            kind: "Status",
+            api_version: "v1",
+            metadata: Meta { token: &self.continue_token },
+            status: self,
+        };
+        serde_json::to_vec(&full).unwrap_or_default()
+    }
+}
+
+/// `resource.group`, or `resource` for the core group.
+pub fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+/// The kind of a field error; upstream's `field.ErrorType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// A referenced thing is not there.
+    NotFound,
+    /// No value where one must be.
+    Required,
+    /// A value twice where it must be unique.
+    Duplicate,
+    /// A malformed or out-of-range value.
+    Invalid,
+    /// A value out of a fixed set was wanted.
+    NotSupported,
+    /// A valid value that may not stand here.
+    Forbidden,
+    /// Too long a string.
+    TooLong,
+    /// Too many elements.
+    TooMany,
+    /// Something failed inside.
+    Internal,
+    /// A value of another type.
+    TypeInvalid,
+}
+
+impl FieldErrorKind {
+    /// The text in front of a message.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
+        }
+    }
+    /// The cause's reason.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::Internal => "InternalError",
+        }
+    }
+}
+
+/// One field error: where, what kind, the value as upstream prints it, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// Kind.
+    pub kind: FieldErrorKind,
+    /// Path, e.g. `spec.containers[0].image`.
+    pub field: String,
+    /// The bad value as upstream prints it (a string quoted, a number bare, a struct as JSON); `None` where it prints none.
+    pub value: Option<String>,
+    /// Why.
+    pub detail: String,
+}
+
+impl FieldError {
+    /// The text after the field's path, as in a cause's message.
+    pub fn body(&self) -> String {
+        let mut s = self.kind.text().to_owned();
+        if let Some(v) = &self.value {
+            s.push_str(": ");
+            s.push_str(v);
+        }
+        if !self.detail.is_empty() {
+            s.push_str(": ");
+            s.push_str(&self.detail);
+        }
+        s
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body())
+    }
+}

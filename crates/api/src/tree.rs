@@ -1,0 +1,330 @@
+//! A decoded object: a tree whose structs are indexed by the schema's field numbers.
+//!
+//! The tree is in *normal form*: a field is present exactly if upstream's encoder would write it.
+//! So a zero value of a plain `omitempty` field is absent (`hostNetwork: false`, `labels: {}`),
+//! while a pointer's zero is present (`replicas: 0`), and a plain struct field without `omitempty`
+//! (`resources: {}`) may be absent in the tree and is written as `{}` by the encoder.
+
+use compact_str::CompactString;
+
+use crate::schema::{FieldNo, StructId};
+
+/// A string of the tree; up to 24 bytes are held inline.
+pub type Text = CompactString;
+
+/// One value of a decoded object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node {
+    /// An explicit `null`; only inside values without a schema, and in patches.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// A 32 or 64 bit integer, or the number form of an int-or-string.
+    Int(i64),
+    /// A floating point number.
+    Float(f64),
+    /// A string; also quantities (canonical), times (RFC 3339, UTC), durations and base64 bytes (canonical).
+    Str(Text),
+    /// A list; its merge behaviour stands in the schema.
+    List(Vec<Node>),
+    /// A map from strings; also any JSON object without a schema.
+    Map(Map),
+    /// A struct of the schema.
+    Struct(Box<Struct>),
+}
+
+impl Node {
+    /// The string, or "" for anything else.
+    pub fn as_str(&self) -> &str {
+        if let Node::Str(s) = self { s } else { "" }
+    }
+    /// The integer, if it is one.
+    pub fn as_int(&self) -> Option<i64> {
+        if let Node::Int(i) = self { Some(*i) } else { None }
+    }
+    /// The boolean, if it is one.
+    pub fn as_bool(&self) -> Option<bool> {
+        if let Node::Bool(b) = self { Some(*b) } else { None }
+    }
+    /// The elements, or none for anything that is no list.
+    pub fn as_list(&self) -> &[Node] {
+        if let Node::List(l) = self { l } else { &[] }
+    }
+    /// The elements to change, if it is a list.
+    pub fn as_list_mut(&mut self) -> Option<&mut Vec<Node>> {
+        if let Node::List(l) = self { Some(l) } else { None }
+    }
+    /// The map, if it is one.
+    pub fn as_map(&self) -> Option<&Map> {
+        if let Node::Map(m) = self { Some(m) } else { None }
+    }
+    /// The map to change, if it is one.
+    pub fn as_map_mut(&mut self) -> Option<&mut Map> {
+        if let Node::Map(m) = self { Some(m) } else { None }
+    }
+    /// The struct, if it is one.
+    pub fn as_struct(&self) -> Option<&Struct> {
+        if let Node::Struct(s) = self { Some(s) } else { None }
+    }
+    /// The struct to change, if it is one.
+    pub fn as_struct_mut(&mut self) -> Option<&mut Struct> {
+        if let Node::Struct(s) = self { Some(s) } else { None }
+    }
+    /// Whether it is what Go calls the zero value of a plain (not pointer) field.
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Node::Null => true,
+            Node::Bool(b) => !b,
+            Node::Int(i) => *i == 0,
+            Node::Float(f) => *f == 0.0,
+            Node::Str(s) => s.is_empty(),
+            Node::List(l) => l.is_empty(),
+            Node::Map(m) => m.is_empty(),
+            Node::Struct(s) => s.is_empty(),
+        }
+    }
+}
+
+impl From<&str> for Node {
+    fn from(s: &str) -> Self {
+        Node::Str(s.into())
+    }
+}
+impl From<Text> for Node {
+    fn from(s: Text) -> Self {
+        Node::Str(s)
+    }
+}
+impl From<String> for Node {
+    fn from(s: String) -> Self {
+        Node::Str(s.into())
+    }
+}
+impl From<i64> for Node {
+    fn from(i: i64) -> Self {
+        Node::Int(i)
+    }
+}
+impl From<bool> for Node {
+    fn from(b: bool) -> Self {
+        Node::Bool(b)
+    }
+}
+impl From<Struct> for Node {
+    fn from(s: Struct) -> Self {
+        Node::Struct(Box::new(s))
+    }
+}
+impl From<Map> for Node {
+    fn from(m: Map) -> Self {
+        Node::Map(m)
+    }
+}
+impl From<Vec<Node>> for Node {
+    fn from(l: Vec<Node>) -> Self {
+        Node::List(l)
+    }
+}
+
+/// A struct value: the fields that are present, in ascending field number, which is the order in
+/// which upstream declares and encodes them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Struct {
+    /// Its type in the schema.
+    pub id: StructId,
+    fields: Vec<(FieldNo, Node)>,
+}
+
+impl Struct {
+    /// An empty struct of a type.
+    pub fn new(id: StructId) -> Self {
+        Self { id, fields: Vec::new() }
+    }
+    /// Whether no field is present.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+    /// The field, if present.
+    pub fn get(&self, no: FieldNo) -> Option<&Node> {
+        self.fields.binary_search_by_key(&no, |f| f.0).ok().map(|i| &self.fields[i].1)
+    }
+    /// The field to change, if present.
+    pub fn get_mut(&mut self, no: FieldNo) -> Option<&mut Node> {
+        match self.fields.binary_search_by_key(&no, |f| f.0) {
+            Ok(i) => Some(&mut self.fields[i].1),
+            Err(_) => None,
+        }
+    }
+    /// Whether the field is present.
+    pub fn has(&self, no: FieldNo) -> bool {
+        self.get(no).is_some()
+    }
+    /// The field's string, "" if absent.
+    pub fn str(&self, no: FieldNo) -> &str {
+        self.get(no).map_or("", Node::as_str)
+    }
+    /// The field's integer, if present.
+    pub fn int(&self, no: FieldNo) -> Option<i64> {
+        self.get(no).and_then(Node::as_int)
+    }
+    /// The field's boolean, if present.
+    pub fn bool(&self, no: FieldNo) -> Option<bool> {
+        self.get(no).and_then(Node::as_bool)
+    }
+    /// The field's elements, none if absent.
+    pub fn list(&self, no: FieldNo) -> &[Node] {
+        self.get(no).map_or(&[], Node::as_list)
+    }
+    /// The field's map, if present.
+    pub fn map(&self, no: FieldNo) -> Option<&Map> {
+        self.get(no).and_then(Node::as_map)
+    }
+    /// The field's struct, if present.
+    pub fn st(&self, no: FieldNo) -> Option<&Struct> {
+        self.get(no).and_then(Node::as_struct)
+    }
+    /// The field's struct to change, if present.
+    pub fn st_mut(&mut self, no: FieldNo) -> Option<&mut Struct> {
+        self.get_mut(no).and_then(Node::as_struct_mut)
+    }
+    /// Sets a field; the caller keeps normal form (a zero of a plain field is removed, not set).
+    pub fn set(&mut self, no: FieldNo, value: impl Into<Node>) {
+        let value = value.into();
+        match self.fields.binary_search_by_key(&no, |f| f.0) {
+            Ok(i) => self.fields[i].1 = value,
+            Err(i) => self.fields.insert(i, (no, value)),
+        }
+    }
+    /// Appends a field whose number is above all present ones; for decoders that go in order.
+    pub fn push(&mut self, no: FieldNo, value: Node) {
+        if self.fields.last().is_none_or(|l| l.0 < no) {
+            self.fields.push((no, value));
+        } else {
+            self.set(no, value);
+        }
+    }
+    /// Takes a field out.
+    pub fn remove(&mut self, no: FieldNo) -> Option<Node> {
+        let i = self.fields.binary_search_by_key(&no, |f| f.0).ok()?;
+        Some(self.fields.remove(i).1)
+    }
+    /// The field, put in by `make` if it is absent.
+    pub fn get_or_insert_with(&mut self, no: FieldNo, make: impl FnOnce() -> Node) -> &mut Node {
+        let i = match self.fields.binary_search_by_key(&no, |f| f.0) {
+            Ok(i) => i,
+            Err(i) => {
+                self.fields.insert(i, (no, make()));
+                i
+            }
+        };
+        &mut self.fields[i].1
+    }
+    /// The present fields in order.
+    pub fn iter(&self) -> impl Iterator<Item = (FieldNo, &Node)> {
+        self.fields.iter().map(|(n, v)| (*n, v))
+    }
+    /// The present fields in order, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (FieldNo, &mut Node)> {
+        self.fields.iter_mut().map(|(n, v)| (*n, v))
+    }
+    /// Keeps the fields for which `keep` says so.
+    pub fn retain(&mut self, mut keep: impl FnMut(FieldNo, &mut Node) -> bool) {
+        self.fields.retain_mut(|(n, v)| keep(*n, v));
+    }
+}
+
+/// A map from strings. Sorted by key once [`Map::sort`] ran (every map that has a schema is, as
+/// upstream writes them sorted); otherwise in the order of arrival.
+#[derive(Debug, Clone, Default)]
+pub struct Map {
+    entries: Vec<(Text, Node)>,
+    sorted: bool,
+}
+
+impl PartialEq for Map {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len()
+            && if self.sorted && other.sorted {
+                self.entries == other.entries
+            } else {
+                self.iter().all(|(k, v)| other.get(k) == Some(v))
+            }
+    }
+}
+
+impl Map {
+    /// An empty, sorted map.
+    pub fn new() -> Self {
+        Self { entries: Vec::new(), sorted: true }
+    }
+    /// A map in the given order; call [`Map::sort`] on it if it has a schema. Keys must be distinct.
+    pub fn from_entries(entries: Vec<(Text, Node)>) -> Self {
+        let sorted = entries.windows(2).all(|w| w[0].0 < w[1].0);
+        Self { entries, sorted }
+    }
+    /// Sorts by key.
+    pub fn sort(&mut self) {
+        if !self.sorted {
+            self.entries.sort_by(|a, b| a.0.cmp(&b.0));
+            self.sorted = true;
+        }
+    }
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+    fn find(&self, key: &str) -> Result<usize, usize> {
+        if self.sorted {
+            self.entries.binary_search_by(|e| e.0.as_str().cmp(key))
+        } else {
+            self.entries.iter().position(|e| e.0 == key).ok_or(self.entries.len())
+        }
+    }
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.find(key).ok().map(|i| &self.entries[i].1)
+    }
+    /// The value of a key, to change.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        self.find(key).ok().map(|i| &mut self.entries[i].1)
+    }
+    /// The string at a key, "" if absent.
+    pub fn str(&self, key: &str) -> &str {
+        self.get(key).map_or("", Node::as_str)
+    }
+    /// Puts a value at a key and returns what was there.
+    pub fn insert(&mut self, key: impl Into<Text>, value: impl Into<Node>) -> Option<Node> {
+        let (key, value) = (key.into(), value.into());
+        match self.find(&key) {
+            Ok(i) => Some(std::mem::replace(&mut self.entries[i].1, value)),
+            Err(i) => {
+                self.entries.insert(i, (key, value));
+                None
+            }
+        }
+    }
+    /// Takes a key out.
+    pub fn remove(&mut self, key: &str) -> Option<Node> {
+        self.find(key).ok().map(|i| self.entries.remove(i).1)
+    }
+    /// The entries in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Text, &Node)> {
+        self.entries.iter().map(|(k, v)| (k, v))
+    }
+    /// The entries in order, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Text, &mut Node)> {
+        self.entries.iter_mut().map(|(k, v)| (&*k, v))
+    }
+    /// Keeps the entries for which `keep` says so.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Node) -> bool) {
+        self.entries.retain_mut(|(k, v)| keep(k, v));
+    }
+    /// The entries, owned.
+    pub fn into_entries(self) -> Vec<(Text, Node)> {
+        self.entries
+    }
+}

@@ -1,0 +1,10 @@
+//! What every component has: a clock, shutdown, metrics, health checks, feature gates.
+//!
+//! One instance a component, no globals: several components run in one process, and several
+//! clusters in one test. Depends on `api`; must never know a component by name.
+
+pub mod clock;
+pub mod shutdown;
+
+pub use clock::Clock;
+pub use shutdown::Shutdown;

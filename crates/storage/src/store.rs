@@ -1,0 +1,121 @@
+//! The vocabulary of the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{NewObject, Object, Text};
+
+/// A registered resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceId(pub u32);
+
+/// What the store must know of a resource.
+#[derive(Debug, Clone)]
+pub struct ResourceSpec {
+    /// Group, "" for the core group.
+    pub group: Text,
+    /// Plural name.
+    pub plural: Text,
+    /// Positions in [`NewObject::fields`] by which lists and watches are routed (`spec.nodeName` of Pods).
+    pub indexed: Vec<usize>,
+}
+
+/// Which objects of a resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Scope {
+    /// Only this namespace; "" for all.
+    pub namespace: Text,
+    /// Only this name; "" for all.
+    pub name: Text,
+    /// Only objects whose field at this position has this value; the position must be indexed.
+    pub field: Option<(usize, Text)>,
+}
+
+/// A change to one object.
+#[derive(Debug, Clone)]
+pub enum Write {
+    /// Refused with [`WriteError::Exists`] if the name is taken.
+    Create {
+        /// Resource.
+        resource: ResourceId,
+        /// Object.
+        object: NewObject,
+        /// The object expires after this.
+        ttl: Option<Duration>,
+    },
+    /// Refused with [`WriteError::Changed`] unless the object is at revision `expect`.
+    Update {
+        /// Resource.
+        resource: ResourceId,
+        /// Object.
+        object: NewObject,
+        /// The revision that the caller read.
+        expect: u64,
+        /// The object expires after this, counted anew.
+        ttl: Option<Duration>,
+    },
+    /// Refused with [`WriteError::Changed`] unless the object is at revision `expect`.
+    Delete {
+        /// Resource.
+        resource: ResourceId,
+        /// Namespace.
+        namespace: Text,
+        /// Name.
+        name: Text,
+        /// The revision that the caller read.
+        expect: u64,
+    },
+}
+
+/// Why a write was refused or failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum WriteError {
+    /// The name is taken; the object that has it.
+    #[error("the object exists")]
+    Exists(Arc<Object>),
+    /// The object changed since it was read; its current state.
+    #[error("the object changed")]
+    Changed(Arc<Object>),
+    /// There is no such object.
+    #[error("no such object")]
+    NotFound,
+    /// The engine could not make it durable; nothing was changed.
+    #[error("the store cannot write: {0}")]
+    Engine(Arc<str>),
+    /// The store is shutting down.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// What an event says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Created.
+    Added,
+    /// Updated.
+    Modified,
+    /// Deleted or expired.
+    Deleted,
+}
+
+/// One change as watchers see it; shared by all of them.
+#[derive(Debug)]
+pub struct Event {
+    /// What happened.
+    pub cause: Cause,
+    /// The revision of the change.
+    pub revision: u64,
+    /// The object after the change; for a deletion its last state, with the deletion's revision.
+    pub object: Arc<Object>,
+    /// The object before the change.
+    pub previous: Option<Arc<Object>>,
+}
+
+/// Where a watch starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchStart {
+    /// With what comes after this revision; an error if it was compacted away.
+    After(u64),
+    /// With the current state as Added events, then what comes.
+    Now,
+}
