@@ -1,1 +1,7 @@
-//! TBD
+//! The API server: one request is one straight pipe.
+//!
+//! TLS → authentication → impersonation → authorization → flow control → decode → mutating
+//! admission → defaulting and validation → validating admission → quota → store → encode. Each
+//! stage is one module with one function to read; what differs between kinds stands in `kinds`.
+
+pub mod request;

@@ -1,0 +1,59 @@
+//! What a request is, once its path and its caller are known.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::Text;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UserInfo {
+    /// User name, e.g. `system:node:a`.
+    pub name: Text,
+    /// Unique id; may be empty.
+    pub uid: Text,
+    /// Groups; `system:authenticated` or `system:unauthenticated` among them.
+    pub groups: Vec<Text>,
+    /// What else the authenticator knows.
+    pub extra: BTreeMap<Text, Vec<Text>>,
+}
+
+/// What a request is about, read off its method, path and query; upstream's `RequestInfo`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RequestInfo {
+    /// Whether the path is one of a resource (`/api/…`, `/apis/…` below the version).
+    pub is_resource: bool,
+    /// Path as sent, without the query.
+    pub path: String,
+    /// get, list, watch, create, update, patch, delete, deletecollection; the lower-case method for other paths.
+    pub verb: &'static str,
+    /// `api` or `apis`.
+    pub prefix: Text,
+    /// Group.
+    pub group: Text,
+    /// Version.
+    pub version: Text,
+    /// Namespace; for `namespaces/x` the x.
+    pub namespace: Text,
+    /// Resource.
+    pub resource: Text,
+    /// Subresource.
+    pub subresource: Text,
+    /// Name; for a list with the field selector `metadata.name=x` the x.
+    pub name: Text,
+    /// What follows the subresource (proxy paths).
+    pub rest: String,
+    /// Field selector as sent, for authorization.
+    pub field_selector: String,
+    /// Label selector as sent, for authorization.
+    pub label_selector: String,
+}
+
+/// A request's caller and target: what authorization decides on.
+#[derive(Debug, Clone)]
+pub struct Attributes {
+    /// Who asks.
+    pub user: Arc<UserInfo>,
+    /// For what.
+    pub info: Arc<RequestInfo>,
+}
