@@ -4,6 +4,8 @@
 //! Depends on `api` and `component`. It must never know how a server answers: a component cannot
 //! tell whether its [`Transport`] crosses a network.
 
+pub mod client;
 pub mod transport;
 
+pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchParams};
 pub use transport::{Call, EventKind, ListAnswer, Resource, Transport, Verb, WatchEvent};

@@ -103,6 +103,8 @@ pub trait Transport: Send + Sync + 'static {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>>;
     /// A list, or a page of one (`limit` and `continue` in the query).
     fn list(&self, call: Call) -> BoxFuture<'_, Result<ListAnswer, Status>>;
+    /// A GET of a path that is no resource (discovery, version, health), from the `/` on; the body.
+    fn raw(&self, path: &str) -> BoxFuture<'_, Result<Bytes, Status>>;
     /// A watch. It ends when the server ends it; an `Err` item is the watch's ERROR event or a
     /// broken connection, and the last item.
     fn watch(
