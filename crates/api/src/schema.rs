@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use smallvec::SmallVec;
+
 use crate::tree::Text;
 
 /// A type in the arena.
@@ -45,8 +47,15 @@ pub enum Type {
     MicroTime,
     /// `metav1.Duration`: Go's text form.
     Duration,
-    /// A value without a schema (RawExtension, JSON, FieldsV1).
-    Any,
+    /// A value without a schema.
+    Any(AnyKind),
+    /// A struct or, in its place, something simpler: the three `JSONSchemaPropsOr…` types.
+    Or {
+        /// The struct.
+        of: StructId,
+        /// What may stand in its place.
+        or: Or,
+    },
     /// A list and how it merges.
     List {
         /// The elements' type.
@@ -63,6 +72,30 @@ pub enum Type {
     },
     /// A struct.
     Struct(StructId),
+}
+
+/// Which of the types without a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AnyKind {
+    /// `interface{}`, or an unspecified part of a custom resource.
+    Value,
+    /// `apiextensions.JSON`
+    Json,
+    /// `runtime.RawExtension`, an embedded object.
+    RawExtension,
+    /// `metav1.FieldsV1`, a set of fields.
+    FieldsV1,
+}
+
+/// What may stand in the place of a struct; see [`Type::Or`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Or {
+    /// A boolean (`JSONSchemaPropsOrBool`).
+    Bool,
+    /// A list of the structs (`JSONSchemaPropsOrArray`).
+    List,
+    /// A list of strings (`JSONSchemaPropsOrStringArray`).
+    Strings,
 }
 
 /// How a list merges in server-side apply.
@@ -96,11 +129,15 @@ pub struct Field {
     pub json: Text,
     /// Protobuf number; 0 if it is not in protobuf.
     pub proto: u32,
+    /// Numbers of the messages that protobuf puts around it, outermost first: an embedded struct is
+    /// flattened in JSON, but a message in protobuf.
+    pub proto_in: SmallVec<[u32; 2]>,
     /// Its type.
     pub ty: TypeId,
     /// A pointer in upstream's type: its zero value is distinct from absence.
     pub pointer: bool,
-    /// `omitempty` or `omitzero`: written only if it has a value. Without it a plain field is always written.
+    /// Written only if it has a value; otherwise a plain field is always written. It follows Go's
+    /// rules: `omitempty` on a plain struct has no effect, `omitzero` has.
     pub omitempty: bool,
     /// Required, as OpenAPI says it.
     pub required: bool,
@@ -114,6 +151,48 @@ pub struct Field {
     pub gate: Option<Text>,
 }
 
+/// A field of a protobuf message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageField {
+    /// Number.
+    pub number: u32,
+    /// What it holds.
+    pub what: MessagePart,
+}
+
+/// What a field of a protobuf message holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MessagePart {
+    /// A field of the struct.
+    Field(FieldNo),
+    /// The message of an embedded struct, whose fields are the struct's own in JSON.
+    Embedded(Vec<MessageField>),
+}
+
+impl MessageField {
+    fn insert(into: &mut Vec<MessageField>, outer: &[u32], number: u32, no: FieldNo) {
+        let (number, what) = match outer.split_first() {
+            None => (number, MessagePart::Field(no)),
+            Some((first, rest)) => {
+                let i = match into.binary_search_by_key(first, |f| f.number) {
+                    Ok(i) => i,
+                    Err(i) => {
+                        let what = MessagePart::Embedded(Vec::new());
+                        into.insert(i, MessageField { number: *first, what });
+                        i
+                    }
+                };
+                if let MessagePart::Embedded(inner) = &mut into[i].what {
+                    Self::insert(inner, rest, number, no);
+                }
+                return;
+            }
+        };
+        let i = into.partition_point(|f| f.number < number);
+        into.insert(i, MessageField { number, what });
+    }
+}
+
 /// A struct type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StructType {
@@ -125,8 +204,8 @@ pub struct StructType {
     pub atomic: bool,
     /// Field numbers sorted by JSON name.
     pub by_json: Vec<FieldNo>,
-    /// Field numbers sorted by protobuf number.
-    pub by_proto: Vec<FieldNo>,
+    /// The protobuf message: its fields sorted by number.
+    pub message: Vec<MessageField>,
 }
 
 impl StructType {
@@ -136,13 +215,6 @@ impl StructType {
             .binary_search_by(|n| self.fields[n.0 as usize].json.as_str().cmp(json))
             .ok()
             .map(|i| self.by_json[i])
-    }
-    /// The field of a protobuf number.
-    pub fn proto_field(&self, number: u32) -> Option<FieldNo> {
-        self.by_proto
-            .binary_search_by_key(&number, |n| self.fields[n.0 as usize].proto)
-            .ok()
-            .map(|i| self.by_proto[i])
     }
     /// The description of a field.
     pub fn at(&self, no: FieldNo) -> &Field {
@@ -183,6 +255,7 @@ pub struct Schema {
     structs: Vec<StructType>,
     kinds: HashMap<Gvk, StructId>,
     names: HashMap<Text, StructId>,
+    wrapped: Vec<TypeId>,
 }
 
 impl Schema {
@@ -191,13 +264,24 @@ impl Schema {
         for s in &mut structs {
             let mut no: Vec<FieldNo> = (0..s.fields.len()).map(|i| FieldNo(i as u16)).collect();
             no.sort_by(|a, b| s.fields[a.0 as usize].json.cmp(&s.fields[b.0 as usize].json));
-            s.by_json = no.clone();
-            no.retain(|n| s.fields[n.0 as usize].proto != 0);
-            no.sort_by_key(|n| s.fields[n.0 as usize].proto);
-            s.by_proto = no;
+            s.by_json = no;
+            s.message.clear();
+            for (i, f) in s.fields.iter().enumerate().filter(|(_, f)| f.proto != 0) {
+                MessageField::insert(&mut s.message, &f.proto_in, f.proto, FieldNo(i as u16));
+            }
         }
         let names = structs.iter().enumerate().map(|(i, s)| (s.name.clone(), StructId(i as u32))).collect();
-        Self { types, structs, kinds, names }
+        Self { types, structs, kinds, names, wrapped: Vec::new() }
+    }
+    /// Marks the list types that protobuf wraps in a message of their own (`ExtraValue`, `Verbs`).
+    pub fn with_wrapped(mut self, mut wrapped: Vec<TypeId>) -> Self {
+        wrapped.sort_unstable();
+        self.wrapped = wrapped;
+        self
+    }
+    /// Whether protobuf wraps this list type in a message of its own.
+    pub fn is_wrapped(&self, id: TypeId) -> bool {
+        self.wrapped.binary_search(&id).is_ok()
     }
     /// A type.
     pub fn ty(&self, id: TypeId) -> &Type {
