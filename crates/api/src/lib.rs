@@ -11,6 +11,6 @@ pub mod status;
 pub mod tree;
 
 pub use object::{NewObject, Object, OwnerRef};
-pub use schema::{Field, FieldNo, Schema, StructId, Type, TypeId};
+pub use schema::{Field, FieldNo, Gvk, Schema, StructId, Type, TypeId};
 pub use status::Status;
 pub use tree::{Map, Node, Struct, Text};

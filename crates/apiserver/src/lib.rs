@@ -4,4 +4,6 @@
 //! admission → defaulting and validation → validating admission → quota → store → encode. Each
 //! stage is one module with one function to read; what differs between kinds stands in `kinds`.
 
+pub mod admission;
+pub mod auth;
 pub mod request;

@@ -1,0 +1,73 @@
+//! Admission: what may change or refuse a write between decoding and the store.
+
+use std::sync::Arc;
+
+use api::{Gvk, Status, Struct};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+
+use crate::request::{RequestInfo, UserInfo};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A create; also a post to a subresource such as `binding`.
+    Create,
+    /// An update or a patch.
+    Update,
+    /// A deletion; there is no new object.
+    Delete,
+    /// exec, attach, port-forward and proxies; there is no object.
+    Connect,
+}
+
+/// What admission decides on.
+pub struct AdmissionRequest<'a> {
+    /// Who asks.
+    pub user: &'a Arc<UserInfo>,
+    /// The request.
+    pub info: &'a RequestInfo,
+    /// What is asked for.
+    pub operation: Operation,
+    /// Kind of the tree that is admitted (of `Binding`, `Scale`, … for subresources with a kind of their own).
+    pub kind: &'a Gvk,
+    /// Resource.
+    pub resource: &'a str,
+    /// Subresource, "" for none.
+    pub subresource: &'a str,
+    /// Namespace, "" for objects of the cluster.
+    pub namespace: &'a str,
+    /// Name; empty on a create with `generateName` before the name is made.
+    pub name: &'a str,
+    /// The stored object of an update or a deletion.
+    pub old: Option<&'a Struct>,
+    /// Nothing may be changed outside the object.
+    pub dry_run: bool,
+    /// The request's options (`CreateOptions`, `UpdateOptions`, `DeleteOptions`, `PodExecOptions`, …), if it has any.
+    pub options: Option<&'a Struct>,
+    /// Texts for Warning headers.
+    pub warnings: &'a Mutex<Vec<String>>,
+}
+
+impl AdmissionRequest<'_> {
+    /// Adds a Warning header to the answer.
+    pub fn warn(&self, text: impl Into<String>) {
+        self.warnings.lock().push(text.into());
+    }
+}
+
+/// A chain of admission plugins. Trees are of the storage version.
+pub trait Admission: Send + Sync + 'static {
+    /// May change the object of a create or an update, or refuse it.
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Struct,
+    ) -> BoxFuture<'a, Result<(), Status>>;
+    /// May refuse; after defaulting and validation. `object` is `None` for a deletion and a connect.
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Struct>,
+    ) -> BoxFuture<'a, Result<(), Status>>;
+}

@@ -1,0 +1,70 @@
+//! Who asks, and whether they may: the seams of authentication and authorization.
+
+use std::sync::Arc;
+
+use api::{Status, Struct};
+use http::request::Parts;
+use rustls_pki_types::CertificateDer;
+
+use crate::request::{Attributes, UserInfo};
+
+/// Tells who sent a request.
+pub trait Authenticator: Send + Sync + 'static {
+    /// The caller by its client certificate chain (leaf first; the TLS handshake proved possession
+    /// of the key but did not check the chain) or by its headers; also says when nobody is somebody
+    /// (`system:anonymous`). A 401 otherwise.
+    fn authenticate(
+        &self,
+        request: &Parts,
+        peer: Option<&[CertificateDer<'static>]>,
+    ) -> Result<Arc<UserInfo>, Status>;
+}
+
+/// What an authorizer says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Yes.
+    Allow,
+    /// No, and nobody else is asked.
+    Deny(String),
+    /// Not known here; no if nobody else says yes.
+    NoOpinion(String),
+}
+
+/// Tells whether a caller may do what it asks.
+pub trait Authorizer: Send + Sync + 'static {
+    /// The decision.
+    fn authorize(&self, attributes: &Attributes) -> Decision;
+}
+
+/// What the handlers of virtual resources need of authentication.
+pub trait Reviewer: Send + Sync + 'static {
+    /// Fills the `status` of a review that was created (`tokenreviews`, `selfsubjectreviews`,
+    /// `subjectaccessreviews`, `localsubjectaccessreviews`, `selfsubjectaccessreviews`,
+    /// `selfsubjectrulesreviews`). `namespace` is the request's; the tree is of the review's kind.
+    fn review(
+        &self,
+        resource: &str,
+        caller: &Arc<UserInfo>,
+        namespace: &str,
+        review: &mut Struct,
+    ) -> Result<(), Status>;
+    /// Fills the `status` of a `TokenRequest` for a service account; `account` is its stored tree.
+    fn issue_token(
+        &self,
+        caller: &Arc<UserInfo>,
+        account: &Struct,
+        request: &mut Struct,
+    ) -> Result<(), Status>;
+}
+
+/// Everything the pipe needs to know callers.
+#[derive(Clone)]
+pub struct Auth {
+    /// Authentication.
+    pub authenticator: Arc<dyn Authenticator>,
+    /// Authorization.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Reviews and tokens.
+    pub reviewer: Arc<dyn Reviewer>,
+}
