@@ -2,6 +2,10 @@
 //!
 //! Depends on `api` and `component`. It must never decode an object: it sees the envelope and bytes.
 
+mod facade;
 pub mod store;
 
-pub use store::{Cause, Event, ResourceId, ResourceSpec, Scope, WatchStart, Write, WriteError};
+pub use facade::{OpenError, Scan, Snapshot, Store, StoreConfig, WatchOptions, Watcher};
+pub use store::{
+    Batch, Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart, Write, WriteError,
+};

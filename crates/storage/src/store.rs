@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{NewObject, Object, Text};
+use bytes::Bytes;
+use parking_lot::Mutex;
 
 /// A registered resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,6 +111,60 @@ pub struct Event {
     pub object: Arc<Object>,
     /// The object before the change.
     pub previous: Option<Arc<Object>>,
+    encoded: Mutex<Vec<(u32, Bytes)>>,
+}
+
+impl Event {
+    /// An event of which nothing is encoded yet.
+    pub fn new(cause: Cause, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
+        Self { cause, revision: object.revision, object, previous, encoded: Mutex::default() }
+    }
+    /// The event in a form of the caller's (a number that stands for version and media type): made by the
+    /// first who asks, shared by all others, forgotten when the event is no longer recent.
+    pub fn encoded(&self, form: u32, make: impl FnOnce() -> Bytes) -> Bytes {
+        let mut forms = self.encoded.lock();
+        if let Some((_, bytes)) = forms.iter().find(|(f, _)| *f == form) {
+            return bytes.clone();
+        }
+        let bytes = make();
+        forms.push((form, bytes.clone()));
+        bytes
+    }
+    /// Drops what was encoded.
+    pub(crate) fn forget_encoded(&self) {
+        *self.encoded.lock() = Vec::new();
+    }
+}
+
+/// What a watcher yields.
+#[derive(Debug, Clone)]
+pub enum Batch {
+    /// Changes, in the order of their revisions; with [`WatchStart::Now`] first the initial state in
+    /// the order of namespace and name.
+    Events(Vec<Arc<Event>>),
+    /// The initial state was delivered whole; it is that of this revision. Once, and only with [`WatchStart::Now`].
+    Synced(u64),
+    /// Everything up to this revision was delivered. Only if asked for by `WatchOptions::progress`.
+    Progress(u64),
+}
+
+/// The revision is older than what the history holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the revision was compacted; the oldest that can be watched is {oldest}")]
+pub struct Compacted {
+    /// The oldest revision from which a watch can start.
+    pub oldest: u64,
+}
+
+/// Why a watch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WatchEnd {
+    /// More changes came than the watcher took.
+    #[error("the watcher fell behind")]
+    Behind,
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
 }
 
 /// Where a watch starts.
