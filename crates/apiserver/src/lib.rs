@@ -6,4 +6,5 @@
 
 pub mod admission;
 pub mod auth;
+pub mod proxy;
 pub mod request;
