@@ -44,8 +44,7 @@ impl Connect {
     pub fn serves(resource: &str, subresource: &str) -> bool {
         matches!(
             (resource, subresource),
-            ("pods", "exec" | "attach" | "portforward" | "log" | "proxy")
-                | ("services" | "nodes", "proxy")
+            ("pods", "exec" | "attach" | "portforward" | "log" | "proxy") | ("services" | "nodes", "proxy")
         )
     }
 
