@@ -1,1 +1,40 @@
-//! TBD
+//! Clusters, hosts and images for tests.
+//!
+//! A [`Host`] is a machine of the test's own: PID, mount, network and UTS namespaces with a private
+//! `/run`, so that everything in it dies with the test, also when the test itself is killed. A
+//! [`Cluster`] is FerroKube with its own containerd on such a host, driven through the real kubectl.
+//! The built binary is spawned, not linked, so a test does not relink everything.
+//!
+//! Tests need root and what `cargo xtask setup` installs.
+
+mod cluster;
+mod host;
+pub mod image;
+mod wait;
+
+pub use cluster::{Cluster, Options};
+pub use host::Host;
+pub use wait::{eventually, within};
+
+use std::path::{Path, PathBuf};
+
+/// The checkout that the tests run in.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// A tool that `cargo xtask setup` installed (`kubectl`, `containerd`, …); `FERROKUBE_TOOLS` names
+/// another directory to take them from.
+pub fn tool(name: &str) -> PathBuf {
+    std::env::var_os("FERROKUBE_TOOLS").map_or_else(|| root().join(".tools/bin"), PathBuf::from).join(name)
+}
+
+/// The built `ferrokube` binary: `FERROKUBE_BIN`, or the one beside the running test.
+pub fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("FERROKUBE_BIN") {
+        return path.into();
+    }
+    let test = std::env::current_exe().unwrap_or_default();
+    test.ancestors().nth(2).unwrap_or(&test).join("ferrokube")
+}

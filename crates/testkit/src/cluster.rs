@@ -1,0 +1,232 @@
+//! FerroKube with its own containerd on a test host.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::image::Image;
+use crate::{binary, eventually, tool};
+
+/// The reference of the sandbox image that containerd is told to use.
+const PAUSE: &str = "test.local/pause:1";
+
+/// How to start a cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Further flags of `ferrokube up`.
+    pub flags: Vec<String>,
+    /// Images that are there before the first Pod.
+    pub images: Vec<Image>,
+    /// Only the control plane: `ferrokube server`, no containerd.
+    pub control_plane_only: bool,
+}
+
+/// A running cluster.
+pub struct Cluster {
+    host: Host,
+    ferrokube: Option<Child>,
+    options: Options,
+}
+
+impl Cluster {
+    /// Starts one and waits until its node is Ready.
+    pub fn start(name: &str, options: Options) -> Result<Self> {
+        let host = Host::new(name)?;
+        let mut cluster = Self { host, ferrokube: None, options };
+        if !cluster.options.control_plane_only {
+            cluster.start_containerd()?;
+        }
+        cluster.start_ferrokube()?;
+        cluster.wait_ready()?;
+        Ok(cluster)
+    }
+
+    /// The host it runs on.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The cluster's data directory.
+    pub fn data_dir(&self) -> PathBuf {
+        self.host.path("data")
+    }
+
+    /// The admin's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.host.path("admin.kubeconfig")
+    }
+
+    /// The runtime's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.host.path("containerd.sock")
+    }
+
+    fn start_containerd(&self) -> Result<()> {
+        let h = &self.host;
+        let bin = tool("containerd");
+        ensure!(bin.exists(), "{} is missing: run `cargo xtask setup`", bin.display());
+        let config = format!(
+            r#"version = 3
+root = "{root}"
+state = "{state}"
+[grpc]
+  address = "{sock}"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE}"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["/usr/lib/cni"]
+  conf_dir = "{cni}"
+"#,
+            root = h.path("containerd").display(),
+            state = h.path("containerd-state").display(),
+            sock = self.socket().display(),
+            cni = h.path("cni").display(),
+        );
+        fs::write(h.path("containerd.toml"), config)?;
+        fs::create_dir_all(h.path("cni"))?;
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.parent().unwrap_or(&bin).display());
+        let mut command = h.command(&bin);
+        h.spawn("containerd", command.arg("--config").arg(h.path("containerd.toml")).env("PATH", path))?;
+        eventually("containerd", || {
+            self.ctr(&["version"])?;
+            Ok(Some(()))
+        })
+        .with_context(|| h.log("containerd"))?;
+        self.import(&Image::pause(PAUSE)?)?;
+        for image in &self.options.images {
+            self.import(image)?;
+        }
+        Ok(())
+    }
+
+    fn ctr(&self, args: &[&str]) -> Result<String> {
+        let (ctr, sock) = (tool("ctr"), self.socket());
+        let mut all = vec!["--address", sock.to_str().unwrap_or_default(), "--namespace", "k8s.io"];
+        all.extend(args);
+        self.host.run(ctr.to_str().unwrap_or_default(), &all)
+    }
+
+    /// Puts an image into the node's runtime.
+    pub fn import(&self, image: &Image) -> Result<()> {
+        let tar = self.host.path("image.tar");
+        image.write(&tar)?;
+        self.ctr(&["images", "import", "--local", tar.to_str().unwrap_or_default()])?;
+        Ok(fs::remove_file(tar)?)
+    }
+
+    /// Starts (again) the FerroKube process; it must not be running.
+    pub fn start_ferrokube(&mut self) -> Result<()> {
+        let h = &self.host;
+        let bin = binary();
+        ensure!(bin.exists(), "{} is missing: run `cargo build`", bin.display());
+        let mut command = h.command(&bin);
+        command.arg(if self.options.control_plane_only { "server" } else { "up" });
+        command.arg("--data-dir").arg(self.data_dir());
+        command.arg("--write-kubeconfig").arg(self.kubeconfig());
+        if !self.options.control_plane_only {
+            command.arg("--container-runtime-endpoint").arg(self.socket());
+            command.arg("--cni-conf-dir").arg(h.path("cni"));
+            command.args(["--node-name", h.name()]);
+        }
+        command.args(&self.options.flags);
+        self.ferrokube = Some(h.spawn("ferrokube", &mut command)?);
+        Ok(())
+    }
+
+    /// Waits until the API server is ready and, with a node, the node too.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        let what = if self.options.control_plane_only { "the API server" } else { "a Ready node" };
+        let result = eventually(what, || {
+            if self.options.control_plane_only {
+                return Ok((self.kubectl(&["get", "--raw", "/readyz"])? == "ok").then_some(()));
+            }
+            let ready = self.kubectl(&[
+                "get",
+                "nodes",
+                "-o",
+                "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}",
+            ])?;
+            Ok((ready == "True").then_some(()))
+        });
+        result.with_context(|| self.host.log("ferrokube"))
+    }
+
+    /// Ends the FerroKube process with a signal (`TERM`, `KILL`, …) and waits for its end.
+    pub fn stop_ferrokube(&mut self, signal: &str) -> Result<()> {
+        let mut child = self.ferrokube.take().context("ferrokube is not running")?;
+        let pid = Host::pid_of(&child)?;
+        let done = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status()?;
+        ensure!(done.success(), "kill -{signal} failed");
+        child.wait()?;
+        Ok(())
+    }
+
+    /// kubectl with the admin's kubeconfig; its whole output.
+    pub fn kubectl_output(&self, args: &[&str]) -> Result<Output> {
+        let kubectl = tool("kubectl");
+        Ok(self
+            .host
+            .command(&kubectl)
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(args)
+            .env("HOME", self.host.dir())
+            .output()?)
+    }
+
+    /// kubectl; its standard output, or its standard error as the failure.
+    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let out = self.kubectl_output(args)?;
+        ensure!(
+            out.status.success(),
+            "kubectl {}: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&out.stderr).trim()
+        );
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+
+    /// An object as JSON.
+    pub fn get(&self, kind: &str, name: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.kubectl(&["get", kind, name, "-o", "json"])?)?)
+    }
+
+    /// `kubectl apply` of a manifest.
+    pub fn apply(&self, manifest: &str) -> Result<String> {
+        let file = self.host.path("manifest.yaml");
+        fs::write(&file, manifest)?;
+        self.kubectl(&["apply", "-f", file.to_str().unwrap_or_default()])
+    }
+
+    /// What happened, for the message of a failed test: objects, events and the ends of the logs.
+    pub fn report(&self) -> String {
+        let ask = |args: &[&str]| self.kubectl(args).unwrap_or_else(|e| e.to_string());
+        format!(
+            "--- pods\n{}\n--- events\n{}\n--- ferrokube\n{}\n--- containerd\n{}",
+            ask(&["get", "pods", "-A", "-o", "wide"]),
+            ask(&["get", "events", "-A", "--sort-by=.metadata.creationTimestamp"]),
+            self.host.log("ferrokube"),
+            self.host.log("containerd"),
+        )
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.report());
+        }
+        if self.options.control_plane_only {
+            return;
+        }
+        // Processes, mounts and networks go with the host; cgroups are the machine's own.
+        let _ = self.ferrokube.take().map(|mut c| (c.kill(), c.wait()));
+        let _ = self.host.command(binary()).arg("down").arg("--data-dir").arg(self.data_dir()).output();
+    }
+}
