@@ -15,7 +15,7 @@ pub fn eventually<T>(what: &str, ask: impl FnMut() -> Result<Option<T>>) -> Resu
 /// Asks until the answer is `Ok(Some(_))`; errors count as "not yet" until the time is up.
 pub fn within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let start = Instant::now();
-    let mut last = None;
+    let mut last;
     loop {
         match ask() {
             Ok(Some(v)) => return Ok(v),
