@@ -5,6 +5,7 @@
 //! Pure: no I/O, no clock, no async. It depends on no other crate of the workspace and must never
 //! know a kind by name: what a kind's own rules say stands in the `kinds` crate.
 
+pub mod builtin;
 pub mod object;
 pub mod schema;
 pub mod status;

@@ -147,8 +147,29 @@ pub struct Field {
     pub values: Vec<Text>,
     /// Strategic merge patch.
     pub patch: PatchStrategy,
-    /// The feature gate without which upstream drops the field.
+    /// The feature gates without which upstream drops the field, separated by commas.
     pub gate: Option<Text>,
+    /// What the field itself says about how its list, map or struct merges. It goes before what its
+    /// struct type says.
+    pub mark: Option<Mark>,
+}
+
+/// How a list, map or struct merges in server-side apply, as marked at a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// As one value.
+    Atomic,
+    /// Each part on its own.
+    Granular,
+}
+
+/// A union: at most one of the members is set (`x-kubernetes-unions`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Union {
+    /// The field that names the member.
+    pub discriminator: Option<FieldNo>,
+    /// The members with the discriminator's value for each.
+    pub members: Vec<(FieldNo, Text)>,
 }
 
 /// A field of a protobuf message.
@@ -202,6 +223,10 @@ pub struct StructType {
     pub fields: Vec<Field>,
     /// `+structType=atomic` or `+mapType=atomic`: one value to server-side apply.
     pub atomic: bool,
+    /// Whether it is a kind: it has `kind` and `apiVersion`.
+    pub kind: bool,
+    /// The union that it is, if it is one.
+    pub union: Option<Union>,
     /// Field numbers sorted by JSON name.
     pub by_json: Vec<FieldNo>,
     /// The protobuf message: its fields sorted by number.
@@ -256,6 +281,7 @@ pub struct Schema {
     kinds: HashMap<Gvk, StructId>,
     names: HashMap<Text, StructId>,
     wrapped: Vec<TypeId>,
+    versions: Vec<(Text, Text)>,
 }
 
 impl Schema {
@@ -271,13 +297,23 @@ impl Schema {
             }
         }
         let names = structs.iter().enumerate().map(|(i, s)| (s.name.clone(), StructId(i as u32))).collect();
-        Self { types, structs, kinds, names, wrapped: Vec::new() }
+        Self { types, structs, kinds, names, wrapped: Vec::new(), versions: Vec::new() }
     }
     /// Marks the list types that protobuf wraps in a message of their own (`ExtraValue`, `Verbs`).
     pub fn with_wrapped(mut self, mut wrapped: Vec<TypeId>) -> Self {
         wrapped.sort_unstable();
         self.wrapped = wrapped;
         self
+    }
+    /// Sets the group versions under which upstream registers its options.
+    pub fn with_versions(mut self, versions: Vec<(Text, Text)>) -> Self {
+        self.versions = versions;
+        self
+    }
+    /// Every group and version upstream registers, served or not: `DeleteOptions` and `WatchEvent`
+    /// are kinds of each.
+    pub fn versions(&self) -> &[(Text, Text)] {
+        &self.versions
     }
     /// Whether protobuf wraps this list type in a message of its own.
     pub fn is_wrapped(&self, id: TypeId) -> bool {
