@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use smallvec::SmallVec;
 
 use crate::schema::{
-    AnyKind, Field, FieldNo, Gvk, ListKind, Mark, Or, PatchStrategy, Schema, StructId, StructType, Type, TypeId,
-    Union,
+    AnyKind, Field, FieldNo, Gvk, ListKind, Mark, Or, PatchStrategy, Schema, StructId, StructType, Type,
+    TypeId, Union,
 };
 use crate::tree::Text;
 
@@ -92,7 +92,9 @@ impl<'a> Reader<'a> {
                         fields: Vec::new(),
                         atomic: flags.contains(&"atomic"),
                         kind,
-                        union: flags.contains(&"union").then(|| Union { discriminator: None, members: Vec::new() }),
+                        union: flags
+                            .contains(&"union")
+                            .then(|| Union { discriminator: None, members: Vec::new() }),
                         by_json: Vec::new(),
                         message: Vec::new(),
                     });
@@ -248,7 +250,8 @@ impl<'a> Reader<'a> {
                     let Type::Struct(element) = self.types[of.0 as usize] else {
                         return Err("a list by key of no structs");
                     };
-                    let keys = keys.split(',').map(|k| number(names, element, k)).collect::<Result<_, _>>()?;
+                    let keys =
+                        keys.split(',').map(|k| number(names, element, k)).collect::<Result<_, _>>()?;
                     Type::List { of, kind: ListKind::Map(keys) }
                 } else if let Some(of) = text.strip_prefix("{}") {
                     Type::Map { of: self.ty(of, names)?, atomic: false }
@@ -295,7 +298,9 @@ mod tests {
         let spec = schema.st(spec);
         let containers = spec.at(spec.field("containers").unwrap());
         assert!(containers.required && containers.patch.merge && containers.patch.merge_key.is_some());
-        assert!(matches!(schema.ty(containers.ty), Type::List { kind: ListKind::Map(k), .. } if k.len() == 1));
+        assert!(
+            matches!(schema.ty(containers.ty), Type::List { kind: ListKind::Map(k), .. } if k.len() == 1)
+        );
     }
 
     #[test]

@@ -32,7 +32,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = committed();
     let table = match &args.resources {
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?,
-        None => std::fs::read_to_string(dir.join("resources.tsv")).context("reading the table of resources")?,
+        None => {
+            std::fs::read_to_string(dir.join("resources.tsv")).context("reading the table of resources")?
+        }
     };
     if !args.go_src.is_empty() {
         let wanted: BTreeSet<(String, String)> = table

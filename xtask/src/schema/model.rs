@@ -78,11 +78,7 @@ const OWN_FORM: &[(&str, &str, &str)] = &[
     ("k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1", "JSON", "json"),
     ("k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1", "JSONSchemaPropsOrBool", "|bool"),
     ("k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1", "JSONSchemaPropsOrArray", "|list"),
-    (
-        "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1",
-        "JSONSchemaPropsOrStringArray",
-        "|strings",
-    ),
+    ("k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1", "JSONSchemaPropsOrStringArray", "|strings"),
 ];
 
 const META: &str = "k8s.io/apimachinery/pkg/apis/meta/v1";
@@ -283,7 +279,10 @@ fn is_kind(reader: &Reader, path: &str, decl: &Decl) -> bool {
     match &decl.def {
         Def::Struct(fields) => fields.iter().any(|f| f.embedded && f.name == "TypeMeta"),
         Def::Expr(Expr::Name(Some(q), name)) => decl.imports.get(q).is_some_and(|p| {
-            p != path && reader.decl(p, name).is_some_and(|d| matches!(d.def, Def::Struct(_)) && is_kind(reader, p, d))
+            p != path
+                && reader
+                    .decl(p, name)
+                    .is_some_and(|d| matches!(d.def, Def::Struct(_)) && is_kind(reader, p, d))
         }),
         Def::Expr(_) => false,
     }
