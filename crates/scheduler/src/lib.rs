@@ -5,4 +5,3 @@
 //! binding off the scheduling path. Extension points, plugins, weights and messages are upstream's
 //! (`pkg/scheduler`). Depends on `api`, `component` and `client`; it knows the server only through
 //! the API.
-
