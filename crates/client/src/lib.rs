@@ -4,8 +4,18 @@
 //! Depends on `api` and `component`. It must never know how a server answers: a component cannot
 //! tell whether its [`Transport`] crosses a network.
 
+pub mod backoff;
 pub mod client;
+pub mod informer;
+pub mod key;
+pub mod queue;
+pub mod store;
 pub mod transport;
 
-pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchParams};
+pub use backoff::Backoff;
+pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchParams, resource_of};
+pub use informer::{Factory, Informer, Selection};
+pub use key::Key;
+pub use queue::{Queue, RateLimit};
+pub use store::{Cached, Change, PartialObject, Store};
 pub use transport::{Call, EventKind, ListAnswer, Resource, Transport, Verb, WatchEvent};

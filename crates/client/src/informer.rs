@@ -1,0 +1,396 @@
+//! Informers: a cache of a resource that follows the server by list and watch.
+
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use component::Shutdown;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::client::{Client, KubeObject, ListParams, WatchParams, bookmark, resource_of};
+use crate::key::Key;
+use crate::store::{Cached, PartialObject, Store};
+use crate::transport::{Call, EventKind, Resource, Verb};
+
+/// What an informer selects of its resource. The default is everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Selection {
+    /// Namespace, "" for all.
+    pub namespace: String,
+    /// Label selector, "" for all.
+    pub label_selector: String,
+    /// Field selector, "" for all.
+    pub field_selector: String,
+}
+
+struct Shared<T> {
+    store: Store<T>,
+    client: Client,
+    resource: Resource,
+    selection: Selection,
+    synced: watch::Sender<bool>,
+    started: Mutex<bool>,
+}
+
+/// A shared informer. Clones are the same informer; it derefs to its [`Store`].
+pub struct Informer<T>(Arc<Shared<T>>);
+
+impl<T> Clone for Informer<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Deref for Informer<T> {
+    type Target = Store<T>;
+    fn deref(&self) -> &Store<T> {
+        &self.0.store
+    }
+}
+
+impl<T: KubeObject> Informer<T> {
+    /// An informer of a type.
+    pub fn new(client: &Client, selection: Selection) -> Self {
+        Self::of(client, resource_of::<T>(), selection)
+    }
+}
+
+impl<T: Cached> Informer<T> {
+    /// An informer of any resource.
+    pub fn of(client: &Client, resource: Resource, selection: Selection) -> Self {
+        Self(Arc::new(Shared {
+            store: Store::default(),
+            client: client.clone(),
+            resource,
+            selection,
+            synced: watch::Sender::new(false),
+            started: Mutex::new(false),
+        }))
+    }
+
+    /// Follows the server until `shutdown`. Started again, it does nothing.
+    pub fn start(&self, shutdown: &Shutdown) {
+        if std::mem::replace(&mut *self.0.started.lock(), true) {
+            return;
+        }
+        let (this, stop) = (self.clone(), shutdown.clone());
+        shutdown.spawn(async move {
+            let _ = stop.run(this.follow()).await;
+        });
+    }
+
+    /// The resource.
+    pub fn resource(&self) -> &Resource {
+        &self.0.resource
+    }
+
+    /// Whether it has seen one whole state.
+    pub fn is_synced(&self) -> bool {
+        *self.0.synced.borrow()
+    }
+
+    /// Waits until it has seen one whole state; its handlers have heard of it then.
+    pub async fn synced(&self) {
+        let mut seen = self.0.synced.subscribe();
+        // The sender lives as long as `self`.
+        let _ = seen.wait_for(|s| *s).await;
+    }
+
+    async fn follow(&self) {
+        // client-go's numbers: 800 ms to 30 s, forgotten after two quiet minutes.
+        let mut backoff = Backoff::new(Duration::from_millis(800), Duration::from_secs(30));
+        let mut reflector = Reflector { informer: self, revision: None, stream_initial: true };
+        loop {
+            let began = Instant::now();
+            let step = reflector.step().await;
+            if began.elapsed() > Duration::from_secs(120) {
+                backoff.reset();
+            }
+            let Err(error) = step else { continue };
+            let delay = backoff.delay();
+            tracing::debug!(
+                resource = %self.0.resource.plural, %error, delay_ms = delay.as_millis() as u64,
+                "list and watch failed, will retry"
+            );
+            tokio::time::sleep(delay).await;
+        }
+    }
+}
+
+/// How far an informer has got.
+struct Reflector<'a, T> {
+    informer: &'a Informer<T>,
+    /// The newest revision seen; none before the first state, or after the server forgot it.
+    revision: Option<String>,
+    /// Whether the first state is asked for as a watch; the server may not know how.
+    stream_initial: bool,
+}
+
+impl<T: Cached> Reflector<'_, T> {
+    /// One list, or one watch until it ends.
+    async fn step(&mut self) -> Result<(), Status> {
+        let result = match self.revision.clone() {
+            Some(revision) => self.watch(revision).await,
+            None if self.stream_initial => match self.watch_list().await {
+                Err(e) if matches!(e.code, 400 | 405 | 415 | 422) => {
+                    self.stream_initial = false;
+                    self.list().await
+                }
+                other => other,
+            },
+            None => self.list().await,
+        };
+        match result {
+            Err(e) if e.code == 410 => {
+                self.revision = None;
+                // A revision that was compacted away is no failure: list again at once.
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn call(&self, verb: Verb, query: Vec<(compact_str::CompactString, String)>) -> Call {
+        let shared = &self.informer.0;
+        Call {
+            verb,
+            resource: shared.resource.clone(),
+            namespace: shared.selection.namespace.as_str().into(),
+            name: "".into(),
+            subresource: "".into(),
+            query,
+            body: bytes::Bytes::new(),
+        }
+    }
+
+    fn watch_params(&self) -> WatchParams {
+        let selection = &self.informer.0.selection;
+        WatchParams {
+            label_selector: selection.label_selector.clone(),
+            field_selector: selection.field_selector.clone(),
+            bookmarks: true,
+            // Random, so that the watches of a cluster do not all start anew together.
+            timeout_seconds: fastrand::u32(300..600),
+            ..WatchParams::default()
+        }
+    }
+
+    /// The state as pages of a list.
+    async fn list(&mut self) -> Result<(), Status> {
+        let shared = &self.informer.0;
+        let mut params = ListParams {
+            label_selector: shared.selection.label_selector.clone(),
+            field_selector: shared.selection.field_selector.clone(),
+            resource_version: "0".into(),
+            ..ListParams::default()
+        };
+        let mut objects = BTreeMap::new();
+        loop {
+            let page = match shared.client.transport().list(self.call(Verb::List, params.query())).await {
+                // The server is behind what was asked for, or the token is too old: ask for the newest.
+                Err(e) if e.code == 410 && !params.resource_version.is_empty() => {
+                    params.resource_version.clear();
+                    params.continue_token.clear();
+                    objects.clear();
+                    continue;
+                }
+                page => page?,
+            };
+            for item in &page.items {
+                if let Some(object) = self.read(item) {
+                    objects.insert(object.key(), object);
+                }
+            }
+            if page.continue_token.is_empty() {
+                self.take(objects, page.resource_version);
+                return Ok(());
+            }
+            params.continue_token = page.continue_token;
+            params.resource_version.clear();
+        }
+    }
+
+    /// The state as the beginning of a watch, which goes on with the changes.
+    async fn watch_list(&mut self) -> Result<(), Status> {
+        let params = WatchParams {
+            initial_events: true,
+            resource_version_match: "NotOlderThan".into(),
+            ..self.watch_params()
+        };
+        let shared = &self.informer.0;
+        let mut stream = shared.client.transport().watch(self.call(Verb::Watch, params.query())).await?;
+        let mut objects = Some(BTreeMap::new());
+        while let Some(event) = stream.next().await {
+            let event = event?;
+            let Some(state) = &mut objects else {
+                self.apply(event.kind, &event.object)?;
+                continue;
+            };
+            match event.kind {
+                EventKind::Added | EventKind::Modified => {
+                    if let Some(object) = self.read(&event.object) {
+                        state.insert(object.key(), object);
+                    }
+                }
+                EventKind::Deleted => {
+                    state.remove(&meta_of(&event.object)?.key());
+                }
+                EventKind::Bookmark => {
+                    let (revision, end) = bookmark(&event.object)?;
+                    if end && let Some(objects) = objects.take() {
+                        self.take(objects, revision);
+                    }
+                }
+            }
+        }
+        if objects.is_some() {
+            return Err(Status::failure(
+                504,
+                "Timeout",
+                "the watch ended before the initial events were complete",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn watch(&mut self, revision: String) -> Result<(), Status> {
+        let began = Instant::now();
+        let params = WatchParams { resource_version: revision, ..self.watch_params() };
+        let mut stream =
+            self.informer.0.client.transport().watch(self.call(Verb::Watch, params.query())).await?;
+        let mut events = 0usize;
+        while let Some(event) = stream.next().await {
+            let event = event?;
+            self.apply(event.kind, &event.object)?;
+            events += 1;
+        }
+        if events == 0 && began.elapsed() < Duration::from_secs(1) {
+            return Err(Status::failure(500, "InternalError", "very short watch: it ended without an event"));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, kind: EventKind, json: &[u8]) -> Result<(), Status> {
+        let store = &self.informer.0.store;
+        match kind {
+            EventKind::Bookmark => self.revision = Some(bookmark(json)?.0),
+            EventKind::Added | EventKind::Modified => match self.read(json) {
+                Some(object) => {
+                    self.revision = Some(object.resource_version().to_owned());
+                    store.put(object);
+                }
+                None => {
+                    let meta = meta_of(json)?;
+                    store.delete_key(&meta.key());
+                    self.revision = Some(meta.resource_version().to_owned());
+                }
+            },
+            EventKind::Deleted => {
+                let meta = meta_of(json)?;
+                self.revision = Some(meta.resource_version().to_owned());
+                match self.read(json) {
+                    Some(object) => store.delete(object),
+                    None => store.delete_key(&meta.key()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes an object. One that does not fit its type is left out, with a warning: it must not
+    /// keep the others from being seen.
+    fn read(&self, json: &[u8]) -> Option<T> {
+        match T::decode(json) {
+            Ok(object) => Some(object),
+            Err(error) => {
+                let key = meta_of(json).map(|m| m.key().to_string()).unwrap_or_default();
+                tracing::warn!(resource = %self.informer.0.resource.plural, object = %key, %error,
+                    "an object cannot be decoded and is ignored");
+                None
+            }
+        }
+    }
+
+    fn take(&mut self, objects: BTreeMap<Key, T>, revision: String) {
+        self.informer.0.store.replace(objects);
+        self.revision = Some(revision);
+        self.informer.0.synced.send_replace(true);
+    }
+}
+
+fn meta_of(json: &[u8]) -> Result<PartialObject, Status> {
+    PartialObject::decode(json)
+}
+
+trait AnyInformer: Send + Sync {
+    fn start(&self, shutdown: &Shutdown);
+    fn seen(&self) -> watch::Receiver<bool>;
+    fn any(&self) -> &dyn Any;
+}
+
+impl<T: Cached> AnyInformer for Informer<T> {
+    fn start(&self, shutdown: &Shutdown) {
+        Informer::start(self, shutdown);
+    }
+    fn seen(&self) -> watch::Receiver<bool> {
+        self.0.synced.subscribe()
+    }
+    fn any(&self) -> &dyn Any {
+        self
+    }
+}
+
+type Slot = (TypeId, Resource, Selection);
+
+/// The informers of a process: one for each type, resource and selection, shared by all who ask.
+#[derive(Clone)]
+pub struct Factory {
+    client: Client,
+    informers: Arc<Mutex<HashMap<Slot, Box<dyn AnyInformer>>>>,
+}
+
+impl Factory {
+    /// A factory whose informers read through `client`.
+    pub fn new(client: Client) -> Self {
+        Self { client, informers: Arc::default() }
+    }
+
+    /// The informer of all objects of a type.
+    pub fn informer<T: KubeObject>(&self) -> Informer<T> {
+        self.select(resource_of::<T>(), Selection::default())
+    }
+
+    /// The informer of a selection of a resource. It must be started, alone or with all others.
+    pub fn select<T: Cached>(&self, resource: Resource, selection: Selection) -> Informer<T> {
+        let mut informers = self.informers.lock();
+        let slot = (TypeId::of::<T>(), resource, selection);
+        if let Some(known) = informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()) {
+            return known.clone();
+        }
+        let informer = Informer::of(&self.client, slot.1.clone(), slot.2.clone());
+        informers.insert(slot, Box::new(informer.clone()));
+        informer
+    }
+
+    /// Starts every informer asked for so far that was not started.
+    pub fn start(&self, shutdown: &Shutdown) {
+        for informer in self.informers.lock().values() {
+            informer.start(shutdown);
+        }
+    }
+
+    /// Waits until every informer asked for so far is synced.
+    pub async fn synced(&self) {
+        let all: Vec<_> = self.informers.lock().values().map(|i| i.seen()).collect();
+        for mut seen in all {
+            let _ = seen.wait_for(|s| *s).await;
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! The work queue: keys to look at, each at most once at a time, failures later and later.
+//!
+//! The semantics are client-go's: a key that is added while it waits is there once; one that is
+//! added while it is worked on comes again after [`Queue::done`]. Delays need no task of their own:
+//! a waiting worker sleeps until the first delayed key is due.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::Shutdown;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What a queue tells about itself, for metrics. Every method does nothing unless overridden.
+pub trait QueueMetrics: Send + Sync + 'static {
+    /// A key was added; `depth` keys are ready now.
+    fn added(&self, _depth: usize) {}
+    /// A worker took a key that had waited this long; `depth` keys stay ready.
+    fn taken(&self, _waited: Duration, _depth: usize) {}
+    /// A worker was done with a key after this long.
+    fn done(&self, _worked: Duration) {}
+    /// A key was added again after a failure.
+    fn retried(&self) {}
+}
+
+struct Ignore;
+impl QueueMetrics for Ignore {}
+
+/// How failures are spread over time: per key exponential, and a token bucket over all keys.
+#[derive(Debug, Clone, Copy)]
+pub struct RateLimit {
+    /// The first delay of a key.
+    pub base: Duration,
+    /// The longest delay of a key.
+    pub limit: Duration,
+    /// Retries a second over all keys.
+    pub per_second: f64,
+    /// Retries that may come at once.
+    pub burst: f64,
+}
+
+impl Default for RateLimit {
+    /// client-go's: 5 ms to 1000 s a key; 10 a second, 100 at once.
+    fn default() -> Self {
+        Self {
+            base: Duration::from_millis(5),
+            limit: Duration::from_secs(1000),
+            per_second: 10.0,
+            burst: 100.0,
+        }
+    }
+}
+
+struct State<K> {
+    ready: VecDeque<K>,
+    /// Wants work, waiting or worked on; with the time since when.
+    dirty: HashMap<K, Instant>,
+    processing: HashMap<K, Instant>,
+    delayed: BTreeMap<(Instant, u64), K>,
+    delayed_at: HashMap<K, (Instant, u64)>,
+    sequence: u64,
+    failures: HashMap<K, u32>,
+    tokens: f64,
+    refilled: Instant,
+    shut: bool,
+}
+
+struct Inner<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+    rate: RateLimit,
+    metrics: Box<dyn QueueMetrics>,
+}
+
+/// A rate-limited work queue. Clones are the same queue.
+pub struct Queue<K>(Arc<Inner<K>>);
+
+impl<K> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send + 'static> Default for Queue<K> {
+    fn default() -> Self {
+        Self::new(RateLimit::default())
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
+    /// An empty queue.
+    pub fn new(rate: RateLimit) -> Self {
+        Self::with_metrics(rate, Ignore)
+    }
+
+    /// An empty queue that reports to `metrics`.
+    pub fn with_metrics(rate: RateLimit, metrics: impl QueueMetrics) -> Self {
+        Self(Arc::new(Inner {
+            state: Mutex::new(State {
+                ready: VecDeque::new(),
+                dirty: HashMap::new(),
+                processing: HashMap::new(),
+                delayed: BTreeMap::new(),
+                delayed_at: HashMap::new(),
+                sequence: 0,
+                failures: HashMap::new(),
+                tokens: rate.burst,
+                refilled: Instant::now(),
+                shut: false,
+            }),
+            wake: Notify::new(),
+            rate,
+            metrics: Box::new(metrics),
+        }))
+    }
+
+    /// Adds a key, unless it waits already.
+    pub fn add(&self, key: K) {
+        let mut s = self.0.state.lock();
+        if self.add_locked(&mut s, key) {
+            drop(s);
+            self.0.wake.notify_one();
+        }
+    }
+
+    /// Adds a key; whether a worker is to be woken.
+    fn add_locked(&self, s: &mut State<K>, key: K) -> bool {
+        if s.shut || s.dirty.contains_key(&key) {
+            return false;
+        }
+        s.dirty.insert(key.clone(), Instant::now());
+        let waits = !s.processing.contains_key(&key);
+        if waits {
+            s.ready.push_back(key);
+        }
+        self.0.metrics.added(s.ready.len());
+        waits
+    }
+
+    /// Adds a key after a delay. Of several delays of one key the shortest counts.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let mut s = self.0.state.lock();
+        if s.shut {
+            return;
+        }
+        let at = Instant::now() + delay;
+        if let Some(&old) = s.delayed_at.get(&key) {
+            if old.0 <= at {
+                return;
+            }
+            s.delayed.remove(&old);
+        }
+        s.sequence += 1;
+        let slot = (at, s.sequence);
+        let first = s.delayed.first_key_value().is_none_or(|(f, _)| slot < *f);
+        s.delayed.insert(slot, key.clone());
+        s.delayed_at.insert(key, slot);
+        drop(s);
+        if first {
+            self.0.wake.notify_one();
+        }
+    }
+
+    /// Adds a key once the rate limit allows, later with each failure.
+    pub fn add_rate_limited(&self, key: K) {
+        let delay = {
+            let mut s = self.0.state.lock();
+            let rate = &self.0.rate;
+            let failures = s.failures.entry(key.clone()).or_insert(0);
+            let own = rate.base.mul_f64(2f64.powi((*failures).min(60) as i32).min(1e12)).min(rate.limit);
+            *failures = failures.saturating_add(1);
+            own.max(s.reserve(rate))
+        };
+        self.0.metrics.retried();
+        self.add_after(key, delay);
+    }
+
+    /// Forgets a key's failures.
+    pub fn forget(&self, key: &K) {
+        self.0.state.lock().failures.remove(key);
+    }
+
+    /// How often a key failed since it was forgotten.
+    pub fn retries(&self, key: &K) -> u32 {
+        self.0.state.lock().failures.get(key).copied().unwrap_or(0)
+    }
+
+    /// How many keys are ready.
+    pub fn len(&self) -> usize {
+        self.0.state.lock().ready.len()
+    }
+
+    /// Whether no key is ready.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits for a key. The caller owns it until [`Queue::done`]. `None` once the queue was shut
+    /// and what was ready is taken.
+    pub async fn get(&self) -> Option<K> {
+        loop {
+            let wake = self.0.wake.notified();
+            let due = {
+                let mut s = self.0.state.lock();
+                let now = Instant::now();
+                while let Some(first) = s.delayed.first_entry() {
+                    if first.key().0 > now {
+                        break;
+                    }
+                    let key = first.remove();
+                    s.delayed_at.remove(&key);
+                    self.add_locked(&mut s, key);
+                }
+                if let Some(key) = s.ready.pop_front() {
+                    let since = s.dirty.remove(&key).unwrap_or(now);
+                    s.processing.insert(key.clone(), now);
+                    self.0.metrics.taken(now - since, s.ready.len());
+                    let more = !s.ready.is_empty() || !s.delayed.is_empty();
+                    drop(s);
+                    if more {
+                        self.0.wake.notify_one();
+                    }
+                    return Some(key);
+                }
+                if s.shut {
+                    drop(s);
+                    self.0.wake.notify_one();
+                    return None;
+                }
+                s.delayed.first_key_value().map(|(slot, _)| slot.0)
+            };
+            match due {
+                None => wake.await,
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at, wake).await;
+                }
+            }
+        }
+    }
+
+    /// Gives a key back. If it was added meanwhile, it is ready again.
+    pub fn done(&self, key: &K) {
+        let mut s = self.0.state.lock();
+        if let Some(since) = s.processing.remove(key) {
+            self.0.metrics.done(since.elapsed());
+        }
+        if s.dirty.contains_key(key) {
+            s.ready.push_back(key.clone());
+            drop(s);
+            self.0.wake.notify_one();
+        }
+    }
+
+    /// Takes no more keys and drops the delayed ones; what is ready is still given out.
+    pub fn shut(&self) {
+        let mut s = self.0.state.lock();
+        s.shut = true;
+        s.delayed.clear();
+        s.delayed_at.clear();
+        drop(s);
+        self.0.wake.notify_waiters();
+        self.0.wake.notify_one();
+    }
+
+    /// Starts `workers` tasks that hand each key to `work` until `shutdown`. A failure is logged and
+    /// tried again by the rate limit; a success forgets past failures.
+    pub fn work<F, R, E>(&self, name: &'static str, workers: usize, shutdown: &Shutdown, work: F)
+    where
+        K: std::fmt::Display,
+        F: Fn(K) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Result<(), E>> + Send,
+        E: std::fmt::Display + Send,
+    {
+        for _ in 0..workers {
+            let (queue, work, stop) = (self.clone(), work.clone(), shutdown.clone());
+            shutdown.spawn(async move {
+                while let Some(Some(key)) = stop.run(queue.get()).await {
+                    let Some(result) = stop.run(work(key.clone())).await else { break };
+                    match result {
+                        Ok(()) => queue.forget(&key),
+                        Err(e) => {
+                            tracing::debug!(controller = name, %key, error = %e, "sync failed, will retry");
+                            queue.add_rate_limited(key.clone());
+                        }
+                    }
+                    queue.done(&key);
+                }
+            });
+        }
+    }
+}
+
+impl<K> State<K> {
+    /// Takes one token of the bucket, in advance if need be; how long until it is there.
+    fn reserve(&mut self, rate: &RateLimit) -> Duration {
+        let now = Instant::now();
+        let gained = (now - self.refilled).as_secs_f64() * rate.per_second;
+        self.refilled = now;
+        self.tokens = (self.tokens + gained).min(rate.burst) - 1.0;
+        if self.tokens >= 0.0 {
+            Duration::ZERO
+        } else {
+            Duration::try_from_secs_f64(-self.tokens / rate.per_second).unwrap_or(rate.limit)
+        }
+    }
+}
+
+/// Removes duplicates while it keeps the order; for handlers that collect keys from several owners.
+pub fn unique<K: Clone + Eq + Hash>(keys: impl IntoIterator<Item = K>) -> Vec<K> {
+    let mut seen = HashSet::new();
+    keys.into_iter().filter(|k| seen.insert(k.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn take(q: &Queue<&'static str>) -> Option<&'static str> {
+        tokio::time::timeout(Duration::from_secs(3600), q.get()).await.ok().flatten()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_waits_once_and_comes_again_if_added_while_worked_on() {
+        let q: Queue<&str> = Queue::default();
+        q.add("a");
+        q.add("a");
+        q.add("b");
+        assert_eq!(q.len(), 2);
+        assert_eq!(take(&q).await, Some("a"));
+        q.add("a");
+        assert_eq!(take(&q).await, Some("b"));
+        assert!(q.is_empty(), "a is worked on and must not be given to another worker");
+        q.done(&"a");
+        assert_eq!(take(&q).await, Some("a"));
+        q.done(&"a");
+        q.done(&"b");
+        assert!(q.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_delays_the_shorter_counts() {
+        let q: Queue<&str> = Queue::default();
+        let start = Instant::now();
+        q.add_after("a", Duration::from_secs(60));
+        q.add_after("a", Duration::from_secs(5));
+        q.add_after("b", Duration::from_secs(9));
+        assert_eq!(take(&q).await, Some("a"));
+        assert_eq!(start.elapsed().as_secs(), 5);
+        q.done(&"a");
+        assert_eq!(take(&q).await, Some("b"));
+        assert_eq!(start.elapsed().as_secs(), 9);
+        assert_eq!(take(&q).await, None, "the longer delay is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_worker_sees_an_earlier_delay() {
+        let q: Queue<&str> = Queue::default();
+        q.add_after("late", Duration::from_secs(100));
+        let worker = tokio::spawn({
+            let q = q.clone();
+            async move { q.get().await }
+        });
+        tokio::task::yield_now().await;
+        q.add_after("soon", Duration::from_secs(1));
+        assert_eq!(worker.await.unwrap(), Some("soon"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_double_the_delay_until_forgotten() {
+        let q: Queue<&str> = Queue::default();
+        let mut delays = Vec::new();
+        for _ in 0..5 {
+            let start = Instant::now();
+            q.add_rate_limited("a");
+            assert_eq!(take(&q).await, Some("a"));
+            q.done(&"a");
+            delays.push(start.elapsed().as_millis());
+        }
+        assert_eq!(delays, [5, 10, 20, 40, 80]);
+        assert_eq!(q.retries(&"a"), 5);
+        for _ in 0..40 {
+            q.add_rate_limited("a");
+        }
+        q.forget(&"a");
+        assert_eq!(q.retries(&"a"), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bucket_spreads_many_failures() {
+        let q: Queue<u32> = Queue::default();
+        let start = Instant::now();
+        for i in 0..200 {
+            q.add_rate_limited(i);
+        }
+        for _ in 0..200 {
+            q.get().await.unwrap();
+        }
+        let took = start.elapsed().as_secs_f64();
+        assert!((9.9..10.2).contains(&took), "100 at once, then 10 a second: {took}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_worker_leaves_when_it_is_shut() {
+        let q: Queue<&str> = Queue::default();
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let q = q.clone();
+                tokio::spawn(async move { q.get().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        q.add_after("never", Duration::from_secs(1));
+        q.shut();
+        q.add("refused");
+        for w in workers {
+            assert_eq!(w.await.unwrap(), None);
+        }
+    }
+}
