@@ -6,16 +6,20 @@
 
 pub mod backoff;
 pub mod client;
+pub mod config;
 pub mod informer;
 pub mod key;
 pub mod queue;
+pub mod remote;
 pub mod store;
 pub mod transport;
 
 pub use backoff::Backoff;
 pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchParams, resource_of};
+pub use config::{Config, ConfigError, Token};
 pub use informer::{Factory, Informer, Selection};
 pub use key::Key;
 pub use queue::{Queue, RateLimit};
+pub use remote::Remote;
 pub use store::{Cached, Change, PartialObject, Store};
 pub use transport::{Call, EventKind, ListAnswer, Resource, Transport, Verb, WatchEvent};
