@@ -5,6 +5,10 @@
 //! Pure: trees in, trees and field errors out. Only the API server depends on it, so that a change
 //! to a rule rebuilds nothing else.
 
+pub mod access;
+pub mod strategies;
 pub mod strategy;
+pub mod validation;
 
+pub use strategies::strategy;
 pub use strategy::{Ctx, Strategy, Subresource};

@@ -1,0 +1,179 @@
+//! What most kinds do: check the metadata, reset status on writes of the object and the rest on
+//! writes of the status, count generations.
+
+use api::status::FieldError;
+use api::{Schema, Struct, Text};
+
+use crate::access::{Edit, View};
+use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::Errors;
+use crate::validation::meta::{object_meta, object_meta_update};
+use crate::validation::names::name_subdomain;
+
+/// Nothing to ready.
+pub fn keep(_: &Ctx<'_>, _: &mut Struct) {}
+/// Nothing to ready.
+pub fn keep_update(_: &Ctx<'_>, _: &mut Struct, _: &Struct) {}
+
+/// A create without its status.
+pub fn drop_status(c: &Ctx<'_>, s: &mut Struct) {
+    Edit::new(c.schema, s).remove("status");
+}
+
+/// A create of generation 1.
+pub fn first_generation(c: &Ctx<'_>, s: &mut Struct) {
+    set_generation(&mut Edit::new(c.schema, s), 1);
+}
+
+/// A create of generation 1 without its status.
+pub fn create(c: &Ctx<'_>, s: &mut Struct) {
+    drop_status(c, s);
+    first_generation(c, s);
+}
+
+/// Sets `metadata.generation`.
+pub fn set_generation(e: &mut Edit<'_>, generation: i64) {
+    if let Some(mut m) = e.make("metadata") {
+        if generation == 0 {
+            m.remove("generation");
+        } else {
+            m.set("generation", generation);
+        }
+    }
+}
+
+/// An update that keeps the stored status.
+pub fn keep_status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    Edit::new(c.schema, new).copy("status", old);
+}
+
+/// The next generation if one of the fields changed.
+pub fn bump_if_changed(c: &Ctx<'_>, new: &mut Struct, old: &Struct, fields: &[&str]) {
+    let o = View::new(c.schema, old);
+    let mut e = Edit::new(c.schema, new);
+    let changed = {
+        let n = e.view();
+        fields.iter().any(|f| !crate::access::same(n.get(f), o.get(f)))
+    };
+    if changed {
+        set_generation(&mut e, o.st("metadata").int("generation") + 1);
+    }
+}
+
+/// An update that keeps the stored status and counts changes of `spec`.
+pub fn update(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    keep_status(c, new, old);
+    bump_if_changed(c, new, old, &["spec"]);
+}
+
+/// An update of a kind without status that counts changes of `spec`.
+pub fn bump_spec(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    bump_if_changed(c, new, old, &["spec"]);
+}
+
+/// Checks the metadata of a namespaced object.
+pub fn validate_namespaced(c: &Ctx<'_>, s: &Struct) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    object_meta(&mut errs, View::new(c.schema, s).st("metadata"), true, name_subdomain);
+    errs.0
+}
+
+/// Checks the metadata of an object of the cluster.
+pub fn validate_cluster(c: &Ctx<'_>, s: &Struct) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    object_meta(&mut errs, View::new(c.schema, s).st("metadata"), false, name_subdomain);
+    errs.0
+}
+
+/// Checks an update's metadata.
+pub fn validate_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    object_meta_update(
+        &mut errs,
+        View::new(c.schema, new).st("metadata"),
+        View::new(c.schema, old).st("metadata"),
+    );
+    errs.0
+}
+
+/// No warnings.
+pub fn no_warnings(_: &Ctx<'_>, _: &Struct, _: Option<&Struct>) -> Vec<String> {
+    Vec::new()
+}
+
+/// No selectable fields.
+pub fn no_fields(_: &Schema, _: &Struct, _: &mut Vec<Text>) {}
+
+/// An update of the status alone; metadata other than labels and the like is the server's anyway.
+pub fn status_only(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    let mut e = Edit::new(c.schema, new);
+    let names: Vec<Text> = c
+        .schema
+        .st(old.id)
+        .fields
+        .iter()
+        .map(|f| f.json.clone())
+        .filter(|n| n != "metadata" && n != "status")
+        .collect();
+    for n in names {
+        e.copy(&n, old);
+    }
+}
+
+/// An update of the status alone that also keeps the stored labels, annotations, finalizers and owners.
+pub fn status_reset_meta(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    status_only(c, new, old);
+    let mut e = Edit::new(c.schema, new);
+    let o = View::new(c.schema, old).st("metadata");
+    if let (Some(mut m), Some(o)) = (e.make("metadata"), o.raw()) {
+        for f in ["deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences"]
+        {
+            m.copy(f, o);
+        }
+    }
+}
+
+/// `status` of a kind whose metadata a status update may change.
+pub const STATUS: Subresource = Subresource { name: "status", prepare_update: status_only, validate_update };
+/// `status` of a kind whose metadata a status update leaves alone.
+pub const STATUS_ALONE: Subresource =
+    Subresource { name: "status", prepare_update: status_reset_meta, validate_update };
+
+/// `approval` of a CertificateSigningRequest.
+pub const APPROVAL: Subresource =
+    Subresource { name: "approval", prepare_update: status_only, validate_update };
+
+/// A namespaced kind without rules of its own.
+pub const NAMESPACED: Strategy = Strategy {
+    group: "",
+    resource: "",
+    prepare_create: keep,
+    prepare_update: keep_update,
+    validate: validate_namespaced,
+    validate_update,
+    warnings: no_warnings,
+    fields: &[],
+    field_values: no_fields,
+    create_on_update: false,
+    unconditional_update: true,
+    subresources: &[],
+    no_effect_yet: None,
+};
+/// A kind of the cluster without rules of its own.
+pub const CLUSTER: Strategy = Strategy { validate: validate_cluster, ..NAMESPACED };
+
+/// The text at a dotted path of structs, "" if absent; a list is entered at its first element.
+pub fn text_at(schema: &Schema, s: &Struct, path: &str) -> Text {
+    let mut v = View::new(schema, s);
+    let mut rest = path;
+    while let Some((head, tail)) = rest.split_once('.') {
+        v = v.st(head);
+        rest = tail;
+    }
+    match v.get(rest) {
+        Some(api::Node::Str(t)) => t.clone(),
+        Some(api::Node::Int(i)) => compact_str::format_compact!("{i}"),
+        Some(api::Node::Bool(b)) => Text::from(if *b { "true" } else { "false" }),
+        _ => Text::default(),
+    }
+}

@@ -1,0 +1,239 @@
+//! What the rules of all kinds share: paths, the list of errors, and checks with upstream's texts.
+
+pub mod ip;
+pub mod meta;
+pub mod names;
+pub mod print;
+pub mod quantity;
+
+use std::fmt;
+
+use api::status::{FieldError, FieldErrorKind};
+
+use crate::access::View;
+
+/// The path of a field: a list linked on the stack, printed only for an error.
+#[derive(Clone, Copy)]
+pub struct Path<'a> {
+    up: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    /// A field of the object; `a.b` for a field of a field.
+    pub const fn root(name: &'a str) -> Self {
+        Self { up: None, step: Step::Field(name) }
+    }
+    /// A field below.
+    pub const fn field(&'a self, name: &'a str) -> Self {
+        Self { up: Some(self), step: Step::Field(name) }
+    }
+    /// An element of a list.
+    pub const fn index(&'a self, i: usize) -> Self {
+        Self { up: Some(self), step: Step::Index(i) }
+    }
+    /// An entry of a map.
+    pub const fn key(&'a self, key: &'a str) -> Self {
+        Self { up: Some(self), step: Step::Key(key) }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(up) = self.up {
+            up.fmt(f)?;
+        }
+        match self.step {
+            Step::Field("") => Ok(()),
+            Step::Field(name) => {
+                if self.up.is_some_and(|up| !up.is_root()) {
+                    f.write_str(".")?;
+                }
+                f.write_str(name)
+            }
+            Step::Index(i) => write!(f, "[{i}]"),
+            Step::Key(k) => write!(f, "[{k}]"),
+        }
+    }
+}
+
+impl Path<'_> {
+    fn is_root(&self) -> bool {
+        matches!(self.step, Step::Field("")) && self.up.is_none_or(Path::is_root)
+    }
+}
+
+/// A bad value, printed as upstream prints it.
+pub trait BadValue {
+    /// The text.
+    fn print(&self) -> String;
+}
+impl BadValue for &str {
+    fn print(&self) -> String {
+        print::quote(self)
+    }
+}
+impl BadValue for String {
+    fn print(&self) -> String {
+        print::quote(self)
+    }
+}
+impl BadValue for i64 {
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+impl BadValue for usize {
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+impl BadValue for bool {
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+/// Text that is printed as it is: a number, or a value's JSON.
+pub struct Raw(pub String);
+impl BadValue for Raw {
+    fn print(&self) -> String {
+        self.0.clone()
+    }
+}
+impl BadValue for Option<&api::Node> {
+    fn print(&self) -> String {
+        match self {
+            None => "null".into(),
+            Some(api::Node::Str(s)) => print::quote(s),
+            Some(n) => print::scalar_json(n),
+        }
+    }
+}
+
+/// The errors found so far, in upstream's order of checks.
+#[derive(Default)]
+pub struct Errors(pub Vec<FieldError>);
+
+impl Errors {
+    /// No errors.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// The number of errors.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    fn push(&mut self, kind: FieldErrorKind, at: &Path<'_>, value: Option<String>, detail: String) {
+        self.0.push(FieldError { kind, field: at.to_string(), value, detail });
+    }
+    /// A malformed or out-of-range value.
+    pub fn invalid(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl Into<String>) {
+        self.push(FieldErrorKind::Invalid, at, Some(value.print()), detail.into());
+    }
+    /// The same value, once for each text.
+    pub fn each(&mut self, at: &Path<'_>, value: &str, details: Vec<String>) {
+        for d in details {
+            self.invalid(at, value, d);
+        }
+    }
+    /// No value where one must be.
+    pub fn required(&mut self, at: &Path<'_>, detail: impl Into<String>) {
+        self.push(FieldErrorKind::Required, at, None, detail.into());
+    }
+    /// A value that may not stand here.
+    pub fn forbidden(&mut self, at: &Path<'_>, detail: impl Into<String>) {
+        self.push(FieldErrorKind::Forbidden, at, None, detail.into());
+    }
+    /// A value twice.
+    pub fn duplicate(&mut self, at: &Path<'_>, value: impl BadValue) {
+        self.push(FieldErrorKind::Duplicate, at, Some(value.print()), String::new());
+    }
+    /// A referenced thing that is not there.
+    pub fn not_found(&mut self, at: &Path<'_>, value: impl BadValue) {
+        self.push(FieldErrorKind::NotFound, at, Some(value.print()), String::new());
+    }
+    /// A referenced thing that is not there, and where it should be.
+    pub fn not_found_in(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl Into<String>) {
+        self.push(FieldErrorKind::NotFound, at, Some(value.print()), detail.into());
+    }
+    /// A value out of a fixed set was wanted; they are listed as given.
+    pub fn not_supported(&mut self, at: &Path<'_>, value: impl BadValue, valid: &[&str]) {
+        let detail = if valid.is_empty() {
+            String::new()
+        } else {
+            let all: Vec<String> = valid.iter().map(|v| print::quote(v)).collect();
+            format!("supported values: {}", all.join(", "))
+        };
+        self.push(FieldErrorKind::NotSupported, at, Some(value.print()), detail);
+    }
+    /// Reports a string that is not one of the valid ones; lists them sorted, as upstream's sets do.
+    pub fn one_of(&mut self, at: &Path<'_>, value: &str, valid: &[&str]) {
+        if !valid.contains(&value) {
+            self.not_supported(at, value, valid);
+        }
+    }
+    /// Too long a value, in bytes.
+    pub fn too_long(&mut self, at: &Path<'_>, max: usize) {
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        self.push(FieldErrorKind::TooLong, at, None, format!("may not be more than {max} {unit}"));
+    }
+    /// Too many elements.
+    pub fn too_many(&mut self, at: &Path<'_>, actual: usize, max: usize) {
+        let unit = if max == 1 { "item" } else { "items" };
+        self.push(
+            FieldErrorKind::TooMany,
+            at,
+            Some(actual.to_string()),
+            format!("must have at most {max} {unit}"),
+        );
+    }
+    /// Something failed inside.
+    pub fn internal(&mut self, at: &Path<'_>, detail: impl Into<String>) {
+        self.push(FieldErrorKind::Internal, at, None, detail.into());
+    }
+    /// `must be greater than or equal to 0`.
+    pub fn non_negative(&mut self, at: &Path<'_>, value: i64) {
+        if value < 0 {
+            self.invalid(at, value, NEGATIVE);
+        }
+    }
+    /// `must be greater than zero`.
+    pub fn positive(&mut self, at: &Path<'_>, value: i64) {
+        if value <= 0 {
+            self.invalid(at, value, "must be greater than zero");
+        }
+    }
+    /// A field that may not change: the new value is reported.
+    pub fn immutable(&mut self, at: &Path<'_>, new: View<'_>, old: View<'_>, name: &str) {
+        let (n, o) = (new.get(name), old.get(name));
+        if !crate::access::same(n, o) {
+            let value = new
+                .type_of(name)
+                .map_or_else(|| n.print(), |ty| print::value(new.schema, ty, n, is_pointer(new, name)));
+            self.invalid(&at.field(name), Raw(value), IMMUTABLE);
+        }
+    }
+}
+
+fn is_pointer(v: View<'_>, name: &str) -> bool {
+    v.raw().is_some_and(|s| {
+        let st = v.schema.st(s.id);
+        st.field(name).is_some_and(|no| st.at(no).pointer)
+    })
+}
+
+/// The text for a number below zero.
+pub const NEGATIVE: &str = "must be greater than or equal to 0";
+/// The text for a field that may not change.
+pub const IMMUTABLE: &str = "field is immutable";
