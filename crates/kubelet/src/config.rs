@@ -1,0 +1,68 @@
+//! What a kubelet is told when it starts.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// A kubelet's settings. Two kubelets on one machine differ in node name, root directory, log directory,
+/// cgroup root and runtime socket.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Name of the Node object.
+    pub node_name: String,
+    /// Addresses of the node, the primary one first; what `status.hostIPs` reports.
+    pub node_ips: Vec<IpAddr>,
+    /// Where Pods' volumes and files live; upstream's `--root-dir`, `/var/lib/kubelet`.
+    pub root_dir: PathBuf,
+    /// Where containers' logs are written; upstream's `podLogsDir`, `/var/log/pods`.
+    pub pod_logs_dir: PathBuf,
+    /// The CRI socket: `unix:///path` or a path.
+    pub container_runtime_endpoint: String,
+    /// Name servers of Pods whose DNS policy is `ClusterFirst`; empty where no cluster DNS runs.
+    pub cluster_dns: Vec<IpAddr>,
+    /// The cluster's DNS domain, `cluster.local`.
+    pub cluster_domain: String,
+    /// The resolver configuration that Pods inherit; upstream's `resolvConf`, `/etc/resolv.conf`.
+    pub resolv_conf: PathBuf,
+    /// The cgroup below which `kubepods` lives, "/" for the root of the hierarchy.
+    pub cgroup_root: String,
+    /// How many Pods the node takes; upstream's `maxPods`, 110.
+    pub max_pods: u32,
+    /// How many images are pulled at once; upstream's `maxParallelImagePulls`.
+    pub max_parallel_image_pulls: usize,
+    /// Directory of static Pods' manifests, if any.
+    pub static_pod_path: Option<PathBuf>,
+    /// Size at which a container's log is rotated, in bytes; upstream's `containerLogMaxSize`, 10 MiB.
+    pub container_log_max_size: u64,
+    /// How many logs of a container are kept; upstream's `containerLogMaxFiles`, 5.
+    pub container_log_max_files: u32,
+}
+
+impl Config {
+    /// Upstream's defaults for a node of that name.
+    pub fn new(node_name: impl Into<String>) -> Self {
+        Self {
+            node_name: node_name.into(),
+            node_ips: Vec::new(),
+            root_dir: PathBuf::from("/var/lib/kubelet"),
+            pod_logs_dir: PathBuf::from("/var/log/pods"),
+            container_runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
+            cluster_dns: Vec::new(),
+            cluster_domain: "cluster.local".into(),
+            resolv_conf: PathBuf::from("/etc/resolv.conf"),
+            cgroup_root: "/".into(),
+            max_pods: 110,
+            max_parallel_image_pulls: 4,
+            static_pod_path: None,
+            container_log_max_size: 10 << 20,
+            container_log_max_files: 5,
+        }
+    }
+    /// The directory of a Pod's files.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root_dir.join("pods").join(uid)
+    }
+    /// The directory of a Pod's logs.
+    pub fn pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
+        self.pod_logs_dir.join(format!("{namespace}_{name}_{uid}"))
+    }
+}

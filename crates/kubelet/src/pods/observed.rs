@@ -1,0 +1,211 @@
+//! What the runtime has of a Pod.
+
+use cri::runtime as pb;
+use jiff::Timestamp;
+
+use super::labels;
+use crate::runtime::nanos;
+
+/// A container's state in the runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum State {
+    /// Made, not started.
+    Created,
+    /// Its process runs.
+    Running,
+    /// Its process ended.
+    Exited,
+    /// The runtime does not know.
+    #[default]
+    Unknown,
+}
+
+/// A container as the runtime reports it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ContainerStatus {
+    /// CRI id.
+    pub id: String,
+    /// Id of its sandbox.
+    pub sandbox_id: String,
+    /// Name in the Pod.
+    pub name: String,
+    /// State.
+    pub state: State,
+    /// When it was made.
+    pub created_at: Option<Timestamp>,
+    /// When its process started.
+    pub started_at: Option<Timestamp>,
+    /// When its process ended.
+    pub finished_at: Option<Timestamp>,
+    /// Exit code, if it ended.
+    pub exit_code: i32,
+    /// The image as it was asked for.
+    pub image: String,
+    /// The image's resolved reference.
+    pub image_ref: String,
+    /// The image's id.
+    pub image_id: String,
+    /// Hash of the specification it was made from.
+    pub hash: u64,
+    /// How often the container was restarted before.
+    pub restart_count: u32,
+    /// Why it ended, in a word.
+    pub reason: String,
+    /// Why it ended, or its termination message.
+    pub message: String,
+    /// Path of its log on the node.
+    pub log_path: String,
+    /// Where its termination message lies on the node, if that is wanted.
+    pub termination_message_host_path: Option<String>,
+    /// Whether its log's end is its message when it fails without one.
+    pub fallback_to_logs: bool,
+    /// Its first process' user.
+    pub user: Option<pb::LinuxContainerUser>,
+    /// Its limits as the runtime reports them.
+    pub resources: Option<pb::LinuxContainerResources>,
+    /// The signal that stops it, in CRI's name (`SIGTERM`).
+    pub stop_signal: Option<String>,
+}
+
+impl ContainerStatus {
+    /// From CRI's message.
+    pub fn new(status: pb::ContainerStatus, sandbox_id: String) -> Self {
+        let state = match status.state() {
+            pb::ContainerState::ContainerCreated => State::Created,
+            pb::ContainerState::ContainerRunning => State::Running,
+            pb::ContainerState::ContainerExited => State::Exited,
+            pb::ContainerState::ContainerUnknown => State::Unknown,
+        };
+        let stop_signal = match status.stop_signal() {
+            pb::Signal::RuntimeDefault => None,
+            signal => Some(signal.as_str_name().to_owned()),
+        };
+        let annotation = |key: &str| status.annotations.get(key);
+        let metadata = status.metadata.clone().unwrap_or_default();
+        let message_path = annotation(labels::TERMINATION_MESSAGE_PATH).cloned().unwrap_or_default();
+        Self {
+            sandbox_id,
+            name: status.labels.get(labels::CONTAINER_NAME).cloned().unwrap_or(metadata.name),
+            state,
+            created_at: nanos(status.created_at),
+            started_at: nanos(status.started_at),
+            finished_at: nanos(status.finished_at),
+            exit_code: status.exit_code,
+            hash: annotation(labels::CONTAINER_HASH)
+                .and_then(|h| u64::from_str_radix(h, 16).ok())
+                .unwrap_or_default(),
+            restart_count: annotation(labels::CONTAINER_RESTART_COUNT)
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(metadata.attempt),
+            termination_message_host_path: status
+                .mounts
+                .iter()
+                .find(|m| !message_path.is_empty() && m.container_path == message_path)
+                .map(|m| m.host_path.clone()),
+            fallback_to_logs: annotation(labels::TERMINATION_MESSAGE_POLICY)
+                .is_some_and(|p| p == "FallbackToLogsOnError"),
+            user: status.user.and_then(|u| u.linux),
+            resources: status.resources.and_then(|r| r.linux),
+            stop_signal,
+            id: status.id,
+            image: status
+                .image
+                .map(|i| if i.user_specified_image.is_empty() { i.image } else { i.user_specified_image })
+                .unwrap_or_default(),
+            image_ref: status.image_ref,
+            image_id: status.image_id,
+            reason: status.reason,
+            message: status.message,
+            log_path: status.log_path,
+        }
+    }
+    /// Whether its process runs.
+    pub fn running(&self) -> bool {
+        self.state == State::Running
+    }
+    /// Whether it ended without success.
+    pub fn failed(&self) -> bool {
+        self.state == State::Exited && self.exit_code != 0
+    }
+}
+
+/// A sandbox as the runtime reports it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SandboxStatus {
+    /// CRI id.
+    pub id: String,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// When it was made.
+    pub created_at: Option<Timestamp>,
+    /// Which attempt of the Pod it is.
+    pub attempt: u32,
+    /// Its addresses, the primary one first; none on the host's network.
+    pub ips: Vec<String>,
+    /// Whether it uses the host's network.
+    pub host_network: bool,
+}
+
+impl From<pb::PodSandboxStatus> for SandboxStatus {
+    fn from(status: pb::PodSandboxStatus) -> Self {
+        let ready = status.state() == pb::PodSandboxState::SandboxReady;
+        let network = status.linux.and_then(|l| l.namespaces).and_then(|n| n.options);
+        let mut ips = Vec::new();
+        if let Some(net) = status.network {
+            ips.push(net.ip);
+            ips.extend(net.additional_ips.into_iter().map(|ip| ip.ip));
+        }
+        ips.retain(|ip| !ip.is_empty());
+        Self {
+            id: status.id,
+            ready,
+            created_at: nanos(status.created_at),
+            attempt: status.metadata.map_or(0, |m| m.attempt),
+            ips,
+            host_network: network.is_some_and(|o| o.network() == pb::NamespaceMode::Node),
+        }
+    }
+}
+
+/// Everything the runtime has of a Pod: sandboxes and containers, the newest first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PodStatus {
+    /// uid of the Pod.
+    pub uid: String,
+    /// Namespace of the Pod.
+    pub namespace: String,
+    /// Name of the Pod.
+    pub name: String,
+    /// Sandboxes.
+    pub sandboxes: Vec<SandboxStatus>,
+    /// Containers.
+    pub containers: Vec<ContainerStatus>,
+}
+
+impl PodStatus {
+    /// Puts the newest first.
+    pub fn sort(&mut self) {
+        self.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created_at, s.attempt)));
+        self.containers.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.restart_count)));
+    }
+    /// The newest container of a name.
+    pub fn container(&self, name: &str) -> Option<&ContainerStatus> {
+        self.containers.iter().find(|c| c.name == name)
+    }
+    /// The second newest container of a name.
+    pub fn previous(&self, name: &str) -> Option<&ContainerStatus> {
+        self.containers.iter().filter(|c| c.name == name).nth(1)
+    }
+    /// The newest sandbox, if it is ready.
+    pub fn ready_sandbox(&self) -> Option<&SandboxStatus> {
+        self.sandboxes.first().filter(|s| s.ready)
+    }
+    /// Addresses of the Pod in the newest ready sandbox.
+    pub fn ips(&self) -> &[String] {
+        self.ready_sandbox().map_or(&[], |s| &s.ips)
+    }
+    /// Containers whose process runs.
+    pub fn running(&self) -> impl Iterator<Item = &ContainerStatus> {
+        self.containers.iter().filter(|c| c.running())
+    }
+}
