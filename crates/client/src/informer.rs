@@ -394,3 +394,172 @@ impl Factory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, Script, bookmark as mark, config_map, event};
+    use crate::store::Change;
+    use crate::transport::EventKind::{Added, Deleted, Modified};
+    use crate::transport::ListAnswer;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    struct Run {
+        fake: Arc<Fake>,
+        informer: Informer<ConfigMap>,
+        changes: Arc<Mutex<Vec<String>>>,
+        shutdown: Shutdown,
+    }
+
+    /// Starts an informer against a script and waits until it asked for `requests` things.
+    async fn run(watches: Vec<Script>, lists: Vec<Result<ListAnswer, Status>>, requests: usize) -> Run {
+        let fake = Fake::new();
+        fake.watches.lock().extend(watches);
+        fake.lists.lock().extend(lists);
+        let client = Client::new(fake.clone(), "test");
+        let informer = Informer::<ConfigMap>::new(&client, Selection::default());
+        informer
+            .index("app", |c| c.metadata.labels.iter().flatten().map(|(_, v)| v.as_str().into()).collect());
+        let changes = Arc::new(Mutex::new(Vec::new()));
+        let log = changes.clone();
+        informer.handle(move |change| {
+            let word = match change {
+                Change::Added(_) => "+",
+                Change::Updated { .. } => "~",
+                Change::Deleted(_) => "-",
+            };
+            log.lock().push(format!("{word}{}", change.object().name()));
+        });
+        let shutdown = Shutdown::new();
+        informer.start(&shutdown);
+        let wait = async {
+            while fake.seen.lock().len() < requests {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        tokio::time::timeout(Duration::from_secs(600), wait).await.expect("the requests come");
+        Run { fake, informer, changes, shutdown }
+    }
+
+    fn query(run: &Run, request: usize, key: &str) -> String {
+        run.fake.seen.lock()[request].1.get(key).cloned().unwrap_or_default()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_brings_the_state_and_the_changes() {
+        let events = vec![
+            event(Added, "a", 5),
+            event(Added, "b", 6),
+            mark(8, true),
+            event(Modified, "a", 9),
+            event(Deleted, "b", 10),
+            event(Added, "c", 11),
+            mark(15, false),
+        ];
+        let r = run(vec![Script::Events { events, open: false }], vec![], 2).await;
+        assert!(r.informer.is_synced());
+        assert_eq!(*r.changes.lock(), ["+a", "+b", "~a", "-b", "+c"]);
+        assert_eq!(r.informer.list_namespace("ns").len(), 2);
+        assert_eq!(r.informer.by_index("app", "c").len(), 1);
+        assert!(r.informer.by_index("app", "b").is_empty());
+        let a = r.informer.get("ns", "a").unwrap();
+        assert_eq!((a.resource_version(), &a.metadata.managed_fields), ("9", &None));
+        assert_eq!(query(&r, 0, "sendInitialEvents"), "true");
+        assert_eq!(query(&r, 0, "resourceVersionMatch"), "NotOlderThan");
+        assert_eq!(query(&r, 1, "resourceVersion"), "15", "it goes on where the bookmark was");
+        assert_eq!(query(&r, 1, "sendInitialEvents"), "");
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_watch_lists_is_listed_in_pages() {
+        let refuse = Script::Refuse(Status::failure(422, "Invalid", "sendInitialEvents is forbidden"));
+        let page = |token: &str, name: &str| {
+            Ok(ListAnswer {
+                resource_version: "20".into(),
+                continue_token: token.into(),
+                items: vec![config_map(name, 3)],
+            })
+        };
+        let r = run(vec![refuse], vec![page("next", "a"), page("", "b")], 4).await;
+        assert_eq!(*r.changes.lock(), ["+a", "+b"]);
+        assert_eq!(query(&r, 2, "continue"), "next");
+        assert_eq!(query(&r, 3, "resourceVersion"), "20");
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_revision_means_a_new_state_and_only_its_differences() {
+        let first = vec![event(Added, "a", 1), event(Added, "b", 2), mark(3, true)];
+        let second = vec![event(Added, "b", 2), event(Added, "c", 40), mark(41, true)];
+        let watches = vec![
+            Script::Events { events: first, open: false },
+            Script::Events { events: vec![Err(Status::expired("too old resource version"))], open: false },
+            Script::Events { events: second, open: true },
+        ];
+        let r = run(watches, vec![], 3).await;
+        assert_eq!(*r.changes.lock(), ["+a", "+b", "-a", "+c"]);
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn errors_back_off_and_keep_the_state() {
+        let down = || Script::Refuse(Status::failure(503, "ServiceUnavailable", "down"));
+        let first = vec![event(Added, "a", 1), mark(3, true)];
+        let began = Instant::now();
+        let r = run(
+            vec![down(), down(), Script::Events { events: first, open: false }, down(), down()],
+            vec![],
+            6,
+        )
+        .await;
+        assert!(began.elapsed() > Duration::from_millis(800 + 1600 + 3200 + 6400));
+        assert_eq!(*r.changes.lock(), ["+a"]);
+        assert_eq!(query(&r, 5, "resourceVersion"), "3");
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_decoded_does_not_hide_the_rest() {
+        let bad = bytes::Bytes::from(
+            r#"{"metadata":{"namespace":"ns","name":"bad","resourceVersion":"2"},"data":7}"#,
+        );
+        let events = vec![
+            event(Added, "a", 1),
+            Ok(crate::transport::WatchEvent { kind: Added, object: bad.clone() }),
+            mark(3, true),
+            Ok(crate::transport::WatchEvent { kind: Modified, object: bad }),
+            event(Added, "z", 4),
+        ];
+        let r = run(vec![Script::Events { events, open: true }], vec![], 1).await;
+        assert_eq!(*r.changes.lock(), ["+a", "+z"]);
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_handlers_hear_of_what_is_there() {
+        let events = vec![event(Added, "a", 1), mark(3, true)];
+        let r = run(vec![Script::Events { events, open: true }], vec![], 1).await;
+        let heard = Arc::new(Mutex::new(0));
+        let (count, store) = (heard.clone(), r.informer.clone());
+        r.informer.handle(move |change| {
+            assert!(store.get_key(&change.object().key()).is_some(), "handlers may read the store");
+            *count.lock() += 1;
+        });
+        assert_eq!(*heard.lock(), 1);
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test]
+    async fn a_factory_shares() {
+        let factory = Factory::new(Client::new(Fake::new(), "test"));
+        let (a, b) = (factory.informer::<ConfigMap>(), factory.informer::<ConfigMap>());
+        assert!(Arc::ptr_eq(&a.0, &b.0));
+        let other = factory.select::<ConfigMap>(
+            resource_of::<ConfigMap>(),
+            Selection { namespace: "ns".into(), ..Selection::default() },
+        );
+        assert!(!Arc::ptr_eq(&a.0, &other.0));
+    }
+}

@@ -7,8 +7,12 @@
 pub mod backoff;
 pub mod client;
 pub mod config;
+pub mod events;
+#[cfg(test)]
+mod fake;
 pub mod informer;
 pub mod key;
+pub mod leader;
 pub mod queue;
 pub mod remote;
 pub mod store;
@@ -17,8 +21,10 @@ pub mod transport;
 pub use backoff::Backoff;
 pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchParams, resource_of};
 pub use config::{Config, ConfigError, Token};
+pub use events::{EventType, Recorder, reference};
 pub use informer::{Factory, Informer, Selection};
 pub use key::Key;
+pub use leader::{Election, Outcome};
 pub use queue::{Queue, RateLimit};
 pub use remote::Remote;
 pub use store::{Cached, Change, PartialObject, Store};
