@@ -7,6 +7,7 @@
 
 pub mod builtin;
 pub mod object;
+pub mod quantity;
 pub mod schema;
 pub mod status;
 pub mod tree;

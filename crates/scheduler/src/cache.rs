@@ -1,0 +1,253 @@
+//! The cluster as the scheduler sees it: nodes in a dense array, with what runs there already summed up.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use crate::resources::{PodRequests, Resources, pod_requests};
+
+/// A Pod that counts on a node, with what was computed of it once.
+#[derive(Debug, Clone)]
+pub struct PodInfo {
+    /// The Pod.
+    pub pod: Arc<Pod>,
+    /// What it requests.
+    pub requests: PodRequests,
+    /// Host ports it takes: protocol, address ("0.0.0.0" for all), port.
+    pub ports: Vec<(String, String, i32)>,
+}
+
+impl PodInfo {
+    /// Computes what the scheduler needs of a Pod.
+    pub fn new(pod: Arc<Pod>) -> Self {
+        let requests = pod_requests(&pod);
+        let ports = host_ports(&pod);
+        Self { pod, requests, ports }
+    }
+    /// The Pod's uid, "" if it has none.
+    pub fn uid(&self) -> &str {
+        self.pod.metadata.uid.as_deref().unwrap_or_default()
+    }
+    /// The Pod's priority, 0 by default.
+    pub fn priority(&self) -> i32 {
+        self.pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0)
+    }
+}
+
+/// The host ports of a Pod's containers and restartable init containers.
+fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let sidecars =
+        spec.init_containers.iter().flatten().filter(|c| c.restart_policy.as_deref() == Some("Always"));
+    spec.containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|c| c.ports.iter().flatten())
+        .filter_map(|p| {
+            let port = p.host_port.filter(|p| *p > 0)?;
+            let ip = p.host_ip.clone().filter(|i| !i.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned());
+            Some((p.protocol.clone().unwrap_or_else(|| "TCP".to_owned()), ip, port))
+        })
+        .collect()
+}
+
+/// A node and what is on it.
+#[derive(Debug, Clone)]
+pub struct NodeInfo {
+    /// The node.
+    pub node: Arc<Node>,
+    /// What it offers.
+    pub allocatable: Resources,
+    /// How many Pods it takes.
+    pub max_pods: i64,
+    /// The Pods on it, by uid.
+    pub pods: HashMap<String, PodInfo>,
+    /// The sum of their requests.
+    pub requested: Resources,
+    /// The same with scoring's assumptions: milli-CPU and bytes.
+    pub nonzero: (i64, i64),
+    /// Images on the node by name, with their size in bytes.
+    pub images: HashMap<String, i64>,
+}
+
+impl NodeInfo {
+    /// A node without Pods.
+    pub fn new(node: Arc<Node>) -> Self {
+        let mut info = Self {
+            node: Arc::default(),
+            allocatable: Resources::default(),
+            max_pods: 0,
+            pods: HashMap::new(),
+            requested: Resources::default(),
+            nonzero: (0, 0),
+            images: HashMap::new(),
+        };
+        info.set_node(node);
+        info
+    }
+    /// Takes in the node's new state.
+    pub fn set_node(&mut self, node: Arc<Node>) {
+        let status = node.status.as_ref();
+        let allocatable = status.and_then(|s| s.allocatable.as_ref());
+        self.allocatable = Resources::from_list(allocatable);
+        self.max_pods = allocatable
+            .and_then(|a| a.get("pods"))
+            .and_then(|q| api::quantity::Quantity::parse(&q.0).ok())
+            .map_or(0, |q| q.value());
+        self.images = status
+            .and_then(|s| s.images.as_ref())
+            .into_iter()
+            .flatten()
+            .flat_map(|i| i.names.iter().flatten().map(|n| (n.clone(), i.size_bytes.unwrap_or(0))))
+            .collect();
+        self.node = node;
+    }
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        self.node.metadata.name.as_deref().unwrap_or_default()
+    }
+    /// Counts a Pod.
+    pub fn add(&mut self, pod: PodInfo) {
+        self.remove(&pod.uid().to_owned());
+        self.count(&pod, 1);
+        self.pods.insert(pod.uid().to_owned(), pod);
+    }
+    /// Counts a Pod no more.
+    pub fn remove(&mut self, uid: &str) -> Option<PodInfo> {
+        let pod = self.pods.remove(uid)?;
+        self.count(&pod, -1);
+        Some(pod)
+    }
+    fn count(&mut self, pod: &PodInfo, sign: i64) {
+        self.requested.add(&pod.requests.fit, sign);
+        self.nonzero.0 += sign * pod.requests.nonzero_milli_cpu;
+        self.nonzero.1 += sign * pod.requests.nonzero_memory;
+    }
+    /// Whether one of these host ports is taken; "0.0.0.0" collides with every address.
+    pub fn ports_taken(&self, wanted: &[(String, String, i32)]) -> bool {
+        wanted.iter().any(|(protocol, ip, port)| {
+            self.pods
+                .values()
+                .flat_map(|p| &p.ports)
+                .any(|(p, i, n)| p == protocol && n == port && (i == ip || i == "0.0.0.0" || ip == "0.0.0.0"))
+        })
+    }
+}
+
+/// All nodes, and where each known Pod counts.
+#[derive(Debug, Default)]
+pub struct Cache {
+    nodes: Vec<NodeInfo>,
+    by_name: HashMap<String, usize>,
+    /// Pod uid to node name, also for Pods of nodes that are not known (yet).
+    placed: HashMap<String, String>,
+    /// Pods placed on nodes that are not known.
+    orphans: HashMap<String, BTreeSet<String>>,
+    orphan_pods: HashMap<String, PodInfo>,
+    /// Pods whose binding was decided here and is not confirmed by the API yet.
+    assumed: BTreeSet<String>,
+    /// Nodes that hold an image, for scoring.
+    image_nodes: HashMap<String, i64>,
+}
+
+impl Cache {
+    /// The nodes.
+    pub fn nodes(&self) -> &[NodeInfo] {
+        &self.nodes
+    }
+    /// A node by name.
+    pub fn node(&self, name: &str) -> Option<&NodeInfo> {
+        self.by_name.get(name).map(|i| &self.nodes[*i])
+    }
+    /// On how many nodes an image is.
+    pub fn nodes_with_image(&self, image: &str) -> i64 {
+        self.image_nodes.get(image).copied().unwrap_or(0)
+    }
+    /// Takes in a new or changed node.
+    pub fn set_node(&mut self, node: Arc<Node>) {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        if let Some(i) = self.by_name.get(&name).copied() {
+            Self::count_images(&mut self.image_nodes, &self.nodes[i], -1);
+            self.nodes[i].set_node(node);
+            Self::count_images(&mut self.image_nodes, &self.nodes[i], 1);
+            return;
+        }
+        let mut info = NodeInfo::new(node);
+        for uid in self.orphans.remove(&name).into_iter().flatten() {
+            if let Some(pod) = self.orphan_pods.remove(&uid) {
+                info.add(pod);
+            }
+        }
+        Self::count_images(&mut self.image_nodes, &info, 1);
+        self.by_name.insert(name, self.nodes.len());
+        self.nodes.push(info);
+    }
+    /// Forgets a node; its Pods stay known until they are deleted.
+    pub fn remove_node(&mut self, name: &str) {
+        let Some(i) = self.by_name.remove(name) else { return };
+        let info = self.nodes.swap_remove(i);
+        if let Some(moved) = self.nodes.get(i) {
+            self.by_name.insert(moved.name().to_owned(), i);
+        }
+        Self::count_images(&mut self.image_nodes, &info, -1);
+        for (uid, pod) in info.pods {
+            self.orphans.entry(name.to_owned()).or_default().insert(uid.clone());
+            self.orphan_pods.insert(uid, pod);
+        }
+    }
+    fn count_images(counts: &mut HashMap<String, i64>, node: &NodeInfo, by: i64) {
+        for image in node.images.keys() {
+            let n = counts.entry(image.clone()).or_default();
+            *n += by;
+            if *n <= 0 {
+                counts.remove(image);
+            }
+        }
+    }
+    /// Counts a Pod on the node it is bound to.
+    pub fn set_pod(&mut self, pod: PodInfo, node: &str) {
+        let uid = pod.uid().to_owned();
+        self.remove_pod(&uid);
+        self.placed.insert(uid.clone(), node.to_owned());
+        if let Some(i) = self.by_name.get(node) {
+            self.nodes[*i].add(pod);
+        } else {
+            self.orphans.entry(node.to_owned()).or_default().insert(uid.clone());
+            self.orphan_pods.insert(uid, pod);
+        }
+    }
+    /// Counts a Pod on a node although the API does not know of it yet.
+    pub fn assume(&mut self, pod: PodInfo, node: &str) {
+        let uid = pod.uid().to_owned();
+        self.set_pod(pod, node);
+        self.assumed.insert(uid);
+    }
+    /// Takes an assumption back; `false` if the API has confirmed it meanwhile.
+    pub fn forget(&mut self, uid: &str) -> bool {
+        if !self.assumed.contains(uid) {
+            return false;
+        }
+        self.remove_pod(uid);
+        true
+    }
+    /// Whether the Pod is assumed and not confirmed.
+    pub fn is_assumed(&self, uid: &str) -> bool {
+        self.assumed.contains(uid)
+    }
+    /// Counts a Pod no more.
+    pub fn remove_pod(&mut self, uid: &str) {
+        self.assumed.remove(uid);
+        let Some(node) = self.placed.remove(uid) else { return };
+        if let Some(i) = self.by_name.get(&node) {
+            self.nodes[*i].remove(uid);
+        }
+        if let Some(set) = self.orphans.get_mut(&node) {
+            set.remove(uid);
+            if set.is_empty() {
+                self.orphans.remove(&node);
+            }
+        }
+        self.orphan_pods.remove(uid);
+    }
+}

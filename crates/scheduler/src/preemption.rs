@@ -1,0 +1,253 @@
+//! Preemption: which Pods would have to go so that a more important one fits (upstream's `DefaultPreemption`).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::cycle::FitError;
+use crate::plugins;
+
+/// A node on which room can be made.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The node.
+    pub node: String,
+    /// Who has to go, the most important first.
+    pub victims: Vec<PodInfo>,
+    /// How many of them a disruption budget would have kept.
+    pub violations: usize,
+}
+
+fn start_time(pod: &Pod) -> Option<Timestamp> {
+    pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0)
+}
+
+/// The most important first: higher priority, then the longer running.
+fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
+    b.priority().cmp(&a.priority()).then_with(|| {
+        let now = Timestamp::MAX;
+        start_time(&a.pod).unwrap_or(now).cmp(&start_time(&b.pod).unwrap_or(now))
+    })
+}
+
+/// Finds where evicting less important Pods makes room, or says why that can't be, in upstream's words.
+pub fn find(
+    pod: &PodInfo,
+    cache: &Cache,
+    error: &FitError,
+    budgets: &[std::sync::Arc<PodDisruptionBudget>],
+) -> Result<Candidate, String> {
+    if pod.pod.spec.as_ref().and_then(|s| s.preemption_policy.as_deref()) == Some("Never") {
+        return Err("preemption: not eligible due to preemptionPolicy=Never.".into());
+    }
+    if let Some(name) = pod.pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()) {
+        let hopeless = error.rejections.get(name).is_some_and(|r| r.unresolvable);
+        let leaving = cache
+            .node(name)
+            .is_some_and(|n| n.pods.values().any(|p| p.priority() < pod.priority() && preempted(&p.pod)));
+        if !hopeless && leaving {
+            return Err("preemption: not eligible due to a terminating pod on the nominated node.".into());
+        }
+    }
+    let mut why = BTreeMap::<String, usize>::new();
+    let mut candidates = Vec::new();
+    for node in cache.nodes() {
+        let result = match error.rejections.get(node.name()) {
+            Some(r) if !r.unresolvable => victims_on(pod, node, budgets),
+            _ => Err(vec!["Preemption is not helpful for scheduling".to_owned()]),
+        };
+        match result {
+            Ok(c) => candidates.push(c),
+            Err(reasons) => {
+                for reason in reasons {
+                    *why.entry(reason).or_default() += 1;
+                }
+            }
+        }
+    }
+    candidates.into_iter().min_by_key(rank).ok_or_else(|| {
+        let mut parts: Vec<String> = why.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        parts.sort();
+        let reasons = if parts.is_empty() { String::new() } else { format!(" {}.", parts.join(", ")) };
+        format!("preemption: 0/{} nodes are available:{reasons}", cache.nodes().len())
+    })
+}
+
+/// Whether a Pod is going because it was preempted.
+fn preempted(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+        && pod.status.as_ref().and_then(|s| s.conditions.as_ref()).is_some_and(|c| {
+            c.iter().any(|c| {
+                c.type_ == "DisruptionTarget"
+                    && c.status == "True"
+                    && c.reason.as_deref() == Some("PreemptionByScheduler")
+            })
+        })
+}
+
+/// What is best comes first: fewest budget violations, least important most important victim,
+/// smallest sum of priorities, fewest victims, and the victim that started latest.
+fn rank(c: &Candidate) -> (usize, i32, i64, usize, std::cmp::Reverse<Timestamp>) {
+    let highest = c.victims.first().map_or(i32::MIN, PodInfo::priority);
+    let sum = c.victims.iter().map(|v| i64::from(v.priority()) + i64::from(i32::MAX) + 1).sum();
+    let earliest = c
+        .victims
+        .iter()
+        .filter(|v| v.priority() == highest)
+        .map(|v| start_time(&v.pod).unwrap_or(Timestamp::MAX))
+        .min()
+        .unwrap_or(Timestamp::MAX);
+    (c.violations, highest, sum, c.victims.len(), std::cmp::Reverse(earliest))
+}
+
+/// The fewest Pods that must leave a node, keeping the more important and the protected where possible.
+fn victims_on(
+    pod: &PodInfo,
+    node: &NodeInfo,
+    budgets: &[std::sync::Arc<PodDisruptionBudget>],
+) -> Result<Candidate, Vec<String>> {
+    let mut lower: Vec<PodInfo> =
+        node.pods.values().filter(|p| p.priority() < pod.priority()).cloned().collect();
+    if lower.is_empty() {
+        return Err(vec!["No preemption victims found for incoming pod".into()]);
+    }
+    let mut rest = node.clone();
+    for p in &lower {
+        rest.remove(p.uid());
+    }
+    plugins::filter(pod, &rest).map_err(|r| r.reasons)?;
+    lower.sort_by(by_importance);
+    let mut victims = Vec::new();
+    let mut violations = 0;
+    let (protected, free) = split_by_budget(lower, budgets);
+    for (candidate, violates) in
+        protected.into_iter().map(|p| (p, true)).chain(free.into_iter().map(|p| (p, false)))
+    {
+        rest.add(candidate.clone());
+        if plugins::filter(pod, &rest).is_err() {
+            rest.remove(candidate.uid());
+            violations += usize::from(violates);
+            victims.push(candidate);
+        }
+    }
+    victims.sort_by(by_importance);
+    Ok(Candidate { node: node.name().to_owned(), victims, violations })
+}
+
+/// Splits Pods into those whose going would break a disruption budget and the others, in order.
+fn split_by_budget(
+    pods: Vec<PodInfo>,
+    budgets: &[std::sync::Arc<PodDisruptionBudget>],
+) -> (Vec<PodInfo>, Vec<PodInfo>) {
+    let mut allowed: Vec<i32> =
+        budgets.iter().map(|b| b.status.as_ref().map_or(0, |s| s.disruptions_allowed.unwrap_or(0))).collect();
+    pods.into_iter().partition(|p| {
+        let mut violates = false;
+        for (budget, left) in budgets.iter().zip(&mut allowed) {
+            let done = budget
+                .status
+                .as_ref()
+                .and_then(|s| s.disrupted_pods.as_ref())
+                .is_some_and(|d| d.contains_key(p.pod.metadata.name.as_deref().unwrap_or_default()));
+            if budget.metadata.namespace != p.pod.metadata.namespace || !selects(budget, &p.pod) || done {
+                continue;
+            }
+            *left -= 1;
+            violates |= *left < 0;
+        }
+        violates
+    })
+}
+
+/// Whether a budget selects a Pod; an empty or absent selector selects none.
+fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
+    let Some(selector) = budget.spec.as_ref().and_then(|s| s.selector.as_ref()) else { return false };
+    let (exact, expressions) =
+        (selector.match_labels.iter().flatten(), selector.match_expressions.iter().flatten());
+    let labels = pod.metadata.labels.as_ref();
+    let have = |key: &str| labels.and_then(|l| l.get(key));
+    let empty = selector.match_labels.iter().flatten().next().is_none()
+        && selector.match_expressions.iter().flatten().next().is_none();
+    !empty
+        && labels.is_some_and(|l| !l.is_empty())
+        && exact.into_iter().all(|(k, v)| have(k) == Some(v))
+        && expressions.into_iter().all(|e| {
+            let listed = |v: &String| e.values.iter().flatten().any(|x| x == v);
+            match e.operator.as_str() {
+                "In" => have(&e.key).is_some_and(listed),
+                "NotIn" => !have(&e.key).is_some_and(listed),
+                "Exists" => have(&e.key).is_some(),
+                "DoesNotExist" => have(&e.key).is_none(),
+                _ => false,
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cycle::schedule;
+
+    fn pod(uid: &str, priority: i32, cpu: &str) -> PodInfo {
+        let pod = serde_json::from_value(json!({
+            "metadata": {"uid": uid, "name": uid, "namespace": "d", "labels": {"app": uid}},
+            "spec": {"priority": priority, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+        }));
+        PodInfo::new(Arc::new(pod.unwrap()))
+    }
+
+    fn check(
+        placed: &[(&str, PodInfo)],
+        incoming: &PodInfo,
+        budgets: serde_json::Value,
+    ) -> Result<(String, Vec<String>), String> {
+        let mut cache = Cache::default();
+        for name in ["a", "b"] {
+            let node =
+                json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "4", "pods": "9"}}});
+            cache.set_node(Arc::new(serde_json::from_value(node).unwrap()));
+        }
+        for (node, p) in placed {
+            cache.set_pod(p.clone(), node);
+        }
+        let budgets: Vec<_> = serde_json::from_value::<Vec<PodDisruptionBudget>>(budgets)
+            .unwrap()
+            .into_iter()
+            .map(Arc::new)
+            .collect();
+        let error = schedule(incoming, &cache, &[], 0, &mut |_| 0).unwrap_err();
+        find(incoming, &cache, &error, &budgets)
+            .map(|c| (c.node, c.victims.iter().map(|v| v.uid().to_owned()).collect()))
+    }
+
+    #[test]
+    fn evicts_the_least_important() {
+        let placed = [("a", pod("low", 1, "2")), ("a", pod("mid", 5, "2")), ("b", pod("high", 9, "4"))];
+        assert_eq!(check(&placed, &pod("x", 10, "2"), json!([])), Ok(("a".into(), vec!["low".into()])));
+        assert_eq!(
+            check(&placed, &pod("x", 1, "2"), json!([])).unwrap_err(),
+            "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+        );
+        assert_eq!(
+            check(&placed, &pod("x", 10, "5"), json!([])).unwrap_err(),
+            "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+        );
+    }
+
+    #[test]
+    fn respects_budgets_where_it_can() {
+        let placed = [("a", pod("one", 1, "4")), ("b", pod("two", 2, "4"))];
+        let budget = json!([{
+            "metadata": {"namespace": "d"}, "spec": {"selector": {"matchLabels": {"app": "one"}}},
+            "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
+        }]);
+        assert_eq!(check(&placed, &pod("x", 10, "2"), budget), Ok(("b".into(), vec!["two".into()])));
+    }
+}

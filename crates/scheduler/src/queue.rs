@@ -1,0 +1,232 @@
+//! The scheduling queue: ready Pods by priority and age, Pods that back off, and Pods that wait for the
+//! cluster to change. Pure: the caller passes the time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::cache::PodInfo;
+
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// After this a waiting Pod is tried again although nothing happened (upstream's `podMaxInUnschedulablePodsDuration`).
+const MAX_WAIT: Duration = Duration::from_secs(300);
+
+/// A Pod in the queue.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The Pod.
+    pub info: PodInfo,
+    /// When it first came.
+    pub since: Instant,
+    /// How often it was tried.
+    pub attempts: u32,
+    failed_at: Instant,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Gated,
+    Ready,
+    BackingOff(Instant),
+    Waiting(Instant),
+}
+
+type Order = (std::cmp::Reverse<i32>, Instant, String);
+
+/// The queue.
+#[derive(Debug, Default)]
+pub struct Queue {
+    entries: HashMap<String, Entry>,
+    ready: BTreeSet<Order>,
+    timers: BTreeMap<Instant, BTreeSet<String>>,
+    /// Counts what happened in the cluster, so that a change during a Pod's own cycle is not missed.
+    cycle: u64,
+}
+
+fn gated(info: &PodInfo) -> bool {
+    info.pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_ref()).is_some_and(|g| !g.is_empty())
+}
+
+impl Queue {
+    fn order(e: &Entry) -> Order {
+        (std::cmp::Reverse(e.info.priority()), e.since, e.info.uid().to_owned())
+    }
+    fn leave(&mut self, e: &Entry) {
+        match e.state {
+            State::Ready => {
+                self.ready.remove(&Self::order(e));
+            }
+            State::BackingOff(at) | State::Waiting(at) => {
+                if let Some(set) = self.timers.get_mut(&at) {
+                    set.remove(e.info.uid());
+                    if set.is_empty() {
+                        self.timers.remove(&at);
+                    }
+                }
+            }
+            State::Gated => {}
+        }
+    }
+    fn enter(&mut self, mut e: Entry, state: State) {
+        e.state = state;
+        let uid = e.info.uid().to_owned();
+        match state {
+            State::Ready => {
+                self.ready.insert(Self::order(&e));
+            }
+            State::BackingOff(at) | State::Waiting(at) => {
+                self.timers.entry(at).or_default().insert(uid.clone());
+            }
+            State::Gated => {}
+        }
+        self.entries.insert(uid, e);
+    }
+    fn backoff(attempts: u32) -> Duration {
+        INITIAL_BACKOFF.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(MAX_BACKOFF)
+    }
+    /// Takes in a new or changed Pod. `spec_changed` says whether the change could make it schedulable.
+    pub fn set(&mut self, info: PodInfo, spec_changed: bool, now: Instant) {
+        let Some(mut e) = self.entries.remove(info.uid()) else {
+            let state = if gated(&info) { State::Gated } else { State::Ready };
+            self.enter(Entry { info, since: now, attempts: 0, failed_at: now, state }, state);
+            return;
+        };
+        self.leave(&e);
+        e.info = info;
+        let state = match e.state {
+            _ if gated(&e.info) => State::Gated,
+            State::Gated => State::Ready,
+            State::Waiting(_) if spec_changed => Self::after_failure(&e, now),
+            same => same,
+        };
+        self.enter(e, state);
+    }
+    fn after_failure(e: &Entry, now: Instant) -> State {
+        let until = e.failed_at + Self::backoff(e.attempts);
+        if until > now { State::BackingOff(until) } else { State::Ready }
+    }
+    /// Forgets a Pod.
+    pub fn remove(&mut self, uid: &str) {
+        if let Some(e) = self.entries.remove(uid) {
+            self.leave(&e);
+        }
+    }
+    /// The next Pod to try, and the mark to give back with [`Queue::failed`].
+    pub fn pop(&mut self, now: Instant) -> Option<(Entry, u64)> {
+        self.flush(now);
+        let (_, _, uid) = self.ready.pop_first()?;
+        let mut e = self.entries.remove(&uid)?;
+        e.attempts += 1;
+        Some((e, self.cycle))
+    }
+    /// Puts back a Pod that did not fit. It waits for the cluster to change, or only backs off if
+    /// that happened since `mark`, or if the failure was an error (`retry`).
+    pub fn failed(&mut self, mut e: Entry, mark: u64, retry: bool, now: Instant) {
+        if self.entries.contains_key(e.info.uid()) {
+            return; // it came anew while it was tried
+        }
+        e.failed_at = now;
+        let state = if retry || mark != self.cycle {
+            Self::after_failure(&e, now)
+        } else {
+            State::Waiting(now + MAX_WAIT)
+        };
+        self.enter(e, state);
+    }
+    /// Something happened that may make room: every waiting Pod is to be tried again.
+    pub fn cluster_changed(&mut self, now: Instant) {
+        self.cycle += 1;
+        let waiting: Vec<String> = self
+            .entries
+            .iter()
+            .filter(|(_, e)| matches!(e.state, State::Waiting(_)))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in waiting {
+            self.wake(&uid, now);
+        }
+    }
+    fn wake(&mut self, uid: &str, now: Instant) {
+        if let Some(e) = self.entries.remove(uid) {
+            self.leave(&e);
+            let state = Self::after_failure(&e, now);
+            self.enter(e, state);
+        }
+    }
+    fn flush(&mut self, now: Instant) {
+        while let Some(entry) = self.timers.first_entry().filter(|t| *t.key() <= now) {
+            for uid in entry.get().clone() {
+                self.wake(&uid, now);
+            }
+        }
+    }
+    /// When [`Queue::pop`] may next have something although nothing happens: now if there is a ready Pod.
+    pub fn next_at(&self, now: Instant) -> Option<Instant> {
+        if self.ready.is_empty() { self.timers.keys().next().copied() } else { Some(now) }
+    }
+    /// How many Pods there are: ready, backing off, waiting, gated (upstream's `scheduler_pending_pods`).
+    pub fn counts(&self) -> [usize; 4] {
+        let mut n = [0; 4];
+        for e in self.entries.values() {
+            n[match e.state {
+                State::Ready => 0,
+                State::BackingOff(_) => 1,
+                State::Waiting(_) => 2,
+                State::Gated => 3,
+            }] += 1;
+        }
+        n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, priority: i32, gates: serde_json::Value) -> PodInfo {
+        let pod = json!({"metadata": {"uid": uid}, "spec": {"priority": priority, "schedulingGates": gates, "containers": []}});
+        PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()))
+    }
+
+    fn popped(q: &mut Queue, now: Instant) -> Option<String> {
+        q.pop(now).map(|(e, _)| e.info.uid().to_owned())
+    }
+
+    #[test]
+    fn priority_then_age() {
+        let (mut q, t) = (Queue::default(), Instant::now());
+        q.set(pod("old", 0, json!([])), false, t);
+        q.set(pod("new", 0, json!([])), false, t + Duration::from_millis(1));
+        q.set(pod("high", 5, json!([])), false, t + Duration::from_millis(2));
+        q.set(pod("gated", 9, json!([{"name": "g"}])), false, t);
+        let order: Vec<_> = std::iter::from_fn(|| popped(&mut q, t)).collect();
+        assert_eq!(order, ["high", "old", "new"]);
+        q.set(pod("gated", 9, json!([])), true, t);
+        assert_eq!(popped(&mut q, t).as_deref(), Some("gated"));
+    }
+
+    #[test]
+    fn waits_for_change_and_backs_off() {
+        let (mut q, t) = (Queue::default(), Instant::now());
+        q.set(pod("p", 0, json!([])), false, t);
+        let (e, mark) = q.pop(t).unwrap();
+        q.failed(e, mark, false, t);
+        assert_eq!(q.next_at(t), Some(t + MAX_WAIT));
+        q.cluster_changed(t);
+        assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF));
+        assert_eq!(popped(&mut q, t), None);
+        let (e, mark) = q.pop(t + INITIAL_BACKOFF).unwrap();
+        q.cluster_changed(t + INITIAL_BACKOFF);
+        q.failed(e, mark, false, t + INITIAL_BACKOFF);
+        assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF * 3), "a change during the cycle is not missed");
+        q.remove("p");
+        assert_eq!(q.next_at(t), None);
+    }
+}
