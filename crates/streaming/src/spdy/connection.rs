@@ -183,8 +183,7 @@ impl Connection {
         let (frames, frame_queue) = mpsc::channel(QUEUE);
         let (urgent, urgent_queue) = mpsc::channel(URGENT);
         let closed = CancellationToken::new();
-        let shared =
-            Arc::new(Shared { frames, urgent, streams: Mutex::default(), closed: closed.clone() });
+        let shared = Arc::new(Shared { frames, urgent, streams: Mutex::default(), closed: closed.clone() });
         let (first, backlog) = match role {
             Role::Client => (1, None),
             Role::Server => (2, Some(())),
@@ -318,10 +317,13 @@ impl WriteHalf {
     /// Queues data; waits while the connection's queue is full.
     pub async fn write(&mut self, mut data: Bytes) -> Result<(), StreamError> {
         let shared = &self.handle.shared;
-        let writing =
-            shared.with_streams(|streams| streams.get(&self.id).is_some_and(|entry| entry.writing));
+        let writing = shared.with_streams(|streams| streams.get(&self.id).is_some_and(|entry| entry.writing));
         if !writing {
-            return Err(if shared.closed.is_cancelled() { StreamError::Closed } else { StreamError::Finished });
+            return Err(if shared.closed.is_cancelled() {
+                StreamError::Closed
+            } else {
+                StreamError::Finished
+            });
         }
         while !data.is_empty() {
             let piece = data.split_to(data.len().min(MAX_DATA));
@@ -389,8 +391,8 @@ async fn read_frames<R: AsyncRead>(
 async fn take(shared: &Arc<Shared>, offer: &mut Option<Offer>, frame: Frame) {
     match frame {
         Frame::Data { stream, fin, data } => {
-            let incoming = shared
-                .with_streams(|streams| streams.get(&stream).and_then(|entry| entry.incoming.clone()));
+            let incoming =
+                shared.with_streams(|streams| streams.get(&stream).and_then(|entry| entry.incoming.clone()));
             if let Some(incoming) = incoming
                 && !data.is_empty()
             {

@@ -213,8 +213,7 @@ impl Encoder {
         out.put_u32(0);
         payload(&mut self.deflater, out)?;
         let length = out.len() - start - HEAD;
-        out[start + 4..start + HEAD]
-            .copy_from_slice(&(u32::from(flags) << 24 | length as u32).to_be_bytes());
+        out[start + 4..start + HEAD].copy_from_slice(&(u32::from(flags) << 24 | length as u32).to_be_bytes());
         Ok(())
     }
 }

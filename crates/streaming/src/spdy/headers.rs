@@ -44,9 +44,7 @@ impl Deflater {
         let mut rest = &plain[..];
         loop {
             let (read, written) = (self.zlib.total_in(), self.zlib.total_out());
-            self.zlib
-                .compress(rest, &mut chunk, FlushCompress::Sync)
-                .map_err(|_| FrameError::Compression)?;
+            self.zlib.compress(rest, &mut chunk, FlushCompress::Sync).map_err(|_| FrameError::Compression)?;
             rest = &rest[(self.zlib.total_in() - read) as usize..];
             let made = (self.zlib.total_out() - written) as usize;
             out.put_slice(&chunk[..made]);
@@ -150,7 +148,9 @@ mod tests {
         let mut deflater = Deflater::new();
         let mut inflater = Inflater::new();
         let big: Headers = (0..200).map(|i| (format!("name-{i}"), "v".repeat(i))).collect();
-        for headers in [vec![], vec![("streamtype".into(), "error".into())], big, vec![("a".into(), "".into())]] {
+        for headers in
+            [vec![], vec![("streamtype".into(), "error".into())], big, vec![("a".into(), "".into())]]
+        {
             let mut block = BytesMut::new();
             deflater.encode(&headers, &mut block).unwrap();
             assert_eq!(inflater.decode(&block).unwrap(), headers);

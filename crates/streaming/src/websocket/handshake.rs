@@ -4,8 +4,8 @@ use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use thiserror::Error;
 
@@ -45,14 +45,16 @@ pub struct Accept {
 
 /// Whether a request asks for an upgrade of any kind.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
-    headers.get_all(CONNECTION).iter().any(|value| {
-        value.to_str().is_ok_and(|v| v.to_ascii_lowercase().contains("upgrade"))
-    })
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .any(|value| value.to_str().is_ok_and(|v| v.to_ascii_lowercase().contains("upgrade")))
 }
 
 /// Whether a request asks for a WebSocket.
 pub fn is_websocket(headers: &HeaderMap) -> bool {
-    headers.get(UPGRADE).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"websocket")) && is_upgrade(headers)
+    headers.get(UPGRADE).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"websocket"))
+        && is_upgrade(headers)
 }
 
 /// The subprotocols a request asks for, in its order.
@@ -82,9 +84,8 @@ pub fn accept(headers: &HeaderMap, supported: &[&str]) -> Result<Accept, Handsha
     }
     let requested = requested_protocols(headers);
     let wanted = if requested.is_empty() { vec![""] } else { requested.clone() };
-    let protocol = *wanted.iter().find(|p| supported.contains(p)).ok_or_else(|| HandshakeError::Protocol {
-        requested: requested.join(" "),
-        supported: supported.join(" "),
+    let protocol = *wanted.iter().find(|p| supported.contains(p)).ok_or_else(|| {
+        HandshakeError::Protocol { requested: requested.join(" "), supported: supported.join(" ") }
     })?;
     let mut answer = HeaderMap::new();
     answer.insert(UPGRADE, HeaderValue::from_static("websocket"));
