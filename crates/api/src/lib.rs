@@ -8,6 +8,7 @@
 pub mod builtin;
 pub mod object;
 pub mod quantity;
+pub mod resources;
 pub mod schema;
 pub mod status;
 pub mod tree;

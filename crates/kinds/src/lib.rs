@@ -9,6 +9,8 @@ pub mod access;
 pub mod strategies;
 pub mod strategy;
 pub mod validation;
+pub mod view;
+pub mod views;
 
 pub use strategies::strategy;
 pub use strategy::{Ctx, Strategy, Subresource};

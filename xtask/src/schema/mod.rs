@@ -2,9 +2,10 @@
 
 mod go;
 mod model;
+mod resources;
+mod views;
 mod write;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -37,16 +38,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     };
     if !args.go_src.is_empty() {
-        let wanted: BTreeSet<(String, String)> = table
-            .lines()
-            .skip(1)
-            .filter_map(|l| {
-                let mut columns = l.split('\t');
-                Some((columns.next()?.to_owned(), columns.next()?.to_owned()))
-            })
-            .collect();
-        let model = model::read(&args.go_src, &wanted)?;
+        let table = if args.resources.is_some() { resources::normalised(&table)? } else { table };
+        let model = model::read(&args.go_src, &resources::versions(&table))?;
+        let with_views = resources::with_views(&table, &model)?;
         std::fs::write(dir.join("v1.36.schema"), write::schema(&model))?;
+        std::fs::write(dir.join("resources.tsv"), table)?;
+        let to = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../crates/kinds/src/views");
+        std::fs::create_dir_all(&to)?;
+        for (name, text) in views::files(&model, &with_views)? {
+            std::fs::write(to.join(name), text)?;
+        }
     }
     Ok(())
 }
