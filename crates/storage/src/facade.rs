@@ -1,17 +1,27 @@
 //! The store as its users see it.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use api::Object;
+use api::{Object, Text};
 use component::{Clock, Shutdown};
-use futures::stream::{BoxStream, Stream};
 
-use crate::store::{
-    Batch, Compacted, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart, Write, WriteError,
-};
+use crate::engine::{Change, Engine, Forget, Record};
+use crate::history::Limits;
+use crate::index::Index;
+use crate::log::{self, OpenError};
+use crate::store::{Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, WatchStart, Write, WriteError};
+use crate::view::{Live, Snapshot};
+use crate::watch::{WatchOptions, Watcher};
+use crate::writer::{Expiries, Now, Start, Writer};
+
+/// How often watchers that asked for it learn how far they have come, as upstream's bookmarks do.
+const PROGRESS_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How a store is opened.
 #[derive(Debug, Clone)]
@@ -27,89 +37,180 @@ pub struct StoreConfig {
 impl StoreConfig {
     /// The defaults, for a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), clock: Clock::system(), progress_interval: Duration::from_secs(60) }
+        Self { dir: dir.into(), clock: Clock::system(), progress_interval: PROGRESS_INTERVAL }
     }
 }
 
-/// Why a store could not be opened. Every sentence says what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// A system call failed.
-    #[error("cannot open the store in {}: {source}", dir.display())]
-    Io {
-        /// The directory.
-        dir: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+/// The store. Clones share it; with the last of them the writer ends.
+#[derive(Clone)]
+pub struct Store {
+    index: Arc<Index>,
+    writer: Arc<Writer>,
 }
 
-/// What a watcher wants besides its events.
-#[derive(Debug, Clone, Copy)]
-pub struct WatchOptions {
-    /// How many events may wait for the watcher before it is ended as too slow.
-    pub buffer: usize,
-    /// Whether it wants [`Batch::Progress`] from time to time.
-    pub progress: bool,
-}
-
-impl Default for WatchOptions {
-    fn default() -> Self {
-        Self { buffer: 8192, progress: false }
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("current", &self.current()).finish_non_exhaustive()
     }
 }
 
-/// The store. Clones share it.
-#[derive(Debug, Clone)]
-pub struct Store {}
+/// Builds the index from what an engine loads.
+pub(crate) struct Loader {
+    index: Arc<Index>,
+    now: Now,
+    expiries: Expiries,
+    resources: HashMap<ResourceId, Live>,
+    /// The resource of the last record; many in a row are of the same.
+    recent: Option<(Text, Text, ResourceId)>,
+}
 
-/// The objects of a resource at a revision; costs nothing to take and to clone, and never changes.
-#[derive(Debug, Clone)]
-pub struct Snapshot {}
+impl Loader {
+    pub(crate) fn new(limits: Limits, now: Now) -> Self {
+        Self {
+            index: Arc::new(Index::new(limits)),
+            now,
+            expiries: Expiries::default(),
+            resources: HashMap::new(),
+            recent: None,
+        }
+    }
 
-/// Iterates over a snapshot in the order of namespace and name.
-pub type Scan<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a>;
+    fn resource(&mut self, group: &str, plural: &str) -> ResourceId {
+        match &self.recent {
+            Some((g, p, id)) if g == group && p == plural => *id,
+            _ => {
+                let id = self.index.named(group, plural);
+                self.recent = Some((group.into(), plural.into(), id));
+                id
+            }
+        }
+    }
 
-/// A stream of `Result<Batch, WatchEnd>`; an error is its last item.
-pub struct Watcher {
-    inner: BoxStream<'static, Result<Batch, WatchEnd>>,
+    /// Takes an object of the state that everything begins with.
+    pub(crate) fn state(&mut self, record: Record) {
+        let id = self.resource(&record.group, &record.plural);
+        if let Change::Put { object, expires } = record.change {
+            self.expiries.add(id, &object, expires);
+            self.resources.entry(id).or_default().put(object);
+        }
+    }
+
+    /// Takes a change after that.
+    pub(crate) fn change(&mut self, record: Record) {
+        let id = self.resource(&record.group, &record.plural);
+        let live = self.resources.entry(id).or_default();
+        let event = match record.change {
+            Change::Put { object, expires } => {
+                let previous = live.get(&object.data.namespace, &object.data.name).cloned();
+                live.put(object.clone());
+                self.expiries.add(id, &object, expires);
+                let cause = if previous.is_some() { Cause::Modified } else { Cause::Added };
+                Event::new(cause, object, previous)
+            }
+            Change::Delete { namespace, name } => {
+                let Some(previous) = live.remove(&namespace, &name, record.revision) else { return };
+                let object = Object { data: previous.data.clone(), revision: record.revision };
+                Event::new(Cause::Deleted, Arc::new(object), Some(previous))
+            }
+        };
+        if let Some(previous) = &event.previous {
+            self.expiries.remove(previous.revision);
+        }
+        if let Some(resource) = self.index.resource(id) {
+            Index::remember(&resource, Arc::new(event), (self.now)());
+        }
+    }
+
+    /// Starts the store. `floor` is the revision of the first state, `last` the last that was given out.
+    pub(crate) fn start(
+        self,
+        engine: Box<dyn Engine>,
+        (floor, last): (u64, u64),
+        progress_interval: Duration,
+    ) -> io::Result<Store> {
+        let Self { index, now, expiries, resources, .. } = self;
+        for (id, live) in resources {
+            if let Some(resource) = index.resource(id) {
+                Index::show(&resource, live, std::iter::empty(), 0);
+            }
+        }
+        index.loaded(floor, last);
+        let start = Start { index: index.clone(), engine, expiries, last, now, progress_interval };
+        Ok(Store { index, writer: Arc::new(Writer::start(start)?) })
+    }
 }
 
 impl Store {
-    /// Opens the store of a directory, or makes it. Reads all of it: blocks. Closes itself when `shutdown` stops.
+    /// Opens the store of a directory, or makes it. Reads all of it: blocks.
+    ///
+    /// Once `shutdown` stops, the store closes; `shutdown.finish()` waits until it has. That needs
+    /// a tokio runtime around this call; without one, call [`Store::close`].
     pub fn open(config: StoreConfig, shutdown: &Shutdown) -> Result<Self, OpenError> {
-        todo!("{config:?} {shutdown:?}")
+        let clock = config.clock;
+        let now: Now = Arc::new(move || u64::try_from(clock.now().as_millisecond()).unwrap_or(0));
+        let loader = std::cell::RefCell::new(Loader::new(Limits::default(), now));
+        let (engine, loaded) =
+            log::open(&config.dir, &mut |record| loader.borrow_mut().state(record), &mut |record| {
+                loader.borrow_mut().change(record);
+            })?;
+        let store = loader
+            .into_inner()
+            .start(Box::new(engine), (loaded.floor, loaded.last), config.progress_interval)
+            .map_err(|e| OpenError::of(&config.dir, e))?;
+        if tokio::runtime::Handle::try_current().is_ok() {
+            let (closing, signal) = (Arc::downgrade(&store.writer), shutdown.clone());
+            shutdown.spawn(async move {
+                signal.wait().await;
+                if let Some(writer) = closing.upgrade() {
+                    close(writer).await;
+                }
+            });
+        }
+        Ok(store)
     }
+
     /// A store that forgets everything, for tests.
+    #[allow(clippy::expect_used, reason = "for tests; only a machine without threads can fail here")]
     pub fn in_memory() -> Self {
-        todo!()
+        let now = || u64::try_from(Clock::system().now().as_millisecond()).unwrap_or(0);
+        Loader::new(Limits::default(), Arc::new(now))
+            .start(Box::new(Forget), (0, 0), PROGRESS_INTERVAL)
+            .expect("a thread")
     }
+
     /// Makes a resource known. Idempotent by group and plural; another choice of indexed fields rebuilds the index.
     pub fn register(&self, spec: ResourceSpec) -> ResourceId {
-        todo!("{spec:?}")
+        self.index.register(&spec)
     }
-    /// The newest revision that readers see.
+
+    /// The newest revision that readers see; 0 before the first write.
     pub fn current(&self) -> u64 {
-        todo!()
+        self.index.current()
     }
+
     /// An object.
     pub fn get(&self, resource: ResourceId, namespace: &str, name: &str) -> Option<Arc<Object>> {
-        todo!("{resource:?} {namespace} {name}")
+        self.index.get(resource, namespace, name)
     }
-    /// The objects of a resource now.
+
+    /// The objects of a resource now, at a revision that is not below [`Store::current`].
     pub fn snapshot(&self, resource: ResourceId) -> Snapshot {
-        todo!("{resource:?}")
+        self.index.snapshot(resource)
     }
+
     /// The objects of a resource as they were at a revision; `None` if it was compacted away or is yet to come.
     pub fn snapshot_at(&self, resource: ResourceId, revision: u64) -> Option<Snapshot> {
-        todo!("{resource:?} {revision}")
+        self.index.snapshot_at(resource, revision)
     }
+
     /// Makes a change; resolves when it is durable and visible to readers. The object after the change;
-    /// for a deletion its last state with the deletion's revision. An update with the stored bytes writes nothing.
+    /// for a deletion its last state with the deletion's revision. An update with the stored bytes writes
+    /// nothing and gives the stored object. A caller that goes away does not stop the write.
     pub async fn commit(&self, write: Write) -> Result<Arc<Object>, WriteError> {
-        todo!("{write:?}")
+        self.writer.commit(write).await
     }
-    /// Watches the objects of a scope.
+
+    /// Watches the objects of a scope. After a revision of the future it yields only what comes after that.
     pub fn watch(
         &self,
         resource: ResourceId,
@@ -117,54 +218,42 @@ impl Store {
         start: WatchStart,
         options: WatchOptions,
     ) -> Result<Watcher, Compacted> {
-        todo!("{resource:?} {scope:?} {start:?} {options:?}")
+        let watcher = self.index.watch(resource, scope, start, options)?;
+        if options.progress && self.index.hub.progress.load(Ordering::Relaxed) == 1 {
+            self.writer.nudge();
+        }
+        Ok(watcher)
     }
+
     /// Waits until readers see this revision; whether they did within the time.
     pub async fn wait_for(&self, revision: u64, timeout: Duration) -> bool {
-        todo!("{revision} {timeout:?}")
+        if self.current() >= revision {
+            return true;
+        }
+        let mut seen = self.index.seen();
+        let reached = seen.wait_for(|current| *current >= revision);
+        matches!(tokio::time::timeout(timeout, reached).await, Ok(Ok(_)))
     }
-    /// Forgets the history up to and with this revision.
+
+    /// Forgets the history up to and with this revision, but for the state at it.
     pub fn compact(&self, revision: u64) {
-        todo!("{revision}")
+        self.index.compact(revision);
     }
-    /// Ends the writer after the writes under way; later ones are refused. Reads go on.
+
+    /// Ends the writer after the writes that it took; later ones are refused. Watchers end, reads go on.
     pub async fn close(&self) {
-        todo!()
+        close(self.writer.clone()).await;
+    }
+
+    /// Lets the writer look at the clock.
+    #[cfg(test)]
+    pub(crate) fn nudge(&self) {
+        self.writer.nudge();
     }
 }
 
-impl Snapshot {
-    /// The revision of the store that it shows.
-    pub fn revision(&self) -> u64 {
-        todo!()
-    }
-    /// An object.
-    pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<Object>> {
-        todo!("{namespace} {name}")
-    }
-    /// The objects of a scope in the order of namespace and name, those after a key only, if given.
-    pub fn scan<'a>(&'a self, scope: &'a Scope, after: Option<(&str, &str)>) -> Scan<'a> {
-        todo!("{scope:?} {after:?}")
-    }
-    /// How many objects [`Snapshot::scan`] would yield.
-    pub fn count(&self, scope: &Scope, after: Option<(&str, &str)>) -> usize {
-        todo!("{scope:?} {after:?}")
-    }
-}
-
-impl Watcher {
-    /// Every event of its scope up to this revision was taken from the watcher.
-    pub fn progress(&self) -> u64 {
-        todo!()
-    }
-}
-
-impl Stream for Watcher {
-    type Item = Result<Batch, WatchEnd>;
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        self.inner.as_mut().poll_next(cx)
+async fn close(writer: Arc<Writer>) {
+    if let Err(error) = tokio::task::spawn_blocking(move || writer.close()).await {
+        tracing::error!(%error, "cannot wait for the store's writer");
     }
 }

@@ -1,11 +1,27 @@
 //! The revisioned object store: one MVCC index that owns every object, and engines that only load and commit.
 //!
-//! Depends on `api` and `component`. It must never decode an object: it sees the envelope and bytes.
+//! - `view`, `history`, `watch`, `index`: the index. Readers take snapshots without a lock; watchers are
+//!   routed to by namespace, name and indexed field. Whoever makes changes durable publishes them there.
+//! - `writer`: the one thread that checks, numbers, commits and publishes writes to a local engine.
+//! - `engine`: what an engine is; `log`: the embedded one.
+//!
+//! Depends on `api` and `component`. It must never decode an object: it sees the envelope and bytes. No
+//! reader and no watcher may see a revision before it is durable.
 
+mod engine;
 mod facade;
+mod history;
+mod index;
+mod log;
 pub mod store;
+mod view;
+mod watch;
+mod writer;
 
-pub use facade::{OpenError, Scan, Snapshot, Store, StoreConfig, WatchOptions, Watcher};
+pub use facade::{Store, StoreConfig};
+pub use log::OpenError;
 pub use store::{
     Batch, Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart, Write, WriteError,
 };
+pub use view::{Scan, Snapshot};
+pub use watch::{WatchOptions, Watcher};

@@ -33,6 +33,24 @@ pub struct Scope {
     pub field: Option<(usize, Text)>,
 }
 
+impl Scope {
+    /// Whether an object is of this scope.
+    pub fn matches(&self, object: &Object) -> bool {
+        (self.namespace.is_empty() || self.namespace == object.data.namespace)
+            && (self.name.is_empty() || self.name == object.data.name)
+            && self.field.as_ref().is_none_or(|(at, value)| field(object, *at) == value)
+    }
+    /// Whether the object of an event is or was of this scope.
+    pub fn concerns(&self, event: &Event) -> bool {
+        self.matches(&event.object) || event.previous.as_ref().is_some_and(|p| self.matches(p))
+    }
+}
+
+/// The value of a field; one that the object lacks is empty.
+pub(crate) fn field(object: &Object, at: usize) -> &str {
+    object.data.fields.get(at).map_or("", |v| v.as_str())
+}
+
 /// A change to one object.
 #[derive(Debug, Clone)]
 pub enum Write {
@@ -67,6 +85,17 @@ pub enum Write {
         /// The revision that the caller read.
         expect: u64,
     },
+}
+
+impl Write {
+    /// The resource that is written to.
+    pub fn resource(&self) -> ResourceId {
+        match self {
+            Self::Create { resource, .. } | Self::Update { resource, .. } | Self::Delete { resource, .. } => {
+                *resource
+            }
+        }
+    }
 }
 
 /// Why a write was refused or failed.
@@ -111,7 +140,15 @@ pub struct Event {
     pub object: Arc<Object>,
     /// The object before the change.
     pub previous: Option<Arc<Object>>,
-    encoded: Mutex<Vec<(u32, Bytes)>>,
+    encoded: Mutex<Encoded>,
+}
+
+/// The forms of an event that somebody asked for.
+#[derive(Debug, Default)]
+struct Encoded {
+    forms: Vec<(u32, Bytes)>,
+    /// No longer recent: what is made from now on is not kept.
+    stale: bool,
 }
 
 impl Event {
@@ -122,17 +159,19 @@ impl Event {
     /// The event in a form of the caller's (a number that stands for version and media type): made by the
     /// first who asks, shared by all others, forgotten when the event is no longer recent.
     pub fn encoded(&self, form: u32, make: impl FnOnce() -> Bytes) -> Bytes {
-        let mut forms = self.encoded.lock();
-        if let Some((_, bytes)) = forms.iter().find(|(f, _)| *f == form) {
+        let mut encoded = self.encoded.lock();
+        if let Some((_, bytes)) = encoded.forms.iter().find(|(f, _)| *f == form) {
             return bytes.clone();
         }
         let bytes = make();
-        forms.push((form, bytes.clone()));
+        if !encoded.stale {
+            encoded.forms.push((form, bytes.clone()));
+        }
         bytes
     }
-    /// Drops what was encoded.
+    /// Drops what was encoded, and keeps nothing that is encoded from now on.
     pub(crate) fn forget_encoded(&self) {
-        *self.encoded.lock() = Vec::new();
+        *self.encoded.lock() = Encoded { forms: Vec::new(), stale: true };
     }
 }
 
@@ -140,7 +179,7 @@ impl Event {
 #[derive(Debug, Clone)]
 pub enum Batch {
     /// Changes, in the order of their revisions; with [`WatchStart::Now`] first the initial state in
-    /// the order of namespace and name.
+    /// the order of its keys.
     Events(Vec<Arc<Event>>),
     /// The initial state was delivered whole; it is that of this revision. Once, and only with [`WatchStart::Now`].
     Synced(u64),

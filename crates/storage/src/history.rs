@@ -1,0 +1,119 @@
+//! The recent events of a resource: for watches that start in the past, and for lists at an older revision.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use imbl::Vector;
+
+use crate::store::{Cause, Compacted, Event};
+
+/// How much history a resource keeps; whatever is exceeded first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Number of events.
+    pub(crate) events: usize,
+    /// Bytes of the objects that only the history still holds: replaced and deleted ones.
+    pub(crate) bytes: usize,
+    /// Age, looked at when an event comes.
+    pub(crate) age: Duration,
+    /// How many of the newest events keep their encoded forms.
+    pub(crate) encoded: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // Upstream compacts every 5 minutes, and its watch cache holds up to 100 Ki events of any size.
+        Self { events: 16 << 10, bytes: 16 << 20, age: Duration::from_mins(5), encoded: 256 }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    event: Arc<Event>,
+    /// When it came, in milliseconds.
+    at: u64,
+}
+
+/// The events of a resource above [`History::low`], without a gap.
+#[derive(Debug)]
+pub(crate) struct History {
+    events: Vector<Kept>,
+    bytes: usize,
+    low: u64,
+    limits: Limits,
+}
+
+impl History {
+    /// One that knows what comes after revision `low`.
+    pub(crate) fn new(low: u64, limits: Limits) -> Self {
+        Self { events: Vector::new(), bytes: 0, low, limits }
+    }
+
+    /// The oldest revision from which it can tell what changed.
+    pub(crate) fn low(&self) -> u64 {
+        self.low
+    }
+
+    pub(crate) fn push(&mut self, event: Arc<Event>, now: u64) {
+        self.bytes += weight(&event);
+        self.events.push_back(Kept { event, at: now });
+        if let Some(old) = self.events.len().checked_sub(self.limits.encoded + 1)
+            && let Some(kept) = self.events.get(old)
+        {
+            kept.event.forget_encoded();
+        }
+        let age = u64::try_from(self.limits.age.as_millis()).unwrap_or(u64::MAX);
+        while let Some(first) = self.events.front()
+            && (self.events.len() > self.limits.events
+                || self.bytes > self.limits.bytes
+                || now.saturating_sub(first.at) > age)
+        {
+            self.pop();
+        }
+    }
+
+    /// Forgets what happened up to and with a revision.
+    pub(crate) fn compact(&mut self, revision: u64) {
+        while self.events.front().is_some_and(|k| k.event.revision <= revision) {
+            self.pop();
+        }
+        self.low = self.low.max(revision);
+    }
+
+    /// The events after a revision.
+    pub(crate) fn after(&self, revision: u64) -> Result<Past, Compacted> {
+        if revision < self.low {
+            return Err(Compacted { oldest: self.low });
+        }
+        let older = |k: &Kept| if k.event.revision <= revision { Ordering::Less } else { Ordering::Greater };
+        let start = self.events.binary_search_by(older).unwrap_or_else(|at| at);
+        Ok(Past(self.events.skip(start)))
+    }
+
+    fn pop(&mut self) {
+        if let Some(kept) = self.events.pop_front() {
+            self.bytes -= weight(&kept.event);
+            self.low = self.low.max(kept.event.revision);
+        }
+    }
+}
+
+/// What an event keeps in memory that would be gone without it.
+fn weight(event: &Event) -> usize {
+    match (&event.previous, event.cause) {
+        (Some(previous), _) => previous.data.body.len() + 256,
+        (None, Cause::Deleted) => event.object.data.body.len() + 256,
+        (None, _) => 256,
+    }
+}
+
+/// A part of the history, to be read without its lock.
+pub(crate) struct Past(Vector<Kept>);
+
+impl Past {
+    /// Its events, oldest first.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Event>> {
+        self.0.iter().map(|k| &k.event)
+    }
+}

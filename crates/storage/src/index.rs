@@ -1,0 +1,299 @@
+//! The MVCC index: the one owner of all objects, for readers and watchers. Whoever makes changes durable
+//! publishes them here, in the order of their revisions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::Text;
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
+
+use crate::history::{History, Limits};
+use crate::store::{Compacted, Event, ResourceId, ResourceSpec, Scope, WatchStart};
+use crate::view::{Live, Snapshot};
+use crate::watch::{Hub, Routes, WatchOptions, Watcher};
+
+/// How many reconstructed past states a resource keeps, for the pages of lists that are being read.
+const PAST: usize = 4;
+
+/// A resource with its objects.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) id: ResourceId,
+    pub(crate) group: Text,
+    pub(crate) plural: Text,
+    live: ArcSwap<Live>,
+    history: Mutex<History>,
+    past: Mutex<Vec<Snapshot>>,
+    pub(crate) routes: Mutex<Routes>,
+    /// Held by whoever replaces `live`: a writer from its checks until it published.
+    writing: Mutex<()>,
+}
+
+impl Resource {
+    fn new(id: ResourceId, group: &str, plural: &str, history: History) -> Self {
+        Self {
+            id,
+            group: group.into(),
+            plural: plural.into(),
+            live: ArcSwap::default(),
+            history: Mutex::new(history),
+            past: Mutex::default(),
+            routes: Mutex::default(),
+            writing: Mutex::default(),
+        }
+    }
+
+    /// Its state now.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+}
+
+/// The index.
+#[derive(Debug)]
+pub(crate) struct Index {
+    resources: ArcSwap<Vec<Arc<Resource>>>,
+    registering: Mutex<()>,
+    limits: Limits,
+    /// What is readable when no watcher and no history is older: the revision of the loaded state.
+    floor: AtomicU64,
+    current: AtomicU64,
+    seen: watch::Sender<u64>,
+    pub(crate) hub: Arc<Hub>,
+}
+
+impl Index {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            resources: ArcSwap::default(),
+            registering: Mutex::default(),
+            limits,
+            floor: AtomicU64::new(0),
+            current: AtomicU64::new(0),
+            seen: watch::Sender::new(0),
+            hub: Arc::default(),
+        }
+    }
+
+    /// Makes a resource known; other indexed fields than before rebuild its index.
+    pub(crate) fn register(&self, spec: &ResourceSpec) -> ResourceId {
+        let _one = self.registering.lock();
+        let (resource, new) = self.resource_named(&spec.group, &spec.plural);
+        if !new && resource.live.load().indexed().eq(spec.indexed.iter().copied()) {
+            return resource.id;
+        }
+        let writing = resource.writing.lock();
+        let mut live = Live::clone(&resource.live.load());
+        live.index_by(&spec.indexed);
+        resource.live.store(Arc::new(live));
+        drop(writing);
+        resource.id
+    }
+
+    /// The resource that a record names, known or not; for loading.
+    pub(crate) fn named(&self, group: &str, plural: &str) -> ResourceId {
+        let _one = self.registering.lock();
+        self.resource_named(group, plural).0.id
+    }
+
+    fn resource_named(&self, group: &str, plural: &str) -> (Arc<Resource>, bool) {
+        let resources = self.resources.load();
+        if let Some(known) = resources.iter().find(|r| r.group == group && r.plural == plural) {
+            return (known.clone(), false);
+        }
+        let id = ResourceId(u32::try_from(resources.len()).unwrap_or(u32::MAX));
+        let history = History::new(self.floor.load(Ordering::Acquire), self.limits);
+        let resource = Arc::new(Resource::new(id, group, plural, history));
+        let mut all = Vec::clone(&resources);
+        all.push(resource.clone());
+        self.resources.store(Arc::new(all));
+        (resource, true)
+    }
+
+    pub(crate) fn resource(&self, id: ResourceId) -> Option<Arc<Resource>> {
+        self.resources.load().get(id.0 as usize).cloned()
+    }
+
+    pub(crate) fn resources(&self) -> Arc<Vec<Arc<Resource>>> {
+        self.resources.load_full()
+    }
+
+    /// The newest revision that readers see.
+    pub(crate) fn current(&self) -> u64 {
+        self.current.load(Ordering::Acquire)
+    }
+
+    /// Changes of [`Index::current`].
+    pub(crate) fn seen(&self) -> watch::Receiver<u64> {
+        self.seen.subscribe()
+    }
+
+    /// Says that the state as loaded is that of a revision, and that nothing older is known.
+    pub(crate) fn loaded(&self, floor: u64, current: u64) {
+        self.floor.store(floor, Ordering::Release);
+        for resource in self.resources.load().iter() {
+            resource.history.lock().compact(floor);
+        }
+        self.current.store(current, Ordering::Release);
+        self.hub.delivered.store(current, Ordering::Release);
+        self.seen.send_replace(current);
+    }
+
+    /// The state of a resource, to be changed and then published or dropped. The lock goes with it.
+    pub(crate) fn edit(resource: &Resource) -> (MutexGuard<'_, ()>, Live) {
+        let writing = resource.writing.lock();
+        let live = Live::clone(&resource.live.load());
+        (writing, live)
+    }
+
+    /// Takes an event of the past into the history; for loading.
+    pub(crate) fn remember(resource: &Resource, event: Arc<Event>, now: u64) {
+        resource.history.lock().push(event, now);
+    }
+
+    /// Shows a resource's new state and what led to it, which must be durable.
+    pub(crate) fn show<'e>(
+        resource: &Resource,
+        live: Live,
+        events: impl Iterator<Item = &'e Arc<Event>>,
+        now: u64,
+    ) {
+        // History first: whoever has seen a state can find what led to it.
+        let mut history = resource.history.lock();
+        let before = history.low();
+        for event in events {
+            history.push(event.clone(), now);
+        }
+        let low = history.low();
+        drop(history);
+        resource.live.store(Arc::new(live));
+        if low > before {
+            resource.past.lock().retain(|s| s.revision() >= low);
+        }
+    }
+
+    /// Says that everything up to a revision is shown.
+    pub(crate) fn advance(&self, revision: u64) {
+        self.current.store(revision, Ordering::Release);
+        self.seen.send_replace(revision);
+    }
+
+    /// Hands shown events to the watchers, in their order.
+    pub(crate) fn deliver(&self, events: &[(ResourceId, Arc<Event>)], revision: u64) {
+        let resources = self.resources.load();
+        let mut wakers = Vec::new();
+        for run in events.chunk_by(|a, b| a.0 == b.0) {
+            let Some(resource) = run.first().and_then(|(id, _)| resources.get(id.0 as usize)) else {
+                continue;
+            };
+            let routes = resource.routes.lock();
+            for (_, event) in run {
+                routes.deliver(event, &mut wakers);
+            }
+        }
+        self.hub.delivered.store(revision, Ordering::Release);
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Lets the watchers that asked for it report progress.
+    pub(crate) fn progress(&self) {
+        let mut wakers = Vec::new();
+        for resource in self.resources.load().iter() {
+            resource.routes.lock().progress(&mut wakers);
+        }
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Ends all watchers.
+    pub(crate) fn close(&self) {
+        let mut wakers = Vec::new();
+        for resource in self.resources.load().iter() {
+            resource.routes.lock().close(&mut wakers);
+        }
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn get(&self, id: ResourceId, namespace: &str, name: &str) -> Option<Arc<api::Object>> {
+        let resources = self.resources.load();
+        let live = resources.get(id.0 as usize)?.live.load();
+        live.get(namespace, name).cloned()
+    }
+
+    pub(crate) fn snapshot(&self, id: ResourceId) -> Snapshot {
+        // In this order: what is not newer than `current` is in the state that is taken after it.
+        let current = self.current();
+        let live = self.resource(id).map(|r| r.live.load_full()).unwrap_or_default();
+        let revision = current.max(live.last);
+        Snapshot::new(live, revision)
+    }
+
+    pub(crate) fn snapshot_at(&self, id: ResourceId, revision: u64) -> Option<Snapshot> {
+        let now = self.snapshot(id);
+        if revision > now.revision() {
+            return None;
+        }
+        let resource = self.resource(id)?;
+        let past = resource.history.lock().after(revision).ok()?;
+        if let Some(known) = resource.past.lock().iter().find(|s| s.revision() == revision) {
+            return Some(known.clone());
+        }
+        let mut live = Live::clone(now.live());
+        let last = live.last;
+        if last <= revision {
+            return Some(Snapshot::new(now.live().clone(), revision));
+        }
+        for event in past.iter().rev().filter(|e| e.revision <= last) {
+            live.undo(event);
+        }
+        live.last = revision;
+        let snapshot = Snapshot::new(Arc::new(live), revision);
+        let mut kept = resource.past.lock();
+        if kept.len() >= PAST {
+            kept.remove(0);
+        }
+        kept.push(snapshot.clone());
+        Some(snapshot)
+    }
+
+    pub(crate) fn compact(&self, revision: u64) {
+        let revision = revision.min(self.current());
+        self.floor.fetch_max(revision, Ordering::AcqRel);
+        for resource in self.resources.load().iter() {
+            resource.history.lock().compact(revision);
+            resource.past.lock().retain(|s| s.revision() >= revision);
+        }
+    }
+
+    pub(crate) fn watch(
+        &self,
+        id: ResourceId,
+        scope: Scope,
+        start: WatchStart,
+        options: WatchOptions,
+    ) -> Result<Watcher, Compacted> {
+        // An id that `register` did not give out has no objects and never any events.
+        let nothing = || Arc::new(Resource::new(id, "", "", History::new(0, self.limits)));
+        let resource = self.resource(id).unwrap_or_else(nothing);
+        let begin = resource.clone();
+        Watcher::join(resource, self.hub.clone(), scope, options, |scope| match start {
+            WatchStart::Now => {
+                let snapshot = self.snapshot(id);
+                let revision = snapshot.revision();
+                Ok((Some(snapshot), Vec::new(), revision))
+            }
+            WatchStart::After(revision) => {
+                let past = begin.history.lock().after(revision)?;
+                let after = past.iter().next_back().map_or(revision, |e| e.revision);
+                Ok((None, past.iter().filter(|e| scope.concerns(e)).cloned().collect(), after))
+            }
+        })
+    }
+}

@@ -1,0 +1,288 @@
+//! The embedded engine: an append-only, checksummed log and snapshots of the state, so that the log can be cut.
+//!
+//! - `format`: one line, the version of everything else.
+//! - `lock`: held by the process that has the store open.
+//! - `log-N`: segments. A batch is one frame, synced before the next begins, so that only the last
+//!   frame of the last segment can be torn. A segment names its predecessor and how much of it counts: after a
+//!   failed write or sync nothing is appended to a segment any more, and its tail is not read.
+//! - `snapshot-R`: all objects at revision R, and the first segment that goes on from there. Written beside
+//!   the writer, renamed when durable; then older files are removed. The log therefore never grows
+//!   much beyond the larger of [`MIN_LOG`] and the last snapshot.
+
+mod checkpoint;
+mod codec;
+mod files;
+mod load;
+mod open;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use codec::Encoder;
+use files::{Appender, Files};
+
+use crate::engine::{CommitError, Engine, Record, View};
+use load::Loaded;
+pub use open::OpenError;
+pub(crate) use open::open;
+
+/// A log shorter than this is not worth a snapshot, in bytes.
+const MIN_LOG: u64 = 32 << 20;
+/// More segments than this (a restart begins a new one) are worth one too.
+const MAX_SEGMENTS: usize = 16;
+/// After what time a snapshot is tried again that could not be written.
+const RETRY: Duration = Duration::from_secs(30);
+
+const LOG_MAGIC: [u8; 8] = *b"FKlog\xff\xfe\n";
+const SNAPSHOT_MAGIC: [u8; 8] = *b"FKsnap\xff\n";
+/// In the place of a segment's predecessor: there is none.
+const NONE: u64 = u64::MAX;
+/// The number of the frame that ends a snapshot.
+const END: u64 = u64::MAX;
+
+fn segment_name(seq: u64) -> String {
+    format!("log-{seq:016}")
+}
+
+fn snapshot_name(revision: u64) -> String {
+    format!("snapshot-{revision:020}")
+}
+
+/// What a file begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Header {
+    magic: [u8; 8],
+    /// A segment's sequence number; a snapshot's revision.
+    number: u64,
+    /// All revisions up to this were given out before.
+    floor: u64,
+    /// Of a segment: its predecessor. Of a snapshot: the first segment after it.
+    seq: u64,
+    /// Of a segment: how many bytes of the predecessor count.
+    len: u64,
+}
+
+impl Header {
+    const LEN: usize = 44;
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = self.magic.to_vec();
+        for field in [self.number, self.floor, self.seq, self.len] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        let crc = crc32fast::hash(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn parse(bytes: &[u8], magic: [u8; 8]) -> Option<Self> {
+        let (fields, crc) = bytes.get(..Self::LEN)?.split_at_checked(Self::LEN - 4)?;
+        if !fields.starts_with(&magic) || crc32fast::hash(fields).to_le_bytes() != crc {
+            return None;
+        }
+        let field = |i: usize| Some(u64::from_le_bytes(*fields.get(8 + 8 * i..)?.first_chunk()?));
+        Some(Self { magic, number: field(0)?, floor: field(1)?, seq: field(2)?, len: field(3)? })
+    }
+}
+
+/// The segment that is being written.
+struct Segment {
+    seq: u64,
+    file: Box<dyn Appender>,
+    len: u64,
+    encoder: Encoder,
+}
+
+/// The engine.
+pub(crate) struct Log {
+    files: Arc<dyn Files>,
+    segment: Option<Segment>,
+    /// The last segment that holds something, but for the current one, and how much of it counts.
+    previous: (u64, u64),
+    next_seq: u64,
+    /// Since the last snapshot.
+    bytes: u64,
+    segments: usize,
+    snapshot_bytes: u64,
+    min_log: u64,
+    checkpoint: Option<JoinHandle<io::Result<u64>>>,
+    retry_at: Option<Instant>,
+    /// Keeps the directory locked.
+    _lock: Option<std::fs::File>,
+}
+
+impl Log {
+    /// Goes on after what was loaded.
+    fn new(files: Arc<dyn Files>, loaded: &Loaded, min_log: u64, lock: Option<std::fs::File>) -> Self {
+        Self {
+            files,
+            segment: None,
+            previous: loaded.previous,
+            next_seq: loaded.next_seq,
+            bytes: loaded.log_bytes,
+            segments: loaded.segments,
+            snapshot_bytes: loaded.snapshot_bytes,
+            min_log,
+            checkpoint: None,
+            retry_at: None,
+            _lock: lock,
+        }
+    }
+
+    /// Begins a segment, durably, for revisions above `floor`.
+    fn begin(&mut self, floor: u64) -> io::Result<Segment> {
+        let seq = self.next_seq;
+        // Not reused if this fails: the remains of a segment must not be taken for a later one.
+        self.next_seq += 1;
+        let (previous, len) = self.previous;
+        let header = Header { magic: LOG_MAGIC, number: seq, floor, seq: previous, len }.bytes();
+        let name = segment_name(seq);
+        let begun = (|| {
+            let mut file = self.files.create(&name)?;
+            file.append(&header)?;
+            file.sync()?;
+            self.files.sync_dir()?;
+            Ok(file)
+        })();
+        match begun {
+            Ok(file) => {
+                self.segments += 1;
+                Ok(Segment { seq, file, len: header.len() as u64, encoder: Encoder::default() })
+            }
+            Err(e) => {
+                self.remove(&name);
+                Err(e)
+            }
+        }
+    }
+
+    /// Removes a file that does not matter; opening removes it otherwise.
+    fn remove(&self, name: &str) {
+        if let Err(error) = self.files.remove(name)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(%error, name, "cannot remove a file of the store");
+        }
+    }
+
+    /// Writes no more to the current segment.
+    fn retire(&mut self) {
+        let Some(segment) = self.segment.take() else { return };
+        if segment.len > Header::LEN as u64 {
+            self.previous = (segment.seq, segment.len);
+        } else {
+            self.segments -= 1;
+            self.remove(&segment_name(segment.seq));
+        }
+    }
+
+    fn append(&mut self, batch: &[Record]) -> io::Result<()> {
+        let Some(first) = batch.first() else { return Ok(()) };
+        let mut segment = match self.segment.take() {
+            Some(segment) => segment,
+            None => self.begin(first.revision - 1)?,
+        };
+        for record in batch {
+            segment.encoder.record(record);
+        }
+        let frame = segment.encoder.frame(segment.seq, first.revision);
+        let written = segment.file.append(&frame).and_then(|()| segment.file.sync());
+        let (seq, len) = (segment.seq, segment.len);
+        match written {
+            Ok(()) => {
+                segment.len += frame.len() as u64;
+                self.bytes += frame.len() as u64;
+                self.segment = Some(segment);
+                Ok(())
+            }
+            Err(e) => {
+                self.segment = Some(segment);
+                self.retire();
+                // Gives the space back. The next segment says anyhow that the tail does not count.
+                if len > Header::LEN as u64
+                    && let Err(error) = self.files.truncate(&segment_name(seq), len)
+                {
+                    tracing::debug!(%error, "cannot cut the log after a failed write");
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        if !self.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
+            return;
+        }
+        let Some(thread) = self.checkpoint.take() else { return };
+        match thread.join() {
+            Ok(Ok(bytes)) => self.snapshot_bytes = bytes,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot write a snapshot of the store; its log grows until that works");
+                self.retry_at = Some(Instant::now() + RETRY);
+            }
+            Err(_) => self.retry_at = Some(Instant::now() + RETRY),
+        }
+    }
+}
+
+impl Engine for Log {
+    fn commit(&mut self, batch: &[Record]) -> Result<(), CommitError> {
+        self.append(batch).map_err(|e| {
+            let hint = match e.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    "the disk of the data directory is full; free some space"
+                }
+                io::ErrorKind::ReadOnlyFilesystem => "the data directory is on a read-only file system",
+                _ => "the log cannot be written; look at the disk of the data directory",
+            };
+            CommitError(format!("{hint} ({e})").into())
+        })
+    }
+
+    fn maintain(&mut self, view: &mut dyn FnMut() -> View) {
+        self.reap();
+        let due = self.retry_at.map_or_else(
+            || self.bytes > self.min_log.max(self.snapshot_bytes) || self.segments > MAX_SEGMENTS,
+            |at| at <= Instant::now(),
+        );
+        if !due || self.checkpoint.is_some() {
+            return;
+        }
+        let view = view();
+        self.retry_at = Some(Instant::now() + RETRY);
+        self.retire();
+        let segment = match self.begin(view.revision) {
+            Ok(segment) => segment,
+            Err(error) => {
+                tracing::warn!(%error, "cannot begin a new segment of the store's log");
+                return;
+            }
+        };
+        let (first, files) = (segment.seq, self.files.clone());
+        self.segment = Some(segment);
+        let thread = std::thread::Builder::new()
+            .name("store-snapshot".into())
+            .spawn(move || checkpoint::write(files.as_ref(), &view, first));
+        match thread {
+            Ok(thread) => {
+                self.checkpoint = Some(thread);
+                self.retry_at = None;
+                self.bytes = 0;
+                self.segments = 1;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot start the thread that writes a snapshot of the store");
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(thread) = self.checkpoint.take()
+            && !matches!(thread.join(), Ok(Ok(_)))
+        {
+            tracing::warn!("the last snapshot of the store was not written; its log is longer than need be");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Opens the directory of a log: whose it is, whether somebody else has it open, and what version it has.
+
+use std::fs::TryLockError;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::files::{Disk, Files};
+use super::load::{Item, LoadError, Loaded, load};
+use super::{Log, MIN_LOG};
+use crate::engine::Record;
+
+/// The version of the format that is written, and the newest that is read.
+const VERSION: u32 = 1;
+/// The first word of the `format` file.
+const FORMAT: &str = "ferrokube-store";
+
+/// Why a store could not be opened. Every sentence says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory holds something else.
+    #[error("{} is not empty and not a FerroKube store: choose another data directory", .0.display())]
+    NotOurs(PathBuf),
+    /// Another process has it open.
+    #[error("the store in {} is in use by another process: stop that one, or choose another data directory", .0.display())]
+    Locked(PathBuf),
+    /// It was written by a newer version.
+    #[error("the store in {} has format {found}, this version reads up to {VERSION}: use a newer version", dir.display())]
+    Newer {
+        /// The directory.
+        dir: PathBuf,
+        /// Its format's version.
+        found: u32,
+    },
+    /// The directory or a file in it is not accessible.
+    #[error("no permission to use the store in {}: run as the user who owns it, or change its owner", .0.display())]
+    Permission(PathBuf),
+    /// The file system is mounted read-only.
+    #[error("the store in {} is on a read-only file system: remount it, or choose another data directory", .0.display())]
+    ReadOnly(PathBuf),
+    /// No room for even the store's first files.
+    #[error("the disk of the store in {} is full: free some space", .0.display())]
+    Full(PathBuf),
+    /// A file is damaged or missing, beyond what a crash can do.
+    #[error("the store in {} is damaged: {what}: restore a backup, and check the disk", dir.display())]
+    Damaged {
+        /// The directory.
+        dir: PathBuf,
+        /// Which file, where.
+        what: String,
+    },
+    /// Another failure of the system.
+    #[error("cannot open the store in {}: {source}", dir.display())]
+    Io {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn of(dir: &Path, source: io::Error) -> Self {
+        let dir = dir.to_owned();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission(dir),
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly(dir),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(dir),
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Self::NotOurs(dir),
+            _ => Self::Io { dir, source },
+        }
+    }
+}
+
+/// Opens a directory and hands over what is in it: the objects of the snapshot, and the changes since.
+pub(crate) fn open(
+    dir: &Path,
+    state: &mut dyn FnMut(Record),
+    change: &mut dyn FnMut(Record),
+) -> Result<(Log, Loaded), OpenError> {
+    let failed = |e| OpenError::of(dir, e);
+    let disk = Disk::open(dir).map_err(failed)?;
+    // Looked at before anything is written into what may be somebody else's directory.
+    let version = version(&disk, dir)?;
+    let lock = disk.lock_file().map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(dir.to_owned())),
+        Err(TryLockError::Error(e)) => return Err(failed(e)),
+    }
+    if version.is_none() {
+        write_version(&disk).map_err(failed)?;
+    }
+    let mut sink = |item| match item {
+        Item::State(record) => state(record),
+        Item::Change(record) => change(record),
+    };
+    let loaded = load(&disk, &mut sink).map_err(|e| match e {
+        LoadError::Io(_, source) => failed(source),
+        LoadError::Damaged { .. } | LoadError::Missing(_) => {
+            OpenError::Damaged { dir: dir.to_owned(), what: e.to_string() }
+        }
+    })?;
+    Ok((Log::new(Arc::new(disk), &loaded, MIN_LOG, Some(lock)), loaded))
+}
+
+/// The version of the format; `None` of an empty directory.
+fn version(files: &dyn Files, dir: &Path) -> Result<Option<u32>, OpenError> {
+    let failed = |e| OpenError::of(dir, e);
+    let names = files.list().map_err(failed)?;
+    if !names.iter().any(|n| n == "format") {
+        // The first start may have been interrupted before it wrote the format.
+        let empty = names.iter().all(|n| n == "lock" || n == "format.tmp");
+        return if empty { Ok(None) } else { Err(OpenError::NotOurs(dir.to_owned())) };
+    }
+    let mut text = String::new();
+    match files.read("format").and_then(|f| f.take(1024).read_to_string(&mut text)) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(OpenError::NotOurs(dir.to_owned())),
+        read => read.map_err(failed)?,
+    };
+    match text.trim_end().split_once(' ').map(|(word, version)| (word, version.parse())) {
+        Some((FORMAT, Ok(found))) if found > VERSION => Err(OpenError::Newer { dir: dir.to_owned(), found }),
+        Some((FORMAT, Ok(found))) => Ok(Some(found)),
+        _ => Err(OpenError::NotOurs(dir.to_owned())),
+    }
+}
+
+fn write_version(files: &dyn Files) -> io::Result<()> {
+    let mut file = files.create("format.tmp")?;
+    file.append(format!("{FORMAT} {VERSION}\n").as_bytes())?;
+    file.sync()?;
+    files.rename("format.tmp", "format")?;
+    files.sync_dir()
+}

@@ -1,0 +1,249 @@
+//! The objects of a resource at one revision: immutable, shared, ordered.
+//!
+//! The order is that of upstream's keys, `namespace/name` byte by byte: `a-b/x` comes before `a/x`.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use api::Object;
+use imbl::OrdMap;
+use imbl::ordmap::RangedIter;
+use imbl::shared_ptr::DefaultSharedPtr;
+
+use crate::store::{Event, Scope, field};
+
+/// `namespace/name`. It stands beside its object and does not borrow from it, because the inner nodes of
+/// the tree keep keys of objects that are long replaced.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key(Arc<str>);
+
+impl Key {
+    fn of(object: &Object) -> Self {
+        Self([object.data.namespace.as_str(), "/", object.data.name.as_str()].concat().into())
+    }
+}
+
+/// A key to search for.
+#[derive(Debug, Clone, Copy)]
+struct KeyRef<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl<'a> KeyRef<'a> {
+    fn of(object: &'a Object) -> Self {
+        Self { namespace: &object.data.namespace, name: &object.data.name }
+    }
+    fn bytes(self) -> impl Iterator<Item = u8> {
+        self.namespace.bytes().chain([b'/']).chain(self.name.bytes())
+    }
+}
+
+impl equivalent::Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        equivalent::Comparable::compare(self, key) == Ordering::Equal
+    }
+}
+
+impl equivalent::Comparable<Key> for KeyRef<'_> {
+    fn compare(&self, key: &Key) -> Ordering {
+        let (namespace, key) = (self.namespace.as_bytes(), key.0.as_bytes());
+        let common = namespace.len().min(key.len());
+        namespace[..common].cmp(&key[..common]).then_with(|| match key.get(namespace.len()) {
+            None => Ordering::Greater,
+            Some(c) => b'/'.cmp(c).then_with(|| self.name.as_bytes().cmp(&key[namespace.len() + 1..])),
+        })
+    }
+}
+
+type Objects = OrdMap<Key, Arc<Object>>;
+
+/// An index by the value of one field.
+#[derive(Debug, Clone)]
+struct FieldIndex {
+    at: usize,
+    values: OrdMap<Arc<str>, Objects>,
+}
+
+/// The state of a resource. A clone shares everything and may then go its own way.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Live {
+    objects: Objects,
+    indexes: Vec<FieldIndex>,
+    /// The revision of the last change.
+    pub(crate) last: u64,
+}
+
+impl Live {
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&Arc<Object>> {
+        self.objects.get(&KeyRef { namespace, name })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.values()
+    }
+
+    /// Which fields are indexed.
+    pub(crate) fn indexed(&self) -> impl Iterator<Item = usize> {
+        self.indexes.iter().map(|i| i.at)
+    }
+
+    /// Builds the indexes anew for these fields.
+    pub(crate) fn index_by(&mut self, fields: &[usize]) {
+        self.indexes = fields.iter().map(|&at| FieldIndex { at, values: OrdMap::new() }).collect();
+        for index in &mut self.indexes {
+            for (key, object) in &self.objects {
+                index
+                    .values
+                    .entry(field(object, index.at).into())
+                    .or_default()
+                    .insert(key.clone(), object.clone());
+            }
+        }
+    }
+
+    /// Inserts or replaces an object.
+    pub(crate) fn put(&mut self, object: Arc<Object>) {
+        self.last = self.last.max(object.revision);
+        let at = KeyRef::of(&object);
+        let (key, previous) = if let Some((key, slot)) = self.objects.get_key_value_mut(&at) {
+            (key.clone(), Some(std::mem::replace(slot, object.clone())))
+        } else {
+            let key = Key::of(&object);
+            self.objects.insert(key.clone(), object.clone());
+            (key, None)
+        };
+        for index in &mut self.indexes {
+            let value = field(&object, index.at);
+            if let Some(previous) = &previous
+                && field(previous, index.at) != value
+            {
+                index.remove(previous);
+            }
+            if let Some(objects) = index.values.get_mut(value) {
+                objects.insert(key.clone(), object.clone());
+            } else {
+                index.values.insert(value.into(), OrdMap::unit(key.clone(), object.clone()));
+            }
+        }
+    }
+
+    /// Removes an object, at a revision.
+    pub(crate) fn remove(&mut self, namespace: &str, name: &str, revision: u64) -> Option<Arc<Object>> {
+        let object = self.objects.remove(&KeyRef { namespace, name })?;
+        self.last = self.last.max(revision);
+        for index in &mut self.indexes {
+            index.remove(&object);
+        }
+        Some(object)
+    }
+
+    /// Takes an event back.
+    pub(crate) fn undo(&mut self, event: &Event) {
+        if let Some(previous) = &event.previous {
+            self.put(previous.clone());
+        } else {
+            let data = &event.object.data;
+            self.remove(&data.namespace, &data.name, 0);
+        }
+    }
+}
+
+impl FieldIndex {
+    fn remove(&mut self, object: &Object) {
+        let value = field(object, self.at);
+        if let Some(objects) = self.values.get_mut(value) {
+            objects.remove(&KeyRef::of(object));
+            if objects.is_empty() {
+                self.values.remove(value);
+            }
+        }
+    }
+}
+
+/// The objects of a resource at a revision; costs nothing to take and to clone, and never changes.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    live: Arc<Live>,
+    revision: u64,
+}
+
+impl Snapshot {
+    pub(crate) fn new(live: Arc<Live>, revision: u64) -> Self {
+        Self { live, revision }
+    }
+
+    pub(crate) fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// The revision of the store that it shows.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// An object.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<Object>> {
+        self.live.get(namespace, name)
+    }
+
+    /// The objects of a scope in the order of their keys, only those after a namespace and name if given.
+    pub fn scan<'a>(&'a self, scope: &'a Scope, after: Option<(&str, &str)>) -> Scan<'a> {
+        let index = scope.field.as_ref().and_then(|(at, value)| {
+            let index = self.live.indexes.iter().find(|i| i.at == *at)?;
+            Some(index.values.get(value.as_str()))
+        });
+        let objects = index.unwrap_or(Some(&self.live.objects));
+        // A resource is of namespaces or of the cluster, whose keys have nothing before the slash.
+        let of_cluster = objects.and_then(|o| o.get_min()).is_some_and(|(key, _)| key.0.starts_with('/'));
+        let one_namespace = of_cluster || !scope.namespace.is_empty();
+        let first =
+            KeyRef { namespace: &scope.namespace, name: if one_namespace { &scope.name } else { "" } };
+        let start = match after.map(|(namespace, name)| KeyRef { namespace, name }) {
+            Some(after) if after.bytes().ge(first.bytes()) => Bound::Excluded(after),
+            _ => Bound::Included(first),
+        };
+        Scan {
+            range: objects.map(|o| o.range((start, Bound::Unbounded))),
+            scope,
+            one_namespace,
+            by_field: index.is_none() && scope.field.is_some(),
+        }
+    }
+
+    /// How many objects [`Snapshot::scan`] would yield.
+    pub fn count(&self, scope: &Scope, after: Option<(&str, &str)>) -> usize {
+        if *scope == Scope::default() && after.is_none() {
+            return self.live.objects.len();
+        }
+        self.scan(scope, after).count()
+    }
+}
+
+/// Iterates over the objects of a scope.
+pub struct Scan<'a> {
+    range: Option<RangedIter<'a, Key, Arc<Object>, DefaultSharedPtr>>,
+    scope: &'a Scope,
+    one_namespace: bool,
+    by_field: bool,
+}
+
+impl<'a> Iterator for Scan<'a> {
+    type Item = &'a Arc<Object>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (_, object) = self.range.as_mut()?.next()?;
+            let data = &object.data;
+            let named = self.scope.name.is_empty() || data.name == self.scope.name;
+            if self.one_namespace && (data.namespace != self.scope.namespace || !named) {
+                self.range = None;
+                return None;
+            }
+            if named && (!self.by_field || self.scope.matches(object)) {
+                return Some(object);
+            }
+        }
+    }
+}

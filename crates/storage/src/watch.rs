@@ -1,0 +1,315 @@
+//! Watchers and the routes by which events find them.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use api::Text;
+use futures::Stream;
+use parking_lot::Mutex;
+
+use crate::index::Resource;
+use crate::store::{Batch, Cause, Event, Scope, WatchEnd, field};
+use crate::view::Snapshot;
+
+/// How many objects of the initial state make one batch.
+const INITIAL: usize = 256;
+
+/// What a watcher wants besides its events.
+#[derive(Debug, Clone, Copy)]
+pub struct WatchOptions {
+    /// How many events may wait for the watcher before it is ended as too slow.
+    pub buffer: usize,
+    /// Whether it wants [`Batch::Progress`] from time to time.
+    pub progress: bool,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self { buffer: 8192, progress: false }
+    }
+}
+
+/// Where the events of one watcher wait for it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    id: u64,
+    scope: Scope,
+    options: WatchOptions,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    events: Vec<Arc<Event>>,
+    /// Events up to this revision are known to the watcher already.
+    after: u64,
+    progress_due: bool,
+    end: Option<WatchEnd>,
+    waker: Option<Waker>,
+}
+
+impl Queue {
+    /// Adds an event. The waker of a waiting watcher is handed out, so that it is woken once a batch and
+    /// without a lock held.
+    fn push(&self, event: &Arc<Event>, wakers: &mut Vec<Waker>) {
+        let mut waiting = self.waiting.lock();
+        if waiting.end.is_some() || event.revision <= waiting.after {
+            return;
+        }
+        if waiting.events.len() >= self.options.buffer {
+            waiting.end = Some(WatchEnd::Behind);
+        } else {
+            waiting.events.push(event.clone());
+        }
+        wakers.extend(waiting.waker.take());
+    }
+
+    fn end(&self, end: WatchEnd, wakers: &mut Vec<Waker>) {
+        let mut waiting = self.waiting.lock();
+        waiting.end.get_or_insert(end);
+        wakers.extend(waiting.waker.take());
+    }
+}
+
+/// The watchers of a resource, each in the one list that fits it best.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    all: Vec<Arc<Queue>>,
+    by_namespace: HashMap<Text, Vec<Arc<Queue>>>,
+    by_name: HashMap<(Text, Text), Vec<Arc<Queue>>>,
+    by_field: HashMap<usize, HashMap<Text, Vec<Arc<Queue>>>>,
+    closed: bool,
+}
+
+impl Routes {
+    fn list(&mut self, scope: &Scope) -> &mut Vec<Arc<Queue>> {
+        if !scope.name.is_empty() {
+            self.by_name.entry((scope.namespace.clone(), scope.name.clone())).or_default()
+        } else if let Some((at, value)) = &scope.field {
+            self.by_field.entry(*at).or_default().entry(value.clone()).or_default()
+        } else if scope.namespace.is_empty() {
+            &mut self.all
+        } else {
+            self.by_namespace.entry(scope.namespace.clone()).or_default()
+        }
+    }
+
+    fn add(&mut self, queue: Arc<Queue>) {
+        if self.closed {
+            queue.waiting.lock().end = Some(WatchEnd::Closed);
+        }
+        self.list(&queue.scope).push(queue);
+    }
+
+    fn remove(&mut self, queue: &Queue) {
+        let list = self.list(&queue.scope);
+        // Ids ascend in every list.
+        if let Ok(at) = list.binary_search_by_key(&queue.id, |q| q.id) {
+            list.remove(at);
+        }
+        if !list.is_empty() {
+            return;
+        }
+        let scope = &queue.scope;
+        if !scope.name.is_empty() {
+            self.by_name.remove(&(scope.namespace.clone(), scope.name.clone()));
+        } else if let Some((at, value)) = &scope.field {
+            if let Some(values) = self.by_field.get_mut(at) {
+                values.remove(value);
+            }
+            self.by_field.retain(|_, values| !values.is_empty());
+        } else if !scope.namespace.is_empty() {
+            self.by_namespace.remove(&scope.namespace);
+        }
+    }
+
+    /// Hands an event to the watchers that want it.
+    pub(crate) fn deliver(&self, event: &Arc<Event>, wakers: &mut Vec<Waker>) {
+        let data = &event.object.data;
+        for queue in &self.all {
+            queue.push(event, wakers);
+        }
+        for queue in self.by_namespace.get(&data.namespace).into_iter().flatten() {
+            queue.push(event, wakers);
+        }
+        if !self.by_name.is_empty() {
+            let mut key = (data.namespace.clone(), data.name.clone());
+            for _ in 0..2 {
+                for queue in self.by_name.get(&key).into_iter().flatten() {
+                    if queue.scope.concerns(event) {
+                        queue.push(event, wakers);
+                    }
+                }
+                if key.0.is_empty() {
+                    break;
+                }
+                key.0 = Text::const_new("");
+            }
+        }
+        for (at, values) in &self.by_field {
+            let now = field(&event.object, *at);
+            let before = event.previous.as_ref().map(|p| field(p, *at)).filter(|b| *b != now);
+            for value in [Some(now), before].into_iter().flatten() {
+                for queue in values.get(value).into_iter().flatten() {
+                    if queue.scope.concerns(event) {
+                        queue.push(event, wakers);
+                    }
+                }
+            }
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        let fields = self.by_field.values().flat_map(|v| v.values());
+        let lists = self.by_namespace.values().chain(self.by_name.values()).chain(fields);
+        lists.flatten().chain(&self.all)
+    }
+
+    /// Tells those that asked for it how far they have come.
+    pub(crate) fn progress(&self, wakers: &mut Vec<Waker>) {
+        for queue in self.each().filter(|q| q.options.progress) {
+            let mut waiting = queue.waiting.lock();
+            waiting.progress_due = true;
+            wakers.extend(waiting.waker.take());
+        }
+    }
+
+    /// Ends all watchers, also those yet to come.
+    pub(crate) fn close(&mut self, wakers: &mut Vec<Waker>) {
+        self.closed = true;
+        for queue in self.each() {
+            queue.end(WatchEnd::Closed, wakers);
+        }
+    }
+}
+
+/// What the watchers of a store share.
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    /// Every event up to this revision was given to every watcher's queue.
+    pub(crate) delivered: AtomicU64,
+    /// How many watchers want to hear of progress.
+    pub(crate) progress: AtomicUsize,
+    ids: AtomicU64,
+}
+
+/// A stream of `Result<Batch, WatchEnd>`; an error is its last item.
+pub struct Watcher {
+    resource: Arc<Resource>,
+    hub: Arc<Hub>,
+    queue: Arc<Queue>,
+    initial: Option<Initial>,
+    done: bool,
+}
+
+struct Initial {
+    snapshot: Snapshot,
+    last: Option<(Text, Text)>,
+}
+
+impl Watcher {
+    /// Joins the watchers of a resource. `start` says what it begins with, and runs when no event can
+    /// pass unseen any more: a snapshot, or the events since a revision; then up to which revision both go.
+    pub(crate) fn join<E>(
+        resource: Arc<Resource>,
+        hub: Arc<Hub>,
+        scope: Scope,
+        options: WatchOptions,
+        start: impl FnOnce(&Scope) -> Result<(Option<Snapshot>, Vec<Arc<Event>>, u64), E>,
+    ) -> Result<Self, E> {
+        if options.progress {
+            hub.progress.fetch_add(1, Ordering::Relaxed);
+        }
+        let queue;
+        {
+            // The lists are in the order of ids because the lock is held while one is taken.
+            let mut routes = resource.routes.lock();
+            let id = hub.ids.fetch_add(1, Ordering::Relaxed);
+            queue = Arc::new(Queue { id, scope, options, waiting: Mutex::default() });
+            routes.add(queue.clone());
+        }
+        let mut watcher = Self { resource, hub, queue, initial: None, done: false };
+        let (snapshot, events, after) = start(&watcher.queue.scope)?;
+        watcher.initial = snapshot.map(|snapshot| Initial { snapshot, last: None });
+        let mut waiting = watcher.queue.waiting.lock();
+        let meanwhile = std::mem::replace(&mut waiting.events, events);
+        waiting.events.extend(meanwhile.into_iter().filter(|e| e.revision > after));
+        waiting.after = after;
+        drop(waiting);
+        Ok(watcher)
+    }
+
+    /// Every event of its scope up to this revision was taken from the watcher.
+    pub fn progress(&self) -> u64 {
+        let delivered = self.hub.delivered.load(Ordering::Acquire);
+        let waiting = self.queue.waiting.lock();
+        self.initial.as_ref().map_or_else(|| waiting.progress(delivered), |_| 0)
+    }
+
+    fn poll_initial(&mut self) -> Option<Batch> {
+        let initial = self.initial.as_mut()?;
+        let after = initial.last.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
+        let events: Vec<_> = initial
+            .snapshot
+            .scan(&self.queue.scope, after)
+            .take(INITIAL)
+            .map(|o| Arc::new(Event::new(Cause::Added, o.clone(), None)))
+            .collect();
+        let Some(last) = events.last() else {
+            let revision = initial.snapshot.revision();
+            self.initial = None;
+            return Some(Batch::Synced(revision));
+        };
+        initial.last = Some((last.object.data.namespace.clone(), last.object.data.name.clone()));
+        Some(Batch::Events(events))
+    }
+}
+
+impl Waiting {
+    fn progress(&self, delivered: u64) -> u64 {
+        self.events.first().map_or_else(|| self.after.max(delivered), |e| e.revision - 1)
+    }
+}
+
+impl Stream for Watcher {
+    type Item = Result<Batch, WatchEnd>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if this.done {
+            return Poll::Ready(None);
+        }
+        if let Some(batch) = this.poll_initial() {
+            return Poll::Ready(Some(Ok(batch)));
+        }
+        // Read before the queue is looked at: what was delivered by then is in it.
+        let delivered = this.hub.delivered.load(Ordering::Acquire);
+        let mut waiting = this.queue.waiting.lock();
+        if !waiting.events.is_empty() {
+            return Poll::Ready(Some(Ok(Batch::Events(std::mem::take(&mut waiting.events)))));
+        }
+        if let Some(end) = waiting.end {
+            this.done = true;
+            return Poll::Ready(Some(Err(end)));
+        }
+        if std::mem::take(&mut waiting.progress_due) {
+            return Poll::Ready(Some(Ok(Batch::Progress(waiting.progress(delivered)))));
+        }
+        if !waiting.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            waiting.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if self.queue.options.progress {
+            self.hub.progress.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.resource.routes.lock().remove(&self.queue);
+    }
+}

@@ -1,0 +1,403 @@
+//! The one writer: a thread that checks writes, numbers them, makes them durable in batches and publishes them.
+//!
+//! A batch is what arrived while the last one was being synced; no timer is involved.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use api::{NewObject, Object};
+use bytes::Bytes;
+use imbl::OrdMap;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::engine::{Change, Engine, Record, View};
+use crate::index::{Index, Resource};
+use crate::store::{Cause, Event, ResourceId, Write, WriteError};
+use crate::view::Live;
+
+/// How many writes may wait; more wait for their turn to wait.
+const WAITING: usize = 4096;
+/// How large a batch may become, in bytes of its objects; one write may exceed it.
+const BATCH_BYTES: usize = 8 << 20;
+/// How many expired objects one batch removes.
+const EXPIRED: usize = 1024;
+/// After what time expired objects are tried again that could not be removed.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Tells the wall clock's time in milliseconds since 1970.
+pub(crate) type Now = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+type Answer = Result<Arc<Object>, WriteError>;
+
+struct Pending {
+    write: Write,
+    done: oneshot::Sender<Answer>,
+    _place: OwnedSemaphorePermit,
+}
+
+#[derive(Default)]
+struct Inbox {
+    writes: VecDeque<Pending>,
+    closing: bool,
+    /// The clock or what is waited for changed.
+    nudged: bool,
+}
+
+/// What the writer's thread and its callers share.
+#[derive(Default)]
+struct Shared {
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+}
+
+/// The callers' side of the writer.
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// When objects expire.
+#[derive(Debug, Default)]
+pub(crate) struct Expiries {
+    by_revision: OrdMap<u64, u64>,
+    by_time: BTreeMap<(u64, u64), (ResourceId, Arc<Object>)>,
+}
+
+impl Expiries {
+    /// Notes that an object expires at a time; 0 for never.
+    pub(crate) fn add(&mut self, resource: ResourceId, object: &Arc<Object>, at: u64) {
+        if at != 0 {
+            self.by_revision.insert(object.revision, at);
+            self.by_time.insert((at, object.revision), (resource, object.clone()));
+        }
+    }
+    /// The object of this revision is gone or replaced.
+    pub(crate) fn remove(&mut self, revision: u64) {
+        if let Some(at) = self.by_revision.remove(&revision) {
+            self.by_time.remove(&(at, revision));
+        }
+    }
+    fn next(&self) -> Option<u64> {
+        self.by_time.first_key_value().map(|((at, _), _)| *at)
+    }
+    fn due(&self, now: u64) -> impl Iterator<Item = &(ResourceId, Arc<Object>)> {
+        self.by_time.range(..=(now, u64::MAX)).map(|(_, v)| v)
+    }
+}
+
+/// What the writer begins with.
+pub(crate) struct Start {
+    pub(crate) index: Arc<Index>,
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) expiries: Expiries,
+    /// The last revision that was ever given out.
+    pub(crate) last: u64,
+    pub(crate) now: Now,
+    pub(crate) progress_interval: Duration,
+}
+
+impl Writer {
+    pub(crate) fn start(start: Start) -> std::io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let mut work = Work { shared: shared.clone(), progress_at: Instant::now(), retry_at: None, start };
+        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || work.run())?;
+        Ok(Self { shared, places: Arc::new(Semaphore::new(WAITING)), thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(crate) async fn commit(&self, mut write: Write) -> Answer {
+        if let Write::Create { object, .. } | Write::Update { object, .. } = &mut write {
+            // The store keeps the body for long: not as a part of something larger.
+            object.body = Bytes::from(Box::<[u8]>::from(object.body.as_ref()));
+        }
+        let Ok(place) = self.places.clone().acquire_owned().await else { return Err(WriteError::Closed) };
+        let (done, answer) = oneshot::channel();
+        {
+            let mut inbox = self.shared.inbox.lock();
+            if inbox.closing {
+                return Err(WriteError::Closed);
+            }
+            inbox.writes.push_back(Pending { write, done, _place: place });
+        }
+        self.shared.arrived.notify_one();
+        answer.await.unwrap_or(Err(WriteError::Closed))
+    }
+
+    /// Lets the writer look at the clock and at what watchers want.
+    pub(crate) fn nudge(&self) {
+        self.shared.inbox.lock().nudged = true;
+        self.shared.arrived.notify_one();
+    }
+
+    /// Takes no more writes, and returns once those taken are done and the engine is closed.
+    pub(crate) fn close(&self) {
+        self.stop();
+        let thread = self.thread.lock().take();
+        if thread.is_some_and(|t| t.join().is_err()) {
+            tracing::error!("the store's writer ended in a panic");
+        }
+    }
+
+    fn stop(&self) {
+        self.shared.inbox.lock().closing = true;
+        self.places.close();
+        self.shared.arrived.notify_one();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Work {
+    shared: Arc<Shared>,
+    start: Start,
+    progress_at: Instant,
+    retry_at: Option<Instant>,
+}
+
+/// A resource whose state a batch changes.
+struct Edit<'r> {
+    id: ResourceId,
+    resource: &'r Resource,
+    live: Live,
+    writing: MutexGuard<'r, ()>,
+}
+
+/// A write that was accepted, until it is durable.
+struct Accepted {
+    done: Option<oneshot::Sender<Answer>>,
+    object: Arc<Object>,
+}
+
+impl Work {
+    fn run(&mut self) {
+        loop {
+            let (writes, closing) = self.wait();
+            if writes.is_empty() && closing {
+                break;
+            }
+            self.batch(writes);
+            if self.progress_wanted() && self.progress_at <= Instant::now() {
+                self.progress_at = Instant::now() + self.start.progress_interval;
+                self.start.index.progress();
+            }
+        }
+        self.start.engine.close();
+        self.start.index.close();
+    }
+
+    fn progress_wanted(&self) -> bool {
+        self.start.index.hub.progress.load(std::sync::atomic::Ordering::Relaxed) > 0
+    }
+
+    /// Waits for something to do; what is to be written, and whether the store closes.
+    fn wait(&mut self) -> (Vec<Pending>, bool) {
+        let shared = self.shared.clone();
+        let mut inbox = shared.inbox.lock();
+        while inbox.writes.is_empty() && !inbox.closing && !std::mem::take(&mut inbox.nudged) {
+            match self.next_deadline() {
+                Some(deadline) if deadline <= Instant::now() => break,
+                Some(deadline) => {
+                    shared.arrived.wait_until(&mut inbox, deadline);
+                }
+                None => shared.arrived.wait(&mut inbox),
+            }
+        }
+        let mut bytes = 0;
+        let mut count = 0;
+        for pending in &inbox.writes {
+            if let Write::Create { object, .. } | Write::Update { object, .. } = &pending.write {
+                bytes += object.body.len();
+            }
+            if bytes > BATCH_BYTES && count > 0 {
+                break;
+            }
+            count += 1;
+        }
+        (inbox.writes.drain(..count).collect(), inbox.closing)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let expiry = self.start.expiries.next().map(|at| {
+            let left = at.saturating_sub((self.start.now)());
+            (Instant::now() + Duration::from_millis(left)).max(self.retry_at.unwrap_or_else(Instant::now))
+        });
+        let progress = self.progress_wanted().then_some(self.progress_at);
+        [expiry, progress].into_iter().flatten().min()
+    }
+
+    fn batch(&mut self, writes: Vec<Pending>) {
+        let index = self.start.index.clone();
+        let resources = index.resources();
+        let now = (self.start.now)();
+        let mut edits: Vec<Edit<'_>> = Vec::new();
+        let mut records = Vec::new();
+        let mut events = Vec::new();
+        let mut accepted = Vec::new();
+
+        let expired = self.expired(now);
+        let expired = expired.into_iter().map(|write| (write, None));
+        for (write, done) in writes.into_iter().map(|p| (p.write, Some(p.done))).chain(expired) {
+            let refuse = |done: Option<oneshot::Sender<Answer>>, answer| {
+                // A caller that went away does not want the answer.
+                done.map(|d| d.send(answer));
+            };
+            let Some(edit) = edit(&mut edits, &resources, write.resource()) else {
+                refuse(done, Err(WriteError::NotFound));
+                continue;
+            };
+            match self.check(&edit.live, write) {
+                Ok(Verdict::Nothing(object)) => refuse(done, Ok(object)),
+                Err(e) => refuse(done, Err(e)),
+                Ok(Verdict::Write(step)) => {
+                    self.start.last += 1;
+                    let (event, record) = apply(edit, step, self.start.last, now);
+                    accepted.push(Accepted { done, object: event.object.clone() });
+                    events.push((edit.id, Arc::new(event)));
+                    records.push(record);
+                }
+            }
+        }
+        if records.is_empty() {
+            return;
+        }
+        if let Err(e) = self.start.engine.commit(&records) {
+            tracing::error!(error = %e, writes = records.len(), "the store cannot write");
+            self.retry_at = Some(Instant::now() + RETRY);
+            for Accepted { done, .. } in accepted {
+                done.map(|d| d.send(Err(WriteError::Engine(e.0.clone()))));
+            }
+            return;
+        }
+        self.retry_at = None;
+        for Edit { id, resource, live, writing } in edits {
+            let of_it = events.iter().filter(|(of, _)| *of == id).map(|(_, event)| event);
+            Index::show(resource, live, of_it, now);
+            drop(writing);
+        }
+        index.advance(self.start.last);
+        for Accepted { done, object } in accepted {
+            done.map(|d| d.send(Ok(object)));
+        }
+        for ((id, event), record) in events.iter().zip(&records) {
+            if let Some(previous) = &event.previous {
+                self.start.expiries.remove(previous.revision);
+            }
+            if let Change::Put { object, expires } = &record.change {
+                self.start.expiries.add(*id, object, *expires);
+            }
+        }
+        index.deliver(&events, self.start.last);
+        let Start { engine, expiries, last, .. } = &mut self.start;
+        engine.maintain(&mut || View {
+            revision: *last,
+            resources: resources.iter().map(|r| (r.group.clone(), r.plural.clone(), r.live())).collect(),
+            expiries: expiries.by_revision.clone(),
+        });
+    }
+
+    /// Deletions of what has expired.
+    fn expired(&self, now: u64) -> Vec<Write> {
+        if self.retry_at.is_some_and(|at| at > Instant::now()) {
+            return Vec::new();
+        }
+        let delete = |(resource, object): &(ResourceId, Arc<Object>)| Write::Delete {
+            resource: *resource,
+            namespace: object.data.namespace.clone(),
+            name: object.data.name.clone(),
+            expect: object.revision,
+        };
+        self.start.expiries.due(now).take(EXPIRED).map(delete).collect()
+    }
+
+    /// Whether a write is allowed in a state.
+    fn check(&self, live: &Live, write: Write) -> Result<Verdict, WriteError> {
+        let at_revision = |namespace: &str, name: &str, expect: u64| match live.get(namespace, name) {
+            None => Err(WriteError::NotFound),
+            Some(o) if o.revision != expect => Err(WriteError::Changed(o.clone())),
+            Some(o) => Ok(o.clone()),
+        };
+        match write {
+            Write::Create { object, ttl, .. } => match live.get(&object.namespace, &object.name) {
+                Some(existing) => Err(WriteError::Exists(existing.clone())),
+                None => Ok(Verdict::Write(Step::Put { object, ttl, previous: None })),
+            },
+            Write::Update { object, expect, ttl, .. } => {
+                let previous = at_revision(&object.namespace, &object.name, expect)?;
+                let same = previous.data.body == object.body && previous.data.stamp == object.stamp;
+                if same && ttl.is_none() && !self.start.expiries.by_revision.contains_key(&previous.revision)
+                {
+                    return Ok(Verdict::Nothing(previous));
+                }
+                Ok(Verdict::Write(Step::Put { object, ttl, previous: Some(previous) }))
+            }
+            Write::Delete { namespace, name, expect, .. } => {
+                Ok(Verdict::Write(Step::Delete { previous: at_revision(&namespace, &name, expect)? }))
+            }
+        }
+    }
+}
+
+enum Verdict {
+    /// Goes ahead.
+    Write(Step),
+    /// Would change nothing.
+    Nothing(Arc<Object>),
+}
+
+/// A write that is allowed.
+enum Step {
+    Put { object: NewObject, ttl: Option<Duration>, previous: Option<Arc<Object>> },
+    Delete { previous: Arc<Object> },
+}
+
+/// The batch's own state of a resource.
+fn edit<'e, 'r>(
+    edits: &'e mut Vec<Edit<'r>>,
+    resources: &'r [Arc<Resource>],
+    id: ResourceId,
+) -> Option<&'e mut Edit<'r>> {
+    if let Some(at) = edits.iter().position(|e| e.id == id) {
+        return edits.get_mut(at);
+    }
+    let resource = resources.get(id.0 as usize)?;
+    let (writing, live) = Index::edit(resource);
+    edits.push(Edit { id, resource, live, writing });
+    edits.last_mut()
+}
+
+/// Changes the batch's state.
+fn apply(edit: &mut Edit<'_>, step: Step, revision: u64, now: u64) -> (Event, Record) {
+    let (event, change) = match step {
+        Step::Put { object, ttl, previous } => {
+            let object = Arc::new(Object { data: object, revision });
+            edit.live.put(object.clone());
+            let cause = if previous.is_some() { Cause::Modified } else { Cause::Added };
+            let expires = ttl.map_or(0, |ttl| expiry(now, ttl));
+            (Event::new(cause, object.clone(), previous), Change::Put { object, expires })
+        }
+        Step::Delete { previous } => {
+            let data = previous.data.clone();
+            let (namespace, name) = (data.namespace.clone(), data.name.clone());
+            edit.live.remove(&namespace, &name, revision);
+            let object = Arc::new(Object { data, revision });
+            (Event::new(Cause::Deleted, object, Some(previous)), Change::Delete { namespace, name })
+        }
+    };
+    let (group, plural) = (edit.resource.group.clone(), edit.resource.plural.clone());
+    (event, Record { group, plural, revision, change })
+}
+
+/// When something expires that lives for `ttl`. Rounded up, as upstream's shared leases do, by at most a
+/// minute or a twentieth of the time, so that many objects go in one batch.
+fn expiry(now: u64, ttl: Duration) -> u64 {
+    let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2);
+    let step = (ttl / 20).clamp(1, 60_000);
+    (now + ttl).div_ceil(step) * step
+}
