@@ -6,12 +6,16 @@
 //! know a kind by name: what a kind's own rules say stands in the `kinds` crate.
 
 pub mod builtin;
+pub mod names;
 pub mod object;
 pub mod quantity;
 pub mod resources;
 pub mod schema;
+pub mod selector;
 pub mod status;
+pub mod time;
 pub mod tree;
+pub mod yaml;
 
 pub use object::{NewObject, Object, OwnerRef};
 pub use schema::{Field, FieldNo, Gvk, Schema, StructId, Type, TypeId};
