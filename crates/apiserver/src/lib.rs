@@ -6,5 +6,6 @@
 
 pub mod admission;
 pub mod auth;
+pub mod pki;
 pub mod proxy;
 pub mod request;

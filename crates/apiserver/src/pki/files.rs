@@ -1,0 +1,49 @@
+//! Files that only their owner may read.
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use super::PkiError;
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PkiError {
+    move |source| PkiError::File { action, path: path.to_owned(), source }
+}
+
+/// Makes a directory, 0700, with what leads to it.
+pub(super) fn ensure_dir(path: &Path) -> Result<(), PkiError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create", path))
+}
+
+/// The file's text; `None` if there is no file. Its mode is put right.
+pub(super) fn read(path: &Path) -> Result<Option<String>, PkiError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed("read", path)(e)),
+    };
+    let mode = fs::metadata(path).map_err(failed("read", path))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("protect", path))?;
+    }
+    Ok(Some(text))
+}
+
+/// Replaces the file, 0600, in one step: a crash leaves the old or the new content.
+pub(super) fn write(path: &Path, content: &str) -> Result<(), PkiError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:08x}.tmp", fastrand::u32(..)));
+    let temporary = path.with_file_name(name);
+    let attempt = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(content.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    attempt().map_err(|e| {
+        // What is left of a failed attempt is of no use to anybody.
+        let _ = fs::remove_file(&temporary);
+        failed("write", path)(e)
+    })
+}
