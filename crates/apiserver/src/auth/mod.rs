@@ -1,10 +1,33 @@
-//! Who asks, and whether they may: the seams of authentication and authorization.
+//! Who asks, and whether they may: the seams of authentication and authorization, and what stands behind them.
+
+mod authenticator;
+mod authorizer;
+mod cache;
+mod feed;
+mod impersonation;
+mod keys;
+pub mod node;
+pub mod rbac;
+mod reader;
+mod review;
+mod selector;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod token;
 
 use std::sync::Arc;
 
 use api::{Status, Struct};
+use http::HeaderMap;
 use http::request::Parts;
 use rustls_pki_types::CertificateDer;
+
+pub use authenticator::{AuthenticationConfig, UnionAuthenticator};
+pub use authorizer::{Access, AuthorizationMode, UnionAuthorizer, Verdict, forbidden};
+pub use feed::feed;
+pub use keys::{KeyError, SigningKey, VerifyingKey};
+pub use reader::{Reader, ResourceName};
+pub use review::Reviews;
 
 use crate::request::{Attributes, UserInfo};
 
@@ -18,6 +41,16 @@ pub trait Authenticator: Send + Sync + 'static {
         request: &Parts,
         peer: Option<&[CertificateDer<'static>]>,
     ) -> Result<Arc<UserInfo>, Status>;
+    /// The user as whom the caller wants to act, by the impersonation headers; `None` without them.
+    /// An error if the caller may not.
+    fn impersonate(
+        &self,
+        headers: &HeaderMap,
+        attributes: &Attributes,
+    ) -> Result<Option<Arc<UserInfo>>, Status> {
+        let _ = (headers, attributes);
+        Ok(None)
+    }
 }
 
 /// What an authorizer says.
