@@ -148,9 +148,7 @@ impl UnionAuthorizer {
                 AuthorizationMode::Node => self.node.authorize(user, access),
                 AuthorizationMode::Rbac => self.rbac.authorize(user, access),
                 AuthorizationMode::AlwaysAllow => Verdict::Allow(String::new()),
-                AuthorizationMode::AlwaysDeny => {
-                    Verdict::NoOpinion("Everything is forbidden.".to_owned())
-                }
+                AuthorizationMode::AlwaysDeny => Verdict::NoOpinion("Everything is forbidden.".to_owned()),
             };
             match verdict {
                 Verdict::Allow(reason) => return Verdict::Allow(reason),
@@ -218,17 +216,23 @@ mod tests {
     #[test]
     fn texts() {
         let user = UserInfo { name: "bob".into(), ..UserInfo::default() };
-        let pods = Access {
-            is_resource: true,
-            verb: "list",
-            resource: "pods",
-            namespace: "a",
-            ..Access::default()
-        };
+        let pods =
+            Access { is_resource: true, verb: "list", resource: "pods", namespace: "a", ..Access::default() };
         let cases = [
-            (pods, "", "pods is forbidden: User \"bob\" cannot list resource \"pods\" in API group \"\" in the namespace \"a\""),
             (
-                Access { namespace: "", name: "x", verb: "get", resource: "nodes", subresource: "proxy", ..pods },
+                pods,
+                "",
+                "pods is forbidden: User \"bob\" cannot list resource \"pods\" in API group \"\" in the namespace \"a\"",
+            ),
+            (
+                Access {
+                    namespace: "",
+                    name: "x",
+                    verb: "get",
+                    resource: "nodes",
+                    subresource: "proxy",
+                    ..pods
+                },
                 "because",
                 "nodes \"x\" is forbidden: User \"bob\" cannot get resource \"nodes/proxy\" in API group \"\" at the cluster scope: because",
             ),

@@ -70,7 +70,8 @@ pub fn feed(
 /// Takes in every object of a resource; the revision of what it saw.
 fn load(authorizer: &UnionAuthorizer, store: &Store, source: Source, resource: ResourceId) -> u64 {
     let snapshot = store.snapshot(resource);
-    let facts = snapshot.scan(&Scope::default(), None).map(|o| fact(source, o, true));
+    let everything = Scope::default();
+    let facts = snapshot.scan(&everything, None).map(|o| fact(source, o, true));
     apply(authorizer, facts.collect());
     snapshot.revision()
 }

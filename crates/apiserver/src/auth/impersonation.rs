@@ -108,7 +108,8 @@ fn node_of(name: &str) -> Option<&str> {
 
 fn account_of(name: &str) -> Option<(&str, &str)> {
     let (namespace, account) = name.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    let good = names::name_label(namespace, false).is_empty() && names::name_subdomain(account, false).is_empty();
+    let good =
+        names::name_label(namespace, false).is_empty() && names::name_subdomain(account, false).is_empty();
     good.then_some((namespace, account))
 }
 
@@ -135,13 +136,11 @@ impl Way {
     fn applies(self, wanted: &UserInfo, caller: &UserInfo) -> bool {
         let only_name = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         match self {
-            Self::AssociatedNode => {
-                only_name
-                    && account_of(&caller.name).is_some()
-                    && node_of(&wanted.name).is_some_and(|node| {
-                        matches!(caller.extra.get(NODE_NAME).map(Vec::as_slice), Some([n]) if n == node)
-                    })
-            }
+            Self::AssociatedNode => only_name
+                && account_of(&caller.name).is_some()
+                && node_of(&wanted.name).is_some_and(
+                    |node| matches!(caller.extra.get(NODE_NAME).map(Vec::as_slice), Some([n]) if n == node),
+                ),
             Self::ArbitraryNode => only_name && node_of(&wanted.name).is_some(),
             Self::ServiceAccount => only_name && account_of(&wanted.name).is_some(),
             Self::UserInfo => node_of(&wanted.name).is_none() && account_of(&wanted.name).is_none(),
@@ -256,32 +255,50 @@ mod tests {
 
     use super::*;
     use crate::auth::AuthorizationMode;
-    use crate::auth::rbac::{Binding, Change, Role, RoleRef, RbacIndex, Rule, Subject};
+    use crate::auth::rbac::{Binding, Change, RbacIndex, Role, RoleRef, Rule, Subject};
     use crate::request::RequestInfo;
 
     fn authorizer() -> UnionAuthorizer {
         let rbac = RbacIndex::default();
-        let mut grant = |user: &str, rules: Vec<Rule>| {
+        let grant = |user: &str, rules: Vec<Rule>| {
             rbac.apply([
                 Change::Role("".into(), user.into(), Some(Role { rules })),
-                Change::Binding("".into(), user.into(), Some(Binding {
-                    name: user.into(),
-                    namespace: "".into(),
-                    subjects: vec![Subject { kind: "User".into(), name: user.into(), ..Subject::default() }],
-                    role_ref: RoleRef { kind: "ClusterRole".into(), name: user.into(), api_group: "".into() },
-                })),
+                Change::Binding(
+                    "".into(),
+                    user.into(),
+                    Some(Binding {
+                        name: user.into(),
+                        namespace: "".into(),
+                        subjects: vec![Subject {
+                            kind: "User".into(),
+                            name: user.into(),
+                            ..Subject::default()
+                        }],
+                        role_ref: RoleRef {
+                            kind: "ClusterRole".into(),
+                            name: user.into(),
+                            api_group: "".into(),
+                        },
+                    }),
+                ),
             ]);
         };
         let named = |rule: Rule, name: &str| Rule { resource_names: vec![name.into()], ..rule };
-        grant("legacy", vec![
-            named(Rule::resources(&["impersonate"], "", &["users"]), "bob"),
-            Rule::resources(&["impersonate"], "", &["serviceaccounts", "groups"]),
-            Rule::resources(&["impersonate"], AUTHENTICATION, &["userextras/scopes"]),
-        ]);
-        grant("constrained", vec![
-            Rule::resources(&["impersonate:user-info"], AUTHENTICATION, &["users", "groups"]),
-            Rule::resources(&["impersonate-on:user-info:list"], "", &["pods"]),
-        ]);
+        grant(
+            "legacy",
+            vec![
+                named(Rule::resources(&["impersonate"], "", &["users"]), "bob"),
+                Rule::resources(&["impersonate"], "", &["serviceaccounts", "groups"]),
+                Rule::resources(&["impersonate"], AUTHENTICATION, &["userextras/scopes"]),
+            ],
+        );
+        grant(
+            "constrained",
+            vec![
+                Rule::resources(&["impersonate:user-info"], AUTHENTICATION, &["users", "groups"]),
+                Rule::resources(&["impersonate-on:user-info:list"], "", &["pods"]),
+            ],
+        );
         UnionAuthorizer::new(vec![AuthorizationMode::Rbac], Arc::default(), Arc::new(rbac))
     }
 
@@ -295,7 +312,12 @@ mod tests {
         }
         let attributes = Attributes {
             user: Arc::new(UserInfo { name: caller.into(), ..UserInfo::default() }),
-            info: Arc::new(RequestInfo { is_resource: true, verb, resource: "pods".into(), ..RequestInfo::default() }),
+            info: Arc::new(RequestInfo {
+                is_resource: true,
+                verb,
+                resource: "pods".into(),
+                ..RequestInfo::default()
+            }),
         };
         impersonate(&map, &attributes, &authorizer())
             .map(|u| u.map(|u| format!("{} {:?} {:?}", u.name, u.groups, u.extra)))
@@ -306,9 +328,16 @@ mod tests {
     fn ways() {
         let user = |u: &'static str| ("Impersonate-User", u);
         assert_eq!(ask("legacy", "list", &[]), Ok(None));
-        assert_eq!(ask("legacy", "list", &[user("bob")]), Ok(Some("bob [\"system:authenticated\"] {}".into())));
         assert_eq!(
-            ask("legacy", "list", &[user("bob"), ("Impersonate-Group", "g"), ("Impersonate-Extra-Scopes", "a")]),
+            ask("legacy", "list", &[user("bob")]),
+            Ok(Some("bob [\"system:authenticated\"] {}".into()))
+        );
+        assert_eq!(
+            ask(
+                "legacy",
+                "list",
+                &[user("bob"), ("Impersonate-Group", "g"), ("Impersonate-Extra-Scopes", "a")]
+            ),
             Ok(Some("bob [\"g\", \"system:authenticated\"] {\"scopes\": [\"a\"]}".into()))
         );
         assert_eq!(
@@ -335,7 +364,9 @@ mod tests {
 
     #[test]
     fn escaped_keys() {
-        for (given, want) in [("scopes", "scopes"), ("acme.com%2fproject", "acme.com/project"), ("a%2", "a%2")] {
+        for (given, want) in
+            [("scopes", "scopes"), ("acme.com%2fproject", "acme.com/project"), ("a%2", "a%2")]
+        {
             assert_eq!(unescape(given), want);
         }
     }

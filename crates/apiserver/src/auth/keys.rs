@@ -77,8 +77,7 @@ impl SigningKey {
             }
             Private::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
-                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature)
-                    .map_err(|_| KeyError::Sign)?;
+                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map_err(|_| KeyError::Sign)?;
                 Ok(signature)
             }
         }
@@ -109,7 +108,8 @@ impl VerifyingKey {
                     [4, xy @ ..] if xy.len() == 64 => xy.split_at(32),
                     _ => return Err(KeyError::Kind),
                 };
-                let key = ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).map_err(|_| KeyError::Kind)?;
+                let key =
+                    ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).map_err(|_| KeyError::Kind)?;
                 let jwk = json!({ "kty": "EC", "crv": "P-256", "x": text(x), "y": text(y) });
                 (der.as_ref().to_vec(), "ES256", key, jwk)
             }

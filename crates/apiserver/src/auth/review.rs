@@ -103,17 +103,15 @@ impl Reviews {
         review: &mut Struct,
     ) -> Result<(), Status> {
         let view = View::new(&self.schema, review);
-        if resource == "localsubjectaccessreviews" {
-            let own = view.st("spec").st("resourceAttributes").str("namespace");
-            let (own, namespace) = (print(own), namespace);
-            if view.st("spec").has("resourceAttributes") && own != print(namespace) {
-                return Err(Status::bad_request(format!("spec.resourceAttributes.namespace must match namespace: {namespace}")));
-            }
-        }
         let errors = check_access_review(&view, resource);
         if !errors.is_empty() {
             // Upstream names no kind here.
             return Err(Status::invalid(AUTHORIZATION, "", "", &errors));
+        }
+        if resource == "localsubjectaccessreviews" && namespace != view.st("metadata").str("namespace") {
+            return Err(Status::bad_request(format!(
+                "spec.resourceAttributes.namespace must match namespace: {namespace}"
+            )));
         }
         let spec = view.st("spec");
         let asked;
@@ -250,9 +248,14 @@ impl Reviews {
             _ => Bound::Secret(found.clone()),
         };
         if !uid.is_empty() && uid != found.uid {
-            return Err(Status::conflict("", kind, name, format!(
-                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
-            )));
+            return Err(Status::conflict(
+                "",
+                kind,
+                name,
+                format!(
+                    "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+                ),
+            ));
         }
         Ok(bound)
     }
@@ -305,9 +308,14 @@ impl Reviewer for Reviews {
         }
         let given = asked.str("uid");
         if !given.is_empty() && given != uid {
-            return Err(Status::conflict(AUTHENTICATION, "TokenRequest", name, format!(
-                "the UID in the token request ({given}) does not match the UID of the service account ({uid})"
-            )));
+            return Err(Status::conflict(
+                AUTHENTICATION,
+                "TokenRequest",
+                name,
+                format!(
+                    "the UID in the token request ({given}) does not match the UID of the service account ({uid})"
+                ),
+            ));
         }
         let spec = view.st("spec");
         let mut lifetime = spec.opt_int("expirationSeconds").unwrap_or(3600);
@@ -452,12 +460,13 @@ fn check_access_review(review: &View<'_>, resource: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = review.st("spec");
     let (attributes, other) = (spec.opt("resourceAttributes"), spec.opt("nonResourceAttributes"));
-    let shown = |st: Option<View<'_>>| {
-        Some(st.and_then(|v| v.raw()).map_or_else(
-            || "null".to_owned(),
-            |raw| kinds::validation::print::internal(review.schema, raw),
-        ))
-    };
+    let shown =
+        |st: Option<View<'_>>| {
+            Some(st.and_then(|v| v.raw()).map_or_else(
+                || "null".to_owned(),
+                |raw| kinds::validation::print::internal(review.schema, raw),
+            ))
+        };
     match (attributes.is_some(), other.is_some()) {
         (true, true) => errors.push(invalid(
             "spec.nonResourceAttributes",

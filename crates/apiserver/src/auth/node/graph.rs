@@ -391,8 +391,7 @@ impl PodRefs {
         if let Some(extended) = pod.status.extended_resource_claim_status {
             add(Kind::ResourceClaim, extended.resource_claim_name);
         }
-        let mirror =
-            pod.metadata.annotations.is_some_and(|a| a.contains_key("kubernetes.io/config.mirror"));
+        let mirror = pod.metadata.annotations.is_some_and(|a| a.contains_key("kubernetes.io/config.mirror"));
         Some(Self { node: spec.node_name, mirror, names })
     }
 }

@@ -3,7 +3,11 @@ use api::Text;
 use super::*;
 
 fn node(name: &str) -> UserInfo {
-    UserInfo { name: format!("system:node:{name}").into(), groups: vec!["system:nodes".into()], ..UserInfo::default() }
+    UserInfo {
+        name: format!("system:node:{name}").into(),
+        groups: vec!["system:nodes".into()],
+        ..UserInfo::default()
+    }
 }
 
 fn access<'a>(verb: &'a str, resource: &'a str, namespace: &'a str, name: &'a str) -> Access<'a> {
@@ -14,20 +18,38 @@ fn access<'a>(verb: &'a str, resource: &'a str, namespace: &'a str, name: &'a st
 
 fn authorizer() -> NodeAuthorizer {
     let authorizer = NodeAuthorizer::default();
-    let t = Text::from;
+    let t = |s: &str| Text::from(s);
     let pod = |node: &str, names: &[(Kind, &str)]| {
-        Some(PodRefs { node: node.into(), mirror: false, names: names.iter().map(|(k, n)| (*k, t(n))).collect() })
+        Some(PodRefs {
+            node: node.into(),
+            mirror: false,
+            names: names.iter().map(|(k, n)| (*k, t(n))).collect(),
+        })
     };
     authorizer.graph().reset([
-        GraphChange::Pod(t("x"), t("p"), pod("a", &[
-            (Kind::Secret, "s"),
-            (Kind::ConfigMap, "c"),
-            (Kind::ServiceAccount, "default"),
-            (Kind::Claim, "claim"),
-        ])),
+        GraphChange::Pod(
+            t("x"),
+            t("p"),
+            pod(
+                "a",
+                &[
+                    (Kind::Secret, "s"),
+                    (Kind::ConfigMap, "c"),
+                    (Kind::ServiceAccount, "default"),
+                    (Kind::Claim, "claim"),
+                ],
+            ),
+        ),
         GraphChange::Pod(t("x"), t("waiting"), pod("", &[(Kind::Secret, "other")])),
-        GraphChange::Pod(t("x"), t("mirror"), Some(PodRefs { node: t("a"), mirror: true, names: vec![(Kind::Secret, t("mine"))] })),
-        GraphChange::Volume(t("pv"), Some(PvRefs { claim: Some((t("x"), t("claim"))), secrets: vec![(t("y"), t("disk"))] })),
+        GraphChange::Pod(
+            t("x"),
+            t("mirror"),
+            Some(PodRefs { node: t("a"), mirror: true, names: vec![(Kind::Secret, t("mine"))] }),
+        ),
+        GraphChange::Volume(
+            t("pv"),
+            Some(PvRefs { claim: Some((t("x"), t("claim"))), secrets: vec![(t("y"), t("disk"))] }),
+        ),
         GraphChange::Owned(Kind::VolumeAttachment, t("va"), Some(t("a"))),
     ]);
     authorizer
@@ -40,8 +62,16 @@ fn decisions() {
         ("a", access("get", "secrets", "x", "s"), Ok(())),
         ("a", access("watch", "secrets", "x", "s"), Ok(())),
         ("b", access("get", "secrets", "x", "s"), Err(NO_RELATION)),
-        ("a", access("get", "secrets", "x", "other"), Err("no relationship found between node 'a' and this object")),
-        ("a", access("get", "secrets", "x", "mine"), Err("no relationship found between node 'a' and this object")),
+        (
+            "a",
+            access("get", "secrets", "x", "other"),
+            Err("no relationship found between node 'a' and this object"),
+        ),
+        (
+            "a",
+            access("get", "secrets", "x", "mine"),
+            Err("no relationship found between node 'a' and this object"),
+        ),
         ("a", access("list", "secrets", "x", ""), Err("No Object name found")),
         ("a", access("update", "secrets", "x", "s"), Err("can only read resources of this type")),
         ("a", access("get", "configmaps", "x", "c"), Ok(())),
@@ -53,18 +83,38 @@ fn decisions() {
         ("a", access("create", "serviceaccounts/token", "x", "default"), Ok(())),
         ("b", access("create", "serviceaccounts/token", "x", "default"), Err(NO_RELATION)),
         ("a", access("update", "coordination.k8s.io:leases", "kube-node-lease", "a"), Ok(())),
-        ("a", access("update", "coordination.k8s.io:leases", "kube-node-lease", "b"), Err("can only access node lease with the same name as the requesting node")),
-        ("a", access("get", "coordination.k8s.io:leases", "x", "a"), Err("can only access leases in the \"kube-node-lease\" system namespace")),
+        (
+            "a",
+            access("update", "coordination.k8s.io:leases", "kube-node-lease", "b"),
+            Err("can only access node lease with the same name as the requesting node"),
+        ),
+        (
+            "a",
+            access("get", "coordination.k8s.io:leases", "x", "a"),
+            Err("can only access leases in the \"kube-node-lease\" system namespace"),
+        ),
         ("a", access("get", "nodes", "", "a"), Ok(())),
         ("a", access("get", "nodes", "", "b"), Err("node 'a' cannot read 'b', only its own Node object")),
-        ("a", access("list", "nodes", "", ""), Err("node 'a' cannot read all nodes, only its own Node object")),
+        (
+            "a",
+            access("list", "nodes", "", ""),
+            Err("node 'a' cannot read all nodes, only its own Node object"),
+        ),
         ("a", access("patch", "nodes/status", "", "a"), Ok(())),
         ("a", access("delete", "nodes", "", "a"), Err("")),
         ("a", access("get", "pods", "x", "p"), Ok(())),
         ("b", access("get", "pods", "x", "p"), Err(NO_RELATION)),
-        ("a", access("list", "pods", "", ""), Err("can only list/watch pods with spec.nodeName field selector")),
+        (
+            "a",
+            access("list", "pods", "", ""),
+            Err("can only list/watch pods with spec.nodeName field selector"),
+        ),
         ("a", Access { field_selector: "spec.nodeName=a", ..access("watch", "pods", "", "") }, Ok(())),
-        ("a", Access { field_selector: "spec.nodeName=b", ..access("watch", "pods", "", "") }, Err("can only list/watch pods with spec.nodeName field selector")),
+        (
+            "a",
+            Access { field_selector: "spec.nodeName=b", ..access("watch", "pods", "", "") },
+            Err("can only list/watch pods with spec.nodeName field selector"),
+        ),
         ("a", access("list", "services", "", ""), Ok(())),
         ("a", access("create", "events.k8s.io:events", "x", ""), Ok(())),
         ("a", access("get", "apps:deployments", "x", "d"), Err("")),

@@ -9,11 +9,7 @@ use crate::request::UserInfo;
 
 /// The parts of `wanted`, each with one verb and one target, that no rule of `owned` covers.
 pub fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
-    wanted
-        .iter()
-        .flat_map(break_down)
-        .filter(|part| !owned.iter().any(|rule| covers(rule, part)))
-        .collect()
+    wanted.iter().flat_map(break_down).filter(|part| !owned.iter().any(|rule| covers(rule, part))).collect()
 }
 
 /// Upstream's text about rules that a user may not grant.

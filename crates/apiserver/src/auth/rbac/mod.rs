@@ -38,9 +38,7 @@ fn any(set: &[Text], wanted: &str) -> bool {
 
 /// Whether a path is one of a rule's paths: the same, or below one that ends in `*`.
 fn path_matches(rule: &str, path: &str) -> bool {
-    rule == "*"
-        || rule == path
-        || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
+    rule == "*" || rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
 }
 
 impl Rule {

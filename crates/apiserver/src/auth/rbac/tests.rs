@@ -3,7 +3,10 @@ use crate::auth::Verdict;
 
 fn rule(verbs: &str, groups: &str, resources: &str, names: &str, urls: &str) -> Rule {
     let list = |s: &str| {
-        s.split(',').filter(|p| !p.is_empty()).map(|p| if p == "core" { "".into() } else { p.into() }).collect()
+        s.split(',')
+            .filter(|p| !p.is_empty())
+            .map(|p| if p == "core" { "".into() } else { p.into() })
+            .collect()
     };
     Rule {
         verbs: list(verbs),
@@ -14,7 +17,13 @@ fn rule(verbs: &str, groups: &str, resources: &str, names: &str, urls: &str) -> 
     }
 }
 
-fn request<'a>(verb: &'a str, group: &'a str, resource: &'a str, namespace: &'a str, name: &'a str) -> Access<'a> {
+fn request<'a>(
+    verb: &'a str,
+    group: &'a str,
+    resource: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+) -> Access<'a> {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     Access { is_resource: true, verb, group, resource, subresource, namespace, name, ..Access::default() }
 }
@@ -53,7 +62,11 @@ fn rules_allow() {
 }
 
 fn user(name: &str, groups: &[&str]) -> UserInfo {
-    UserInfo { name: name.into(), groups: groups.iter().map(|g| Text::from(*g)).collect(), ..UserInfo::default() }
+    UserInfo {
+        name: name.into(),
+        groups: groups.iter().map(|g| Text::from(*g)).collect(),
+        ..UserInfo::default()
+    }
 }
 
 fn subject(kind: &str, name: &str, namespace: &str) -> Subject {
@@ -79,11 +92,17 @@ fn index() -> RbacIndex {
         binding("admins", "", "ClusterRole", "admin", vec![subject("Group", "admins", "")]),
         binding("all", "", "ClusterRole", "public", vec![subject("Group", "system:authenticated", "")]),
         binding("b-admin", "b", "ClusterRole", "admin", vec![subject("User", "bob", "")]),
-        binding("readers", "a", "Role", "reader", vec![
-            subject("User", "bob", ""),
-            subject("ServiceAccount", "default", ""),
-            subject("ServiceAccount", "robot", "b"),
-        ]),
+        binding(
+            "readers",
+            "a",
+            "Role",
+            "reader",
+            vec![
+                subject("User", "bob", ""),
+                subject("ServiceAccount", "default", ""),
+                subject("ServiceAccount", "robot", "b"),
+            ],
+        ),
         binding("lost", "c", "Role", "gone", vec![subject("User", "bob", "")]),
     ]);
     index
@@ -93,15 +112,35 @@ fn index() -> RbacIndex {
 fn decisions() {
     let pods = |ns: &'static str| request("get", "", "pods", ns, "p");
     let cases = [
-        (user("ann", &["admins"]), pods("x"), Ok("ClusterRoleBinding \"admins\" of ClusterRole \"admin\" to Group \"admins\"")),
+        (
+            user("ann", &["admins"]),
+            pods("x"),
+            Ok("ClusterRoleBinding \"admins\" of ClusterRole \"admin\" to Group \"admins\""),
+        ),
         (user("bob", &[]), pods("a"), Ok("RoleBinding \"readers/a\" of Role \"reader\" to User \"bob\"")),
-        (user("bob", &[]), pods("b"), Ok("RoleBinding \"b-admin/b\" of ClusterRole \"admin\" to User \"bob\"")),
+        (
+            user("bob", &[]),
+            pods("b"),
+            Ok("RoleBinding \"b-admin/b\" of ClusterRole \"admin\" to User \"bob\""),
+        ),
         (user("bob", &[]), pods(""), Err("")),
         (user("bob", &[]), pods("c"), Err("RBAC: role.rbac.authorization.k8s.io \"gone\" not found")),
-        (user("system:serviceaccount:a:default", &[]), pods("a"), Ok("RoleBinding \"readers/a\" of Role \"reader\" to ServiceAccount \"default/a\"")),
-        (user("system:serviceaccount:b:robot", &[]), pods("a"), Ok("RoleBinding \"readers/a\" of Role \"reader\" to ServiceAccount \"robot/b\"")),
+        (
+            user("system:serviceaccount:a:default", &[]),
+            pods("a"),
+            Ok("RoleBinding \"readers/a\" of Role \"reader\" to ServiceAccount \"default/a\""),
+        ),
+        (
+            user("system:serviceaccount:b:robot", &[]),
+            pods("a"),
+            Ok("RoleBinding \"readers/a\" of Role \"reader\" to ServiceAccount \"robot/b\""),
+        ),
         (user("system:serviceaccount:a:robot", &[]), pods("a"), Err("")),
-        (user("eve", &["system:authenticated"]), path("get", "/version"), Ok("ClusterRoleBinding \"all\" of ClusterRole \"public\" to Group \"system:authenticated\"")),
+        (
+            user("eve", &["system:authenticated"]),
+            path("get", "/version"),
+            Ok("ClusterRoleBinding \"all\" of ClusterRole \"public\" to Group \"system:authenticated\""),
+        ),
         (user("eve", &["system:unauthenticated"]), path("get", "/version"), Err("")),
     ];
     let index = index();
@@ -137,7 +176,11 @@ fn coverage() {
         (vec![rule("get", "core", "pods", "", "")], vec![rule("get", "core", "pods", "x,y", "")], 0),
         (vec![rule("get", "core", "*/log", "", "")], vec![rule("get", "core", "pods/log,pods", "", "")], 1),
         (vec![rule("get", "", "", "", "/a/*")], vec![rule("get", "", "", "", "/a/b,/b")], 1),
-        (vec![rule("get", "core", "pods", "", ""), rule("list", "core", "pods", "", "")], vec![rule("get,list", "core", "pods", "", "")], 0),
+        (
+            vec![rule("get", "core", "pods", "", ""), rule("list", "core", "pods", "", "")],
+            vec![rule("get,list", "core", "pods", "", "")],
+            0,
+        ),
     ];
     for (owned, wanted, want) in cases {
         assert_eq!(missing(&owned, &wanted).len(), want, "{owned:?} {wanted:?}");

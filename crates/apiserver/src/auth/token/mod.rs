@@ -18,8 +18,8 @@ use super::keys::{KeyError, SigningKey, VerifyingKey};
 use super::reader::Reader;
 use crate::request::UserInfo;
 
-pub use claims::{Bound, Claims, KubernetesClaims, Ref};
 use claims::LegacyClaims;
+pub use claims::{Bound, Claims, KubernetesClaims, Ref};
 
 /// The issuer of tokens in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -96,7 +96,13 @@ impl TokenService {
     }
 
     /// The token of a Secret of type `kubernetes.io/service-account-token`.
-    pub fn legacy(&self, namespace: &str, account: &str, uid: &str, secret: &str) -> Result<String, KeyError> {
+    pub fn legacy(
+        &self,
+        namespace: &str,
+        account: &str,
+        uid: &str,
+        secret: &str,
+    ) -> Result<String, KeyError> {
         self.sign_value(&json!({
             "iss": LEGACY_ISSUER,
             "kubernetes.io/serviceaccount/namespace": namespace,
@@ -181,7 +187,8 @@ impl TokenService {
             return Ok(None);
         }
         let Ok(header) = serde_json::from_slice::<Header>(&header) else { return Ok(None) };
-        let mut keys = self.verifiers.iter().filter(|k| header.kid.is_empty() || k.id == header.kid).peekable();
+        let mut keys =
+            self.verifiers.iter().filter(|k| header.kid.is_empty() || k.id == header.kid).peekable();
         if keys.peek().is_none() {
             return Err(TokenError::new("invalid signature, no keys found"));
         }

@@ -40,28 +40,37 @@ fn round_trip() {
     let who = service.authenticate(&token, &[], now()).unwrap().unwrap();
     assert_eq!(who.user.name, "system:serviceaccount:a:robot");
     assert_eq!(who.user.uid, "u1");
-    assert_eq!(who.user.groups, ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]);
+    assert_eq!(
+        who.user.groups,
+        ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]
+    );
     let extra: Vec<(&str, &str)> = who.user.extra.iter().map(|(k, v)| (k.as_str(), v[0].as_str())).collect();
     let jti = format!("JTI={}", claims.jti);
-    assert_eq!(extra, [
-        ("authentication.kubernetes.io/credential-id", jti.as_str()),
-        ("authentication.kubernetes.io/node-name", "n"),
-        ("authentication.kubernetes.io/node-uid", "u3"),
-        ("authentication.kubernetes.io/pod-name", "p"),
-        ("authentication.kubernetes.io/pod-uid", "u2"),
-    ]);
+    assert_eq!(
+        extra,
+        [
+            ("authentication.kubernetes.io/credential-id", jti.as_str()),
+            ("authentication.kubernetes.io/node-name", "n"),
+            ("authentication.kubernetes.io/node-uid", "u3"),
+            ("authentication.kubernetes.io/pod-name", "p"),
+            ("authentication.kubernetes.io/pod-uid", "u2"),
+        ]
+    );
     let payload = token.split('.').nth(1).unwrap();
     let payload: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap();
-    assert_eq!(payload, json!({
-        "aud": [ISSUER], "exp": 1_767_226_200, "iat": 1_767_225_600, "nbf": 1_767_225_600,
-        "iss": ISSUER, "jti": claims.jti, "sub": "system:serviceaccount:a:robot",
-        "kubernetes.io": {
-            "namespace": "a",
-            "node": { "name": "n", "uid": "u3" },
-            "pod": { "name": "p", "uid": "u2" },
-            "serviceaccount": { "name": "robot", "uid": "u1" },
-        },
-    }));
+    assert_eq!(
+        payload,
+        json!({
+            "aud": [ISSUER], "exp": 1_767_226_200, "iat": 1_767_225_600, "nbf": 1_767_225_600,
+            "iss": ISSUER, "jti": claims.jti, "sub": "system:serviceaccount:a:robot",
+            "kubernetes.io": {
+                "namespace": "a",
+                "node": { "name": "n", "uid": "u3" },
+                "pod": { "name": "p", "uid": "u2" },
+                "serviceaccount": { "name": "robot", "uid": "u1" },
+            },
+        })
+    );
 }
 
 #[test]
@@ -76,9 +85,17 @@ fn what_does_not_hold() {
         (claims(Bound::No, &[]), now(), Ok(())),
         (claims(Bound::No, &[ISSUER]), late, Err("service account token has expired".to_owned())),
         (claims(Bound::No, &[ISSUER]), early, Err("service account token is not valid yet".into())),
-        (claims(Bound::No, &["vault"]), now(), Err(format!("token audiences [\"vault\"] is invalid for the target audiences [\"{ISSUER}\"]"))),
+        (
+            claims(Bound::No, &["vault"]),
+            now(),
+            Err(format!("token audiences [\"vault\"] is invalid for the target audiences [\"{ISSUER}\"]")),
+        ),
         (claims(Bound::Pod(named("gone", "u2"), None), &[ISSUER]), now(), Err(deleted.into())),
-        (claims(Bound::Pod(named("p", "u9"), None), &[ISSUER]), now(), Err("Pod UID (u2) does not match service account pod ref claim (u9)".into())),
+        (
+            claims(Bound::Pod(named("p", "u9"), None), &[ISSUER]),
+            now(),
+            Err("Pod UID (u2) does not match service account pod ref claim (u9)".into()),
+        ),
         (claims(Bound::Node(named("n", "u3")), &[ISSUER]), now(), Ok(())),
         (claims(Bound::Node(named("m", "u3")), &[ISSUER]), now(), Err(deleted.into())),
         (claims(Bound::Secret(named("s", "u4")), &[ISSUER]), now(), Err(deleted.into())),
@@ -134,10 +151,16 @@ fn tokens_of_secrets() {
     let token = service.legacy("a", "robot", "u1", "s").unwrap();
     assert!(service.authenticate(&token, &[], now()).is_err());
     let data = base64::engine::general_purpose::STANDARD.encode(&token);
-    cluster.put(("", "secrets"), json!({ "metadata": { "namespace": "a", "name": "s" }, "data": { "token": data } }));
+    cluster.put(
+        ("", "secrets"),
+        json!({ "metadata": { "namespace": "a", "name": "s" }, "data": { "token": data } }),
+    );
     let who = service.authenticate(&token, &[], now()).unwrap().unwrap();
     assert_eq!(who.user.name, "system:serviceaccount:a:robot");
-    cluster.put(("", "secrets"), json!({ "metadata": { "namespace": "a", "name": "s" }, "data": { "token": "eA==" } }));
+    cluster.put(
+        ("", "secrets"),
+        json!({ "metadata": { "namespace": "a", "name": "s" }, "data": { "token": "eA==" } }),
+    );
     assert!(service.authenticate(&token, &[], now()).is_err());
 }
 

@@ -25,11 +25,11 @@ fn gone(object: &Object, now: Timestamp) -> bool {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Meta {
-        deletion_timestamp: Option<Timestamp>,
+        deletion_timestamp: Text,
     }
     object.data.deleting
         && read::<Part>(object)
-            .and_then(|p| p.metadata.deletion_timestamp)
+            .and_then(|p| p.metadata.deletion_timestamp.parse::<Timestamp>().ok())
             .is_none_or(|t| t < now.saturating_sub(LEEWAY).unwrap_or(now))
 }
 
