@@ -11,7 +11,7 @@ use super::{Authorizer, Decision};
 use crate::request::{Attributes, RequestInfo, UserInfo};
 
 /// The group that may do everything.
-pub const SUPERUSERS: &str = "system:masters";
+pub(super) const SUPERUSERS: &str = "system:masters";
 
 /// What somebody wants to do, without who.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,8 +2,6 @@
 
 mod graph;
 
-use std::fmt::Write;
-
 use crate::auth::rbac::Rule;
 use crate::auth::selector;
 use crate::auth::{Access, Verdict};
@@ -234,14 +232,6 @@ fn node_rules() -> Vec<Rule> {
         rules.push(Rule::resources(&["create", "update", "patch"], group, &["events"]));
     }
     rules
-}
-
-/// The message of NodeRestriction about a user that is a node without a name.
-pub(crate) fn unknown_node(user: &UserInfo) -> String {
-    let mut text = String::from("could not determine node from user ");
-    // Writing to a string cannot fail.
-    let _ = write!(text, "{:?}", user.name);
-    text
 }
 
 #[cfg(test)]
