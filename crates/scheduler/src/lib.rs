@@ -1,7 +1,7 @@
 //! The scheduler: decides on which node a Pod runs and binds it there.
 //!
 //! The decision is pure: [`cycle::schedule`] reads a [`cache::Cache`] and a Pod and returns a node or a
-//! [`cycle::FitError`]; the loop around it feeds the cache from informers, keeps the queue and does
+//! [`cycle::FitError`]; [`run`] feeds the cache from informers, keeps the queue and does
 //! the binding off the scheduling path. Extension points, plugins, weights and messages are upstream's
 //! (`pkg/scheduler`). Depends on `api`, `component` and `client`; it knows the server only through
 //! the API.
@@ -12,3 +12,4 @@ pub mod plugins;
 pub mod preemption;
 pub mod queue;
 pub mod resources;
+pub mod run;
