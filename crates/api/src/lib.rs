@@ -6,6 +6,7 @@
 //! know a kind by name: what a kind's own rules say stands in the `kinds` crate.
 
 pub mod builtin;
+pub mod codec;
 pub mod names;
 pub mod object;
 pub mod quantity;

@@ -1,0 +1,203 @@
+//! Between trees by the schema and values without one, which patches work on.
+
+use std::borrow::Cow;
+
+use super::super::normal;
+use super::super::report::{Report, Step, go_struct};
+use super::super::{DecodeError, Decoded};
+use crate::schema::{Field, FieldNo, Or, Schema, StructId, Type, TypeId};
+use crate::tree::{Map, Node, Struct, Text};
+
+/// The tree of a root object, as [`super::decode`] makes it from text.
+pub fn root_from_any(schema: &Schema, root: StructId, node: Node) -> Result<Decoded, DecodeError> {
+    let mut c = Converter { report: Report::new(schema) };
+    let mut tree = Struct::new(root);
+    match node {
+        Node::Map(m) => c.fields(m, &mut tree),
+        Node::Null => {}
+        other => c.report.mismatch(what(&other), &go_struct(schema, root)),
+    }
+    let strict = c.report.finish()?;
+    let st = schema.st(root);
+    let mut take = |name: &str| match st.field(name).and_then(|no| tree.remove(no)) {
+        Some(Node::Str(s)) if st.kind => s,
+        _ => Text::default(),
+    };
+    let (kind, api_version) = (take("kind"), take("apiVersion"));
+    Ok(Decoded { api_version, kind, tree, strict })
+}
+
+/// The tree of a value of a type, with the complaints of strict validation; `None` for `null`.
+pub fn from_any(schema: &Schema, ty: TypeId, node: Node) -> Result<(Option<Node>, Vec<String>), DecodeError> {
+    let mut c = Converter { report: Report::new(schema) };
+    let node = c.value(ty, node);
+    Ok((node, c.report.finish()?))
+}
+
+/// The value without a schema that [`super::encode`]'s text of the struct would decode to.
+pub fn to_any(schema: &Schema, tree: &Struct) -> Node {
+    let mut entries = Vec::new();
+    let mut present = tree.iter().peekable();
+    for (i, field) in schema.st(tree.id).fields.iter().enumerate() {
+        let value = match present.next_if(|(n, _)| *n == FieldNo(i as u16)) {
+            Some((_, v)) => node_to_any(schema, v),
+            None if !field.omitempty => absent(schema, field),
+            None => continue,
+        };
+        entries.push((field.json.clone(), value));
+    }
+    let mut map = Map::from_entries(entries);
+    map.sort();
+    Node::Map(map)
+}
+
+fn node_to_any(schema: &Schema, node: &Node) -> Node {
+    match node {
+        Node::Struct(s) => to_any(schema, s),
+        Node::List(l) => Node::List(l.iter().map(|n| node_to_any(schema, n)).collect()),
+        Node::Map(m) => {
+            let mut map =
+                Map::from_entries(m.iter().map(|(k, n)| (k.clone(), node_to_any(schema, n))).collect());
+            map.sort();
+            Node::Map(map)
+        }
+        other => other.clone(),
+    }
+}
+
+fn absent(schema: &Schema, field: &Field) -> Node {
+    match schema.ty(field.ty) {
+        _ if field.pointer => Node::Null,
+        Type::Bytes | Type::List { .. } | Type::Map { .. } => Node::Null,
+        Type::Struct(s) => to_any(schema, &Struct::new(*s)),
+        _ => normal::zero(schema, field.ty),
+    }
+}
+
+fn what(node: &Node) -> &'static str {
+    match node {
+        Node::Null => "null",
+        Node::Bool(_) => "bool",
+        Node::Int(_) | Node::Float(_) => "number",
+        Node::Str(_) => "string",
+        Node::List(_) => "array",
+        Node::Map(_) | Node::Struct(_) => "object",
+    }
+}
+
+struct Converter<'s> {
+    report: Report<'s, 's>,
+}
+
+impl Converter<'_> {
+    fn fields(&mut self, map: Map, into: &mut Struct) {
+        let schema = self.report.schema;
+        let st = schema.st(into.id);
+        for (key, node) in map.into_entries() {
+            let Some(no) = st.field(&key) else {
+                self.report.unknown(&key);
+                continue;
+            };
+            let field = st.at(no);
+            self.report.path.push(Step::Field(into.id, no));
+            if let Some(value) = self.value(field.ty, node)
+                && normal::keeps(field, schema.ty(field.ty), &value)
+            {
+                into.set(no, value);
+            }
+            self.report.path.pop();
+        }
+    }
+
+    fn value(&mut self, ty: TypeId, node: Node) -> Option<Node> {
+        let schema = self.report.schema;
+        match (schema.ty(ty), node) {
+            (_, Node::Null) => None,
+            (Type::Any(_), node) => Some(node),
+            (Type::Struct(id), Node::Map(m)) => {
+                let mut s = Box::new(Struct::new(*id));
+                self.fields(m, &mut s);
+                Some(Node::Struct(s))
+            }
+            (Type::List { of, .. }, Node::List(l)) => Some(Node::List(self.list(*of, l))),
+            (Type::Map { of, .. }, Node::Map(m)) => {
+                let mut out = Vec::with_capacity(m.len());
+                for (key, node) in m.into_entries() {
+                    self.report.path.push(Step::Key(Cow::Owned(key.to_string())));
+                    let value = self.value(*of, node);
+                    self.report.path.pop();
+                    out.push((key, value.unwrap_or_else(|| normal::zero(schema, *of))));
+                }
+                let mut map = Map::from_entries(out);
+                map.sort();
+                Some(Node::Map(map))
+            }
+            (Type::Or { of, or }, node) => self.or(*of, *or, node),
+            (_, Node::Str(s)) => normal::from_str(&mut self.report, ty, &s),
+            (_, Node::Bool(b)) => normal::from_bool(&mut self.report, ty, b),
+            (_, Node::Int(i)) => normal::from_number(&mut self.report, ty, itoa::Buffer::new().format(i)),
+            (_, node @ Node::Float(_)) => {
+                let mut text = Vec::new();
+                super::encode_any(&node, &mut text);
+                normal::from_number(&mut self.report, ty, &String::from_utf8_lossy(&text))
+            }
+            (_, node) => {
+                normal::from_compound(&mut self.report, ty, what(&node));
+                None
+            }
+        }
+    }
+
+    fn list(&mut self, of: TypeId, nodes: Vec<Node>) -> Vec<Node> {
+        let mut out = Vec::with_capacity(nodes.len());
+        for (i, node) in nodes.into_iter().enumerate() {
+            self.report.path.push(Step::Index(i));
+            let value = self.value(of, node);
+            self.report.path.pop();
+            out.push(value.unwrap_or_else(|| normal::zero(self.report.schema, of)));
+        }
+        out
+    }
+
+    /// See `Decoder::value`: these types have decoders of their own, which are lenient.
+    fn or(&mut self, of: StructId, or: Or, node: Node) -> Option<Node> {
+        self.report.lenient += 1;
+        let out = match (or, node) {
+            (_, Node::Map(m)) => {
+                let mut s = Box::new(Struct::new(of));
+                self.fields(m, &mut s);
+                Some(Node::Struct(s))
+            }
+            (Or::Bool, Node::Bool(b)) => Some(Node::Bool(b)),
+            (Or::Bool, _) => {
+                self.report.stop_invalid("boolean or JSON schema expected");
+                None
+            }
+            (_, Node::List(l)) if !l.is_empty() => Some(Node::List(
+                l.into_iter()
+                    .map(|n| match (or, n) {
+                        (Or::List, Node::Map(m)) => {
+                            let mut s = Box::new(Struct::new(of));
+                            self.fields(m, &mut s);
+                            Node::Struct(s)
+                        }
+                        (Or::List, Node::Null) => Node::Struct(Box::new(Struct::new(of))),
+                        (Or::Strings, n @ Node::Str(_)) => n,
+                        (Or::Strings, Node::Null) => Node::Str(Text::default()),
+                        (or, n) => {
+                            let wanted = match or {
+                                Or::List => go_struct(self.report.schema, of),
+                                _ => "string".into(),
+                            };
+                            self.report.stop_mismatch(what(&n), &wanted);
+                            Node::Null
+                        }
+                    })
+                    .collect(),
+            )),
+            _ => None,
+        };
+        self.report.lenient -= 1;
+        out
+    }
+}

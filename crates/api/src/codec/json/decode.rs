@@ -1,0 +1,386 @@
+//! From JSON text to trees, by the schema, in one pass.
+
+use std::borrow::Cow;
+
+use super::super::normal;
+use super::super::report::{Report, Step, go_struct};
+use super::super::{DecodeError, Decoded};
+use super::lexer::{Lexed, Lexer};
+use crate::schema::{AnyKind, Field, FieldNo, Or, Schema, StructId, Type, TypeId};
+use crate::tree::{Map, Node, Struct, Text};
+
+/// Invalid UTF-8 is replaced, as Go does.
+fn text(body: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(body) {
+        Ok(t) => Cow::Borrowed(t),
+        Err(_) => String::from_utf8_lossy(body),
+    }
+}
+
+/// Decodes an object of the root struct `root`.
+pub fn decode(schema: &Schema, root: StructId, body: &[u8]) -> Result<Decoded, DecodeError> {
+    let text = text(body);
+    let mut d = Decoder { lexer: Lexer::new(&text), report: Report::new(schema) };
+    let mut tree = Struct::new(root);
+    match d.lexer.peek() {
+        b'{' => d.fields(&mut tree)?,
+        b'n' => d.lexer.word("null")?,
+        _ => {
+            let what = d.compound_or_scalar()?;
+            d.lexer.end()?;
+            return Err(DecodeError::TypeMeta(format!(
+                "json: cannot unmarshal {what} into Go value of type struct {{ APIVersion string \
+                 \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+            )));
+        }
+    }
+    d.lexer.end()?;
+    let strict = d.report.finish()?;
+    let st = schema.st(root);
+    let mut take = |name: &str| -> Text {
+        let no = if st.kind { st.field(name) } else { None };
+        match no.and_then(|no| tree.remove(no)) {
+            Some(Node::Str(s)) => s,
+            _ => Text::default(),
+        }
+    };
+    let (kind, api_version) = (take("kind"), take("apiVersion"));
+    Ok(Decoded { api_version, kind, tree, strict })
+}
+
+/// Decodes a value without a schema. Maps are sorted by key; the last of several equal keys counts.
+pub fn decode_any(body: &[u8]) -> Result<Node, DecodeError> {
+    decode_any_strict(body).map(|(node, _)| node)
+}
+
+/// As [`decode_any`], with the complaints of strict validation about duplicate fields.
+pub fn decode_any_strict(body: &[u8]) -> Result<(Node, Vec<String>), DecodeError> {
+    let text = text(body);
+    let schema = Schema::default();
+    let mut d = Decoder { lexer: Lexer::new(&text), report: Report::new(&schema) };
+    let node = d.any(true)?;
+    d.lexer.end()?;
+    Ok((node, d.report.finish()?))
+}
+
+struct Decoder<'s, 'a> {
+    lexer: Lexer<'a>,
+    report: Report<'s, 'a>,
+}
+
+impl<'a> Decoder<'_, 'a> {
+    /// Passes over a value and says what it is.
+    fn compound_or_scalar(&mut self) -> Lexed<&'static str> {
+        let what = match self.lexer.peek() {
+            b'{' => "object",
+            b'[' => "array",
+            b'"' => "string",
+            b't' | b'f' => "bool",
+            _ => "number",
+        };
+        self.lexer.skip()?;
+        Ok(what)
+    }
+
+    /// The fields of an object, its brace not yet consumed, into a struct.
+    fn fields(&mut self, into: &mut Struct) -> Lexed<()> {
+        let schema = self.report.schema;
+        let st = schema.st(into.id);
+        self.lexer.open()?;
+        let mut first = true;
+        let mut seen: u128 = 0;
+        let mut guess = 0;
+        while let Some(key) = self.lexer.key(first)? {
+            first = false;
+            let Some(no) = find(st, &key, &mut guess) else {
+                self.report.unknown(&key);
+                self.lexer.skip()?;
+                continue;
+            };
+            let bit = 1u128.checked_shl(u32::from(no.0)).unwrap_or(0);
+            let again = if bit == 0 { into.has(no) } else { seen & bit != 0 };
+            seen |= bit;
+            let field = st.at(no);
+            let before = if again {
+                self.report.duplicate(&key);
+                into.remove(no)
+            } else {
+                None
+            };
+            self.report.path.push(Step::Field(into.id, no));
+            let value = self.field(field, before)?;
+            self.report.path.pop();
+            if let Some(value) = value
+                && normal::keeps(field, schema.ty(field.ty), &value)
+            {
+                into.push(no, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// A field's value. Go decodes a duplicate of a struct or map into what was there `before`.
+    fn field(&mut self, field: &Field, before: Option<Node>) -> Lexed<Option<Node>> {
+        if before.is_some() {
+            match (self.report.schema.ty(field.ty), self.lexer.peek(), before) {
+                (Type::Struct(_), b'{', Some(Node::Struct(mut s))) => {
+                    self.fields(&mut s)?;
+                    return Ok(Some(Node::Struct(s)));
+                }
+                (Type::Map { of, .. }, b'{', Some(Node::Map(m))) => {
+                    return self.map(*of, m.into_entries()).map(Some);
+                }
+                // `null` leaves a plain scalar as it was.
+                (Type::Bool | Type::Int32 | Type::Int64 | Type::Float64 | Type::String, b'n', before)
+                    if !field.pointer =>
+                {
+                    self.lexer.word("null")?;
+                    return Ok(before);
+                }
+                _ => {}
+            }
+        }
+        self.value(field.ty)
+    }
+
+    /// A value; `None` for `null` and for what does not fit, which is reported.
+    fn value(&mut self, ty: TypeId) -> Lexed<Option<Node>> {
+        let schema = self.report.schema;
+        match self.lexer.peek() {
+            b'"' => match schema.ty(ty) {
+                Type::String => Ok(Some(Node::Str(self.lexer.string()?.into()))),
+                Type::Any(_) => Ok(Some(Node::Str(self.lexer.string()?.into()))),
+                Type::Or { or, .. } => {
+                    self.lexer.skip()?;
+                    self.not_or(*or);
+                    Ok(None)
+                }
+                _ => {
+                    let s = self.lexer.string()?;
+                    Ok(normal::from_str(&mut self.report, ty, &s))
+                }
+            },
+            b'{' => match schema.ty(ty) {
+                Type::Struct(id) => {
+                    let mut s = Box::new(Struct::new(*id));
+                    self.fields(&mut s)?;
+                    Ok(Some(Node::Struct(s)))
+                }
+                Type::Map { of, .. } => self.map(*of, Vec::new()).map(Some),
+                Type::Any(kind) => self.any_of(*kind).map(Some),
+                Type::Or { of, .. } => {
+                    self.report.lenient += 1;
+                    let mut s = Box::new(Struct::new(*of));
+                    self.fields(&mut s)?;
+                    self.report.lenient -= 1;
+                    Ok(Some(Node::Struct(s)))
+                }
+                _ => self.misplaced(ty, "object"),
+            },
+            b'[' => match schema.ty(ty) {
+                Type::List { of, .. } => self.list(*of).map(|l| Some(Node::List(l))),
+                Type::Any(kind) => self.any_of(*kind).map(Some),
+                Type::Or { of, or } => self.or_list(*of, *or),
+                _ => self.misplaced(ty, "array"),
+            },
+            c @ (b't' | b'f') => {
+                let value = c == b't';
+                self.lexer.word(if value { "true" } else { "false" })?;
+                match schema.ty(ty) {
+                    Type::Any(_) | Type::Or { or: Or::Bool, .. } => Ok(Some(Node::Bool(value))),
+                    Type::Or { .. } => Ok(None),
+                    _ => Ok(normal::from_bool(&mut self.report, ty, value)),
+                }
+            }
+            b'n' => {
+                self.lexer.word("null")?;
+                Ok(None)
+            }
+            b'-' | b'0'..=b'9' => {
+                let text = self.lexer.number()?;
+                match schema.ty(ty) {
+                    Type::Any(_) => Ok(Some(self.any_number(text))),
+                    Type::Or { or, .. } => {
+                        self.not_or(*or);
+                        Ok(None)
+                    }
+                    _ => Ok(normal::from_number(&mut self.report, ty, text)),
+                }
+            }
+            _ => Err(self.lexer.no_value()),
+        }
+    }
+
+    fn misplaced(&mut self, ty: TypeId, what: &str) -> Lexed<Option<Node>> {
+        self.lexer.skip()?;
+        normal::from_compound(&mut self.report, ty, what);
+        Ok(None)
+    }
+
+    /// A value that is neither the struct nor what may stand in its place: two of the three types take it for nothing.
+    fn not_or(&mut self, or: Or) {
+        if or == Or::Bool {
+            self.report.stop_invalid("boolean or JSON schema expected");
+        }
+    }
+
+    fn or_list(&mut self, of: StructId, or: Or) -> Lexed<Option<Node>> {
+        if or == Or::Bool {
+            self.lexer.skip()?;
+            self.not_or(or);
+            return Ok(None);
+        }
+        self.report.lenient += 1;
+        self.lexer.open()?;
+        let mut out = Vec::new();
+        let mut first = true;
+        while self.lexer.element(first)? {
+            first = false;
+            match (or, self.lexer.peek()) {
+                (Or::List, b'{') => {
+                    let mut s = Box::new(Struct::new(of));
+                    self.fields(&mut s)?;
+                    out.push(Node::Struct(s));
+                }
+                (Or::Strings, b'"') => out.push(Node::Str(self.lexer.string()?.into())),
+                (_, b'n') => {
+                    self.lexer.word("null")?;
+                    out.push(match or {
+                        Or::List => Node::Struct(Box::new(Struct::new(of))),
+                        _ => Node::Str(Text::default()),
+                    });
+                }
+                _ => {
+                    let what = self.compound_or_scalar()?;
+                    let wanted = match or {
+                        Or::List => go_struct(self.report.schema, of),
+                        _ => "string".into(),
+                    };
+                    self.report.stop_mismatch(what, &wanted);
+                }
+            }
+        }
+        self.report.lenient -= 1;
+        Ok(if out.is_empty() { None } else { Some(Node::List(out)) })
+    }
+
+    fn list(&mut self, of: TypeId) -> Lexed<Vec<Node>> {
+        self.lexer.open()?;
+        let mut out = Vec::new();
+        let mut first = true;
+        while self.lexer.element(first)? {
+            first = false;
+            self.report.path.push(Step::Index(out.len()));
+            let value = self.value(of)?;
+            self.report.path.pop();
+            out.push(value.unwrap_or_else(|| normal::zero(self.report.schema, of)));
+        }
+        Ok(out)
+    }
+
+    fn map(&mut self, of: TypeId, before: Vec<(Text, Node)>) -> Lexed<Node> {
+        self.lexer.open()?;
+        let mut entries = Vec::new();
+        let mut first = true;
+        while let Some(key) = self.lexer.key(first)? {
+            first = false;
+            let name = Text::from(&*key);
+            self.report.path.push(Step::Key(key));
+            let value = self.value(of)?;
+            self.report.path.pop();
+            entries.push((name, value.unwrap_or_else(|| normal::zero(self.report.schema, of))));
+        }
+        let mut map = normal::distinct(&mut self.report, entries);
+        if !before.is_empty() {
+            let mut all = Map::from_entries(before);
+            for (key, value) in map.into_entries() {
+                all.insert(key, value);
+            }
+            map = all;
+        }
+        Ok(Node::Map(map))
+    }
+
+    fn any_of(&mut self, kind: AnyKind) -> Lexed<Node> {
+        if kind == AnyKind::Value {
+            return self.any(true);
+        }
+        self.report.lenient += 1;
+        let node = self.any(false);
+        self.report.lenient -= 1;
+        node
+    }
+
+    fn any_number(&mut self, text: &str) -> Node {
+        if let Ok(i) = text.parse::<i64>() {
+            return Node::Int(i);
+        }
+        match text.parse::<f64>() {
+            Ok(f) if f.is_finite() => Node::Float(f),
+            _ => {
+                self.report.mismatch(&format!("number {text}"), "float64");
+                Node::Null
+            }
+        }
+    }
+
+    /// A value without a schema, its maps sorted by key or in the order of arrival.
+    fn any(&mut self, sorted: bool) -> Lexed<Node> {
+        match self.lexer.peek() {
+            b'"' => Ok(Node::Str(self.lexer.string()?.into())),
+            b'{' => {
+                self.lexer.open()?;
+                let mut entries = Vec::new();
+                let mut first = true;
+                while let Some(key) = self.lexer.key(first)? {
+                    first = false;
+                    let name = Text::from(&*key);
+                    self.report.path.push(Step::Key(key));
+                    let value = self.any(sorted)?;
+                    self.report.path.pop();
+                    entries.push((name, value));
+                }
+                Ok(Node::Map(if sorted {
+                    normal::distinct(&mut self.report, entries)
+                } else {
+                    normal::distinct_in_order(entries)
+                }))
+            }
+            b'[' => {
+                self.lexer.open()?;
+                let mut out = Vec::new();
+                let mut first = true;
+                while self.lexer.element(first)? {
+                    first = false;
+                    self.report.path.push(Step::Index(out.len()));
+                    out.push(self.any(sorted)?);
+                    self.report.path.pop();
+                }
+                Ok(Node::List(out))
+            }
+            b't' => self.lexer.word("true").map(|()| Node::Bool(true)),
+            b'f' => self.lexer.word("false").map(|()| Node::Bool(false)),
+            b'n' => self.lexer.word("null").map(|()| Node::Null),
+            b'-' | b'0'..=b'9' => {
+                let text = self.lexer.number()?;
+                Ok(self.any_number(text))
+            }
+            _ => Err(self.lexer.no_value()),
+        }
+    }
+}
+
+/// The field of a key. Keys mostly come in order of name (kubectl) or of declaration (Go clients):
+/// the one behind the last in order of name is tried first.
+#[inline]
+fn find(st: &crate::schema::StructType, key: &str, guess: &mut usize) -> Option<FieldNo> {
+    if let Some(no) = st.by_json.get(*guess)
+        && st.at(*no).json == key
+    {
+        *guess += 1;
+        return Some(*no);
+    }
+    let at = st.by_json.binary_search_by(|n| st.at(*n).json.as_str().cmp(key)).ok()?;
+    *guess = at + 1;
+    Some(st.by_json[at])
+}

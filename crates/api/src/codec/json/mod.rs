@@ -1,0 +1,13 @@
+//! JSON: from text to trees by the schema, in one pass, and back as upstream's encoder writes it.
+
+mod any;
+mod decode;
+mod encode;
+mod lexer;
+
+pub use any::{from_any, root_from_any, to_any};
+pub use decode::{decode, decode_any, decode_any_strict};
+pub use encode::{encode, encode_any, encode_node, encode_object, write_string};
+
+#[cfg(test)]
+mod tests;

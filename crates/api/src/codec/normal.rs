@@ -1,0 +1,240 @@
+//! Normal form: which values a tree holds, and how scalars are written in it.
+
+use base64::Engine;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::report::Report;
+use crate::quantity::Quantity;
+use crate::schema::{Field, Schema, Type, TypeId};
+use crate::tree::{Map, Node, Struct, Text};
+
+/// Standard base64 as Go reads it: padded, and lenient about the bits that the padding cuts off.
+pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
+);
+
+/// Whether a field's value belongs in a tree in normal form.
+pub(crate) fn keeps(field: &Field, ty: &Type, value: &Node) -> bool {
+    if field.pointer {
+        return true;
+    }
+    match (ty, value) {
+        (Type::Quantity, Node::Str(s)) => s != "0",
+        (Type::IntOrString, Node::Str(_)) => true,
+        (Type::Bytes, Node::Str(s)) => !s.is_empty() || !field.omitempty,
+        (Type::Duration, Node::Str(s)) => s != "0s",
+        (Type::Any(_) | Type::Or { .. }, v) => *v != Node::Null,
+        (_, v) => !v.is_zero(),
+    }
+}
+
+/// What a list's element or a map's value is in Go if it is `null`.
+pub(crate) fn zero(schema: &Schema, ty: TypeId) -> Node {
+    match schema.ty(ty) {
+        Type::Bool => Node::Bool(false),
+        Type::Int32 | Type::Int64 | Type::IntOrString => Node::Int(0),
+        Type::Float64 => Node::Float(0.0),
+        Type::String | Type::Bytes => Node::Str(Text::default()),
+        Type::Quantity => Node::Str("0".into()),
+        Type::Duration => Node::Str("0s".into()),
+        Type::Time | Type::MicroTime | Type::Any(_) | Type::Or { .. } => Node::Null,
+        Type::List { .. } => Node::List(Vec::new()),
+        Type::Map { .. } => Node::Map(Map::new()),
+        Type::Struct(s) => Node::Struct(Box::new(Struct::new(*s))),
+    }
+}
+
+/// The node of a JSON string in the place of a scalar type; `None` if it can't be one, which is reported.
+pub(crate) fn from_str(report: &mut Report<'_, '_>, ty: TypeId, s: &str) -> Option<Node> {
+    match report.schema.ty(ty) {
+        Type::String | Type::IntOrString => Some(Node::Str(s.into())),
+        Type::Quantity => quantity(report, s),
+        Type::Bytes => bytes(report, s),
+        Type::Time => match crate::time::normalize(s) {
+            Some(t) if t == "0001-01-01T00:00:00Z" => None,
+            Some(t) => Some(Node::Str(t)),
+            None => unreadable_time(report, s, "2006-01-02T15:04:05Z07:00"),
+        },
+        Type::MicroTime => match crate::time::normalize_micro(s) {
+            Some(t) if t == "0001-01-01T00:00:00.000000Z" => None,
+            Some(t) => Some(Node::Str(t)),
+            None => unreadable_time(report, s, "2006-01-02T15:04:05.000000Z07:00"),
+        },
+        Type::Duration => {
+            let Some(d) = crate::time::parse_duration(s) else {
+                report.stop_invalid(format!("time: invalid duration {}", super::report::go_quote(s)));
+                return None;
+            };
+            Some(Node::Str(crate::time::format_duration(d)))
+        }
+        _ => {
+            report.mismatch_of("string", ty);
+            None
+        }
+    }
+}
+
+fn unreadable_time(report: &mut Report<'_, '_>, s: &str, layout: &str) -> Option<Node> {
+    let quoted = super::report::go_quote(s);
+    report.stop_invalid(format!("parsing time {quoted} as \"{layout}\": cannot parse {quoted} as \"2006\""));
+    None
+}
+
+/// A quantity in canonical form.
+pub(crate) fn quantity(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
+    let s = s.trim();
+    // Most quantities are a few digits, which are their own canonical form.
+    let b = s.as_bytes();
+    if !b.is_empty() && b.len() < 10 && b[0] != b'0' && b.iter().all(u8::is_ascii_digit) {
+        return Some(Node::Str(s.into()));
+    }
+    match Quantity::parse(s) {
+        Ok(q) => Some(Node::Str(compact_str::format_compact!("{q}"))),
+        Err(e) => {
+            report.stop_invalid(e.to_string());
+            None
+        }
+    }
+}
+
+fn bytes(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
+    let stripped: String;
+    let clean = if memchr::memchr2(b'\n', b'\r', s.as_bytes()).is_some() {
+        stripped = s.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+        stripped.as_str()
+    } else {
+        s
+    };
+    match BASE64.decode(clean) {
+        Ok(raw) => {
+            let unpadded = clean.trim_end_matches('=');
+            // Only the bits that the padding cuts off can make a second text for the same bytes.
+            if unpadded.len() == clean.len() {
+                Some(Node::Str(clean.into()))
+            } else {
+                Some(Node::Str(BASE64.encode(raw).into()))
+            }
+        }
+        Err(e) => {
+            use base64::DecodeError::{InvalidByte, InvalidLastSymbol, InvalidLength, InvalidPadding};
+            let at = match e {
+                InvalidByte(at, _) | InvalidLastSymbol(at, _) => at,
+                InvalidLength(at) => at / 4 * 4,
+                InvalidPadding => clean.trim_end_matches('=').len(),
+            };
+            report.invalid(format!("illegal base64 data at input byte {at}"));
+            None
+        }
+    }
+}
+
+/// The node of a JSON number in the place of a scalar type; `None` if it can't be one, which is reported.
+pub(crate) fn from_number(report: &mut Report<'_, '_>, ty: TypeId, text: &str) -> Option<Node> {
+    match report.schema.ty(ty) {
+        Type::Int64 => match text.parse() {
+            Ok(i) => Some(Node::Int(i)),
+            Err(_) => bad_number(report, text, "int64"),
+        },
+        Type::Int32 => match text.parse::<i32>() {
+            Ok(i) => Some(Node::Int(i.into())),
+            Err(_) => bad_number(report, text, "int32"),
+        },
+        Type::IntOrString => match text.parse::<i32>() {
+            Ok(i) => Some(Node::Int(i.into())),
+            Err(_) => {
+                report.stop_mismatch(&format!("number {text}"), "int32");
+                None
+            }
+        },
+        Type::Float64 => match text.parse::<f64>() {
+            Ok(f) if f.is_finite() => Some(Node::Float(f)),
+            _ => bad_number(report, text, "float64"),
+        },
+        Type::Quantity => quantity(report, text),
+        Type::Time | Type::MicroTime | Type::Duration => {
+            report.stop_mismatch("number", "string");
+            None
+        }
+        _ => {
+            report.mismatch_of("number", ty);
+            None
+        }
+    }
+}
+
+fn bad_number(report: &mut Report<'_, '_>, text: &str, ty: &str) -> Option<Node> {
+    report.mismatch(&format!("number {text}"), ty);
+    None
+}
+
+/// The node of `true` or `false` in the place of a scalar type; `None` if it can't be one, which is reported.
+pub(crate) fn from_bool(report: &mut Report<'_, '_>, ty: TypeId, b: bool) -> Option<Node> {
+    match report.schema.ty(ty) {
+        Type::Bool => Some(Node::Bool(b)),
+        Type::IntOrString => {
+            report.stop_mismatch("bool", "int32");
+            None
+        }
+        Type::Time | Type::MicroTime | Type::Duration => {
+            report.stop_mismatch("bool", "string");
+            None
+        }
+        Type::Quantity => quantity(report, if b { "true" } else { "false" }),
+        _ => {
+            report.mismatch_of("bool", ty);
+            None
+        }
+    }
+}
+
+/// An object or an array (`what`) in the place of a type that is neither.
+pub(crate) fn from_compound(report: &mut Report<'_, '_>, ty: TypeId, what: &str) {
+    match report.schema.ty(ty) {
+        Type::IntOrString => report.stop_mismatch(what, "int32"),
+        Type::Time | Type::MicroTime | Type::Duration => report.stop_mismatch(what, "string"),
+        Type::Quantity => {
+            quantity(report, "{}");
+        }
+        _ => report.mismatch_of(what, ty),
+    }
+}
+
+/// Sorts entries by key and keeps the last of those with the same key, which it reports.
+pub(crate) fn distinct(report: &mut Report<'_, '_>, mut entries: Vec<(Text, Node)>) -> Map {
+    if !entries.windows(2).all(|w| w[0].0 < w[1].0) {
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut out: Vec<(Text, Node)> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            match out.last_mut() {
+                Some(last) if last.0 == entry.0 => {
+                    report.duplicate(&entry.0);
+                    *last = entry;
+                }
+                _ => out.push(entry),
+            }
+        }
+        entries = out;
+    }
+    Map::from_entries(entries)
+}
+
+/// As [`distinct`], but in the order of arrival: for values that upstream keeps as raw JSON.
+pub(crate) fn distinct_in_order(entries: Vec<(Text, Node)>) -> Map {
+    let mut order: Vec<usize> = (0..entries.len()).collect();
+    order.sort_by(|a, b| entries[*a].0.cmp(&entries[*b].0));
+    let mut drop = vec![false; entries.len()];
+    let mut any = false;
+    for w in order.windows(2) {
+        if entries[w[0]].0 == entries[w[1]].0 {
+            drop[w[0]] = true;
+            any = true;
+        }
+    }
+    if !any {
+        return Map::from_entries(entries);
+    }
+    Map::from_entries(entries.into_iter().zip(drop).filter(|(_, d)| !d).map(|(e, _)| e).collect())
+}

@@ -1,0 +1,242 @@
+//! Where a decoder is, and what it found wrong there, in the words of upstream's decoder.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt::Write;
+
+use crate::schema::{AnyKind, FieldNo, Schema, StructId, Type, TypeId};
+
+/// Why a body can't be decoded. The text is upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// It is no JSON.
+    #[error("{0}")]
+    Syntax(String),
+    /// It is JSON, but no object, or its `kind` or `apiVersion` is no string.
+    #[error("{0}")]
+    TypeMeta(String),
+    /// A value is of another type than its field.
+    #[error("{0}")]
+    Type(String),
+    /// A value is of the right type, but can't be read (a quantity, a time).
+    #[error("{0}")]
+    Value(String),
+}
+
+impl DecodeError {
+    /// Whether upstream finds it while it looks for the kind, before it knows what to decode.
+    pub fn before_kind(&self) -> bool {
+        matches!(self, Self::Syntax(_) | Self::TypeMeta(_))
+    }
+}
+
+/// At most so many complaints of strict validation are kept.
+const MOST: usize = 100;
+
+/// A step of the path to the current value.
+#[derive(Debug, Clone)]
+pub(crate) enum Step<'a> {
+    /// A field of a struct.
+    Field(StructId, FieldNo),
+    /// A key of a map.
+    Key(Cow<'a, str>),
+    /// An element of a list.
+    Index(usize),
+}
+
+/// What was found so far.
+pub(crate) struct Report<'s, 'a> {
+    pub(crate) schema: &'s Schema,
+    pub(crate) path: Vec<Step<'a>>,
+    strict: Vec<String>,
+    seen: HashSet<String>,
+    /// Above zero inside values that upstream decodes on their own, leniently.
+    pub(crate) lenient: u32,
+    mismatch: Option<DecodeError>,
+    invalid: Option<DecodeError>,
+}
+
+impl<'s, 'a> Report<'s, 'a> {
+    pub(crate) fn new(schema: &'s Schema) -> Self {
+        Self {
+            schema,
+            path: Vec::with_capacity(16),
+            strict: Vec::new(),
+            seen: HashSet::new(),
+            lenient: 0,
+            mismatch: None,
+            invalid: None,
+        }
+    }
+
+    fn complain(&mut self, what: &str, key: &str) {
+        if self.lenient > 0 || self.strict.len() >= MOST {
+            return;
+        }
+        let mut path = String::new();
+        for step in &self.path {
+            match step {
+                Step::Index(i) => {
+                    let _ = write!(path, "[{i}]");
+                    continue;
+                }
+                _ if path.is_empty() => {}
+                _ => path.push('.'),
+            }
+            match step {
+                Step::Field(of, no) => path.push_str(&self.schema.st(*of).at(*no).json),
+                Step::Key(k) => path.push_str(k),
+                Step::Index(_) => {}
+            }
+        }
+        if !self.path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(key);
+        let text = format!("{what} {}", go_quote(&path));
+        if self.seen.insert(text.clone()) {
+            self.strict.push(text);
+        }
+    }
+
+    /// A key that is no field.
+    pub(crate) fn unknown(&mut self, key: &str) {
+        self.complain("unknown field", key);
+    }
+
+    /// A key that stood there before.
+    pub(crate) fn duplicate(&mut self, key: &str) {
+        self.complain("duplicate field", key);
+    }
+
+    /// `what` (`string`, `number 1.5`) stands where a `go_type` belongs.
+    pub(crate) fn mismatch(&mut self, what: &str, go_type: &str) {
+        if self.mismatch.is_none() {
+            self.mismatch = Some(self.type_error(what, go_type));
+        }
+    }
+
+    /// As [`Report::mismatch`], of the schema's type.
+    pub(crate) fn mismatch_of(&mut self, what: &str, ty: TypeId) {
+        if self.mismatch.is_none() {
+            let name = go_type(self.schema, ty);
+            self.mismatch(what, &name);
+        }
+    }
+
+    /// A mismatch inside a value with a decoder of its own: upstream stops there.
+    pub(crate) fn stop_mismatch(&mut self, what: &str, go_type: &str) {
+        if self.invalid.is_none() {
+            self.invalid = Some(self.type_error(what, go_type));
+        }
+    }
+
+    /// A value that can't be read; upstream stops there.
+    pub(crate) fn stop_invalid(&mut self, text: impl Into<String>) {
+        if self.invalid.is_none() {
+            self.invalid = Some(DecodeError::Value(text.into()));
+        }
+    }
+
+    /// A value that can't be read; upstream goes on.
+    pub(crate) fn invalid(&mut self, text: impl Into<String>) {
+        if self.mismatch.is_none() {
+            self.mismatch = Some(DecodeError::Value(text.into()));
+        }
+    }
+
+    fn type_error(&self, what: &str, go_type: &str) -> DecodeError {
+        let mut owner = None;
+        let mut fields = String::new();
+        for step in &self.path {
+            if let Step::Field(of, no) = step {
+                if owner.is_some() {
+                    fields.push('.');
+                }
+                owner = Some(*of);
+                fields.push_str(&self.schema.st(*of).at(*no).json);
+            }
+        }
+        let Some(owner) = owner else {
+            return DecodeError::Type(format!(
+                "json: cannot unmarshal {what} into Go value of type {go_type}"
+            ));
+        };
+        let st = self.schema.st(owner);
+        if st.kind && self.path.len() == 1 && matches!(fields.as_str(), "kind" | "apiVersion") {
+            return DecodeError::TypeMeta(format!(
+                "json: cannot unmarshal {what} into Go struct field .{fields} of type {go_type}"
+            ));
+        }
+        let owner = st.name.rsplit('.').next().unwrap_or_default();
+        DecodeError::Type(format!(
+            "json: cannot unmarshal {what} into Go struct field {owner}.{fields} of type {go_type}"
+        ))
+    }
+
+    /// The strict complaints, or the error that makes the whole body worthless.
+    pub(crate) fn finish(self) -> Result<Vec<String>, DecodeError> {
+        match (self.mismatch, self.invalid) {
+            (Some(e @ DecodeError::TypeMeta(_)), _) => Err(e),
+            (_, Some(e)) | (Some(e), None) => Err(e),
+            (None, None) => Ok(self.strict),
+        }
+    }
+}
+
+/// Go's name of a type.
+pub(crate) fn go_type(schema: &Schema, ty: TypeId) -> String {
+    match schema.ty(ty) {
+        Type::Bool => "bool".into(),
+        Type::Int32 => "int32".into(),
+        Type::Int64 => "int64".into(),
+        Type::Float64 => "float64".into(),
+        Type::String => "string".into(),
+        Type::Bytes => "[]uint8".into(),
+        Type::Quantity => "resource.Quantity".into(),
+        Type::IntOrString => "intstr.IntOrString".into(),
+        Type::Time => "v1.Time".into(),
+        Type::MicroTime => "v1.MicroTime".into(),
+        Type::Duration => "v1.Duration".into(),
+        Type::Any(AnyKind::Value) => "interface {}".into(),
+        Type::Any(AnyKind::Json) => "v1.JSON".into(),
+        Type::Any(AnyKind::RawExtension) => "runtime.RawExtension".into(),
+        Type::Any(AnyKind::FieldsV1) => "v1.FieldsV1".into(),
+        Type::List { of, .. } => format!("[]{}", go_type(schema, *of)),
+        Type::Map { of, .. } => format!("map[string]{}", go_type(schema, *of)),
+        Type::Struct(s) | Type::Or { of: s, .. } => go_struct(schema, *s),
+    }
+}
+
+/// Go's name of a struct type: `v1.Pod`.
+pub(crate) fn go_struct(schema: &Schema, id: StructId) -> String {
+    let name = &schema.st(id).name;
+    let mut parts = name.rsplit('.');
+    let (last, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    format!("{package}.{last}")
+}
+
+/// A string as Go's `strconv.Quote` writes it.
+pub(crate) fn go_quote(s: &str) -> String {
+    let mut out = String::with_capacity(s.len() + 2);
+    out.push('"');
+    for c in s.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
