@@ -6,6 +6,8 @@
 //! to a rule rebuilds nothing else.
 
 pub mod access;
+pub mod defaults;
+pub mod resources;
 pub mod strategies;
 pub mod strategy;
 pub mod validation;

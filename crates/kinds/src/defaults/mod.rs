@@ -1,0 +1,212 @@
+//! Defaults: what an absent field means.
+//!
+//! Constants stand in a table and in the schema; what depends on other fields is a function. A
+//! struct's own function runs first, then its constants, then its children, as upstream's order is.
+
+mod functions;
+mod table;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use api::schema::{FieldNo, Gvk, Type, TypeId};
+use api::{Node, Schema, Struct, StructId};
+
+use crate::access::Edit;
+
+/// A default that depends on other fields.
+type Function = fn(&mut Edit<'_>);
+
+/// What a struct's defaults are.
+#[derive(Default)]
+struct Rules {
+    function: Option<Function>,
+    constants: Vec<(FieldNo, Node)>,
+    /// Fields below which something has a default, with what to do there.
+    children: Vec<(FieldNo, Child)>,
+}
+
+#[derive(Clone, Copy)]
+enum Child {
+    Struct,
+    List,
+    Map,
+    /// A map of quantities, which are rounded up to thousandths.
+    Quantities,
+    /// A plain struct that is made if it is absent, since something in it has a constant default.
+    Made(StructId),
+}
+
+struct Plan {
+    rules: Vec<Rules>,
+}
+
+/// Gives an object its defaults. Applying them twice changes nothing.
+pub fn apply(schema: &Schema, gvk: &Gvk, object: &mut Struct) {
+    static PLAN: OnceLock<Plan> = OnceLock::new();
+    let plan = PLAN.get_or_init(|| Plan::new(schema));
+    if schema.kind(gvk).is_some() {
+        plan.walk(schema, object);
+    }
+}
+
+/// The part of a type's name after its repository's prefix: `core.v1.Pod`.
+fn short(name: &str) -> &str {
+    let mut at = name.len();
+    for _ in 0..3 {
+        match name[..at].rfind('.') {
+            Some(i) => at = i,
+            None => return name,
+        }
+    }
+    &name[at + 1..]
+}
+
+fn constant(schema: &Schema, ty: TypeId, json: &str) -> Option<Node> {
+    Some(match json {
+        "true" => Node::Bool(true),
+        "false" => Node::Bool(false),
+        "{}" => match schema.ty(ty) {
+            Type::Struct(id) => Struct::new(*id).into(),
+            _ => return None,
+        },
+        _ => match json.strip_prefix('"').and_then(|j| j.strip_suffix('"')) {
+            Some(s) => Node::from(s),
+            None => Node::Int(json.parse().ok()?),
+        },
+    })
+}
+
+impl Plan {
+    fn new(schema: &Schema) -> Self {
+        let mut by_name: HashMap<&str, Vec<(&str, &str)>> = HashMap::new();
+        for (ty, field, json) in table::CONSTANTS {
+            by_name.entry(ty).or_default().push((field, json));
+        }
+        let functions: HashMap<&str, Function> = functions::FUNCTIONS.iter().copied().collect();
+        let mut rules: Vec<Rules> = Vec::new();
+        for (_, st) in schema.structs() {
+            let name = short(&st.name);
+            let mut r = Rules { function: functions.get(name).copied(), ..Rules::default() };
+            let own = by_name.get(name).map_or(&[][..], Vec::as_slice);
+            for (i, f) in st.fields.iter().enumerate() {
+                let json = own.iter().find(|(n, _)| *n == f.json).map(|(_, j)| *j).or_else(|| {
+                    f.default.as_deref().filter(|_| f.gate.is_none() && st.name.starts_with("io.k8s.api."))
+                });
+                let Some(value) = json.and_then(|j| constant(schema, f.ty, j)) else { continue };
+                // A plain field's zero is the same as its absence.
+                if f.pointer || !value.is_zero() || !f.omitempty {
+                    r.constants.push((FieldNo(i as u16), value));
+                }
+            }
+            rules.push(r);
+        }
+        let mut plan = Self { rules };
+        plan.connect(schema);
+        plan
+    }
+
+    /// Finds the fields below which something has a default, until no more are found.
+    fn connect(&mut self, schema: &Schema) {
+        let mut live: Vec<bool> =
+            self.rules.iter().map(|r| r.function.is_some() || !r.constants.is_empty()).collect();
+        loop {
+            let mut grew = false;
+            for (id, st) in schema.structs() {
+                if live[id.0 as usize] {
+                    continue;
+                }
+                if st.fields.iter().any(|f| child(schema, f.ty, &live).is_some()) {
+                    live[id.0 as usize] = true;
+                    grew = true;
+                }
+            }
+            if !grew {
+                break;
+            }
+        }
+        let constants: Vec<bool> = self.rules.iter().map(|r| !r.constants.is_empty()).collect();
+        for (id, st) in schema.structs() {
+            for (i, f) in st.fields.iter().enumerate() {
+                let Some(mut c) = child(schema, f.ty, &live) else { continue };
+                if let (Child::Struct, Type::Struct(s)) = (c, schema.ty(f.ty))
+                    && !f.pointer
+                    && makes(schema, *s, &constants, &self.rules)
+                {
+                    c = Child::Made(*s);
+                }
+                self.rules[id.0 as usize].children.push((FieldNo(i as u16), c));
+            }
+        }
+    }
+
+    fn walk(&self, schema: &Schema, s: &mut Struct) {
+        let Some(r) = self.rules.get(s.id.0 as usize) else { return };
+        if let Some(f) = r.function {
+            f(&mut Edit::new(schema, s));
+        }
+        for (no, value) in &r.constants {
+            match s.get(*no) {
+                None => s.set(*no, value.clone()),
+                // `path: ""` of a field without `omitempty`.
+                Some(n) if n.is_zero() && !schema.st(s.id).at(*no).pointer => s.set(*no, value.clone()),
+                Some(_) => {}
+            }
+        }
+        for (no, c) in &r.children {
+            let node = match c {
+                Child::Made(id) => s.get_or_insert_with(*no, || Struct::new(*id).into()),
+                _ => match s.get_mut(*no) {
+                    Some(n) => n,
+                    None => continue,
+                },
+            };
+            match node {
+                Node::Struct(inner) => {
+                    self.walk(schema, inner);
+                    if matches!(c, Child::Made(_)) && inner.is_empty() {
+                        s.remove(*no);
+                    }
+                }
+                Node::List(l) => {
+                    for s in l.iter_mut().filter_map(Node::as_struct_mut) {
+                        self.walk(schema, s);
+                    }
+                }
+                Node::Map(m) => {
+                    for (_, n) in m.iter_mut() {
+                        match (c, n) {
+                            (Child::Quantities, Node::Str(q)) => functions::round_up(q),
+                            (_, Node::Struct(s)) => self.walk(schema, s),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether a plain struct gets a value although it is absent.
+fn makes(schema: &Schema, id: StructId, constants: &[bool], rules: &[Rules]) -> bool {
+    // Functions read the fields of an absent struct as zeros, so a struct with one is made as well.
+    constants[id.0 as usize]
+        || rules[id.0 as usize].function.is_some()
+        || schema.st(id).fields.iter().any(|f| match schema.ty(f.ty) {
+            Type::Struct(s) if !f.pointer && *s != id => makes(schema, *s, constants, rules),
+            _ => false,
+        })
+}
+
+fn child(schema: &Schema, ty: TypeId, live: &[bool]) -> Option<Child> {
+    match schema.ty(ty) {
+        Type::Struct(id) => live[id.0 as usize].then_some(Child::Struct),
+        Type::List { of, .. } => child(schema, *of, live).map(|_| Child::List),
+        Type::Map { of, .. } => match schema.ty(*of) {
+            Type::Quantity => Some(Child::Quantities),
+            _ => child(schema, *of, live).map(|_| Child::Map),
+        },
+        _ => None,
+    }
+}

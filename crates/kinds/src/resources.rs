@@ -1,0 +1,142 @@
+//! Names of compute resources and the sums of what a pod's containers ask for.
+
+use api::{Map, Text};
+
+use crate::access::View;
+use crate::validation::quantity::{decimal, nano};
+
+/// Resources that a pod as a whole may have.
+pub fn is_pod_level(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || is_huge_page(name)
+}
+
+/// `hugepages-…`
+pub fn is_huge_page(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+/// Whether a resource has no domain, or Kubernetes' own.
+pub fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// Whether more may be requested than there is.
+pub fn is_overcommit_allowed(name: &str) -> bool {
+    is_native(name) && !is_huge_page(name)
+}
+
+/// A resource of a domain that is not Kubernetes' own.
+pub fn is_extended(name: &str) -> bool {
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && crate::validation::names::qualified_name(&format!("requests.{name}")).is_empty()
+}
+
+/// Resources that a container may name without a domain.
+pub fn is_standard_container(name: &str) -> bool {
+    matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge_page(name)
+}
+
+const STANDARD: &[&str] = &[
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "storage",
+    "requests.storage",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+/// Resources without a domain that upstream knows.
+pub fn is_standard(name: &str) -> bool {
+    STANDARD.contains(&name) || is_huge_page(name) || name.starts_with("requests.hugepages-")
+}
+
+/// Resources counted in whole numbers.
+pub fn is_integer(name: &str) -> bool {
+    matches!(
+        name,
+        "pods"
+            | "resourcequotas"
+            | "services"
+            | "replicationcontrollers"
+            | "secrets"
+            | "configmaps"
+            | "persistentvolumeclaims"
+            | "services.nodeports"
+            | "services.loadbalancers"
+    ) || is_extended(name)
+}
+
+/// What a pod's containers ask for together: the containers' sum, and during the start no less than
+/// any init container needs beside the sidecars before it.
+pub struct PodTotals(Vec<(Text, i128)>);
+
+impl PodTotals {
+    /// Of a pod's spec; `what` is `requests` or `limits`.
+    pub fn of(spec: View<'_>, what: &str) -> Self {
+        let mut total = Self(Vec::new());
+        for c in spec.items("containers") {
+            total.add(c.st("resources").map(what));
+        }
+        let mut sidecars = Self(Vec::new());
+        let mut most = Self(Vec::new());
+        for c in spec.items("initContainers") {
+            let own = c.st("resources").map(what);
+            if c.str("restartPolicy") == "Always" {
+                total.add(own);
+                sidecars.add(own);
+                most.max(&sidecars);
+            } else {
+                let mut beside = Self(sidecars.0.clone());
+                beside.add(own);
+                most.max(&beside);
+            }
+        }
+        total.max(&most);
+        total
+    }
+    fn at(&mut self, name: &str) -> &mut i128 {
+        let i = match self.0.iter().position(|(n, _)| n == name) {
+            Some(i) => i,
+            None => {
+                self.0.push((name.into(), 0));
+                self.0.len() - 1
+            }
+        };
+        &mut self.0[i].1
+    }
+    fn add(&mut self, m: Option<&Map>) {
+        for (k, v) in m.into_iter().flat_map(Map::iter) {
+            let at = self.at(k);
+            *at = at.saturating_add(nano(v.as_str()));
+        }
+    }
+    fn max(&mut self, other: &Self) {
+        for (k, v) in &other.0 {
+            let at = self.at(k);
+            *at = (*at).max(*v);
+        }
+    }
+    /// The value of a resource in billionths.
+    pub fn nano(&self, name: &str) -> Option<i128> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
+    }
+    /// Names and values as text.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, String)> {
+        self.0.iter().map(|(n, v)| (n.as_str(), decimal(*v)))
+    }
+}

@@ -1,0 +1,789 @@
+//! Containers of a pod.
+
+use super::options::Options;
+use super::resources::{Whose, requirements};
+use super::security;
+use super::volumes::{self, Volumes};
+use crate::access::View;
+use crate::validation::names;
+use crate::validation::print;
+use crate::validation::quantity::nano;
+use crate::validation::{Errors, Path, Raw};
+
+/// What containers are checked against.
+pub(super) struct Pod<'a> {
+    pub(super) spec: View<'a>,
+    pub(super) volumes: Volumes<'a>,
+    pub(super) claims: Vec<&'a str>,
+    pub(super) grace: Option<i64>,
+    pub(super) host_users: bool,
+    pub(super) o: Options<'a>,
+}
+
+/// `spec.containers`
+pub(super) fn regular(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
+    if p.spec.len("containers") == 0 {
+        errs.required(at, "");
+        return;
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, c) in p.spec.items("containers").enumerate() {
+        let at = at.index(i);
+        common(errs, &at, c, p);
+        let name = c.str("name");
+        if seen.contains(&name) {
+            errs.duplicate(&at.field("name"), name);
+        } else {
+            seen.push(name);
+        }
+        if let Some(l) = c.opt("lifecycle") {
+            lifecycle(errs, &at.field("lifecycle"), l, p);
+        }
+        probes(errs, &at, c, p);
+        if p.o.gate("ContainerRestartRules") {
+            restart_policy(errs, &at, c, p);
+        } else if c.has("restartPolicy") {
+            errs.forbidden(&at.field("restartPolicy"), "may not be set for non-init containers");
+        }
+    }
+    let mut taken = Vec::new();
+    for (i, c) in p.spec.items("containers").enumerate() {
+        host_ports(errs, &at.index(i), c, &mut taken);
+    }
+}
+
+/// `spec.initContainers`
+pub(super) fn init(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
+    let mut seen: Vec<&str> = p.spec.items("containers").map(|c| c.str("name")).collect();
+    for (i, c) in p.spec.items("initContainers").enumerate() {
+        let idx = at.index(i);
+        common(errs, &idx, c, p);
+        let policy = c.opt_str("restartPolicy");
+        let always = policy == Some("Always");
+        if policy.is_none() {
+            if c.len("restartPolicyRules") > 0 {
+                errs.required(&idx.field("restartPolicy"), RULES_NEED_POLICY);
+            }
+        } else if p.o.gate("ContainerRestartRules") {
+            if !always || p.o.gate("RestartAllContainersOnContainerExits") {
+                restart_policy(errs, &idx, c, p);
+            } else if c.len("restartPolicyRules") > 0 {
+                errs.forbidden(
+                    &idx.field("restartPolicyRules"),
+                    "restartPolicyRules are not allowed for init containers with restart policy Always",
+                );
+            }
+        } else if !always {
+            errs.not_supported(&idx.field("restartPolicy"), policy.unwrap_or_default(), &["Always"]);
+        }
+        let name = c.str("name");
+        if seen.contains(&name) {
+            errs.duplicate(&idx.field("name"), name);
+        } else if !name.is_empty() {
+            seen.push(name);
+        }
+        // Upstream looks at each alone, and so counts from zero.
+        host_ports(errs, &at.index(0), c, &mut Vec::new());
+        if always {
+            if let Some(l) = c.opt("lifecycle") {
+                lifecycle(errs, &idx.field("lifecycle"), l, p);
+            }
+            probes(errs, &idx, c, p);
+        } else {
+            for f in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+                if c.has(f) {
+                    errs.forbidden(&idx.field(f), "may not be set for init containers without restartPolicy=Always");
+                }
+            }
+            if !p.o.restart_of_plain_init {
+                let at = idx.field("resizePolicy");
+                for (j, r) in c.items("resizePolicy").enumerate() {
+                    if r.str("restartPolicy") == "RestartContainer" {
+                        let at = at.index(j);
+                        errs.invalid(
+                            &at.field("restartPolicy"),
+                            "RestartContainer",
+                            "must not be set to 'RestartContainer' for non-sidecar initContainers",
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+const EPHEMERAL_NOT: &[&str] =
+    &["ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"];
+
+/// `spec.ephemeralContainers`
+pub(super) fn ephemeral(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
+    const NOT: &str = "cannot be set for an Ephemeral Container";
+    let others: Vec<&str> =
+        p.spec.items("containers").chain(p.spec.items("initContainers")).map(|c| c.str("name")).collect();
+    let mut seen = others.clone();
+    for (i, c) in p.spec.items("ephemeralContainers").enumerate() {
+        let at = at.index(i);
+        common(errs, &at, c, p);
+        image_whitespace(errs, &at, c);
+        let name = c.str("name");
+        if seen.contains(&name) {
+            errs.duplicate(&at.field("name"), name);
+        } else {
+            seen.push(name);
+        }
+        let target = c.str("targetContainerName");
+        if !target.is_empty() && !others.contains(&target) {
+            errs.not_found(&at.field("targetContainerName"), target);
+        }
+        for f in EPHEMERAL_NOT {
+            if c.get(f).is_some_and(|n| !n.is_zero()) {
+                errs.forbidden(&at.field(f), NOT);
+            }
+        }
+        let mounts = at.field("volumeMounts");
+        for (j, m) in c.items("volumeMounts").enumerate() {
+            let at = mounts.index(j);
+            for f in ["subPath", "subPathExpr"] {
+                if !m.str(f).is_empty() {
+                    errs.forbidden(&at.field(f), NOT);
+                }
+            }
+        }
+    }
+}
+
+/// Spaces around an image's name, which templates may have.
+pub(super) fn image_whitespace(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
+    let image = c.str("image");
+    if image.trim() != image {
+        errs.invalid(&at.field("image"), image, "must not have leading or trailing whitespace");
+    }
+}
+
+fn common(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
+    let name = c.str("name");
+    if name.is_empty() {
+        errs.required(&at.field("name"), "");
+    } else {
+        errs.each(&at.field("name"), name, names::dns1123_label(name));
+    }
+    if c.str("image").is_empty() {
+        errs.required(&at.field("image"), "");
+    }
+    match c.str("terminationMessagePolicy") {
+        "File" | "FallbackToLogsOnError" => {}
+        "" => errs.required(&at.field("terminationMessagePolicy"), ""),
+        other => {
+            errs.not_supported(&at.field("terminationMessagePolicy"), other, &["File", "FallbackToLogsOnError"]);
+        }
+    }
+    ports(errs, &at.field("ports"), c);
+    env(errs, &at.field("env"), c, p);
+    env_from(errs, &at.field("envFrom"), c, p);
+    mounts(errs, &at.field("volumeMounts"), c, p);
+    devices(errs, &at.field("volumeDevices"), c, p);
+    pull_policy(errs, &at.field("imagePullPolicy"), c.str("imagePullPolicy"));
+    requirements(errs, &at.field("resources"), c.st("resources"), Whose::Container, Some(&p.claims), &p.o);
+    resize_policy(errs, &at.field("resizePolicy"), c, p.spec.str("restartPolicy"));
+    if let Some(sc) = c.opt("securityContext") {
+        security::of_container(errs, &at.field("securityContext"), sc, p.host_users);
+    }
+}
+
+/// `imagePullPolicy`
+pub(super) fn pull_policy(errs: &mut Errors, at: &Path<'_>, policy: &str) {
+    if policy.is_empty() {
+        errs.required(at, "");
+    } else {
+        errs.one_of(at, policy, &["Always", "IfNotPresent", "Never"]);
+    }
+}
+
+fn ports(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, port) in c.items("ports").enumerate() {
+        let at = at.index(i);
+        let name = port.str("name");
+        if !name.is_empty() {
+            let bad = names::port_name(name);
+            if !bad.is_empty() {
+                errs.each(&at.field("name"), name, bad);
+            } else if seen.contains(&name) {
+                errs.duplicate(&at.field("name"), name);
+            } else {
+                seen.push(name);
+            }
+        }
+        let number = port.int("containerPort");
+        if number == 0 {
+            errs.required(&at.field("containerPort"), "");
+        } else {
+            port_number(errs, &at.field("containerPort"), number);
+        }
+        let host = port.int("hostPort");
+        if host != 0 {
+            port_number(errs, &at.field("hostPort"), host);
+        }
+        let protocol = port.str("protocol");
+        if protocol.is_empty() {
+            errs.required(&at.field("protocol"), "");
+        } else {
+            errs.one_of(&at.field("protocol"), protocol, &["SCTP", "TCP", "UDP"]);
+        }
+    }
+}
+
+fn port_number(errs: &mut Errors, at: &Path<'_>, n: i64) {
+    for msg in names::port_number(n) {
+        errs.invalid(at, n, msg);
+    }
+}
+
+/// A port by number or name.
+pub(crate) fn port_or_name(errs: &mut Errors, at: &Path<'_>, port: Option<&api::Node>) {
+    match port {
+        Some(api::Node::Str(s)) => errs.each(at, s, names::port_name(s)),
+        n => port_number(errs, at, n.and_then(api::Node::as_int).unwrap_or(0)),
+    }
+}
+
+fn host_ports(errs: &mut Errors, at: &Path<'_>, c: View<'_>, taken: &mut Vec<String>) {
+    let at = at.field("ports");
+    for (i, port) in c.items("ports").enumerate() {
+        let number = port.int("hostPort");
+        if number == 0 {
+            continue;
+        }
+        let key = format!("{}/{}/{number}", port.str("protocol"), port.str("hostIP"));
+        if taken.contains(&key) {
+            let at = at.index(i);
+            errs.duplicate(&at.field("hostPort"), key);
+        } else {
+            taken.push(key);
+        }
+    }
+}
+
+fn env_name(name: &str, p: &Pod<'_>) -> Vec<String> {
+    if p.o.gate("RelaxedEnvironmentVariableValidation") {
+        names::relaxed_env_var_name(name)
+    } else {
+        names::env_var_name(name)
+    }
+}
+
+const ENV_FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+fn env(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
+    for (i, e) in c.items("env").enumerate() {
+        let at = at.index(i);
+        let name = e.str("name");
+        if name.is_empty() {
+            errs.required(&at.field("name"), "");
+        } else {
+            errs.each(&at.field("name"), name, env_name(name, p));
+        }
+        let Some(from) = e.opt("valueFrom") else { continue };
+        let at = at.field("valueFrom");
+        let mut sources = 0;
+        if let Some(r) = from.opt("fieldRef") {
+            sources += 1;
+            field_ref(errs, &at.field("fieldRef"), r, ENV_FIELDS);
+        }
+        if let Some(r) = from.opt("resourceFieldRef") {
+            sources += 1;
+            resource_field_ref(errs, &at.field("resourceFieldRef"), r, false);
+        }
+        for f in ["configMapKeyRef", "secretKeyRef"] {
+            if let Some(r) = from.opt(f) {
+                sources += 1;
+                key_selector(errs, &at.field(f), r);
+            }
+        }
+        if let Some(r) = from.opt("fileKeyRef") {
+            sources += 1;
+            file_key(errs, &at.field("fileKeyRef"), r);
+        }
+        if sources == 0 {
+            errs.invalid(
+                &at,
+                "",
+                if p.o.gate("EnvFiles") {
+                    "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+                } else {
+                    "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+                },
+            );
+        } else if !e.str("value").is_empty() {
+            errs.invalid(&at, "", "may not be specified when `value` is not empty");
+        } else if sources > 1 {
+            errs.invalid(&at, "", "may not have more than one field specified at a time");
+        }
+    }
+}
+
+fn key_selector(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
+    let (name, key) = (r.str("name"), r.str("key"));
+    errs.each(&at.field("name"), name, names::name_subdomain(name, false));
+    if key.is_empty() {
+        errs.required(&at.field("key"), "");
+    } else {
+        errs.each(&at.field("key"), key, names::config_map_key(key));
+    }
+}
+
+fn file_key(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
+    let (key, volume, path) = (r.str("key"), r.str("volumeName"), r.str("path"));
+    if key.is_empty() {
+        errs.required(&at.field("key"), "");
+    } else {
+        errs.each(&at.field("key"), key, names::relaxed_env_var_name(key));
+    }
+    if volume.is_empty() {
+        errs.required(&at.field("volumeName"), "");
+    } else {
+        errs.each(&at.field("volumeName"), volume, names::dns1123_label(volume));
+    }
+    if path.is_empty() {
+        errs.required(&at.field("path"), "");
+    } else {
+        volumes::no_backsteps(errs, &at.field("path"), path);
+    }
+}
+
+/// `metadata.labels['key']` as path and key.
+fn subscripted(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_suffix("']")?;
+    let (path, key) = rest.split_once("['")?;
+    (!path.is_empty()).then_some((path, key))
+}
+
+const POD_FIELDS: &[&str] = &[
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.serviceAccountName",
+    "spec.schedulerName",
+    "status.phase",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// A reference to a field of the pod.
+pub(super) fn field_ref(errs: &mut Errors, at: &Path<'_>, r: View<'_>, allowed: &[&str]) {
+    let (version, path) = (r.str("apiVersion"), r.str("fieldPath"));
+    if version.is_empty() {
+        errs.required(&at.field("apiVersion"), "");
+        return;
+    }
+    if path.is_empty() {
+        errs.required(&at.field("fieldPath"), "");
+        return;
+    }
+    let convert = |errs: &mut Errors, why: String| {
+        errs.invalid(&at.field("fieldPath"), path, format!("error converting fieldPath: {why}"));
+    };
+    if version != "v1" {
+        convert(errs, format!("unsupported pod version: {version}"));
+        return;
+    }
+    if let Some((field, key)) = subscripted(path) {
+        match field {
+            "metadata.annotations" => errs.each(at, &key.to_lowercase(), names::qualified_name(&key.to_lowercase())),
+            "metadata.labels" => errs.each(at, key, names::qualified_name(key)),
+            _ => convert(errs, format!("field label does not support subscript: {path}")),
+        }
+        return;
+    }
+    let path_now = if path == "spec.host" { "spec.nodeName" } else { path };
+    if !POD_FIELDS.contains(&path_now) {
+        convert(errs, format!("field label not supported: {path}"));
+        return;
+    }
+    errs.one_of(&at.field("fieldPath"), path_now, allowed);
+}
+
+const RESOURCE_FIELDS: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+/// A reference to a container's resource.
+pub(super) fn resource_field_ref(errs: &mut Errors, at: &Path<'_>, r: View<'_>, volume: bool) {
+    const SIZES: &str = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the";
+    let resource = r.str("resource");
+    let huge = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
+    if volume && r.str("containerName").is_empty() {
+        errs.required(&at.field("containerName"), "");
+    } else if resource.is_empty() {
+        errs.required(&at.field("resource"), "");
+    } else if !RESOURCE_FIELDS.contains(&resource) && !huge {
+        errs.not_supported(&at.field("resource"), resource, RESOURCE_FIELDS);
+    }
+    let divisor = r.str("divisor");
+    if divisor.is_empty() || nano(divisor) == 0 {
+        return;
+    }
+    let size = matches!(
+        divisor,
+        "1" | "1k" | "1M" | "1G" | "1T" | "1P" | "1E" | "1Ki" | "1Mi" | "1Gi" | "1Ti" | "1Pi" | "1Ei"
+    );
+    let why = match resource {
+        "limits.cpu" | "requests.cpu" if divisor != "1" && divisor != "1m" => {
+            "only divisor's values 1m and 1 are supported with the cpu resource".to_owned()
+        }
+        "limits.memory" | "requests.memory" if !size => format!("{SIZES} memory resource"),
+        "limits.ephemeral-storage" | "requests.ephemeral-storage" if !size => {
+            format!("{SIZES} local ephemeral storage resource")
+        }
+        _ if huge && !size => format!("{SIZES} hugepages resource"),
+        _ => return,
+    };
+    errs.invalid(&at.field("divisor"), resource, why);
+}
+
+fn env_from(errs: &mut Errors, list_at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
+    for (i, e) in c.items("envFrom").enumerate() {
+        let at = list_at.index(i);
+        let prefix = e.str("prefix");
+        if !prefix.is_empty() {
+            errs.each(&at.field("prefix"), prefix, env_name(prefix, p));
+        }
+        let mut sources = 0;
+        for f in ["configMapRef", "secretRef"] {
+            let Some(r) = e.opt(f) else { continue };
+            sources += 1;
+            let at = at.field(f);
+            let name = r.str("name");
+            if name.is_empty() {
+                errs.required(&at.field("name"), "");
+            } else {
+                errs.each(&at.field("name"), name, names::name_subdomain(name, true));
+            }
+        }
+        if sources == 0 {
+            errs.invalid(list_at, "", "must specify one of: `configMapRef` or `secretRef`");
+        } else if sources > 1 {
+            errs.invalid(list_at, "", "may not have more than one field specified at a time");
+        }
+    }
+}
+
+fn mounts(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
+    let mut points: Vec<&str> = Vec::new();
+    for (i, m) in c.items("volumeMounts").enumerate() {
+        let idx = at.index(i);
+        let (name, path) = (m.str("name"), m.str("mountPath"));
+        if name.is_empty() {
+            errs.required(&idx.field("name"), "");
+        }
+        if !p.volumes.iter().any(|(n, _)| *n == name) {
+            errs.not_found(&idx.field("name"), name);
+        }
+        if path.is_empty() {
+            errs.required(&idx.field("mountPath"), "");
+        }
+        if points.contains(&path) {
+            errs.invalid(&idx.field("mountPath"), path, "must be unique");
+        }
+        points.push(path);
+        if c.items("volumeDevices").any(|d| d.str("name") == name) {
+            errs.invalid(&idx.field("name"), name, "must not already exist in volumeDevices");
+        }
+        if c.items("volumeDevices").any(|d| d.str("devicePath") == path) {
+            errs.invalid(&idx.field("mountPath"), path, "must not already exist as a path in volumeDevices");
+        }
+        let (sub, expr) = (m.str("subPath"), m.str("subPathExpr"));
+        if !sub.is_empty() {
+            volumes::local_descending(errs, &at.field("subPath"), sub);
+        }
+        if !expr.is_empty() {
+            if !sub.is_empty() {
+                errs.invalid(&idx.field("subPathExpr"), expr, "subPathExpr and subPath are mutually exclusive");
+            }
+            volumes::local_descending(errs, &at.field("subPathExpr"), expr);
+        }
+        if let Some(prop) = m.opt_str("mountPropagation") {
+            let at = at.field("mountPropagation");
+            errs.one_of(&at, prop, &["Bidirectional", "HostToContainer", "None"]);
+            if prop == "Bidirectional" && !c.st("securityContext").bool("privileged") {
+                errs.forbidden(&at, "Bidirectional mount propagation is available only to privileged containers");
+            }
+        }
+        if let Some(rro) = m.opt_str("recursiveReadOnly") {
+            let at = at.field("recursiveReadOnly");
+            match rro {
+                "Disabled" => {}
+                "Enabled" | "IfPossible" => {
+                    if !m.bool("readOnly") {
+                        errs.forbidden(&at, "may only be specified when readOnly is true");
+                    }
+                    if m.opt_str("mountPropagation").is_some_and(|p| p != "None") {
+                        errs.forbidden(&at, "may only be specified when mountPropagation is None or not specified");
+                    }
+                }
+                other => errs.not_supported(&at, other, &["Disabled", "Enabled", "IfPossible"]),
+            }
+        }
+    }
+}
+
+fn devices(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
+    let (mut names_seen, mut paths): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    for (i, d) in c.items("volumeDevices").enumerate() {
+        let at = at.index(i);
+        let (name, path) = (d.str("name"), d.str("devicePath"));
+        let volume = p.volumes.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
+        if name.is_empty() {
+            errs.required(&at.field("name"), "");
+        }
+        if names_seen.contains(&name) {
+            errs.invalid(&at.field("name"), name, "must be unique");
+        }
+        match volume {
+            Some(v) if !v.has("persistentVolumeClaim") && !v.has("ephemeral") => errs.invalid(
+                &at.field("name"),
+                name,
+                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
+            ),
+            Some(_) => {}
+            None => errs.not_found(&at.field("name"), name),
+        }
+        if path.is_empty() {
+            errs.required(&at.field("devicePath"), "");
+        }
+        if paths.contains(&path) {
+            errs.invalid(&at.field("devicePath"), path, "must be unique");
+        }
+        if path.split('/').any(|s| s == "..") {
+            errs.invalid(&at.field("devicePath"), path, "can not contain backsteps ('..')");
+        } else {
+            paths.push(path);
+        }
+        if c.items("volumeMounts").any(|m| m.str("name") == name) {
+            errs.invalid(&at.field("name"), name, "must not already exist in volumeMounts");
+        }
+        if c.items("volumeMounts").any(|m| m.str("mountPath") == path) {
+            errs.invalid(&at.field("devicePath"), path, "must not already exist as a path in volumeMounts");
+        }
+        if !name.is_empty() {
+            names_seen.push(name);
+        }
+    }
+}
+
+fn resize_policy(errs: &mut Errors, at: &Path<'_>, c: View<'_>, pod_policy: &str) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, r) in c.items("resizePolicy").enumerate() {
+        let (name, policy) = (r.str("resourceName"), r.str("restartPolicy"));
+        if seen.contains(&name) {
+            errs.duplicate(&at.index(i), name);
+        }
+        seen.push(name);
+        for (value, valid) in [(name, ["cpu", "memory"]), (policy, ["NotRequired", "RestartContainer"])] {
+            if value.is_empty() {
+                errs.required(at, "");
+            } else {
+                errs.one_of(at, value, &valid);
+            }
+        }
+        if pod_policy == "Never" && policy != "NotRequired" {
+            errs.invalid(at, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'");
+        }
+    }
+}
+
+const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
+
+fn restart_policy(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
+    let rules = c.len("restartPolicyRules");
+    match c.opt_str("restartPolicy") {
+        None if rules == 0 => return,
+        None => errs.required(&at.field("restartPolicy"), RULES_NEED_POLICY),
+        Some(policy) => errs.one_of(&at.field("restartPolicy"), policy, &["Always", "Never", "OnFailure"]),
+    }
+    let list = at.field("restartPolicyRules");
+    if rules > 20 {
+        errs.too_many(&list, rules, 20);
+    }
+    let actions: &[&str] = if p.o.gate("RestartAllContainersOnContainerExits") {
+        &["Restart", "RestartAllContainers"]
+    } else {
+        &["Restart"]
+    };
+    for (i, r) in c.items("restartPolicyRules").enumerate() {
+        let at = list.index(i);
+        errs.one_of(&at.field("action"), r.str("action"), actions);
+        let codes_at = at.field("exitCodes");
+        match r.opt("exitCodes") {
+            None => errs.required(&codes_at, "must be specified"),
+            Some(codes) => {
+                errs.one_of(&codes_at.field("operator"), codes.str("operator"), &["In", "NotIn"]);
+                if codes.len("values") > 255 {
+                    errs.too_many(&codes_at.field("values"), codes.len("values"), 255);
+                }
+            }
+        }
+    }
+}
+
+fn probes(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
+    for f in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let Some(probe) = c.opt(f) else { continue };
+        let at = at.field(f);
+        handler(errs, &at, probe, p, true);
+        for n in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+            errs.non_negative(&at.field(n), probe.int(n));
+        }
+        let grace = probe.opt_int("terminationGracePeriodSeconds");
+        if let Some(g) = grace
+            && g <= 0
+        {
+            errs.invalid(&at.field("terminationGracePeriodSeconds"), g, "must be greater than 0");
+        }
+        if f == "readinessProbe" {
+            if let Some(g) = grace {
+                errs.invalid(&at.field("terminationGracePeriodSeconds"), g, "must not be set for readinessProbes");
+            }
+        } else if probe.int("successThreshold") != 1 {
+            errs.invalid(&at.field("successThreshold"), probe.int("successThreshold"), "must be 1");
+        }
+    }
+}
+
+fn handler(errs: &mut Errors, at: &Path<'_>, h: View<'_>, p: &Pod<'_>, probe: bool) {
+    let mut count = 0;
+    let fields: &[&str] =
+        if probe { &["exec", "httpGet", "tcpSocket", "grpc"] } else { &["exec", "httpGet", "tcpSocket", "sleep"] };
+    for f in fields {
+        let Some(x) = h.opt(f) else { continue };
+        let at = at.field(f);
+        count += 1;
+        if count > 1 {
+            errs.forbidden(&at, "may not specify more than 1 handler type");
+            continue;
+        }
+        match *f {
+            "exec" => {
+                if x.len("command") == 0 {
+                    errs.required(&at.field("command"), "");
+                }
+            }
+            "httpGet" => {
+                if x.str("path").is_empty() {
+                    errs.required(&at.field("path"), "");
+                }
+                port_or_name(errs, &at.field("port"), x.get("port"));
+                errs.one_of(&at.field("scheme"), x.str("scheme"), &["HTTP", "HTTPS"]);
+                for header in x.items("httpHeaders") {
+                    let name = header.str("name");
+                    errs.each(&at.field("httpHeaders"), name, names::http_header_name(name));
+                }
+            }
+            "sleep" => {
+                let seconds = x.int("seconds");
+                if let Some(grace) = p.grace
+                    && !(0..=grace).contains(&seconds)
+                {
+                    errs.invalid(
+                        &at,
+                        seconds,
+                        format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})"),
+                    );
+                }
+            }
+            _ => port_or_name(errs, &at.field("port"), x.get("port")),
+        }
+    }
+    if count == 0 {
+        errs.required(at, "must specify a handler type");
+    }
+}
+
+fn lifecycle(errs: &mut Errors, at: &Path<'_>, l: View<'_>, p: &Pod<'_>) {
+    for f in ["postStart", "preStop"] {
+        if let Some(h) = l.opt(f) {
+            handler(errs, &at.field(f), h, p, false);
+        }
+    }
+    if let Some(signal) = l.opt_str("stopSignal") {
+        let at = at.field("stopSignal");
+        match p.spec.opt("os").map(|o| o.str("name")) {
+            None => errs.forbidden(&at, "may not be set for containers with empty `spec.os.name`"),
+            Some("windows") => errs.one_of(&at, signal, &["SIGKILL", "SIGTERM"]),
+            Some("linux") => {
+                // The schema lists the signals that the field may hold.
+                let known = l.raw().and_then(|s| {
+                    let ty = l.schema.st(s.id);
+                    ty.field("stopSignal").map(|no| &ty.at(no).values)
+                });
+                if let Some(known) = known.filter(|k| !k.is_empty() && !k.iter().any(|v| v == signal)) {
+                    let all: Vec<&str> = known.iter().map(api::Text::as_str).collect();
+                    errs.not_supported(&at, signal, &all);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Claims that the pod declares.
+pub(super) fn resource_claims(errs: &mut Errors, at: &Path<'_>, meta: Option<View<'_>>, spec: View<'_>) {
+    let mirror = meta
+        .and_then(|m| m.map("annotations"))
+        .is_some_and(|a| a.get(super::annotations::MIRROR).is_some());
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, c) in spec.items("resourceClaims").enumerate() {
+        if mirror {
+            errs.forbidden(&Path::root(""), "static pods do not support resource claims");
+            continue;
+        }
+        let at = at.index(i);
+        let name = c.str("name");
+        if name.is_empty() {
+            errs.required(&at.field("name"), "");
+        } else if seen.contains(&name) {
+            errs.duplicate(&at.field("name"), name);
+        } else {
+            errs.each(&at.field("name"), name, names::dns1123_label(name));
+            seen.push(name);
+        }
+        let (claim, template) = (c.opt_str("resourceClaimName"), c.opt_str("resourceClaimTemplateName"));
+        let all = || Raw(c.raw().map(|s| print::internal(c.schema, s)).unwrap_or_default());
+        if claim.is_some() && template.is_some() {
+            errs.invalid(
+                &at,
+                all(),
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+            );
+        }
+        if claim.is_none() && template.is_none() {
+            errs.invalid(&at, all(), "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`");
+        }
+        for (f, v) in [("resourceClaimName", claim), ("resourceClaimTemplateName", template)] {
+            if let Some(v) = v {
+                errs.each(&at.field(f), v, names::name_subdomain(v, false));
+            }
+        }
+    }
+}

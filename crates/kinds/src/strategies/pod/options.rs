@@ -1,0 +1,117 @@
+//! What validation of a pod's spec depends on besides the spec: feature gates, and what the stored
+//! pod already violates.
+
+use crate::access::View;
+use crate::strategy::Ctx;
+use crate::validation::meta::has_invalid_value;
+use crate::validation::names;
+
+/// See the module.
+#[derive(Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "independent permissions")]
+pub(crate) struct Options<'a> {
+    /// Feature gates and the like.
+    pub ctx: Ctx<'a>,
+    /// A Pod, not a template.
+    pub is_pod: bool,
+    /// Keeps an annotation that is no number.
+    pub invalid_deletion_cost: bool,
+    /// Keeps values of selectors that are no label values.
+    pub invalid_selector_values: bool,
+    /// Keeps such values in required node affinity.
+    pub invalid_node_affinity_values: bool,
+    /// Keeps such selectors of spread constraints.
+    pub invalid_spread_selectors: bool,
+    /// Keeps amounts of huge pages that are no multiple of the page.
+    pub indivisible_huge_pages: bool,
+    /// Keeps sysctls of namespaces that the pod shares with the host.
+    pub host_sysctls: bool,
+    /// Keeps paths of projected tokens that leave the volume.
+    pub non_local_token_path: bool,
+    /// Keeps block devices in pods with a user namespace.
+    pub devices_in_user_namespace: bool,
+    /// Keeps a restart policy for resizing of plain init containers.
+    pub restart_of_plain_init: bool,
+}
+
+fn containers<'a>(spec: View<'a>) -> impl Iterator<Item = View<'a>> {
+    ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |l| spec.items(l))
+}
+
+impl<'a> Options<'a> {
+    /// For a spec and its metadata, given the stored ones on an update.
+    pub fn new(ctx: Ctx<'a>, is_pod: bool, old: Option<(View<'_>, View<'_>)>) -> Self {
+        let mut o = Self {
+            ctx,
+            is_pod,
+            invalid_deletion_cost: false,
+            invalid_selector_values: false,
+            invalid_node_affinity_values: false,
+            invalid_spread_selectors: false,
+            indivisible_huge_pages: false,
+            host_sysctls: false,
+            non_local_token_path: false,
+            devices_in_user_namespace: false,
+            restart_of_plain_init: false,
+        };
+        let Some((spec, meta)) = old else { return o };
+        o.invalid_deletion_cost = meta.map("annotations").is_some_and(|a| {
+            a.get(super::annotations::DELETION_COST).is_some_and(|v| !super::annotations::is_deletion_cost(v.as_str()))
+        });
+        let affinity = spec.st("affinity");
+        o.invalid_selector_values = ["podAffinity", "podAntiAffinity"].iter().any(|a| {
+            let a = affinity.st(a);
+            let bad = |t: View<'_>| has_invalid_value(t.opt("labelSelector")) || has_invalid_value(t.opt("namespaceSelector"));
+            a.items("requiredDuringSchedulingIgnoredDuringExecution").any(bad)
+                || a.items("preferredDuringSchedulingIgnoredDuringExecution").any(|t| bad(t.st("podAffinityTerm")))
+        });
+        o.invalid_node_affinity_values = affinity
+            .st("nodeAffinity")
+            .st("requiredDuringSchedulingIgnoredDuringExecution")
+            .items("nodeSelectorTerms")
+            .any(|t| {
+                t.items("matchExpressions")
+                    .any(|e| e.strs("values").any(|v| !names::label_value(v).is_empty()))
+            });
+        o.invalid_spread_selectors = spec.items("topologySpreadConstraints").any(|t| {
+            let mut e = crate::validation::Errors::new();
+            crate::validation::meta::label_selector(
+                &mut e,
+                &crate::validation::Path::root(""),
+                t.opt("labelSelector"),
+                crate::validation::meta::SelectorOptions::default(),
+            );
+            !e.is_empty()
+        });
+        o.indivisible_huge_pages = containers(spec).any(|c| {
+            let r = c.st("resources");
+            ["limits", "requests"]
+                .iter()
+                .any(|m| r.texts(m).any(|(k, v)| !super::resources::is_divisible(k, v)))
+        });
+        o.host_sysctls = spec
+            .st("securityContext")
+            .items("sysctls")
+            .any(|s| super::security::host_sysctl(spec, s.str("name")).is_some());
+        o.non_local_token_path = spec.items("volumes").any(|v| {
+            v.st("projected").items("sources").any(|s| {
+                s.opt("serviceAccountToken").is_some_and(|t| {
+                    let mut e = crate::validation::Errors::new();
+                    super::volumes::local_non_reserved(&mut e, &crate::validation::Path::root(""), t.str("path"));
+                    !e.is_empty()
+                })
+            })
+        });
+        o.devices_in_user_namespace =
+            spec.opt_bool("hostUsers") == Some(false) && containers(spec).any(|c| c.len("volumeDevices") > 0);
+        o.restart_of_plain_init = spec.items("initContainers").any(|c| {
+            c.str("restartPolicy") != "Always"
+                && c.items("resizePolicy").any(|p| p.str("restartPolicy") == "RestartContainer")
+        });
+        o
+    }
+    /// Whether a feature gate is on.
+    pub fn gate(&self, name: &str) -> bool {
+        (self.ctx.gate)(name)
+    }
+}

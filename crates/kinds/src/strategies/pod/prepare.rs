@@ -1,0 +1,303 @@
+//! What is set and dropped before a pod is checked.
+
+use api::{Map, Node, Struct};
+
+use super::CONTAINER_LISTS;
+use super::resources::qos_class;
+use crate::access::{Edit, View, same, strings};
+use crate::strategies::generic::set_generation;
+use crate::strategy::Ctx;
+
+pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
+    let mut e = Edit::new(c.schema, s);
+    set_generation(&mut e, 1);
+    let qos = qos_class(e.view().st("spec"));
+    e.remove("status");
+    if let Some(mut status) = e.make("status") {
+        status.set("phase", "Pending");
+        status.set("qosClass", qos);
+    }
+    if let Some(mut spec) = e.at("spec") {
+        drop_disabled(c, &mut spec, None);
+    }
+    gated_condition(&mut e);
+    let labels = e.view().st("metadata").map("labels").cloned().unwrap_or_default();
+    let notes = e.view().st("metadata").map("annotations").cloned();
+    if let Some(mut spec) = e.at("spec") {
+        merge_affinity(&mut spec, &labels);
+        for mut t in spec.items("topologySpreadConstraints") {
+            merge_keys(&mut t, "matchLabelKeys", "In", &labels);
+        }
+        if let Some(notes) = notes {
+            app_armor_fields(&mut spec, &notes);
+        }
+    }
+}
+
+/// A pod with scheduling gates says why it is not scheduled.
+fn gated_condition(e: &mut Edit<'_>) {
+    if e.view().st("spec").len("schedulingGates") == 0 {
+        return;
+    }
+    let Some(mut status) = e.make("status") else { return };
+    let Some(mut condition) = status.fresh("conditions") else { return };
+    let mut ce = Edit::new(status.schema, &mut condition);
+    ce.set("type", "PodScheduled");
+    ce.set("status", "False");
+    ce.set("lastProbeTime", Node::Null);
+    ce.set("lastTransitionTime", Node::Null);
+    ce.set("reason", "SchedulingGated");
+    ce.set("message", "Scheduling is blocked due to non-empty scheduling gates");
+    status.set("conditions", vec![condition.into()]);
+}
+
+/// Puts keys into a term's selector, with the values that the pod's own labels have.
+fn merge_keys(t: &mut Edit<'_>, field: &str, operator: &str, labels: &Map) {
+    if !t.view().has("labelSelector") {
+        return;
+    }
+    let keys: Vec<(api::Text, api::Text)> = t
+        .view()
+        .strs(field)
+        .filter_map(|k| labels.get(k).map(|v| (k.into(), v.as_str().into())))
+        .collect();
+    let Some(mut selector) = t.at("labelSelector") else { return };
+    for (key, value) in keys {
+        let Some(mut req) = selector.fresh("matchExpressions") else { return };
+        let mut r = Edit::new(selector.schema, &mut req);
+        r.set("key", key);
+        r.set("operator", operator);
+        r.set("values", strings([value.as_str()]));
+        match selector.get_mut("matchExpressions") {
+            Some(Node::List(l)) => l.push(req.into()),
+            _ => selector.set("matchExpressions", vec![req.into()]),
+        }
+    }
+}
+
+fn merge_affinity(spec: &mut Edit<'_>, labels: &Map) {
+    let Some(mut a) = spec.at("affinity") else { return };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(mut p) = a.at(kind) else { continue };
+        for mut t in p.items("preferredDuringSchedulingIgnoredDuringExecution") {
+            if let Some(mut t) = t.at("podAffinityTerm") {
+                merge_keys(&mut t, "matchLabelKeys", "In", labels);
+                merge_keys(&mut t, "mismatchLabelKeys", "NotIn", labels);
+            }
+        }
+        for mut t in p.items("requiredDuringSchedulingIgnoredDuringExecution") {
+            merge_keys(&mut t, "matchLabelKeys", "In", labels);
+            merge_keys(&mut t, "mismatchLabelKeys", "NotIn", labels);
+        }
+    }
+}
+
+/// The field that an old AppArmor annotation means: type and profile.
+pub(super) fn app_armor_annotation(v: &str) -> Option<(&'static str, Option<&str>)> {
+    match v {
+        "unconfined" => Some(("Unconfined", None)),
+        "runtime/default" => Some(("RuntimeDefault", None)),
+        _ => v.strip_prefix("localhost/").filter(|p| !p.is_empty()).map(|p| ("Localhost", Some(p))),
+    }
+}
+
+fn app_armor_fields(spec: &mut Edit<'_>, notes: &Map) {
+    if spec.view().st("os").str("name") == "windows" {
+        return;
+    }
+    let pod = spec.view().st("securityContext").opt("appArmorProfile").and_then(|p| p.raw().cloned());
+    for list in CONTAINER_LISTS {
+        for mut c in spec.items(list) {
+            if c.view().st("securityContext").has("appArmorProfile") {
+                continue;
+            }
+            let key = format!("{}{}", super::annotations::APPARMOR, c.view().str("name"));
+            let Some((ty, profile)) = notes.get(&key).and_then(|v| app_armor_annotation(v.as_str())) else { continue };
+            if profile.is_some_and(|p| p.trim() != p || p.len() > 4095) {
+                continue;
+            }
+            let had = c.view().has("securityContext");
+            let Some(mut sc) = c.make("securityContext") else { continue };
+            let Some(mut field) = sc.fresh("appArmorProfile") else { continue };
+            let mut f = Edit::new(sc.schema, &mut field);
+            f.set("type", ty);
+            if let Some(p) = profile {
+                f.set("localhostProfile", p);
+            }
+            if pod.as_ref() == Some(&field) {
+                if !had {
+                    c.remove("securityContext");
+                }
+            } else {
+                sc.set("appArmorProfile", field);
+            }
+        }
+    }
+}
+
+fn any_container(spec: Option<View<'_>>, mut f: impl FnMut(View<'_>) -> bool) -> bool {
+    spec.is_some_and(|s| CONTAINER_LISTS.iter().any(|l| s.items(l).any(&mut f)))
+}
+
+/// Drops the fields of features that are off, unless the stored spec uses them.
+pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'_>>) {
+    let on = |g: &str| (c.gate)(g);
+    let sources = |kind: &str| {
+        old.is_some_and(|o| o.items("volumes").any(|v| v.st("projected").items("sources").any(|s| s.has(kind))))
+    };
+    for (gate, kind) in [("ClusterTrustBundleProjection", "clusterTrustBundle"), ("PodCertificateRequest", "podCertificate")] {
+        if !on(gate) && !sources(kind) {
+            for mut v in spec.items("volumes") {
+                if let Some(mut p) = v.at("projected") {
+                    for mut s in p.items("sources") {
+                        s.remove(kind);
+                    }
+                }
+            }
+        }
+    }
+    if !on("GenericWorkload") && !old.is_some_and(|o| o.has("schedulingGroup")) {
+        spec.remove("schedulingGroup");
+    }
+    if !on("PodLevelResources") && !old.is_some_and(|o| o.has("resources")) {
+        spec.remove("resources");
+    }
+    if !on("HostnameOverride") && !old.is_some_and(|o| o.has("hostnameOverride")) {
+        spec.remove("hostnameOverride");
+    }
+    if !on("ContainerStopSignals") && !any_container(old, |c| c.st("lifecycle").has("stopSignal")) {
+        for list in CONTAINER_LISTS {
+            for mut ctr in spec.items(list) {
+                let Some(mut l) = ctr.at("lifecycle") else { continue };
+                if l.remove("stopSignal").is_some() && l.st.is_empty() {
+                    ctr.remove("lifecycle");
+                }
+            }
+        }
+    }
+    if !on("ContainerRestartRules")
+        && !any_container(old, |c| c.len("restartPolicyRules") > 0)
+    {
+        for list in CONTAINER_LISTS {
+            for mut ctr in spec.items(list) {
+                ctr.remove("restartPolicyRules");
+                if list != "initContainers" {
+                    ctr.remove("restartPolicy");
+                }
+            }
+        }
+    }
+    if !on("EnvFiles") && !any_container(old, |c| c.items("env").any(|e| e.st("valueFrom").has("fileKeyRef"))) {
+        for list in CONTAINER_LISTS {
+            for mut ctr in spec.items(list) {
+                for mut e in ctr.items("env") {
+                    if let Some(mut v) = e.at("valueFrom") {
+                        v.remove("fileKeyRef");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn bump(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    let o = View::new(c.schema, old);
+    let mut e = Edit::new(c.schema, new);
+    if !same(e.view().get("spec"), o.get("spec")) {
+        let next = e.view().st("metadata").int("generation").max(o.st("metadata").int("generation")) + 1;
+        set_generation(&mut e, next);
+    }
+}
+
+fn drop_against(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    let o = View::new(c.schema, old);
+    if let Some(mut spec) = Edit::new(c.schema, new).at("spec") {
+        drop_disabled(c, &mut spec, Some(o.st("spec")));
+    }
+}
+
+pub(super) fn update(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    Edit::new(c.schema, new).copy("status", old);
+    drop_against(c, new, old);
+    bump(c, new, old);
+}
+
+pub(super) fn status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    let o = View::new(c.schema, old);
+    let mut e = Edit::new(c.schema, new);
+    e.copy("spec", old);
+    if let (Some(mut m), Some(om)) = (e.make("metadata"), o.st("metadata").raw()) {
+        m.copy("deletionTimestamp", om);
+        m.copy("ownerReferences", om);
+        m.copy("generation", om);
+    }
+    let Some(mut s) = e.make("status") else { return };
+    let os = o.st("status");
+    if s.view().str("qosClass").is_empty() {
+        s.put("qosClass", os.get("qosClass").cloned());
+    }
+    if s.view().int("observedGeneration") == 0 {
+        s.put("observedGeneration", os.get("observedGeneration").cloned());
+    }
+    let mut taken: Vec<usize> = Vec::new();
+    for mut condition in s.items("conditions") {
+        let ty = api::Text::from(condition.view().str("type"));
+        let found = os.items("conditions").enumerate().find(|(i, c)| c.str("type") == ty && !taken.contains(i));
+        if let Some((i, oc)) = found {
+            taken.push(i);
+            if condition.view().int("observedGeneration") == 0 {
+                condition.put("observedGeneration", oc.get("observedGeneration").cloned());
+            }
+        }
+    }
+}
+
+pub(super) fn ephemeral_containers(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    let list = View::new(c.schema, new).st("spec").get("ephemeralContainers").cloned();
+    restore(c, new, old);
+    if let Some(mut spec) = Edit::new(c.schema, new).at("spec") {
+        spec.put("ephemeralContainers", list);
+    }
+    drop_against(c, new, old);
+    bump(c, new, old);
+}
+
+/// Spec, status and the metadata that only the object itself may change, as they are stored.
+fn restore(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    let mut e = Edit::new(c.schema, new);
+    e.copy("spec", old);
+    e.copy("status", old);
+    let o = View::new(c.schema, old).st("metadata");
+    if let (Some(mut m), Some(om)) = (e.make("metadata"), o.raw()) {
+        for f in ["deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences"] {
+            m.copy(f, om);
+        }
+    }
+}
+
+pub(super) fn resize(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    let asked = new.clone();
+    let asked = View::new(c.schema, &asked).st("spec");
+    let stored = View::new(c.schema, old).st("spec");
+    let lists = ["containers", "initContainers"];
+    // Containers that do not match one by one are left for validation to refuse.
+    if lists.iter().all(|l| asked.len(l) == stored.len(l)) {
+        restore(c, new, old);
+        if let Some(mut spec) = Edit::new(c.schema, new).at("spec") {
+            spec.put("resources", asked.get("resources").cloned());
+            for list in lists {
+                let same_names = asked.items(list).zip(stored.items(list)).all(|(a, o)| a.str("name") == o.str("name"));
+                if !same_names {
+                    spec.put(list, asked.get(list).cloned());
+                    continue;
+                }
+                for (mut ctr, a) in spec.items(list).zip(asked.items(list)) {
+                    ctr.put("resources", a.get("resources").cloned());
+                    ctr.put("resizePolicy", a.get("resizePolicy").cloned());
+                }
+            }
+        }
+    }
+    drop_against(c, new, old);
+    bump(c, new, old);
+}

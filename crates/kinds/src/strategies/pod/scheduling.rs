@@ -1,0 +1,254 @@
+//! Where a pod may run: selectors, affinity, tolerations, spreading.
+
+use super::options::Options;
+use crate::access::View;
+use crate::validation::meta::{SelectorOptions, label_name, label_selector};
+use crate::validation::names;
+use crate::validation::{Errors, Path};
+
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+/// Affinity to nodes and to pods.
+pub(super) fn affinity(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
+    let Some(a) = spec.opt("affinity") else { return };
+    if let Some(n) = a.opt("nodeAffinity") {
+        let at = at.field("nodeAffinity");
+        if let Some(r) = n.opt(REQUIRED) {
+            node_selector(errs, &at.field(REQUIRED), r, o.invalid_node_affinity_values);
+        }
+        let at = at.field(PREFERRED);
+        for (i, t) in n.items(PREFERRED).enumerate() {
+            let at = at.index(i);
+            weight(errs, &at, t);
+            node_term(errs, &at.field("preference"), t.st("preference"), true);
+        }
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(p) = a.opt(kind) else { continue };
+        let at = at.field(kind);
+        let req = at.field(REQUIRED);
+        for (i, t) in p.items(REQUIRED).enumerate() {
+            pod_term(errs, &req.index(i), t, o);
+        }
+        let pref = at.field(PREFERRED);
+        for (i, t) in p.items(PREFERRED).enumerate() {
+            let at = pref.index(i);
+            weight(errs, &at, t);
+            pod_term(errs, &at.field("podAffinityTerm"), t.st("podAffinityTerm"), o);
+        }
+    }
+}
+
+fn weight(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
+    let w = t.int("weight");
+    if !(1..=100).contains(&w) {
+        errs.invalid(&at.field("weight"), w, "must be in the range 1-100");
+    }
+}
+
+/// A selector of nodes; `keep_values` keeps values that are no label values.
+pub(crate) fn node_selector(errs: &mut Errors, at: &Path<'_>, s: View<'_>, keep_values: bool) {
+    let at = at.field("nodeSelectorTerms");
+    if s.len("nodeSelectorTerms") == 0 {
+        errs.required(&at, "must have at least one node selector term");
+    }
+    for (i, t) in s.items("nodeSelectorTerms").enumerate() {
+        node_term(errs, &at.index(i), t, keep_values);
+    }
+}
+
+fn node_term(errs: &mut Errors, at: &Path<'_>, t: View<'_>, keep_values: bool) {
+    let exprs = at.field("matchExpressions");
+    for (i, e) in t.items("matchExpressions").enumerate() {
+        let at = exprs.index(i);
+        let values = at.field("values");
+        match e.str("operator") {
+            "In" | "NotIn" => {
+                if e.len("values") == 0 {
+                    errs.required(&values, "must be specified when `operator` is 'In' or 'NotIn'");
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if e.len("values") > 0 {
+                    errs.forbidden(&values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+                }
+            }
+            "Gt" | "Lt" => {
+                if e.len("values") != 1 {
+                    errs.required(&values, "must be specified single value when `operator` is 'Lt' or 'Gt'");
+                }
+            }
+            other => errs.invalid(&at.field("operator"), other, "not a valid selector operator"),
+        }
+        label_name(errs, &at.field("key"), e.str("key"));
+        if !keep_values {
+            for (j, v) in e.strs("values").enumerate() {
+                errs.each(&values.index(j), v, names::label_value(v));
+            }
+        }
+    }
+    let fields = at.field("matchFields");
+    for (i, e) in t.items("matchFields").enumerate() {
+        let at = fields.index(i);
+        let values = at.field("values");
+        match e.str("operator") {
+            "In" | "NotIn" => {
+                if e.len("values") != 1 {
+                    errs.required(
+                        &values,
+                        "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+                    );
+                }
+            }
+            other => errs.invalid(&at.field("operator"), other, "not a valid selector operator"),
+        }
+        let key = e.str("key");
+        if key == "metadata.name" {
+            for (j, v) in e.strs("values").enumerate() {
+                errs.each(&values.index(j), v, names::name_subdomain(v, false));
+            }
+        } else {
+            errs.invalid(&at.field("key"), key, "not a valid field selector key");
+        }
+    }
+}
+
+fn pod_term(errs: &mut Errors, at: &Path<'_>, t: View<'_>, o: &Options<'_>) {
+    let so = SelectorOptions { invalid_values: o.invalid_selector_values };
+    label_selector(errs, &at.field("labelSelector"), t.opt("labelSelector"), so);
+    label_selector(errs, &at.field("namespaceSelector"), t.opt("namespaceSelector"), so);
+    for ns in t.strs("namespaces") {
+        errs.each(&at.field("namespace"), ns, names::name_label(ns, false));
+    }
+    let mismatch: Vec<&str> = t.strs("mismatchLabelKeys").collect();
+    label_keys(errs, at, t, &mismatch);
+    let key = t.str("topologyKey");
+    if key.is_empty() {
+        errs.required(&at.field("topologyKey"), "can not be empty");
+    }
+    label_name(errs, &at.field("topologyKey"), key);
+}
+
+/// `matchLabelKeys` and `mismatchLabelKeys`.
+fn label_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>, mismatch: &[&str]) {
+    let selector = t.opt("labelSelector");
+    let keys: Vec<&str> = t.strs("matchLabelKeys").collect();
+    for (name, list) in [("matchLabelKeys", keys.as_slice()), ("mismatchLabelKeys", mismatch)] {
+        if list.is_empty() {
+            continue;
+        }
+        let at = at.field(name);
+        if selector.is_none() {
+            errs.forbidden(&at, "must not be specified when labelSelector is not set");
+            continue;
+        }
+        for (i, k) in list.iter().enumerate() {
+            label_name(errs, &at.index(i), k);
+        }
+    }
+    if let Some(s) = selector {
+        let mut seen: Vec<&str> = s.texts("matchLabels").map(|(k, _)| k).collect();
+        for e in s.items("matchExpressions") {
+            let key = e.str("key");
+            // A key that a merge put in stands there once; twice means that the user wrote it.
+            if let Some(i) = keys.iter().rposition(|k| *k == key)
+                && seen.contains(&key)
+            {
+                errs.invalid(&at.index(i), key, "exists in both matchLabelKeys and labelSelector");
+            }
+            seen.push(key);
+        }
+    }
+    let both = at.field("matchLabelKeys");
+    for (i, k) in keys.iter().enumerate() {
+        if mismatch.contains(k) {
+            errs.invalid(&both.index(i), *k, "exists in both matchLabelKeys and mismatchLabelKeys");
+        }
+    }
+}
+
+/// `spec.topologySpreadConstraints`
+pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
+    let all: Vec<View<'_>> = spec.items("topologySpreadConstraints").collect();
+    for (i, t) in all.iter().enumerate() {
+        let at = at.index(i);
+        errs.positive(&at.field("maxSkew"), t.int("maxSkew"));
+        let (key, action) = (t.str("topologyKey"), t.str("whenUnsatisfiable"));
+        if key.is_empty() {
+            errs.required(&at.field("topologyKey"), "can not be empty");
+        }
+        errs.one_of(&at.field("whenUnsatisfiable"), action, &["DoNotSchedule", "ScheduleAnyway"]);
+        if all[i + 1..].iter().any(|r| r.str("topologyKey") == key && r.str("whenUnsatisfiable") == action) {
+            errs.duplicate(&at.field("{topologyKey, whenUnsatisfiable}"), format!("{{{key}, {action}}}"));
+        }
+        if let Some(n) = t.opt_int("minDomains") {
+            errs.positive(&at.field("minDomains"), n);
+            if action != "DoNotSchedule" {
+                errs.invalid(
+                    &at.field("minDomains"),
+                    n,
+                    format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"),
+                );
+            }
+        }
+        for f in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            if let Some(p) = t.opt_str(f) {
+                errs.one_of(&at.field(f), p, &["Honor", "Ignore"]);
+            }
+        }
+        label_keys(errs, &at, *t, &[]);
+        if !o.invalid_spread_selectors {
+            label_selector(errs, &at.field("labelSelector"), t.opt("labelSelector"), SelectorOptions::default());
+        }
+    }
+}
+
+/// `spec.tolerations`
+pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Options<'_>) {
+    for (i, t) in of.items("tolerations").enumerate() {
+        let at = at.index(i);
+        let (key, operator, value, effect) = (t.str("key"), t.str("operator"), t.str("value"), t.str("effect"));
+        if !key.is_empty() {
+            label_name(errs, &at.field("key"), key);
+        }
+        if key.is_empty() && operator != "Exists" {
+            errs.invalid(
+                &at.field("operator"),
+                operator,
+                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+            );
+        }
+        if t.has("tolerationSeconds") && effect != "NoExecute" {
+            errs.invalid(&at.field("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set");
+        }
+        match operator {
+            "Equal" | "" => {
+                let bad = names::label_value(value);
+                if !bad.is_empty() {
+                    errs.invalid(&at.field("operator"), value, bad.join(";"));
+                }
+            }
+            "Exists" => {
+                if !value.is_empty() {
+                    errs.invalid(&at.field("operator"), value, "value must be empty when `operator` is 'Exists'");
+                }
+            }
+            "Lt" | "Gt" if o.gate("TaintTolerationComparisonOperators") => {
+                if value.parse::<i64>().is_err() {
+                    errs.invalid(&at.field("value"), value, "must be a decimal integer");
+                }
+            }
+            "Lt" | "Gt" => errs.not_supported(&at.field("operator"), operator, &["Equal", "Exists", "Lt", "Gt"]),
+            _ => errs.not_supported(&at.field("operator"), operator, &["Equal", "Exists"]),
+        }
+        if !effect.is_empty() {
+            taint_effect(errs, &at.field("effect"), effect);
+        }
+    }
+}
+
+/// The effect of a taint.
+pub(crate) fn taint_effect(errs: &mut Errors, at: &Path<'_>, effect: &str) {
+    errs.one_of(at, effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
+}

@@ -1,0 +1,331 @@
+//! What an update may change in a pod.
+
+use api::status::FieldError;
+use api::{Node, Struct};
+
+use super::options::Options;
+use super::resources::qos_class;
+use super::{annotations, core_meta_update, metadata_and_spec, old_of, scheduling};
+use crate::access::{Edit, View, same};
+use crate::strategy::Ctx;
+use crate::validation::print::{diff_structs, quote};
+use crate::validation::{Errors, Path, names};
+
+pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
+    let opts = Options::new(*c, true, Some(old_of(c, old)));
+    check(&mut errs, n, o, &opts);
+    errs.0
+}
+
+/// Containers may not come or go, and their images must be named. False ends the checks.
+fn images(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>, list: &str) -> bool {
+    let at = at.field(list);
+    if new.len(list) != old.len(list) {
+        errs.forbidden(&at, "pod updates may not add or remove containers");
+        return false;
+    }
+    for (i, c) in new.items(list).enumerate() {
+        let at = at.index(i);
+        if c.str("image").is_empty() {
+            errs.required(&at.field("image"), "");
+        }
+        super::containers::image_whitespace(errs, &at, c);
+    }
+    true
+}
+
+fn check(errs: &mut Errors, new: View<'_>, old: View<'_>, o: &Options<'_>) {
+    let (meta_at, at) = (Path::root("metadata"), Path::root("spec"));
+    let (nm, om) = (new.st("metadata"), old.st("metadata"));
+    let (ns, os) = (new.st("spec"), old.st("spec"));
+    core_meta_update(errs, nm, om);
+    metadata_and_spec(errs, new, o);
+    annotations::check_update(errs, &meta_at.field("annotations"), nm, om, ns, o);
+    if !images(errs, &at, ns, os, "containers") || !images(errs, &at, ns, os, "initContainers") {
+        return;
+    }
+    let deadline = at.field("activeDeadlineSeconds");
+    match (ns.opt_int("activeDeadlineSeconds"), os.opt_int("activeDeadlineSeconds")) {
+        (Some(n), _) if !(0..=i64::from(i32::MAX)).contains(&n) => {
+            errs.invalid(&deadline, n, names::range(0, i64::from(i32::MAX)));
+            return;
+        }
+        (Some(n), Some(o)) if o < n => {
+            errs.invalid(&deadline, n, "must be less than or equal to previous value");
+            return;
+        }
+        (None, Some(_)) => {
+            errs.invalid(&deadline, None::<&Node>, "must not update from a positive integer to nil value");
+        }
+        _ => {}
+    }
+    only_added_tolerations(errs, &at.field("tolerations"), ns, os, o);
+    if ns.len("schedulingGates") > 0 {
+        let at = at.field("schedulingGates");
+        for (i, g) in ns.items("schedulingGates").enumerate() {
+            let name = g.str("name");
+            if !os.items("schedulingGates").any(|o| o.str("name") == name) {
+                let at = at.index(i);
+                errs.forbidden(
+                    &at.field("name"),
+                    format!("only deletion is allowed, but found new scheduling gate '{name}'"),
+                );
+            }
+        }
+    }
+    if same(new.get("spec"), old.get("spec")) {
+        return;
+    }
+    let (Some(new_spec), Some(old_spec)) = (ns.raw(), os.raw()) else { return };
+    let mut munged = new_spec.clone();
+    munge(errs, &at, &mut munged, ns, os);
+    if munged != *old_spec {
+        errs.forbidden(
+            &at,
+            format!(
+                "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n{}",
+                diff_structs(new.schema, old_spec, &munged)
+            ),
+        );
+    }
+}
+
+/// Puts back what may change, so that what is left may not.
+fn munge(errs: &mut Errors, at: &Path<'_>, munged: &mut Struct, ns: View<'_>, os: View<'_>) {
+    let Some(old_spec) = os.raw() else { return };
+    let mut m = Edit::new(ns.schema, munged);
+    for list in ["containers", "initContainers"] {
+        for (mut c, old) in m.items(list).zip(os.items(list)) {
+            c.put("image", old.get("image").cloned());
+        }
+    }
+    for f in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+        m.copy(f, old_spec);
+    }
+    if os.int("terminationGracePeriodSeconds") < 0 && ns.int("terminationGracePeriodSeconds") == 1 {
+        m.copy("terminationGracePeriodSeconds", old_spec);
+    }
+    if os.len("schedulingGates") == 0 {
+        return;
+    }
+    if !same(ns.get("nodeSelector"), os.get("nodeSelector")) {
+        let kept = os
+            .texts("nodeSelector")
+            .all(|(k, v)| ns.map("nodeSelector").and_then(|n| n.get(k)).is_some_and(|n| n.as_str() == v));
+        if !kept {
+            errs.invalid(
+                &at.field("nodeSelector"),
+                ns.get("nodeSelector"),
+                "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+            );
+        }
+        m.copy("nodeSelector", old_spec);
+    }
+    let (na, oa) = (ns.st("affinity"), os.st("affinity"));
+    if !same(na.get("nodeAffinity"), oa.get("nodeAffinity")) {
+        node_affinity_mutation(errs, at, na, oa);
+        let only_node = !na.has("podAffinity") && !na.has("podAntiAffinity");
+        if ns.has("affinity") && !os.has("affinity") && only_node {
+            m.remove("affinity");
+        } else if let Some(mut a) = m.make("affinity") {
+            a.put("nodeAffinity", oa.get("nodeAffinity").cloned());
+        }
+    }
+}
+
+fn node_affinity_mutation(errs: &mut Errors, at: &Path<'_>, na: View<'_>, oa: View<'_>) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    let terms = |v: View<'_>| v.st("nodeAffinity").st(REQUIRED).list("nodeSelectorTerms").to_vec();
+    let (new, old) = (terms(na), terms(oa));
+    if old.is_empty() {
+        return;
+    }
+    let at = at.field("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
+    if new.len() != old.len() {
+        errs.invalid(
+            &at,
+            None::<&Node>,
+            "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
+        );
+        return;
+    }
+    for (i, (n, o)) in new.iter().zip(&old).enumerate() {
+        let (n, o) = (na.of(n), na.of(o));
+        let grows = |f: &str| n.list(f).len() >= o.list(f).len() && n.list(f)[..o.list(f).len()] == *o.list(f);
+        let from_nothing = o.len("matchExpressions") + o.len("matchFields") == 0
+            && n.len("matchExpressions") + n.len("matchFields") > 0;
+        if from_nothing || !grows("matchExpressions") || !grows("matchFields") {
+            let value = n.raw().map(|s| crate::validation::print::internal(n.schema, s)).unwrap_or_default();
+            errs.invalid(
+                &at.index(i),
+                crate::validation::Raw(value),
+                "only additions are allowed (no mutations or deletions)",
+            );
+        }
+    }
+}
+
+fn only_added_tolerations(errs: &mut Errors, at: &Path<'_>, ns: View<'_>, os: View<'_>, o: &Options<'_>) {
+    let fields = ["key", "operator", "value", "effect"];
+    let kept = os
+        .items("tolerations")
+        .all(|old| ns.items("tolerations").any(|n| fields.iter().all(|f| n.str(f) == old.str(f))));
+    if kept {
+        scheduling::tolerations(errs, at, ns, o);
+    } else {
+        errs.forbidden(at, "existing toleration can not be modified except its tolerationSeconds");
+    }
+}
+
+fn is_mirror(meta: View<'_>) -> bool {
+    meta.map("annotations").is_some_and(|a| a.get(annotations::MIRROR).is_some())
+}
+
+pub(super) fn validate_ephemeral_containers(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
+    let opts = Options::new(*c, true, Some(old_of(c, old)));
+    let meta_at = Path::root("metadata");
+    let (nm, om) = (n.st("metadata"), o.st("metadata"));
+    core_meta_update(&mut errs, nm, om);
+    metadata_and_spec(&mut errs, n, &opts);
+    annotations::check_update(&mut errs, &meta_at.field("annotations"), nm, om, n.st("spec"), &opts);
+    if is_mirror(om) {
+        let mut only = Errors::new();
+        only.forbidden(&Path::root(""), "static pods do not support ephemeral containers");
+        return only.0;
+    }
+    let at = Path::root("spec.ephemeralContainers");
+    for old in o.st("spec").items("ephemeralContainers") {
+        let name = old.str("name");
+        match n.st("spec").items("ephemeralContainers").filter(|e| e.str("name") == name).last() {
+            None => errs
+                .forbidden(&at, format!("existing ephemeral containers {} may not be removed\n", quote(name))),
+            Some(e) if e.raw() != old.raw() => {
+                let diff = match (old.raw(), e.raw()) {
+                    (Some(a), Some(b)) => diff_structs(c.schema, a, b),
+                    _ => String::new(),
+                };
+                errs.forbidden(
+                    &at,
+                    format!("existing ephemeral containers {} may not be changed\n{diff}", quote(name)),
+                );
+            }
+            Some(_) => {}
+        }
+    }
+    errs.0
+}
+
+pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
+    const ONLY: &str = "only cpu and memory resources are mutable";
+    let mut errs = Errors::new();
+    let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
+    let opts = Options::new(*c, true, Some(old_of(c, old)));
+    core_meta_update(&mut errs, n.st("metadata"), o.st("metadata"));
+    metadata_and_spec(&mut errs, n, &opts);
+    let (ns, os) = (n.st("spec"), o.st("spec"));
+    let refuse = |why: &str| {
+        let mut only = Errors::new();
+        only.forbidden(&Path::root(""), why);
+        only.0
+    };
+    if is_mirror(o.st("metadata")) {
+        return refuse("static pods cannot be resized");
+    }
+    if os.st("os").str("name") == "windows" {
+        return refuse("windows pods cannot be resized");
+    }
+    let at = Path::root("spec");
+    let stored = o.st("status").str("qosClass");
+    let stored = if stored.is_empty() { qos_class(os) } else { stored };
+    if stored != qos_class(ns) {
+        errs.invalid(
+            &at,
+            n.st("status").str("qosClass"),
+            "Pod QOS Class may not change as a result of resizing",
+        );
+    }
+    let running = o.st("status").items("containerStatuses").find(|s| s.st("state").has("running"));
+    if running.is_some_and(|s| !s.has("resources")) {
+        errs.forbidden(&at, "Pod running on node without support for resize");
+    }
+    let mut left = ns.raw().cloned();
+    for list in ["initContainers", "containers"] {
+        let list_at = at.field(list);
+        if ns.len(list) != os.len(list)
+            || ns.items(list).zip(os.items(list)).any(|(a, b)| a.str("name") != b.str("name"))
+        {
+            errs.forbidden(&list_at, "containers may not be added, removed or renamed on resize");
+            return errs.0;
+        }
+        for (i, (a, b)) in ns.items(list).zip(os.items(list)).enumerate() {
+            let at = list_at.index(i);
+            let at = at.field("resources");
+            for (f, what) in [("requests", "resource requests"), ("limits", "resource limits")] {
+                let (new, old) = (a.st("resources").map(f), b.st("resources").map(f));
+                let removed =
+                    old.is_some_and(|m| m.iter().any(|(k, _)| new.is_none_or(|n| n.get(k).is_none())));
+                if removed {
+                    errs.forbidden(&at.field(f), format!("{what} cannot be removed"));
+                }
+            }
+        }
+        if let Some(spec) = &mut left {
+            for (mut a, b) in Edit::new(c.schema, spec).items(list).zip(os.items(list)) {
+                put_back_compute(&mut a, b);
+                if Some(&*a.st) != b.raw() {
+                    errs.forbidden(&at, ONLY);
+                }
+            }
+        }
+    }
+    if errs.is_empty() {
+        if let Some(spec) = &mut left {
+            put_back_compute(&mut Edit::new(c.schema, spec), os);
+        }
+        if left.as_ref() != os.raw() {
+            errs.forbidden(&at, ONLY);
+        }
+    }
+    errs.0
+}
+
+/// Makes cpu and memory what they were, so that a difference lies elsewhere.
+fn put_back_compute(new: &mut Edit<'_>, old: View<'_>) {
+    if !new.view().has("resources") && !old.has("resources") {
+        return;
+    }
+    let put = {
+        let mut r = new.view().st("resources").raw().cloned();
+        if r.is_none() {
+            r = old.st("resources").raw().map(|s| Struct::new(s.id));
+        }
+        r.map(|mut r| {
+            let mut e = Edit::new(old.schema, &mut r);
+            for f in ["requests", "limits"] {
+                let stored = old.st("resources").map(f);
+                if let Some(m) = e.make_map(f) {
+                    for k in ["cpu", "memory"] {
+                        match stored.and_then(|s| s.get(k)) {
+                            Some(v) => {
+                                m.insert(k, v.clone());
+                            }
+                            None => {
+                                m.remove(k);
+                            }
+                        }
+                    }
+                    if m.is_empty() {
+                        e.remove(f);
+                    }
+                }
+            }
+            r.into()
+        })
+    };
+    let put = put.filter(|n: &Node| old.has("resources") || !n.is_zero());
+    new.put("resources", put);
+}

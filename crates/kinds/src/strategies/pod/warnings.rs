@@ -1,0 +1,437 @@
+//! Warnings about pods and pod templates.
+
+use std::fmt::Write;
+
+use super::CONTAINER_LISTS;
+use super::security::each_container;
+use crate::access::View;
+use crate::validation::print::quote;
+use crate::validation::quantity::milli;
+use crate::validation::{Path, ip};
+
+/// Deprecated labels of nodes and what stands for them.
+const NODE_LABELS: &[(&str, &str)] = &[
+    ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
+    ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+    ),
+    (
+        "beta.kubernetes.io/instance-type",
+        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
+    ),
+];
+
+const ANNOTATIONS: &[(&str, &str)] = &[
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+];
+
+const VOLUMES: &[(&str, &str, &str)] = &[
+    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("ephemeral", "", ""),
+    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+/// What is deprecated about a label of nodes.
+pub(crate) fn node_label(name: &str) -> Option<&'static str> {
+    NODE_LABELS.iter().find(|(n, _)| *n == name).map(|(_, m)| *m)
+}
+
+/// Warnings about a term of a node selector; `preferred` if its weight only counts.
+pub(crate) fn node_term(out: &mut Vec<String>, at: &Path<'_>, t: View<'_>, preferred: bool) {
+    let exprs = at.field("matchExpressions");
+    for (i, e) in t.items("matchExpressions").enumerate() {
+        let at = exprs.index(i);
+        if let Some(m) = node_label(e.str("key")) {
+            out.push(format!("{}: {} is {m}", at.field("key"), e.str("key")));
+        }
+        if preferred {
+            let values = at.field("values");
+            for (j, v) in e.strs("values").enumerate() {
+                let bad = crate::validation::names::label_value(v);
+                if !bad.is_empty() {
+                    out.push(format!("{}: {v} is invalid, {}", values.index(j), bad.join("; ")));
+                }
+            }
+        }
+    }
+}
+
+fn fractional(out: &mut Vec<String>, at: &Path<'_>, m: Option<&api::Map>, names: &[&str]) {
+    for name in names {
+        if let Some(q) = m.and_then(|m| m.get(name)).map(api::Node::as_str)
+            && milli(q) % 1000 != 0
+        {
+            out.push(format!("{}: fractional byte value {} is invalid, must be an integer", at.key(name), quote(q)));
+        }
+    }
+}
+
+/// Of a spec with its metadata; `at` is what holds both.
+pub(crate) fn of_spec(out: &mut Vec<String>, at: &Path<'_>, meta: View<'_>, spec: View<'_>, template: bool) {
+    let spec_at = at.field("spec");
+    let notes_at = at.field("metadata");
+    let notes_at = notes_at.field("annotations");
+    placement(out, &spec_at, spec);
+    for (key, why) in ANNOTATIONS {
+        if meta.map("annotations").is_some_and(|m| m.get(key).is_some()) {
+            out.push(format!("{}: {why}", notes_at.key(key)));
+        }
+    }
+    volumes(out, &spec_at, spec);
+    duplicates(out, &spec_at, spec);
+    let memory = ["memory", "ephemeral-storage"];
+    fractional(out, &spec_at.field("overhead"), spec.map("overhead"), &memory);
+    let seccomp = |out: &mut Vec<String>, key: &str| {
+        if meta.map("annotations").is_some_and(|m| m.get(key).is_some()) {
+            out.push(format!(
+                "{}: non-functional in v1.27+; use the \"seccompProfile\" field instead",
+                notes_at.key(key)
+            ));
+        }
+    };
+    if !spec.st("securityContext").has("seccompProfile") {
+        seccomp(out, "seccomp.security.alpha.kubernetes.io/pod");
+    }
+    let pod_profile = spec.st("securityContext").opt("appArmorProfile");
+    each_container(spec, &spec_at, |at, c| {
+        let name = c.str("name");
+        let sc = c.st("securityContext");
+        if !sc.has("seccompProfile") {
+            seccomp(out, &format!("container.seccomp.security.alpha.kubernetes.io/{name}"));
+        }
+        if !sc.has("appArmorProfile") {
+            let key = format!("{}{name}", super::annotations::APPARMOR);
+            if let Some(v) = meta.map("annotations").and_then(|m| m.get(&key)) {
+                let means = super::prepare::app_armor_annotation(v.as_str());
+                let agrees = match (pod_profile, means) {
+                    (Some(p), Some((ty, profile))) => p.str("type") == ty && p.opt_str("localhostProfile") == profile,
+                    _ => false,
+                };
+                if template && !agrees || !template && means.is_none() {
+                    out.push(app_armor(&notes_at, &key));
+                }
+            }
+        } else if !template && pod_profile.is_none_or(|p| p.raw() != sc.st("appArmorProfile").raw()) {
+            // The field was filled from the annotation just now if both say the same.
+            let key = format!("{}{name}", super::annotations::APPARMOR);
+            if meta.map("annotations").is_some_and(|m| m.get(&key).is_some()) {
+                out.push(app_armor(&notes_at, &key));
+            }
+        }
+        let r = c.st("resources");
+        for name in memory {
+            for f in ["limits", "requests"] {
+                let at = at.field("resources");
+                fractional(out, &at.field(f), r.map(f), &[name]);
+            }
+        }
+        env(out, at, c);
+    });
+    ports(out, &spec_at, spec);
+    if spec.int("terminationGracePeriodSeconds") < 0 {
+        out.push(format!(
+            "{}: must be >= 0; negative values are invalid and will be treated as 1",
+            spec_at.field("terminationGracePeriodSeconds")
+        ));
+    }
+    null_selectors(out, &spec_at, spec);
+    let servers = spec_at.field("dnsConfig");
+    let servers = servers.field("nameservers");
+    for (i, s) in spec.st("dnsConfig").strs("nameservers").enumerate() {
+        out.extend(ip::warning(&servers.index(i), s));
+    }
+    let aliases = spec_at.field("hostAliases");
+    for (i, a) in spec.items("hostAliases").enumerate() {
+        let at = aliases.index(i);
+        out.extend(ip::warning(&at.field("ip"), a.str("ip")));
+    }
+}
+
+fn app_armor(at: &Path<'_>, key: &str) -> String {
+    format!("{}: deprecated since v1.30; use the \"appArmorProfile\" field instead", at.key(key))
+}
+
+fn placement(out: &mut Vec<String>, at: &Path<'_>, spec: View<'_>) {
+    let selector = at.field("nodeSelector");
+    for (k, _) in spec.texts("nodeSelector") {
+        if let Some(m) = node_label(k) {
+            out.push(format!("{}: {m}", selector.key(k)));
+        }
+    }
+    let node = spec.st("affinity").st("nodeAffinity");
+    let terms = at.field("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
+    for (i, t) in
+        node.st("requiredDuringSchedulingIgnoredDuringExecution").items("nodeSelectorTerms").enumerate()
+    {
+        node_term(out, &terms.index(i), t, false);
+    }
+    let preferred = at.field("affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution");
+    for (i, t) in node.items("preferredDuringSchedulingIgnoredDuringExecution").enumerate() {
+        let at = preferred.index(i);
+        node_term(out, &at.field("preference"), t.st("preference"), true);
+    }
+    let spread = at.field("topologySpreadConstraints");
+    for (i, t) in spec.items("topologySpreadConstraints").enumerate() {
+        let at = spread.index(i);
+        let key = t.str("topologyKey");
+        if let Some(m) = node_label(key) {
+            out.push(format!("{}: {key} is {m}", at.field("topologyKey")));
+        }
+        if !t.has("labelSelector") {
+            out.push(format!("{}: {NULL_SELECTOR}", at.field("labelSelector")));
+        }
+    }
+}
+
+const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
+
+fn null_selectors(out: &mut Vec<String>, at: &Path<'_>, spec: View<'_>) {
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(a) = spec.st("affinity").opt(kind) else { continue };
+        let at = at.field("affinity");
+        let at = at.field(kind);
+        let required = at.field("requiredDuringSchedulingIgnoredDuringExecution");
+        for (i, t) in a.items("requiredDuringSchedulingIgnoredDuringExecution").enumerate() {
+            if !t.has("labelSelector") {
+                let at = required.index(i);
+                out.push(format!("{}: {NULL_SELECTOR}", at.field("labelSelector")));
+            }
+        }
+        let preferred = at.field("preferredDuringSchedulingIgnoredDuringExecution");
+        for (i, t) in a.items("preferredDuringSchedulingIgnoredDuringExecution").enumerate() {
+            if !t.st("podAffinityTerm").has("labelSelector") {
+                let at = preferred.index(i);
+                out.push(format!("{}: {NULL_SELECTOR}", at.field("podAffinityTerm.labelSelector")));
+            }
+        }
+    }
+}
+
+fn duplicates(out: &mut Vec<String>, at: &Path<'_>, spec: View<'_>) {
+    for (list, field, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
+        let at = at.field(list);
+        let mut seen: Vec<&str> = Vec::new();
+        for (i, x) in spec.items(list).enumerate() {
+            let v = x.str(field);
+            if seen.contains(&v) {
+                let at = at.index(i);
+                out.push(format!("{}: duplicate {what} {}", at.field(field), quote(v)));
+            } else {
+                seen.push(v);
+            }
+        }
+    }
+    let secrets = at.field("imagePullSecrets");
+    for (i, s) in spec.items("imagePullSecrets").enumerate() {
+        if s.str("name").is_empty() {
+            let at = secrets.index(i);
+            out.push(format!("{}: invalid empty name \"\"", at.field("name")));
+        }
+    }
+}
+
+fn volumes(out: &mut Vec<String>, at: &Path<'_>, spec: View<'_>) {
+    let list = at.field("volumes");
+    for (i, v) in spec.items("volumes").enumerate() {
+        let at = list.index(i);
+        for (field, name, why) in VOLUMES {
+            let Some(s) = v.opt(field) else { continue };
+            if *field == "ephemeral" {
+                let at = at.field("ephemeral.volumeClaimTemplate.spec");
+                claim_storage(out, &at, s.st("volumeClaimTemplate").st("spec"));
+            } else {
+                out.push(format!("{}: {why}", at.field(name)));
+            }
+        }
+    }
+    for v in spec.items("volumes") {
+        overlaps(out, v);
+    }
+}
+
+/// A claim's storage that is no whole number of bytes.
+pub(crate) fn claim_storage(out: &mut Vec<String>, at: &Path<'_>, claim: View<'_>) {
+    let at = at.field("resources");
+    for f in ["requests", "limits"] {
+        let at = at.field(f);
+        fractional(out, &at, claim.st("resources").map(f), &["storage"]);
+    }
+}
+
+struct Place {
+    path: String,
+    source: String,
+}
+
+impl Place {
+    fn text(&self) -> String {
+        if self.source.is_empty() { quote(&self.path) } else { format!("{} ({})", quote(&self.path), self.source) }
+    }
+    fn overlaps(&self, other: &Place) -> bool {
+        if self.path.is_empty() || other.path.is_empty() {
+            return false;
+        }
+        let (a, b) = (format!("{}/", self.path), format!("{}/", other.path));
+        a.starts_with(&b) || b.starts_with(&a)
+    }
+}
+
+fn overlaps(out: &mut Vec<String>, v: View<'_>) {
+    let name = v.str("name");
+    let paths = |s: View<'_>, source: &str| -> Vec<Place> {
+        s.items("items")
+            .map(|i| Place { path: i.str("path").trim_end_matches('/').into(), source: source.into() })
+            .collect()
+    };
+    let mut report = |desc: &str, list: Vec<Place>, seen: &mut Vec<Place>| {
+        for p in list {
+            for other in seen.iter().filter(|o| o.overlaps(&p)) {
+                out.push(format!(
+                    "volume {} ({desc}): overlapping paths: {} with {}",
+                    quote(name),
+                    p.text(),
+                    other.text()
+                ));
+            }
+            seen.push(p);
+        }
+    };
+    if let Some(c) = v.opt("configMap") {
+        report(&format!("ConfigMap {}", quote(c.str("name"))), paths(c, ""), &mut Vec::new());
+    }
+    if let Some(s) = v.opt("secret") {
+        report(&format!("Secret {}", quote(s.str("secretName"))), paths(s, ""), &mut Vec::new());
+    }
+    if let Some(d) = v.opt("downwardAPI") {
+        report("DownwardAPI", paths(d, ""), &mut Vec::new());
+    }
+    let mut empty = 0;
+    if let Some(p) = v.opt("projected") {
+        let mut seen = Vec::new();
+        for s in p.items("sources") {
+            let place = |path: &str, source: &str| Place {
+                path: path.trim_end_matches('/').into(),
+                source: source.into(),
+            };
+            let list = if s.is_empty() {
+                empty += 1;
+                Vec::new()
+            } else if let Some(c) = s.opt("configMap").filter(|c| c.has("items")) {
+                paths(c, &format!("ConfigMap {}", quote(c.str("name"))))
+            } else if let Some(c) = s.opt("secret").filter(|c| c.has("items")) {
+                paths(c, &format!("Secret {}", quote(c.str("name"))))
+            } else if let Some(d) = s.opt("downwardAPI").filter(|c| c.has("items")) {
+                paths(d, "DownwardAPI")
+            } else if let Some(t) = s.opt("serviceAccountToken") {
+                vec![place(t.str("path"), "ServiceAccountToken")]
+            } else if let Some(b) = s.opt("clusterTrustBundle") {
+                let of = b.opt_str("name").unwrap_or_else(|| b.str("signerName"));
+                vec![place(b.str("path"), &format!("ClusterTrustBundle {}", quote(of)))]
+            } else {
+                Vec::new()
+            };
+            report("Projected", list, &mut seen);
+        }
+    }
+    for _ in 0..empty {
+        out.push(format!("volume {} (Projected) has no sources provided", quote(name)));
+    }
+}
+
+fn env(out: &mut Vec<String>, at: &Path<'_>, c: View<'_>) {
+    let at = at.field("env");
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, e) in c.items("env").enumerate() {
+        let (name, value) = (e.str("name"), e.str("value"));
+        if !seen.contains(&name) {
+            seen.push(name);
+            continue;
+        }
+        let reference = format!("$({name})");
+        if e.has("valueFrom") || value == reference || !value.contains(&reference) {
+            out.push(format!(
+                "{}: hides previous definition of {}, which may be dropped when using apply",
+                at.index(i),
+                quote(name)
+            ));
+        }
+    }
+}
+
+fn ports(out: &mut Vec<String>, spec_at: &Path<'_>, spec: View<'_>) {
+    let mut seen: Vec<(String, View<'_>)> = Vec::new();
+    let mut named: Vec<(&str, String)> = Vec::new();
+    let mut late = Vec::new();
+    for list in CONTAINER_LISTS {
+        let at = spec_at.field(list);
+        for (i, c) in spec.items(list).enumerate() {
+            let at = at.index(i);
+            let at = at.field("ports");
+            for (j, p) in c.items("ports").enumerate() {
+                let at = at.index(j);
+                let here = at.to_string();
+                let (ip, host) = (p.str("hostIP"), p.int("hostPort"));
+                if !ip.is_empty() && host == 0 {
+                    let mut text = format!("{here}: hostIP set without hostPort: ");
+                    let _ = write!(
+                        text,
+                        "{{Name:{} HostPort:{host} ContainerPort:{} Protocol:{} HostIP:{ip}}}",
+                        p.str("name"),
+                        p.int("containerPort"),
+                        p.str("protocol")
+                    );
+                    out.push(text);
+                }
+                for (other_at, o) in &seen {
+                    if o.int("containerPort") != p.int("containerPort") || o.str("protocol") != p.str("protocol") {
+                        continue;
+                    }
+                    let (oip, ohost) = (o.str("hostIP"), o.int("hostPort"));
+                    let what = if ip == oip && host == ohost {
+                        "duplicate"
+                    } else if host == 0 || ohost == 0 {
+                        "overlapping"
+                    } else if host == ohost && ip.is_empty() != oip.is_empty() {
+                        "dangerously ambiguous"
+                    } else {
+                        continue;
+                    };
+                    out.push(format!("{here}: {what} port definition with {other_at}"));
+                }
+                let name = p.str("name");
+                if !name.is_empty() {
+                    match named.iter().find(|(n, _)| *n == name) {
+                        Some((_, other)) => late.push(format!(
+                            "{here}: duplicate port name {} with {other}, services and probes that select ports by name will use {other}",
+                            quote(name)
+                        )),
+                        None => named.push((name, here.clone())),
+                    }
+                }
+                seen.push((here, p));
+            }
+        }
+    }
+    out.extend(late);
+}
