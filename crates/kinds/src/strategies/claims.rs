@@ -7,7 +7,8 @@ use crate::validation::names;
 use crate::validation::quantity::nano;
 use crate::validation::{Errors, Path, Raw};
 
-pub(crate) const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+pub(crate) const ACCESS_MODES: &[&str] =
+    &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 /// The access modes of a claim or volume, besides their number.
 pub(crate) fn access_modes(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {

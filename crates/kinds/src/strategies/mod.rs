@@ -1,6 +1,8 @@
 //! The rules of every built-in resource.
 
+pub(crate) mod claims;
 pub mod generic;
+pub(crate) mod pod;
 
 use api::{Schema, Struct, Text};
 
@@ -147,7 +149,6 @@ static ALL: &[Strategy] = &[
         ..CLUSTER_WITH_STATUS
     },
     Strategy {
-        resource: "pods",
         fields: &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -160,7 +161,7 @@ static ALL: &[Strategy] = &[
             "status.nominatedNodeName",
         ],
         field_values: pod_fields,
-        ..NS_COUNTED
+        ..pod::POD
     },
     Strategy { resource: "podtemplates", prepare_create: generic::first_generation, ..NAMESPACED },
     Strategy {

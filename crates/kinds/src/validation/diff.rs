@@ -55,7 +55,12 @@ struct Block {
 }
 
 /// The longest run of equal lines within the bounds, the earliest of several.
-fn longest(a: &[&str], at_b: &HashMap<&str, Vec<usize>>, (alo, ahi): (usize, usize), (blo, bhi): (usize, usize)) -> Block {
+fn longest(
+    a: &[&str],
+    at_b: &HashMap<&str, Vec<usize>>,
+    (alo, ahi): (usize, usize),
+    (blo, bhi): (usize, usize),
+) -> Block {
     let mut best = Block { a: alo, b: blo, len: 0 };
     let mut runs: HashMap<usize, usize> = HashMap::new();
     for (i, line) in a.iter().enumerate().take(ahi).skip(alo) {
@@ -186,9 +191,15 @@ mod tests {
     #[test]
     fn shows_what_changed() {
         let a = pretty(r#"{"A":1,"B":[],"C":{"D":"x: {","E":null},"F":true}"#);
-        assert_eq!(a, "{\n \"A\": 1,\n \"B\": [],\n \"C\": {\n  \"D\": \"x: {\",\n  \"E\": null\n },\n \"F\": true\n}");
+        assert_eq!(
+            a,
+            "{\n \"A\": 1,\n \"B\": [],\n \"C\": {\n  \"D\": \"x: {\",\n  \"E\": null\n },\n \"F\": true\n}"
+        );
         let b = pretty(r#"{"A":2,"B":[],"C":{"D":"x: {","E":null},"F":true}"#);
-        assert_eq!(unified(&a, &b), "@@ -1,5 +1,5 @@\n {\n- \"A\": 1,\n+ \"A\": 2,\n  \"B\": [],\n  \"C\": {\n   \"D\": \"x: {\",\n");
+        assert_eq!(
+            unified(&a, &b),
+            "@@ -1,5 +1,5 @@\n {\n- \"A\": 1,\n+ \"A\": 2,\n  \"B\": [],\n  \"C\": {\n   \"D\": \"x: {\",\n"
+        );
         assert_eq!(unified(&a, &a), "");
     }
 }

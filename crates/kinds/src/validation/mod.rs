@@ -1,5 +1,6 @@
 //! What the rules of all kinds share: paths, the list of errors, and checks with upstream's texts.
 
+mod diff;
 pub mod ip;
 pub mod meta;
 pub mod names;

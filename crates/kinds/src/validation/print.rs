@@ -124,6 +124,14 @@ pub fn internal(schema: &Schema, st: &Struct) -> String {
     out
 }
 
+/// What differs between two structs of the same type: a unified diff of their JSON, three lines around.
+pub fn diff_structs(schema: &Schema, a: &Struct, b: &Struct) -> String {
+    super::diff::unified(
+        &super::diff::pretty(&internal(schema, a)),
+        &super::diff::pretty(&internal(schema, b)),
+    )
+}
+
 fn write(schema: &Schema, ty: TypeId, node: Option<&Node>, pointer: bool, out: &mut String) {
     let Some(node) = node else {
         out.push_str(match schema.ty(ty) {

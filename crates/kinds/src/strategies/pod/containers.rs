@@ -92,7 +92,10 @@ pub(super) fn init(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
         } else {
             for f in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
                 if c.has(f) {
-                    errs.forbidden(&idx.field(f), "may not be set for init containers without restartPolicy=Always");
+                    errs.forbidden(
+                        &idx.field(f),
+                        "may not be set for init containers without restartPolicy=Always",
+                    );
                 }
             }
             if !p.o.restart_of_plain_init {
@@ -112,8 +115,17 @@ pub(super) fn init(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
     }
 }
 
-const EPHEMERAL_NOT: &[&str] =
-    &["ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"];
+const EPHEMERAL_NOT: &[&str] = &[
+    "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+];
 
 /// `spec.ephemeralContainers`
 pub(super) fn ephemeral(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
@@ -174,7 +186,11 @@ fn common(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
         "File" | "FallbackToLogsOnError" => {}
         "" => errs.required(&at.field("terminationMessagePolicy"), ""),
         other => {
-            errs.not_supported(&at.field("terminationMessagePolicy"), other, &["File", "FallbackToLogsOnError"]);
+            errs.not_supported(
+                &at.field("terminationMessagePolicy"),
+                other,
+                &["File", "FallbackToLogsOnError"],
+            );
         }
     }
     ports(errs, &at.field("ports"), c);
@@ -405,7 +421,9 @@ pub(super) fn field_ref(errs: &mut Errors, at: &Path<'_>, r: View<'_>, allowed: 
     }
     if let Some((field, key)) = subscripted(path) {
         match field {
-            "metadata.annotations" => errs.each(at, &key.to_lowercase(), names::qualified_name(&key.to_lowercase())),
+            "metadata.annotations" => {
+                errs.each(at, &key.to_lowercase(), names::qualified_name(&key.to_lowercase()))
+            }
             "metadata.labels" => errs.each(at, key, names::qualified_name(key)),
             _ => convert(errs, format!("field label does not support subscript: {path}")),
         }
@@ -519,7 +537,11 @@ fn mounts(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
         }
         if !expr.is_empty() {
             if !sub.is_empty() {
-                errs.invalid(&idx.field("subPathExpr"), expr, "subPathExpr and subPath are mutually exclusive");
+                errs.invalid(
+                    &idx.field("subPathExpr"),
+                    expr,
+                    "subPathExpr and subPath are mutually exclusive",
+                );
             }
             volumes::local_descending(errs, &at.field("subPathExpr"), expr);
         }
@@ -527,7 +549,10 @@ fn mounts(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
             let at = at.field("mountPropagation");
             errs.one_of(&at, prop, &["Bidirectional", "HostToContainer", "None"]);
             if prop == "Bidirectional" && !c.st("securityContext").bool("privileged") {
-                errs.forbidden(&at, "Bidirectional mount propagation is available only to privileged containers");
+                errs.forbidden(
+                    &at,
+                    "Bidirectional mount propagation is available only to privileged containers",
+                );
             }
         }
         if let Some(rro) = m.opt_str("recursiveReadOnly") {
@@ -539,7 +564,10 @@ fn mounts(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
                         errs.forbidden(&at, "may only be specified when readOnly is true");
                     }
                     if m.opt_str("mountPropagation").is_some_and(|p| p != "None") {
-                        errs.forbidden(&at, "may only be specified when mountPropagation is None or not specified");
+                        errs.forbidden(
+                            &at,
+                            "may only be specified when mountPropagation is None or not specified",
+                        );
                     }
                 }
                 other => errs.not_supported(&at, other, &["Disabled", "Enabled", "IfPossible"]),
@@ -652,7 +680,9 @@ fn probes(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
         let Some(probe) = c.opt(f) else { continue };
         let at = at.field(f);
         handler(errs, &at, probe, p, true);
-        for n in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+        for n in
+            ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+        {
             errs.non_negative(&at.field(n), probe.int(n));
         }
         let grace = probe.opt_int("terminationGracePeriodSeconds");
@@ -663,7 +693,11 @@ fn probes(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
         }
         if f == "readinessProbe" {
             if let Some(g) = grace {
-                errs.invalid(&at.field("terminationGracePeriodSeconds"), g, "must not be set for readinessProbes");
+                errs.invalid(
+                    &at.field("terminationGracePeriodSeconds"),
+                    g,
+                    "must not be set for readinessProbes",
+                );
             }
         } else if probe.int("successThreshold") != 1 {
             errs.invalid(&at.field("successThreshold"), probe.int("successThreshold"), "must be 1");
@@ -673,8 +707,11 @@ fn probes(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
 
 fn handler(errs: &mut Errors, at: &Path<'_>, h: View<'_>, p: &Pod<'_>, probe: bool) {
     let mut count = 0;
-    let fields: &[&str] =
-        if probe { &["exec", "httpGet", "tcpSocket", "grpc"] } else { &["exec", "httpGet", "tcpSocket", "sleep"] };
+    let fields: &[&str] = if probe {
+        &["exec", "httpGet", "tcpSocket", "grpc"]
+    } else {
+        &["exec", "httpGet", "tcpSocket", "sleep"]
+    };
     for f in fields {
         let Some(x) = h.opt(f) else { continue };
         let at = at.field(f);
@@ -749,9 +786,8 @@ fn lifecycle(errs: &mut Errors, at: &Path<'_>, l: View<'_>, p: &Pod<'_>) {
 
 /// Claims that the pod declares.
 pub(super) fn resource_claims(errs: &mut Errors, at: &Path<'_>, meta: Option<View<'_>>, spec: View<'_>) {
-    let mirror = meta
-        .and_then(|m| m.map("annotations"))
-        .is_some_and(|a| a.get(super::annotations::MIRROR).is_some());
+    let mirror =
+        meta.and_then(|m| m.map("annotations")).is_some_and(|a| a.get(super::annotations::MIRROR).is_some());
     let mut seen: Vec<&str> = Vec::new();
     for (i, c) in spec.items("resourceClaims").enumerate() {
         if mirror {

@@ -42,7 +42,11 @@ pub(super) const POD: Strategy = Strategy {
             prepare_update: prepare::ephemeral_containers,
             validate_update: update::validate_ephemeral_containers,
         },
-        Subresource { name: "resize", prepare_update: prepare::resize, validate_update: update::validate_resize },
+        Subresource {
+            name: "resize",
+            prepare_update: prepare::resize,
+            validate_update: update::validate_resize,
+        },
     ],
     ..super::generic::NAMESPACED
 };

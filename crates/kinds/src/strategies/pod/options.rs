@@ -40,7 +40,7 @@ fn containers<'a>(spec: View<'a>) -> impl Iterator<Item = View<'a>> {
 
 impl<'a> Options<'a> {
     /// For a spec and its metadata, given the stored ones on an update.
-    pub fn new(ctx: Ctx<'a>, is_pod: bool, old: Option<(View<'_>, View<'_>)>) -> Self {
+    pub(crate) fn new(ctx: Ctx<'a>, is_pod: bool, old: Option<(View<'_>, View<'_>)>) -> Self {
         let mut o = Self {
             ctx,
             is_pod,
@@ -56,14 +56,18 @@ impl<'a> Options<'a> {
         };
         let Some((spec, meta)) = old else { return o };
         o.invalid_deletion_cost = meta.map("annotations").is_some_and(|a| {
-            a.get(super::annotations::DELETION_COST).is_some_and(|v| !super::annotations::is_deletion_cost(v.as_str()))
+            a.get(super::annotations::DELETION_COST)
+                .is_some_and(|v| !super::annotations::is_deletion_cost(v.as_str()))
         });
         let affinity = spec.st("affinity");
         o.invalid_selector_values = ["podAffinity", "podAntiAffinity"].iter().any(|a| {
             let a = affinity.st(a);
-            let bad = |t: View<'_>| has_invalid_value(t.opt("labelSelector")) || has_invalid_value(t.opt("namespaceSelector"));
+            let bad = |t: View<'_>| {
+                has_invalid_value(t.opt("labelSelector")) || has_invalid_value(t.opt("namespaceSelector"))
+            };
             a.items("requiredDuringSchedulingIgnoredDuringExecution").any(bad)
-                || a.items("preferredDuringSchedulingIgnoredDuringExecution").any(|t| bad(t.st("podAffinityTerm")))
+                || a.items("preferredDuringSchedulingIgnoredDuringExecution")
+                    .any(|t| bad(t.st("podAffinityTerm")))
         });
         o.invalid_node_affinity_values = affinity
             .st("nodeAffinity")
@@ -97,7 +101,11 @@ impl<'a> Options<'a> {
             v.st("projected").items("sources").any(|s| {
                 s.opt("serviceAccountToken").is_some_and(|t| {
                     let mut e = crate::validation::Errors::new();
-                    super::volumes::local_non_reserved(&mut e, &crate::validation::Path::root(""), t.str("path"));
+                    super::volumes::local_non_reserved(
+                        &mut e,
+                        &crate::validation::Path::root(""),
+                        t.str("path"),
+                    );
                     !e.is_empty()
                 })
             })
@@ -111,7 +119,7 @@ impl<'a> Options<'a> {
         o
     }
     /// Whether a feature gate is on.
-    pub fn gate(&self, name: &str) -> bool {
+    pub(crate) fn gate(&self, name: &str) -> bool {
         (self.ctx.gate)(name)
     }
 }

@@ -56,11 +56,8 @@ fn merge_keys(t: &mut Edit<'_>, field: &str, operator: &str, labels: &Map) {
     if !t.view().has("labelSelector") {
         return;
     }
-    let keys: Vec<(api::Text, api::Text)> = t
-        .view()
-        .strs(field)
-        .filter_map(|k| labels.get(k).map(|v| (k.into(), v.as_str().into())))
-        .collect();
+    let keys: Vec<(api::Text, api::Text)> =
+        t.view().strs(field).filter_map(|k| labels.get(k).map(|v| (k.into(), v.as_str().into()))).collect();
     let Some(mut selector) = t.at("labelSelector") else { return };
     for (key, value) in keys {
         let Some(mut req) = selector.fresh("matchExpressions") else { return };
@@ -112,7 +109,9 @@ fn app_armor_fields(spec: &mut Edit<'_>, notes: &Map) {
                 continue;
             }
             let key = format!("{}{}", super::annotations::APPARMOR, c.view().str("name"));
-            let Some((ty, profile)) = notes.get(&key).and_then(|v| app_armor_annotation(v.as_str())) else { continue };
+            let Some((ty, profile)) = notes.get(&key).and_then(|v| app_armor_annotation(v.as_str())) else {
+                continue;
+            };
             if profile.is_some_and(|p| p.trim() != p || p.len() > 4095) {
                 continue;
             }
@@ -143,9 +142,13 @@ fn any_container(spec: Option<View<'_>>, mut f: impl FnMut(View<'_>) -> bool) ->
 pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'_>>) {
     let on = |g: &str| (c.gate)(g);
     let sources = |kind: &str| {
-        old.is_some_and(|o| o.items("volumes").any(|v| v.st("projected").items("sources").any(|s| s.has(kind))))
+        old.is_some_and(|o| {
+            o.items("volumes").any(|v| v.st("projected").items("sources").any(|s| s.has(kind)))
+        })
     };
-    for (gate, kind) in [("ClusterTrustBundleProjection", "clusterTrustBundle"), ("PodCertificateRequest", "podCertificate")] {
+    for (gate, kind) in
+        [("ClusterTrustBundleProjection", "clusterTrustBundle"), ("PodCertificateRequest", "podCertificate")]
+    {
         if !on(gate) && !sources(kind) {
             for mut v in spec.items("volumes") {
                 if let Some(mut p) = v.at("projected") {
@@ -175,9 +178,7 @@ pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'
             }
         }
     }
-    if !on("ContainerRestartRules")
-        && !any_container(old, |c| c.len("restartPolicyRules") > 0)
-    {
+    if !on("ContainerRestartRules") && !any_container(old, |c| c.len("restartPolicyRules") > 0) {
         for list in CONTAINER_LISTS {
             for mut ctr in spec.items(list) {
                 ctr.remove("restartPolicyRules");
@@ -187,7 +188,8 @@ pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'
             }
         }
     }
-    if !on("EnvFiles") && !any_container(old, |c| c.items("env").any(|e| e.st("valueFrom").has("fileKeyRef"))) {
+    if !on("EnvFiles") && !any_container(old, |c| c.items("env").any(|e| e.st("valueFrom").has("fileKeyRef")))
+    {
         for list in CONTAINER_LISTS {
             for mut ctr in spec.items(list) {
                 for mut e in ctr.items("env") {
@@ -242,7 +244,8 @@ pub(super) fn status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     let mut taken: Vec<usize> = Vec::new();
     for mut condition in s.items("conditions") {
         let ty = api::Text::from(condition.view().str("type"));
-        let found = os.items("conditions").enumerate().find(|(i, c)| c.str("type") == ty && !taken.contains(i));
+        let found =
+            os.items("conditions").enumerate().find(|(i, c)| c.str("type") == ty && !taken.contains(i));
         if let Some((i, oc)) = found {
             taken.push(i);
             if condition.view().int("observedGeneration") == 0 {
@@ -269,7 +272,8 @@ fn restore(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     e.copy("status", old);
     let o = View::new(c.schema, old).st("metadata");
     if let (Some(mut m), Some(om)) = (e.make("metadata"), o.raw()) {
-        for f in ["deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences"] {
+        for f in ["deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences"]
+        {
             m.copy(f, om);
         }
     }
@@ -286,7 +290,8 @@ pub(super) fn resize(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
         if let Some(mut spec) = Edit::new(c.schema, new).at("spec") {
             spec.put("resources", asked.get("resources").cloned());
             for list in lists {
-                let same_names = asked.items(list).zip(stored.items(list)).all(|(a, o)| a.str("name") == o.str("name"));
+                let same_names =
+                    asked.items(list).zip(stored.items(list)).all(|(a, o)| a.str("name") == o.str("name"));
                 if !same_names {
                     spec.put(list, asked.get(list).cloned());
                     continue;

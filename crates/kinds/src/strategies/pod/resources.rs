@@ -156,14 +156,25 @@ fn claim_names(errs: &mut Errors, at: &Path<'_>, r: View<'_>, pod_claims: &[&str
             let mut all: Vec<&str> = pod_claims.to_vec();
             all.sort_unstable();
             all.dedup();
-            let rest = if all.is_empty() { " which is empty".into() } else { format!(": {}", all.join(", ")) };
-            errs.not_found_in(&at, name, format!("must be one of the names in pod.spec.resourceClaims{rest}"));
+            let rest =
+                if all.is_empty() { " which is empty".into() } else { format!(": {}", all.join(", ")) };
+            errs.not_found_in(
+                &at,
+                name,
+                format!("must be one of the names in pod.spec.resourceClaims{rest}"),
+            );
         }
     }
 }
 
 /// The resources of the pod as a whole.
-pub(super) fn pod_level(errs: &mut Errors, spec_at: &Path<'_>, spec: View<'_>, claims: &[&str], o: &Options<'_>) {
+pub(super) fn pod_level(
+    errs: &mut Errors,
+    spec_at: &Path<'_>,
+    spec: View<'_>,
+    claims: &[&str],
+    o: &Options<'_>,
+) {
     let Some(r) = spec.opt("resources") else { return };
     let at = spec_at.field("resources");
     if spec.st("os").str("name") == "windows" {
@@ -206,7 +217,11 @@ pub(super) fn pod_level(errs: &mut Errors, spec_at: &Path<'_>, spec: View<'_>, c
             {
                 let at = containers.index(i);
                 let at = at.key(name);
-                errs.invalid(&at.field("limits"), q, format!("must be less than or equal to pod limits of {l}"));
+                errs.invalid(
+                    &at.field("limits"),
+                    q,
+                    format!("must be less than or equal to pod limits of {l}"),
+                );
             }
         }
     }

@@ -71,7 +71,10 @@ fn node_term(errs: &mut Errors, at: &Path<'_>, t: View<'_>, keep_values: bool) {
             }
             "Exists" | "DoesNotExist" => {
                 if e.len("values") > 0 {
-                    errs.forbidden(&values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+                    errs.forbidden(
+                        &values,
+                        "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                    );
                 }
             }
             "Gt" | "Lt" => {
@@ -199,7 +202,12 @@ pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
         }
         label_keys(errs, &at, *t, &[]);
         if !o.invalid_spread_selectors {
-            label_selector(errs, &at.field("labelSelector"), t.opt("labelSelector"), SelectorOptions::default());
+            label_selector(
+                errs,
+                &at.field("labelSelector"),
+                t.opt("labelSelector"),
+                SelectorOptions::default(),
+            );
         }
     }
 }
@@ -208,7 +216,8 @@ pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
 pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Options<'_>) {
     for (i, t) in of.items("tolerations").enumerate() {
         let at = at.index(i);
-        let (key, operator, value, effect) = (t.str("key"), t.str("operator"), t.str("value"), t.str("effect"));
+        let (key, operator, value, effect) =
+            (t.str("key"), t.str("operator"), t.str("value"), t.str("effect"));
         if !key.is_empty() {
             label_name(errs, &at.field("key"), key);
         }
@@ -220,7 +229,11 @@ pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Op
             );
         }
         if t.has("tolerationSeconds") && effect != "NoExecute" {
-            errs.invalid(&at.field("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set");
+            errs.invalid(
+                &at.field("effect"),
+                effect,
+                "effect must be 'NoExecute' when `tolerationSeconds` is set",
+            );
         }
         match operator {
             "Equal" | "" => {
@@ -231,7 +244,11 @@ pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Op
             }
             "Exists" => {
                 if !value.is_empty() {
-                    errs.invalid(&at.field("operator"), value, "value must be empty when `operator` is 'Exists'");
+                    errs.invalid(
+                        &at.field("operator"),
+                        value,
+                        "value must be empty when `operator` is 'Exists'",
+                    );
                 }
             }
             "Lt" | "Gt" if o.gate("TaintTolerationComparisonOperators") => {
@@ -239,7 +256,9 @@ pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Op
                     errs.invalid(&at.field("value"), value, "must be a decimal integer");
                 }
             }
-            "Lt" | "Gt" => errs.not_supported(&at.field("operator"), operator, &["Equal", "Exists", "Lt", "Gt"]),
+            "Lt" | "Gt" => {
+                errs.not_supported(&at.field("operator"), operator, &["Equal", "Exists", "Lt", "Gt"])
+            }
             _ => errs.not_supported(&at.field("operator"), operator, &["Equal", "Exists"]),
         }
         if !effect.is_empty() {

@@ -49,7 +49,11 @@ pub(super) fn of_container(errs: &mut Errors, at: &Path<'_>, sc: View<'_>, host_
     seccomp(errs, &at.field("seccompProfile"), sc.opt("seccompProfile"));
     if sc.opt_bool("allowPrivilegeEscalation") == Some(false) {
         if sc.bool("privileged") {
-            errs.invalid(at, whole(sc), "cannot set `allowPrivilegeEscalation` to false and `privileged` to true");
+            errs.invalid(
+                at,
+                whole(sc),
+                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+            );
         }
         for c in sc.st("capabilities").strs("add") {
             if c == "CAP_SYS_ADMIN" {
@@ -328,7 +332,7 @@ fn windows_pod(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     const NOT: &str = "cannot be set for a windows pod";
     if let Some(sc) = spec.opt("securityContext") {
         let sc_at = at.field("securityContext");
-        let mut own = |errs: &mut Errors, f: &str| {
+        let own = |errs: &mut Errors, f: &str| {
             if sc.get(f).is_some_and(|n| !matches!(n, api::Node::List(l) if l.is_empty())) {
                 errs.forbidden(&sc_at.field(f), NOT);
             }
@@ -349,7 +353,13 @@ fn windows_pod(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
         if spec.has("shareProcessNamespace") {
             errs.forbidden(&at.field("shareProcessNamespace"), NOT);
         }
-        for f in ["runAsUser", "runAsGroup", "supplementalGroups", "supplementalGroupsPolicy", "seLinuxChangePolicy"] {
+        for f in [
+            "runAsUser",
+            "runAsGroup",
+            "supplementalGroups",
+            "supplementalGroupsPolicy",
+            "seLinuxChangePolicy",
+        ] {
             own(errs, f);
         }
     }

@@ -10,13 +10,20 @@ use crate::validation::names;
 use crate::validation::{Errors, Path, ip};
 
 /// A spec; `meta` is the pod's metadata, absent in a template.
-pub(crate) fn check(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, meta: Option<View<'_>>, o: &Options<'_>) {
+pub(crate) fn check(
+    errs: &mut Errors,
+    at: &Path<'_>,
+    spec: View<'_>,
+    meta: Option<View<'_>>,
+    o: &Options<'_>,
+) {
     let grace = spec.opt_int("terminationGracePeriodSeconds");
     if grace.is_none() {
         errs.required(&at.field("terminationGracePeriodSeconds"), "");
     }
     let volumes = volumes::check(errs, &at.field("volumes"), spec, meta, o);
-    let claims: Vec<&str> = spec.items("resourceClaims").map(|c| c.str("name")).filter(|n| !n.is_empty()).collect();
+    let claims: Vec<&str> =
+        spec.items("resourceClaims").map(|c| c.str("name")).filter(|n| !n.is_empty()).collect();
     containers::resource_claims(errs, &at.field("resourceClaims"), meta, spec);
     let host_users = spec.opt_bool("hostUsers") != Some(false);
     let p = Pod { spec, volumes, claims, grace, host_users, o: *o };
@@ -57,7 +64,11 @@ pub(crate) fn check(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, meta: Opti
     if let Some(g) = spec.opt("schedulingGroup") {
         let at = at.field("schedulingGroup");
         match g.opt_str("podGroupName") {
-            None => errs.invalid(&at.field("podGroupName"), None::<&api::Node>, "must specify one of: `podGroupName`"),
+            None => errs.invalid(
+                &at.field("podGroupName"),
+                None::<&api::Node>,
+                "must specify one of: `podGroupName`",
+            ),
             Some(name) => errs.each(&at.field("podGroupName"), name, names::name_subdomain(name, false)),
         }
     }
@@ -76,7 +87,11 @@ fn host_network(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_
             let (host, container) = (p.int("hostPort"), p.int("containerPort"));
             if (o.is_pod || host != 0) && host != container {
                 let at = ports.index(j);
-                errs.invalid(&at.field("hostPort"), host, "must match `containerPort` when `hostNetwork` is true");
+                errs.invalid(
+                    &at.field("hostPort"),
+                    host,
+                    "must match `containerPort` when `hostNetwork` is true",
+                );
             }
         }
     }
@@ -252,6 +267,9 @@ pub(crate) fn template(errs: &mut Errors, at: &Path<'_>, t: View<'_>, o: &Option
     check(errs, &spec_at, spec, None, o);
     annotations::match_fields(errs, &spec_at, meta, spec);
     if spec.len("ephemeralContainers") > 0 {
-        errs.forbidden(&spec_at.field("ephemeralContainers"), "ephemeral containers not allowed in pod template");
+        errs.forbidden(
+            &spec_at.field("ephemeralContainers"),
+            "ephemeral containers not allowed in pod template",
+        );
     }
 }

@@ -115,9 +115,8 @@ fn transitions(
     if let Some((spec, _)) = of {
         let all_restart = o.gate("RestartAllContainersOnContainerExits")
             && ["containers", "initContainers"].iter().any(|l| {
-                spec.items(l).any(|c| {
-                    c.items("restartPolicyRules").any(|r| r.str("action") == "RestartAllContainers")
-                })
+                spec.items(l)
+                    .any(|c| c.items("restartPolicyRules").any(|r| r.str("action") == "RestartAllContainers"))
             });
         if all_restart {
             return;
@@ -140,11 +139,7 @@ fn claim_statuses(errs: &mut Errors, at: &Path<'_>, pod: View<'_>) {
         let at = at.index(i);
         let name = s.str("name");
         if !pod.st("spec").items("resourceClaims").any(|c| c.str("name") == name) {
-            errs.invalid(
-                &at.field("name"),
-                name,
-                "must match the name of an entry in `spec.resourceClaims`",
-            );
+            errs.invalid(&at.field("name"), name, "must match the name of an entry in `spec.resourceClaims`");
         }
         if seen.contains(&name) {
             errs.duplicate(&at.field("name"), name);
@@ -166,7 +161,9 @@ fn ips(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>, list: &st
     if all.len() > 1 {
         let v6 = all.iter().filter(|i| i.contains(':')).count();
         if all.len() > 2 || v6 != 1 {
-            let value = new.type_of(list).map(|ty| crate::validation::print::value(new.schema, ty, new.get(list), false));
+            let value = new
+                .type_of(list)
+                .map(|ty| crate::validation::print::value(new.schema, ty, new.get(list), false));
             errs.invalid(
                 at,
                 Raw(value.unwrap_or_else(|| new.get(list).map(scalar_json).unwrap_or_default())),

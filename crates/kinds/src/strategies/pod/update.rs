@@ -142,7 +142,8 @@ fn node_affinity_mutation(errs: &mut Errors, at: &Path<'_>, na: View<'_>, oa: Vi
     if old.is_empty() {
         return;
     }
-    let at = at.field("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
+    let at =
+        at.field("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
     if new.len() != old.len() {
         errs.invalid(
             &at,
@@ -153,7 +154,8 @@ fn node_affinity_mutation(errs: &mut Errors, at: &Path<'_>, na: View<'_>, oa: Vi
     }
     for (i, (n, o)) in new.iter().zip(&old).enumerate() {
         let (n, o) = (na.of(n), na.of(o));
-        let grows = |f: &str| n.list(f).len() >= o.list(f).len() && n.list(f)[..o.list(f).len()] == *o.list(f);
+        let grows =
+            |f: &str| n.list(f).len() >= o.list(f).len() && n.list(f)[..o.list(f).len()] == *o.list(f);
         let from_nothing = o.len("matchExpressions") + o.len("matchFields") == 0
             && n.len("matchExpressions") + n.len("matchFields") > 0;
         if from_nothing || !grows("matchExpressions") || !grows("matchFields") {
@@ -201,8 +203,10 @@ pub(super) fn validate_ephemeral_containers(c: &Ctx<'_>, new: &Struct, old: &Str
     for old in o.st("spec").items("ephemeralContainers") {
         let name = old.str("name");
         match n.st("spec").items("ephemeralContainers").filter(|e| e.str("name") == name).last() {
-            None => errs
-                .forbidden(&at, format!("existing ephemeral containers {} may not be removed\n", quote(name))),
+            None => errs.forbidden(
+                &at,
+                format!("existing ephemeral containers {} may not be removed\n", quote(name)),
+            ),
             Some(e) if e.raw() != old.raw() => {
                 let diff = match (old.raw(), e.raw()) {
                     (Some(a), Some(b)) => diff_structs(c.schema, a, b),

@@ -119,10 +119,7 @@ fn source(errs: &mut Errors, at: &Path<'_>, v: View<'_>, name: &str, pod_name: &
         } else {
             check(errs, &at.field(path), s, o);
         }
-        if *field == "iscsi"
-            && s.has("initiatorName")
-            && name.len() + 1 + s.str("targetPortal").len() > 64
-        {
+        if *field == "iscsi" && s.has("initiatorName") && name.len() + 1 + s.str("targetPortal").len() > 64 {
             errs.invalid(&at.field("name"), name, ISCSI_LENGTH);
         }
         if *field == "ephemeral" && count == 0 && !pod_name.is_empty() && !name.is_empty() {
@@ -170,7 +167,16 @@ pub(crate) fn host_path_source(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
         errs.one_of(
             &at.field("type"),
             t,
-            &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"],
+            &[
+                "",
+                "BlockDevice",
+                "CharDevice",
+                "Directory",
+                "DirectoryOrCreate",
+                "File",
+                "FileOrCreate",
+                "Socket",
+            ],
         );
     }
 }
@@ -257,9 +263,11 @@ static ISCSI: LazyLock<[(&str, Regex); 3]> = LazyLock::new(|| {
 
 /// Of pods and (`pv`) PersistentVolumes.
 pub(crate) fn iscsi(errs: &mut Errors, at: &Path<'_>, v: View<'_>, pv: bool) {
-    let prefix_text = if pv { "must be valid format" } else { "must be valid format starting with iqn, eui, or naa" };
+    let prefix_text =
+        if pv { "must be valid format" } else { "must be valid format starting with iqn, eui, or naa" };
     required(errs, at, v, &["targetPortal"]);
-    let check = |errs: &mut Errors, at: &Path<'_>, s: &str| match ISCSI.iter().find(|(p, _)| s.starts_with(p)) {
+    let check = |errs: &mut Errors, at: &Path<'_>, s: &str| match ISCSI.iter().find(|(p, _)| s.starts_with(p))
+    {
         None => errs.invalid(at, s, prefix_text),
         Some((_, re)) if !re.is_match(s) => errs.invalid(at, s, "must be valid format"),
         Some(_) => {}
@@ -339,7 +347,9 @@ pub(crate) fn quobyte(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     } else {
         for pair in registry.split(',') {
             let good = match pair.strip_prefix('[') {
-                Some(rest) => rest.split_once(']').is_some_and(|(_, p)| p.starts_with(':') && !p[1..].contains(':')),
+                Some(rest) => {
+                    rest.split_once(']').is_some_and(|(_, p)| p.starts_with(':') && !p[1..].contains(':'))
+                }
                 None => pair.matches(':').count() == 1 && !pair.contains(['[', ']']),
             };
             if !good {
@@ -562,7 +572,10 @@ fn projected(errs: &mut Errors, at: &Path<'_>, v: View<'_>, o: &Options<'_>) {
                 }
             }
             if !any {
-                errs.required(&at_kind, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath");
+                errs.required(
+                    &at_kind,
+                    "specify at least one of credentialBundlePath, keyPath, and certificateChainPath",
+                );
             }
         }
         if count > 1 {
@@ -585,7 +598,11 @@ fn take<'a>(errs: &mut Errors, at: &Path<'_>, paths: &mut Vec<&'a str>, path: &'
 fn token(errs: &mut Errors, volume: &Path<'_>, at: &Path<'_>, t: View<'_>, o: &Options<'_>) {
     let seconds = t.int("expirationSeconds");
     if seconds < 600 {
-        errs.invalid(&at.field("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes");
+        errs.invalid(
+            &at.field("expirationSeconds"),
+            seconds,
+            "may not specify a duration less than 10 minutes",
+        );
     }
     if seconds > 1 << 32 {
         errs.invalid(
@@ -616,7 +633,11 @@ fn trust_bundle(errs: &mut Errors, at: &Path<'_>, b: View<'_>) {
             }
             if let Some(s) = b.opt("labelSelector") {
                 let all = s.raw().map(|s| print::internal(b.schema, s)).unwrap_or_default();
-                errs.invalid(&at.field("labelSelector"), Raw(all), "labelSelector must be unset if name is specified");
+                errs.invalid(
+                    &at.field("labelSelector"),
+                    Raw(all),
+                    "labelSelector must be unset if name is specified",
+                );
             }
         }
         (None, Some(signer)) => {

@@ -82,7 +82,11 @@ fn fractional(out: &mut Vec<String>, at: &Path<'_>, m: Option<&api::Map>, names:
         if let Some(q) = m.and_then(|m| m.get(name)).map(api::Node::as_str)
             && milli(q) % 1000 != 0
         {
-            out.push(format!("{}: fractional byte value {} is invalid, must be an integer", at.key(name), quote(q)));
+            out.push(format!(
+                "{}: fractional byte value {} is invalid, must be an integer",
+                at.key(name),
+                quote(q)
+            ));
         }
     }
 }
@@ -125,7 +129,9 @@ pub(crate) fn of_spec(out: &mut Vec<String>, at: &Path<'_>, meta: View<'_>, spec
             if let Some(v) = meta.map("annotations").and_then(|m| m.get(&key)) {
                 let means = super::prepare::app_armor_annotation(v.as_str());
                 let agrees = match (pod_profile, means) {
-                    (Some(p), Some((ty, profile))) => p.str("type") == ty && p.opt_str("localhostProfile") == profile,
+                    (Some(p), Some((ty, profile))) => {
+                        p.str("type") == ty && p.opt_str("localhostProfile") == profile
+                    }
                     _ => false,
                 };
                 if template && !agrees || !template && means.is_none() {
@@ -180,7 +186,8 @@ fn placement(out: &mut Vec<String>, at: &Path<'_>, spec: View<'_>) {
         }
     }
     let node = spec.st("affinity").st("nodeAffinity");
-    let terms = at.field("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
+    let terms =
+        at.field("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
     for (i, t) in
         node.st("requiredDuringSchedulingIgnoredDuringExecution").items("nodeSelectorTerms").enumerate()
     {
@@ -286,7 +293,11 @@ struct Place {
 
 impl Place {
     fn text(&self) -> String {
-        if self.source.is_empty() { quote(&self.path) } else { format!("{} ({})", quote(&self.path), self.source) }
+        if self.source.is_empty() {
+            quote(&self.path)
+        } else {
+            format!("{} ({})", quote(&self.path), self.source)
+        }
     }
     fn overlaps(&self, other: &Place) -> bool {
         if self.path.is_empty() || other.path.is_empty() {
@@ -404,7 +415,9 @@ fn ports(out: &mut Vec<String>, spec_at: &Path<'_>, spec: View<'_>) {
                     out.push(text);
                 }
                 for (other_at, o) in &seen {
-                    if o.int("containerPort") != p.int("containerPort") || o.str("protocol") != p.str("protocol") {
+                    if o.int("containerPort") != p.int("containerPort")
+                        || o.str("protocol") != p.str("protocol")
+                    {
                         continue;
                     }
                     let (oip, ohost) = (o.str("hostIP"), o.int("hostPort"));
