@@ -154,6 +154,15 @@ impl Drop for Writer {
     }
 }
 
+impl Drop for Work {
+    /// Also after a panic nobody waits for an answer that does not come.
+    fn drop(&mut self) {
+        let mut inbox = self.shared.inbox.lock();
+        inbox.closing = true;
+        inbox.writes.clear();
+    }
+}
+
 struct Work {
     shared: Arc<Shared>,
     start: Start,

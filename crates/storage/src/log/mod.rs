@@ -14,6 +14,10 @@ mod codec;
 mod files;
 mod load;
 mod open;
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;

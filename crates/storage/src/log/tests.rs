@@ -1,0 +1,384 @@
+//! The log against a model, on a disk that fails and loses its power.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use api::{NewObject, Object};
+use futures::StreamExt;
+use futures::future::join_all;
+use imbl::OrdMap;
+use proptest::prelude::*;
+
+use super::files::Files;
+use super::load::{Item, LoadError, Loaded, load};
+use super::sim::Sim;
+use super::{Log, segment_name, snapshot_name};
+use crate::engine::{Change, Engine, Record, View};
+use crate::facade::{Loader, Store};
+use crate::history::Limits;
+use crate::store::{Batch, ResourceId, ResourceSpec, Scope, WatchStart, Write, WriteError};
+use crate::view::Live;
+use crate::watch::WatchOptions;
+
+/// A log of this size is worth a snapshot in these tests.
+const SMALL: u64 = 4096;
+
+fn new_object(name: &str, body: String) -> NewObject {
+    NewObject {
+        name: name.into(),
+        namespace: "ns".into(),
+        uid: "".into(),
+        labels: Box::new([]),
+        owners: Box::new([]),
+        fields: Box::new([]),
+        deleting: false,
+        finalizers: true,
+        stamp: 7,
+        body: body.into(),
+        rv_at: 1,
+    }
+}
+
+fn put(name: &str, revision: u64, size: usize) -> Record {
+    let data = new_object(name, format!("{name} {revision} {}", "x".repeat(size)));
+    let change = Change::Put { object: Arc::new(Object { data, revision }), expires: 0 };
+    Record { group: "".into(), plural: "things".into(), revision, change }
+}
+
+fn delete(name: &str, revision: u64) -> Record {
+    let change = Change::Delete { namespace: "ns".into(), name: name.into() };
+    Record { group: "".into(), plural: "things".into(), revision, change }
+}
+
+/// Name to revision and body.
+type State = BTreeMap<String, (u64, String)>;
+
+fn change(state: &mut State, record: &Record) {
+    match &record.change {
+        Change::Put { object, .. } => {
+            let body = String::from_utf8(object.data.body.to_vec()).unwrap();
+            state.insert(object.data.name.to_string(), (object.revision, body));
+        }
+        Change::Delete { name, .. } => {
+            state.remove(name.as_str());
+        }
+    }
+}
+
+fn reload(sim: &Sim) -> Result<(State, Loaded), LoadError> {
+    let mut state = State::new();
+    let mut last = 0;
+    let loaded = load(sim, &mut |item| match item {
+        Item::State(record) => change(&mut state, &record),
+        Item::Change(record) => {
+            assert!(record.revision > last, "revisions ascend");
+            last = record.revision;
+            change(&mut state, &record);
+        }
+    })?;
+    assert!(last <= loaded.last && loaded.floor <= loaded.last);
+    Ok((state, loaded))
+}
+
+fn log(sim: &Sim, loaded: &Loaded) -> Log {
+    Log::new(Arc::new(sim.clone()), loaded, SMALL, None)
+}
+
+fn view(state: &State, revision: u64) -> View {
+    let mut live = Live::default();
+    for (name, (revision, body)) in state {
+        let data = new_object(name, body.clone());
+        live.put(Arc::new(Object { data, revision: *revision }));
+    }
+    View { revision, resources: vec![("".into(), "things".into(), Arc::new(live))], expiries: OrdMap::new() }
+}
+
+/// Every acknowledged batch is there, whole; a batch that failed is there whole or not at all, and only
+/// if nothing was acknowledged after it.
+fn crashes(seed: u64, faults: usize) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut sim = Sim::new(random.u64(..));
+    let mut acknowledged = State::new();
+    let mut last = 0;
+    for _cycle in 0..4 {
+        let (state, loaded) = reload(&sim).unwrap();
+        assert_eq!(state, acknowledged, "reading changes nothing");
+        last = loaded.last.max(last);
+        let mut log = log(&sim, &loaded);
+        sim.fail_one_in(faults);
+        sim.cut_power_after(random.usize(..120));
+        let mut candidates = Vec::new();
+        let mut revision = last;
+        for _ in 0..60 {
+            let mut after = acknowledged.clone();
+            let mut batch = Vec::new();
+            for _ in 0..random.usize(1..6) {
+                revision += 1;
+                let name = format!("o{}", random.u8(..8));
+                let size = random.usize(..900);
+                let record = if after.contains_key(&name) && random.u8(..4) == 0 {
+                    delete(&name, revision)
+                } else {
+                    put(&name, revision, size)
+                };
+                change(&mut after, &record);
+                batch.push(record);
+            }
+            match log.commit(&batch) {
+                Ok(()) => {
+                    acknowledged = after;
+                    last = revision;
+                    candidates.clear();
+                }
+                Err(_) => candidates.push(after),
+            }
+            log.maintain(&mut || view(&acknowledged, revision));
+            if random.bool() {
+                log.close();
+            }
+        }
+        sim = sim.power_cycle();
+        log.close();
+        let (state, loaded) = reload(&sim).unwrap();
+        assert!(loaded.last >= last, "revisions do not go back");
+        assert!(state == acknowledged || candidates.contains(&state), "seed {seed}");
+        acknowledged = state;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #[test]
+    fn survives_power_cuts(seed: u64) {
+        crashes(seed, 0);
+    }
+    #[test]
+    fn survives_failing_calls_and_power_cuts(seed: u64, faults in 3usize..40) {
+        crashes(seed, faults);
+    }
+    #[test]
+    fn any_damage_is_found_or_harmless(at: prop::sample::Index, seed: u64) {
+        let sim = Sim::new(seed);
+        let (_, loaded) = reload(&sim).unwrap();
+        let mut log = log(&sim, &loaded);
+        let mut states = vec![State::new()];
+        for revision in 1..6 {
+            let mut state = states[revision as usize - 1].clone();
+            let record = put(&format!("o{}", revision % 3), revision, 40);
+            change(&mut state, &record);
+            log.commit(&[record]).unwrap();
+            states.push(state);
+        }
+        sim.flip(&segment_name(0), at.index(sim.size()));
+        match reload(&sim) {
+            Err(LoadError::Damaged { .. }) => {}
+            Err(e) => panic!("{e}"),
+            // Damage to the last batch looks as if it had been torn, and nothing else may.
+            Ok((state, _)) => prop_assert_eq!(&state, &states[4]),
+        }
+    }
+}
+
+#[test]
+fn the_disk_stays_bounded_under_endless_updates() {
+    let sim = Sim::new(1);
+    let (_, loaded) = reload(&sim).unwrap();
+    let mut log = log(&sim, &loaded);
+    let mut state = State::new();
+    for revision in 1..3000 {
+        let record = put(&format!("o{}", revision % 10), revision, 100);
+        change(&mut state, &record);
+        log.commit(&[record]).unwrap();
+        log.maintain(&mut || view(&state, revision));
+        log.close();
+        assert!(sim.size() < 4 * SMALL as usize, "{} bytes", sim.size());
+    }
+    assert_eq!(reload(&sim).unwrap().0, state);
+}
+
+#[test]
+fn a_missing_or_damaged_file_is_refused() {
+    let sim = Sim::new(1);
+    let (_, loaded) = reload(&sim).unwrap();
+    let mut first = log(&sim, &loaded);
+    let state = State::from([("a".to_owned(), (1, "a 1 ".to_owned()))]);
+    first.commit(&[put("a", 1, 0)]).unwrap();
+    let (_, loaded) = reload(&sim).unwrap();
+    let mut second = log(&sim, &loaded);
+    second.commit(&[put("b", 2, 5000)]).unwrap();
+    sim.remove(&segment_name(0)).unwrap();
+    assert!(matches!(reload(&sim), Err(LoadError::Missing(name)) if name == segment_name(0)));
+    second.maintain(&mut || view(&state, 2));
+    second.close();
+    assert_eq!(reload(&sim).unwrap().0, state);
+    sim.flip(&snapshot_name(2), 70);
+    assert!(matches!(reload(&sim), Err(LoadError::Damaged { at: 44, .. })));
+}
+
+fn store(sim: &Sim, now: Arc<AtomicU64>) -> (Store, ResourceId) {
+    let mut loader = Loader::new(Limits::default(), Arc::new(move || now.load(Ordering::Relaxed)));
+    let loaded = load(sim, &mut |item| match item {
+        Item::State(record) => loader.state(record),
+        Item::Change(record) => loader.change(record),
+    })
+    .unwrap();
+    let log = log(sim, &loaded);
+    let store = loader.start(Box::new(log), (loaded.floor, loaded.last), Duration::from_mins(1)).unwrap();
+    let resource =
+        store.register(ResourceSpec { group: "".into(), plural: "things".into(), indexed: vec![] });
+    (store, resource)
+}
+
+/// One client: it alone writes its objects, and knows what may have become of them.
+struct Client {
+    random: fastrand::Rng,
+    names: Vec<String>,
+    /// What an object may be now: the acknowledged body first, then what failed writes would have made of it.
+    possible: BTreeMap<String, Vec<Option<String>>>,
+    acknowledged: u64,
+}
+
+impl Client {
+    async fn run(&mut self, store: &Store, resource: ResourceId) {
+        for n in 0..40 {
+            let name = self.random.choice(&self.names).unwrap().clone();
+            let body = format!("{{{name} {n} {}", "y".repeat(self.random.usize(..700)));
+            let object = new_object(&name, body.clone());
+            let (write, outcome) = match store.get(resource, "ns", &name) {
+                None => (Write::Create { resource, object, ttl: None }, Some(body)),
+                Some(old) if self.random.u8(..4) == 0 => {
+                    let (namespace, name) = (old.data.namespace.clone(), old.data.name.clone());
+                    (Write::Delete { resource, namespace, name, expect: old.revision }, None)
+                }
+                Some(old) => {
+                    (Write::Update { resource, object, expect: old.revision, ttl: None }, Some(body))
+                }
+            };
+            let possible = self.possible.entry(name.clone()).or_insert_with(|| vec![None]);
+            match store.commit(write).await {
+                Ok(object) => {
+                    assert!(object.revision > self.acknowledged, "revisions ascend");
+                    self.acknowledged = object.revision;
+                    *possible = vec![outcome];
+                }
+                Err(WriteError::Engine(_)) => possible.push(outcome),
+                Err(e) => panic!("{e}"),
+            }
+            let now = store.get(resource, "ns", &name).map(|o| body_of(&o));
+            assert_eq!(now, possible[0], "reads go on, and show acknowledged writes only");
+        }
+    }
+
+    fn check(&mut self, store: &Store, resource: ResourceId) {
+        assert!(store.current() >= self.acknowledged);
+        for (name, possible) in &mut self.possible {
+            let found = store.get(resource, "ns", name).map(|o| body_of(&o));
+            assert!(possible.contains(&found), "{name} is {found:?}, not one of {possible:?}");
+            *possible = vec![found];
+        }
+    }
+}
+
+fn body_of(object: &Object) -> String {
+    String::from_utf8(object.data.body.to_vec()).unwrap()
+}
+
+async fn clients_and_crashes(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut sim = Sim::new(random.u64(..));
+    let mut clients: Vec<_> = (0..4)
+        .map(|i| Client {
+            random: random.fork(),
+            names: (0..3).map(|n| format!("c{i}-{n}")).collect(),
+            possible: BTreeMap::new(),
+            acknowledged: 0,
+        })
+        .collect();
+    for _cycle in 0..3 {
+        let (store, resource) = store(&sim, Arc::default());
+        for client in &mut clients {
+            client.check(&store, resource);
+        }
+        let start = WatchStart::After(store.current());
+        let mut watcher = store.watch(resource, Scope::default(), start, WatchOptions::default()).unwrap();
+        let before = store.current();
+        sim.fail_one_in(if random.bool() { 30 } else { 0 });
+        sim.cut_power_after(random.usize(..200));
+        join_all(clients.iter_mut().map(|c| c.run(&store, resource))).await;
+        store.close().await;
+        let mut seen = before;
+        while let Some(Ok(Batch::Events(events))) = watcher.next().await {
+            for event in events {
+                assert!(event.revision > seen, "events come in order");
+                seen = event.revision;
+            }
+        }
+        assert!(seen <= store.snapshot(resource).revision());
+        sim = sim.power_cycle();
+        let (_, loaded) = reload(&sim).unwrap();
+        assert!(loaded.last >= seen, "a watcher saw what was not durable");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+    #[test]
+    fn acknowledged_writes_of_concurrent_clients_survive(seed: u64) {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+            .block_on(clients_and_crashes(seed));
+    }
+}
+
+#[tokio::test]
+async fn a_failed_write_changes_nothing_and_the_next_one_works() {
+    let sim = Sim::new(3);
+    let (store, resource) = store(&sim, Arc::default());
+    let create = |name: &str| {
+        store.commit(Write::Create { resource, object: new_object(name, "{}".into()), ttl: None })
+    };
+    assert_eq!(create("a").await.unwrap().revision, 1);
+    sim.fail_one_in(1);
+    assert!(matches!(create("b").await, Err(WriteError::Engine(_))));
+    assert!(store.get(resource, "ns", "b").is_none());
+    assert!(store.get(resource, "ns", "a").is_some());
+    assert_eq!(store.current(), 1);
+    sim.fail_one_in(0);
+    assert_eq!(
+        create("b").await.unwrap().revision,
+        3,
+        "the revision of a failed write is not given out again"
+    );
+}
+
+#[tokio::test]
+async fn objects_expire_also_across_a_restart() {
+    const HOUR: u64 = 3_600_000;
+    let sim = Sim::new(4);
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let ttl = Some(Duration::from_hours(1));
+    let (first, resource) = store(&sim, now.clone());
+    let options = WatchOptions::default();
+    let create = |name: &str, ttl| Write::Create { resource, object: new_object(name, "{}".into()), ttl };
+    first.commit(create("stays", None)).await.unwrap();
+    first.commit(create("early", ttl)).await.unwrap();
+    now.fetch_add(HOUR / 2, Ordering::Relaxed);
+    let late = first.commit(create("late", ttl)).await.unwrap();
+    let again =
+        Write::Update { resource, object: new_object("late", "{}".into()), expect: late.revision, ttl };
+    first.commit(again).await.unwrap();
+    let mut watcher = first.watch(resource, Scope::default(), WatchStart::After(4), options).unwrap();
+    now.fetch_add(HOUR / 2 + 60_000, Ordering::Relaxed);
+    first.nudge();
+    let Some(Ok(Batch::Events(events))) = watcher.next().await else { panic!("an event") };
+    assert_eq!((events.len(), events[0].revision), (1, 5));
+    assert_eq!(events[0].object.data.name, "early");
+    first.close().await;
+
+    now.fetch_add(HOUR, Ordering::Relaxed);
+    let (second, resource) = store(&sim, now);
+    assert!(second.wait_for(6, Duration::from_mins(1)).await);
+    assert!(second.get(resource, "ns", "late").is_none());
+    assert!(second.get(resource, "ns", "stays").is_some());
+}
