@@ -1,5 +1,7 @@
 //! What every store must do, modelled on upstream's store and watcher tests.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail so")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +10,8 @@ use component::Shutdown;
 use ferrokube_storage as storage;
 use futures::{FutureExt, StreamExt};
 use storage::{
-    Batch, Cause, Compacted, OpenError, ResourceId, ResourceSpec, Scope, Store, StoreConfig, WatchEnd,
-    WatchOptions, WatchStart, Watcher, Write, WriteError,
+    Batch, Compacted, OpenError, ResourceId, ResourceSpec, Scope, Store, StoreConfig, WatchEnd, WatchOptions,
+    WatchStart, Watcher, Write, WriteError,
 };
 
 const NODE: usize = 0;
@@ -150,7 +152,7 @@ async fn lists_by_scope_in_the_order_of_keys() {
     let by_node = |ns: &str, node: &str| Scope { field: Some((NODE, node.into())), ..in_namespace(ns) };
     let named = |ns: &str, name: &str| Scope { name: name.into(), ..in_namespace(ns) };
     let check = |scope: &Scope, after, expected: &[&str]| {
-        assert_eq!(names(&list, scope, after), expected, "{scope:?}")
+        assert_eq!(names(&list, scope, after), expected, "{scope:?}");
     };
     let all = Scope::default();
     check(&all, None, &["a-b/3", "a/1", "a/10", "a/2", "b/1", "c/1"]);
@@ -237,7 +239,7 @@ async fn watch_from_now_and_from_a_revision() {
     delete(&s, r, &a).await.unwrap();
     settle(&s, &idle).await;
     assert_eq!(delivered(&mut now), ["Modified a 3", "Deleted a 5"]);
-    let mut from = |revision, scope| delivered(&mut watch(&s, r, scope, WatchStart::After(revision)));
+    let from = |revision, scope| delivered(&mut watch(&s, r, scope, WatchStart::After(revision)));
     assert_eq!(from(1, Scope::default()), ["Added b 2", "Modified a 3", "Added c 4", "Deleted a 5"]);
     assert_eq!(from(1, in_namespace("ns")), ["Modified a 3", "Deleted a 5"]);
     assert_eq!(from(5, Scope::default()), [""; 0]);
@@ -325,7 +327,7 @@ async fn waits_for_a_revision() {
     let r = pods(&s);
     assert!(s.wait_for(0, Duration::ZERO).await);
     assert!(!s.wait_for(1, Duration::from_millis(1)).await);
-    let (reached, _) = tokio::join!(s.wait_for(1, Duration::from_secs(60)), create(&s, r, "ns", "a", ""));
+    let (reached, _) = tokio::join!(s.wait_for(1, Duration::from_mins(1)), create(&s, r, "ns", "a", ""));
     assert!(reached);
 }
 
