@@ -1,1 +1,67 @@
-//! TBD
+//! The controllers: each makes the cluster what its objects say.
+//!
+//! A controller is one module in two parts: decisions that are pure functions of what the caches
+//! show, and a thin part that carries them out under the controller's own identity, so that RBAC
+//! bounds it. Names, events, conditions and messages are upstream's (`pkg/controller`). Depends on
+//! `api`, `component` and `client`; it must never know how the server stores or admits anything.
+
+mod common;
+mod discovery;
+mod namespace;
+mod root_ca;
+mod serviceaccounts;
+
+use std::time::Duration;
+
+use client::{Client, Factory};
+use component::{Clock, Shutdown};
+
+/// What the controllers are told at start. Defaults are upstream's.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The clock.
+    pub clock: Clock,
+    /// PEM of the authorities by which Pods verify the API server.
+    pub root_ca: String,
+    /// How long a namespace's deletion waits for API servers that have not seen it yet. Zero where
+    /// there is one API server; upstream's controller waits five seconds.
+    pub namespace_delay: Duration,
+}
+
+impl Config {
+    /// With upstream's figures.
+    pub fn new(clock: Clock, root_ca: String) -> Self {
+        Self { clock, root_ca, namespace_delay: Duration::ZERO }
+    }
+}
+
+/// The user that the controllers' caches are read as.
+pub const SHARED_USER: &str = "system:kube-controller-manager";
+
+/// Starts every controller; their tasks run until `shutdown`. `clients` gives a client for a user's name:
+/// [`SHARED_USER`] for the caches, `system:serviceaccount:kube-system:NAME` for each controller.
+pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdown) {
+    let own = |name: &str| clients(&format!("system:serviceaccount:kube-system:{name}"));
+    let factory = Factory::new(clients(SHARED_USER));
+    serviceaccounts::start(own("service-account-controller"), &factory, shutdown);
+    root_ca::start(own("root-ca-cert-publisher"), config.root_ca.clone(), &factory, shutdown);
+    namespace::start(
+        own("namespace-controller"),
+        config.clock,
+        config.namespace_delay,
+        10,
+        &factory,
+        shutdown,
+    );
+    factory.start(shutdown);
+}
+
+/// Starts a controller's workers once the caches that it asked for show a whole state.
+fn when_synced(factory: &Factory, shutdown: &Shutdown, work: impl FnOnce(&Shutdown) + Send + 'static) {
+    let (factory, stop) = (factory.clone(), shutdown.clone());
+    shutdown.spawn(async move {
+        if stop.run(factory.synced()).await.is_some() {
+            work(&stop);
+        }
+    });
+}

@@ -1,0 +1,155 @@
+//! Adoption and release: which objects a controller manages, by its selector.
+
+use std::sync::Arc;
+
+use api::Status;
+use client::{Api, KubeObject, Patch};
+use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::json;
+
+use super::selector::Selector;
+use super::{controller_of, controller_ref, deleting};
+
+/// What is to be done with one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is managed already.
+    Own,
+    /// It is an orphan that matches.
+    Adopt,
+    /// It is managed and matches no more.
+    Release,
+    /// It is another's, or nobody's.
+    Ignore,
+}
+
+/// Decides about one object of the owner's namespace.
+pub(crate) fn decide(owner: &ObjectMeta, selector: &Selector, object: &ObjectMeta) -> Claim {
+    let matches = selector.matches(object.labels.as_ref());
+    match controller_of(object) {
+        Some(r) if Some(&r.uid) != owner.uid.as_ref() => Claim::Ignore,
+        Some(_) if matches => Claim::Own,
+        Some(_) if deleting(owner) => Claim::Ignore,
+        Some(_) => Claim::Release,
+        None if deleting(owner) || !matches || deleting(object) => Claim::Ignore,
+        None => Claim::Adopt,
+    }
+}
+
+/// Adopts and releases as decided; what `owner` manages afterwards. Before the first adoption the
+/// server is asked whether the owner is still the same and not being deleted: the cache may be late.
+pub(crate) async fn claim<O: KubeObject, T: KubeObject>(
+    owner: &O,
+    owners: &Api<O>,
+    selector: &Selector,
+    objects: Vec<Arc<T>>,
+    api: &Api<T>,
+) -> Result<Vec<Arc<T>>, Status> {
+    let mut owned = Vec::with_capacity(objects.len());
+    let (mut adopt, mut release) = (Vec::new(), Vec::new());
+    for object in objects {
+        match decide(owner.metadata(), selector, object.metadata()) {
+            Claim::Own => owned.push(object),
+            Claim::Adopt => adopt.push(object),
+            Claim::Release => release.push(object),
+            Claim::Ignore => {}
+        }
+    }
+    let mut result = Ok(());
+    if !adopt.is_empty() {
+        may_adopt(owner, owners).await?;
+        let reference = controller_ref(owner);
+        let adopted = join_all(adopt.iter().map(|object| {
+            let reference = json!({
+                "apiVersion": reference.api_version, "kind": reference.kind, "name": reference.name,
+                "uid": reference.uid, "controller": true, "blockOwnerDeletion": true,
+            });
+            patch_owners(api, object.metadata(), reference)
+        }));
+        for (object, answer) in adopt.iter().zip(adopted.await) {
+            match answer {
+                Ok(()) => owned.push(object.clone()),
+                Err(e) if e.is_not_found() => {}
+                Err(e) => result = Err(e),
+            }
+        }
+    }
+    let released = release.iter().map(|object| {
+        let reference = json!({"$patch": "delete", "uid": owner.metadata().uid});
+        patch_owners(api, object.metadata(), reference)
+    });
+    for answer in join_all(released).await {
+        match answer {
+            Ok(()) => {}
+            // Gone, or made anew under the same name, or without its references already.
+            Err(e) if e.is_not_found() || e.is("Invalid") => {}
+            Err(e) => result = Err(e),
+        }
+    }
+    result.map(|()| owned)
+}
+
+async fn may_adopt<O: KubeObject>(owner: &O, owners: &Api<O>) -> Result<(), Status> {
+    let meta = owner.metadata();
+    let name = meta.name.as_deref().unwrap_or_default();
+    let fresh = owners.get(name).await?;
+    let fresh = fresh.metadata();
+    if fresh.uid != meta.uid {
+        return Err(super::retry(format_args!("{} {name} was replaced by another of its name", O::KIND)));
+    }
+    if deleting(fresh) {
+        return Err(super::retry(format_args!("{} {name} is being deleted", O::KIND)));
+    }
+    Ok(())
+}
+
+async fn patch_owners<T: KubeObject>(
+    api: &Api<T>,
+    meta: &ObjectMeta,
+    reference: serde_json::Value,
+) -> Result<(), Status> {
+    // The uid makes the server refuse if the name belongs to another object by now.
+    let patch = json!({"metadata": {"uid": meta.uid, "ownerReferences": [reference]}});
+    api.patch(meta.name.as_deref().unwrap_or_default(), &Patch::Strategic(patch)).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions() {
+        let meta = |value: serde_json::Value| -> ObjectMeta { serde_json::from_value(value).unwrap() };
+        let selector = Selector::exactly(&[("a".to_owned(), "b".to_owned())].into());
+        let check = |owner_deleting: bool,
+                     controller: Option<&str>,
+                     matches: bool,
+                     gone: bool,
+                     want: Claim| {
+            let mut owner = meta(json!({"uid": "me"}));
+            let time = "2026-01-01T00:00:00Z";
+            if owner_deleting {
+                owner = meta(json!({"uid": "me", "deletionTimestamp": time}));
+            }
+            let mut object = json!({"labels": {"a": if matches { "b" } else { "x" }}});
+            if let Some(uid) = controller {
+                object["ownerReferences"] =
+                    json!([{"apiVersion": "v1", "kind": "K", "name": "n", "uid": uid, "controller": true}]);
+            }
+            if gone {
+                object["deletionTimestamp"] = json!(time);
+            }
+            assert_eq!(decide(&owner, &selector, &meta(object.clone())), want, "{owner_deleting} {object}");
+        };
+        check(false, Some("me"), true, false, Claim::Own);
+        check(false, Some("me"), false, false, Claim::Release);
+        check(true, Some("me"), false, false, Claim::Ignore);
+        check(true, Some("me"), true, false, Claim::Own);
+        check(false, Some("other"), true, false, Claim::Ignore);
+        check(false, None, true, false, Claim::Adopt);
+        check(false, None, false, false, Claim::Ignore);
+        check(false, None, true, true, Claim::Ignore);
+        check(true, None, true, false, Claim::Ignore);
+    }
+}

@@ -1,0 +1,65 @@
+//! What controllers ask of a Pod.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+
+pub(crate) fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
+}
+
+pub(crate) fn node_name(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default()
+}
+
+/// Whether it has ended for good.
+pub(crate) fn is_terminal(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Whether it counts as a replica: it has not ended and is not being deleted.
+pub(crate) fn is_active(pod: &Pod) -> bool {
+    !is_terminal(pod) && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether it is being deleted and has not ended.
+pub(crate) fn is_terminating(pod: &Pod) -> bool {
+    !is_terminal(pod) && pod.metadata.deletion_timestamp.is_some()
+}
+
+pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind)
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|c| c.status == "True")
+}
+
+/// Since when it is ready; `None` also where it is ready and nobody wrote since when.
+pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    condition(pod, "Ready").filter(|c| c.status == "True")?.last_transition_time.as_ref().map(|t| t.0)
+}
+
+/// Whether it has been ready for `min_ready` seconds.
+pub(crate) fn is_available(pod: &Pod, min_ready: i32, now: Timestamp) -> bool {
+    if !is_ready(pod) {
+        return false;
+    }
+    min_ready == 0
+        || ready_since(pod)
+            .is_some_and(|since| now.duration_since(since) >= SignedDuration::from_secs(i64::from(min_ready)))
+}
+
+/// How long until the next of the ready Pods becomes available; `None` if none is waiting.
+pub(crate) fn next_available<'a>(
+    pods: impl IntoIterator<Item = &'a Pod>,
+    min_ready: i32,
+    now: Timestamp,
+) -> Option<std::time::Duration> {
+    let term = SignedDuration::from_secs(i64::from(min_ready));
+    pods.into_iter()
+        .filter_map(ready_since)
+        .map(|since| term - now.duration_since(since))
+        .filter(SignedDuration::is_positive)
+        .min()
+        .and_then(|left| std::time::Duration::try_from(left).ok())
+}

@@ -1,0 +1,117 @@
+//! What the API serves, for the controllers that act on every resource.
+
+use std::collections::HashSet;
+
+use api::Status;
+use client::{Client, Resource};
+use futures::future::join_all;
+use serde::Deserialize;
+
+/// A served resource in the version that its group prefers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub(crate) resource: Resource,
+    pub(crate) kind: String,
+    pub(crate) namespaced: bool,
+    verbs: Vec<String>,
+}
+
+impl Served {
+    pub(crate) fn can(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| v == verb)
+    }
+}
+
+/// Every resource that could be discovered, and why others could not.
+pub(crate) struct Discovered {
+    pub(crate) resources: Vec<Served>,
+    /// Group versions with their errors.
+    pub(crate) failed: Vec<(String, Status)>,
+}
+
+#[derive(Deserialize)]
+struct Versions {
+    versions: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    #[serde(default)]
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    name: String,
+    versions: Vec<Version>,
+    #[serde(default)]
+    preferred_version: Option<Version>,
+}
+
+#[derive(Deserialize, Clone, PartialEq)]
+struct Version {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Resources {
+    #[serde(default)]
+    resources: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+/// Asks the server. It fails if not even the list of groups is to be had.
+pub(crate) async fn discover(client: &Client) -> Result<Discovered, Status> {
+    let mut versions: Vec<(String, String, String)> = client
+        .raw::<Versions>("/api")
+        .await?
+        .versions
+        .into_iter()
+        .map(|v| (String::new(), v.clone(), format!("/api/{v}")))
+        .collect();
+    for group in client.raw::<Groups>("/apis").await?.groups {
+        let (mut first, mut rest): (Vec<_>, Vec<_>) =
+            group.versions.into_iter().partition(|v| Some(v) == group.preferred_version.as_ref());
+        first.append(&mut rest);
+        for Version { version } in first {
+            let path = format!("/apis/{}/{version}", group.name);
+            versions.push((group.name.clone(), version, path));
+        }
+    }
+    let answers = join_all(versions.iter().map(|(_, _, path)| client.raw::<Resources>(path))).await;
+    let mut found = Discovered { resources: Vec::new(), failed: Vec::new() };
+    let mut seen = HashSet::new();
+    for ((group, version, _), answer) in versions.into_iter().zip(answers) {
+        match answer {
+            Err(error) if group.is_empty() => found.failed.push((version, error)),
+            Err(error) => found.failed.push((format!("{group}/{version}"), error)),
+            Ok(list) => {
+                for entry in list.resources.into_iter().filter(|e| !e.name.contains('/')) {
+                    if seen.insert((group.clone(), entry.name.clone())) {
+                        found.resources.push(Served {
+                            resource: Resource {
+                                group: group.as_str().into(),
+                                version: version.as_str().into(),
+                                plural: entry.name.into(),
+                            },
+                            kind: entry.kind,
+                            namespaced: entry.namespaced,
+                            verbs: entry.verbs,
+                        });
+                    }
+                }
+            }
+        }
+    }
+    Ok(found)
+}
