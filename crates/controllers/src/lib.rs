@@ -8,6 +8,7 @@
 mod common;
 mod discovery;
 mod namespace;
+mod replicas;
 mod root_ca;
 mod serviceaccounts;
 
@@ -53,6 +54,9 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
         &factory,
         shutdown,
     );
+    let clock = config.clock;
+    replicas::start_replicasets(own("replicaset-controller"), clock, 5, &factory, shutdown);
+    replicas::start_replication_controllers(own("replication-controller"), clock, 5, &factory, shutdown);
     factory.start(shutdown);
 }
 

@@ -1,5 +1,6 @@
 //! What controllers ask of a Pod.
 
+use client::{Factory, Informer};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 
@@ -62,4 +63,26 @@ pub(crate) fn next_available<'a>(
         .filter(SignedDuration::is_positive)
         .min()
         .and_then(|left| std::time::Duration::try_from(left).ok())
+}
+
+/// The index of Pods by the uid of their controller; orphans stand under [`orphans`].
+pub(crate) const BY_OWNER: &str = "owner";
+/// The index of Pods by node.
+pub(crate) const BY_NODE: &str = "node";
+
+/// Where the orphans of a namespace stand in [`BY_OWNER`].
+pub(crate) fn orphans(namespace: &str) -> String {
+    format!("orphan/{namespace}")
+}
+
+/// The informer of all Pods, with both indexes.
+pub(crate) fn informer(factory: &Factory) -> Informer<Pod> {
+    let pods = factory.informer::<Pod>();
+    pods.index(BY_OWNER, |pod| {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let owner = super::controller_of(&pod.metadata).map(|r| r.uid.clone());
+        vec![owner.unwrap_or_else(|| orphans(namespace)).into()]
+    });
+    pods.index(BY_NODE, |pod| vec![node_name(pod).into()]);
+    pods
 }

@@ -1,0 +1,158 @@
+//! How ReplicaSet and ReplicationController differ.
+
+use client::KubeObject;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::{
+    PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::common::selector::Selector;
+
+/// A condition of either kind.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Condition {
+    pub(super) kind: String,
+    pub(super) status: String,
+    pub(super) reason: Option<String>,
+    pub(super) message: Option<String>,
+    pub(super) since: Option<Time>,
+}
+
+/// The status of either kind.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Counts {
+    pub(super) replicas: i32,
+    pub(super) fully_labeled: i32,
+    pub(super) ready: i32,
+    pub(super) available: i32,
+    /// Only ReplicaSets say it.
+    pub(super) terminating: Option<i32>,
+    pub(super) observed_generation: i64,
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// A kind that keeps a number of Pods.
+pub(super) trait Replicated: KubeObject {
+    /// What its Events name as their source.
+    const COMPONENT: &'static str;
+    /// Whether its status counts terminating Pods.
+    const TERMINATING: bool;
+    fn selector(&self) -> Selector;
+    fn wanted(&self) -> i32;
+    fn min_ready(&self) -> i32;
+    fn template(&self) -> Option<&PodTemplateSpec>;
+    fn counts(&self) -> Counts;
+    fn set_counts(&mut self, counts: Counts);
+}
+
+fn some<T: Default + PartialEq>(value: T) -> Option<T> {
+    Some(value).filter(|v| *v != T::default())
+}
+
+impl Replicated for ReplicaSet {
+    const COMPONENT: &'static str = "replicaset-controller";
+    const TERMINATING: bool = true;
+    fn selector(&self) -> Selector {
+        self.spec.as_ref().map_or_else(Selector::nothing, |s| Selector::of(&s.selector))
+    }
+    fn wanted(&self) -> i32 {
+        self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+    }
+    fn min_ready(&self) -> i32 {
+        self.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0)
+    }
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.as_ref()?.template.as_ref()
+    }
+    fn counts(&self) -> Counts {
+        let Some(s) = &self.status else { return Counts::default() };
+        let condition = |c: &ReplicaSetCondition| Condition {
+            kind: c.type_.clone(),
+            status: c.status.clone(),
+            reason: c.reason.clone(),
+            message: c.message.clone(),
+            since: c.last_transition_time.clone(),
+        };
+        Counts {
+            replicas: s.replicas,
+            fully_labeled: s.fully_labeled_replicas.unwrap_or(0),
+            ready: s.ready_replicas.unwrap_or(0),
+            available: s.available_replicas.unwrap_or(0),
+            terminating: s.terminating_replicas,
+            observed_generation: s.observed_generation.unwrap_or(0),
+            conditions: s.conditions.iter().flatten().map(condition).collect(),
+        }
+    }
+    fn set_counts(&mut self, c: Counts) {
+        let condition = |c: Condition| ReplicaSetCondition {
+            type_: c.kind,
+            status: c.status,
+            reason: c.reason,
+            message: c.message,
+            last_transition_time: c.since,
+        };
+        self.status = Some(ReplicaSetStatus {
+            replicas: c.replicas,
+            fully_labeled_replicas: some(c.fully_labeled),
+            ready_replicas: some(c.ready),
+            available_replicas: some(c.available),
+            terminating_replicas: c.terminating,
+            observed_generation: some(c.observed_generation),
+            conditions: some(c.conditions.into_iter().map(condition).collect()),
+        });
+    }
+}
+
+impl Replicated for ReplicationController {
+    const COMPONENT: &'static str = "replication-controller";
+    const TERMINATING: bool = false;
+    fn selector(&self) -> Selector {
+        Selector::of_map(self.spec.as_ref().and_then(|s| s.selector.as_ref()))
+    }
+    fn wanted(&self) -> i32 {
+        self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+    }
+    fn min_ready(&self) -> i32 {
+        self.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0)
+    }
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.as_ref()?.template.as_ref()
+    }
+    fn counts(&self) -> Counts {
+        let Some(s) = &self.status else { return Counts::default() };
+        let condition = |c: &ReplicationControllerCondition| Condition {
+            kind: c.type_.clone(),
+            status: c.status.clone(),
+            reason: c.reason.clone(),
+            message: c.message.clone(),
+            since: c.last_transition_time.clone(),
+        };
+        Counts {
+            replicas: s.replicas,
+            fully_labeled: s.fully_labeled_replicas.unwrap_or(0),
+            ready: s.ready_replicas.unwrap_or(0),
+            available: s.available_replicas.unwrap_or(0),
+            terminating: None,
+            observed_generation: s.observed_generation.unwrap_or(0),
+            conditions: s.conditions.iter().flatten().map(condition).collect(),
+        }
+    }
+    fn set_counts(&mut self, c: Counts) {
+        let condition = |c: Condition| ReplicationControllerCondition {
+            type_: c.kind,
+            status: c.status,
+            reason: c.reason,
+            message: c.message,
+            last_transition_time: c.since,
+        };
+        self.status = Some(ReplicationControllerStatus {
+            replicas: c.replicas,
+            fully_labeled_replicas: some(c.fully_labeled),
+            ready_replicas: some(c.ready),
+            available_replicas: some(c.available),
+            observed_generation: some(c.observed_generation),
+            conditions: some(c.conditions.into_iter().map(condition).collect()),
+        });
+    }
+}
