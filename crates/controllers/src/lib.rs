@@ -6,6 +6,7 @@
 //! `api`, `component` and `client`; it must never know how the server stores or admits anything.
 
 mod common;
+mod deployment;
 mod discovery;
 mod namespace;
 mod replicas;
@@ -57,6 +58,7 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     let clock = config.clock;
     replicas::start_replicasets(own("replicaset-controller"), clock, 5, &factory, shutdown);
     replicas::start_replication_controllers(own("replication-controller"), clock, 5, &factory, shutdown);
+    deployment::start(own("deployment-controller"), clock, 5, &factory, shutdown);
     factory.start(shutdown);
 }
 

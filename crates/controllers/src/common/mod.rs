@@ -15,11 +15,6 @@ pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|r| r.controller == Some(true))
 }
 
-/// Whether `owner` manages the object.
-pub(crate) fn is_controlled_by(meta: &ObjectMeta, owner: &ObjectMeta) -> bool {
-    controller_of(meta).is_some_and(|r| Some(&r.uid) == owner.uid.as_ref())
-}
-
 /// The reference by which `owner` manages what it makes.
 pub(crate) fn controller_ref<T: KubeObject>(owner: &T) -> OwnerReference {
     let meta = owner.metadata();

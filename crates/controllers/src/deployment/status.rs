@@ -1,0 +1,352 @@
+//! A Deployment's status and what it says about progress.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::plan::{available, max_unavailable, size, wanted};
+
+pub(super) const PROGRESSING: &str = "Progressing";
+const AVAILABLE: &str = "Available";
+const FAILURE: &str = "ReplicaFailure";
+pub(super) const TIMED_OUT: &str = "ProgressDeadlineExceeded";
+pub(super) const PAUSED: &str = "DeploymentPaused";
+const RESUMED: &str = "DeploymentResumed";
+const NEW_AVAILABLE: &str = "NewReplicaSetAvailable";
+const UPDATED: &str = "ReplicaSetUpdated";
+
+/// The seconds without progress after which a rollout counts as stuck; `None` for never.
+pub(super) fn deadline(d: &Deployment) -> Option<i32> {
+    d.spec.as_ref()?.progress_deadline_seconds.filter(|s| *s != i32::MAX)
+}
+
+pub(super) fn condition<'a>(status: &'a DeploymentStatus, kind: &str) -> Option<&'a DeploymentCondition> {
+    status.conditions.iter().flatten().find(|c| c.type_ == kind)
+}
+
+pub(super) fn new_condition(
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) -> DeploymentCondition {
+    DeploymentCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        last_update_time: Some(Time(now)),
+        last_transition_time: Some(Time(now)),
+    }
+}
+
+/// Sets a condition, unless one of the same status and reason is there; the transition's time changes
+/// with the status only.
+pub(super) fn set_condition(status: &mut DeploymentStatus, mut wanted: DeploymentCondition) {
+    if let Some(current) = condition(status, &wanted.type_)
+        && current.status == wanted.status
+    {
+        if current.reason == wanted.reason {
+            return;
+        }
+        wanted.last_transition_time.clone_from(&current.last_transition_time);
+    }
+    remove_condition(status, &wanted.type_);
+    status.conditions.get_or_insert_default().push(wanted);
+}
+
+fn remove_condition(status: &mut DeploymentStatus, kind: &str) {
+    if let Some(all) = &mut status.conditions {
+        all.retain(|c| c.type_ != kind);
+        if all.is_empty() {
+            status.conditions = None;
+        }
+    }
+}
+
+/// The condition to be written when a Deployment was paused or resumed just now. It keeps the time of a
+/// pause from counting as lack of progress.
+pub(super) fn pause_condition(d: &Deployment, now: Timestamp) -> Option<DeploymentCondition> {
+    deadline(d)?;
+    let current = d.status.as_ref().and_then(|s| condition(s, PROGRESSING)).and_then(|c| c.reason.as_deref());
+    if current == Some(TIMED_OUT) {
+        return None;
+    }
+    let paused = d.spec.as_ref().and_then(|s| s.paused).unwrap_or(false);
+    match (paused, current == Some(PAUSED)) {
+        (true, false) => Some((PAUSED, "Deployment is paused")),
+        (false, true) => Some((RESUMED, "Deployment is resumed")),
+        _ => None,
+    }
+    .map(|(reason, text)| new_condition(PROGRESSING, "Unknown", reason, text.to_owned(), now))
+}
+
+/// The counts and availability that the ReplicaSets amount to.
+pub(super) fn of(
+    d: &Deployment,
+    new: Option<&Arc<ReplicaSet>>,
+    old: &[Arc<ReplicaSet>],
+    now: Timestamp,
+) -> DeploymentStatus {
+    let all = || old.iter().chain(new);
+    let sum =
+        |count: fn(&ReplicaSet) -> i32| Some(all().map(|rs| count(rs)).sum::<i32>()).filter(|n| *n != 0);
+    let ready = |rs: &ReplicaSet| rs.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0);
+    let actual = |rs: &ReplicaSet| rs.status.as_ref().map_or(0, |s| s.replicas);
+    let have = all().map(|rs| available(rs)).sum::<i32>();
+    let missing = all().map(|rs| size(rs)).sum::<i32>() - have;
+    let before = d.status.clone().unwrap_or_default();
+    let mut status = DeploymentStatus {
+        observed_generation: d.metadata.generation,
+        replicas: sum(actual),
+        updated_replicas: new.map(|rs| actual(rs)).filter(|n| *n != 0),
+        ready_replicas: sum(ready),
+        available_replicas: sum(available),
+        unavailable_replicas: Some(missing).filter(|n| *n > 0),
+        terminating_replicas: terminating(all()),
+        collision_count: before.collision_count,
+        conditions: before.conditions,
+    };
+    let condition = if have >= wanted(d) - max_unavailable(d) {
+        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    } else {
+        ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+    };
+    let (value, reason, text) = condition;
+    set_condition(&mut status, new_condition(AVAILABLE, value, reason, text.to_owned(), now));
+    status
+}
+
+/// The terminating Pods of all sets; unknown if one was synced and does not say its own.
+fn terminating<'a>(sets: impl Iterator<Item = &'a Arc<ReplicaSet>>) -> Option<i32> {
+    let mut total = 0;
+    for rs in sets {
+        let status = rs.status.as_ref();
+        match status.and_then(|s| s.terminating_replicas) {
+            Some(n) => total += n,
+            None if status.and_then(|s| s.observed_generation).unwrap_or(0) == 0 => {}
+            None => return None,
+        }
+    }
+    Some(total)
+}
+
+/// Whether every Pod is of the new version and available, and no other is left.
+pub(super) fn is_complete(d: &Deployment, status: &DeploymentStatus) -> bool {
+    let n = wanted(d);
+    status.updated_replicas.unwrap_or(0) == n
+        && status.replicas.unwrap_or(0) == n
+        && status.available_replicas.unwrap_or(0) == n
+        && status.observed_generation.unwrap_or(0) >= d.metadata.generation.unwrap_or(0)
+}
+
+fn has_progressed(before: &DeploymentStatus, after: &DeploymentStatus) -> bool {
+    let n = |v: Option<i32>| v.unwrap_or(0);
+    let old = |s: &DeploymentStatus| n(s.replicas) - n(s.updated_replicas);
+    n(after.updated_replicas) > n(before.updated_replicas)
+        || old(after) < old(before)
+        || n(after.ready_replicas) > n(before.ready_replicas)
+        || n(after.available_replicas) > n(before.available_replicas)
+}
+
+fn has_timed_out(d: &Deployment, status: &DeploymentStatus, now: Timestamp) -> bool {
+    let (Some(deadline), Some(c)) = (deadline(d), condition(status, PROGRESSING)) else { return false };
+    match c.reason.as_deref() {
+        Some(NEW_AVAILABLE) => false,
+        Some(TIMED_OUT) => true,
+        _ => c
+            .last_update_time
+            .as_ref()
+            .is_some_and(|t| now.duration_since(t.0) > SignedDuration::from_secs(i64::from(deadline))),
+    }
+}
+
+/// The status during a rollout: counts, availability, progress, failures.
+pub(super) fn of_rollout(
+    d: &Deployment,
+    new: Option<&Arc<ReplicaSet>>,
+    old: &[Arc<ReplicaSet>],
+    now: Timestamp,
+) -> DeploymentStatus {
+    let mut status = of(d, new, old, now);
+    let before = d.status.clone().unwrap_or_default();
+    let current = condition(&before, PROGRESSING);
+    let settled = status.replicas == status.updated_replicas
+        && current.is_some_and(|c| c.reason.as_deref() == Some(NEW_AVAILABLE));
+    let subject = match new {
+        Some(rs) => format!("ReplicaSet \"{}\"", rs.metadata.name.as_deref().unwrap_or_default()),
+        None => format!("Deployment \"{}\"", d.metadata.name.as_deref().unwrap_or_default()),
+    };
+    if deadline(d).is_none() {
+        remove_condition(&mut status, PROGRESSING);
+    } else if settled {
+        // Only a resync; no rollout whose progress could be judged.
+    } else if is_complete(d, &status) {
+        let text = format!("{subject} has successfully progressed.");
+        set_condition(&mut status, new_condition(PROGRESSING, "True", NEW_AVAILABLE, text, now));
+    } else if has_progressed(&before, &status) {
+        let mut c = new_condition(PROGRESSING, "True", UPDATED, format!("{subject} is progressing."), now);
+        if let Some(current) = current.filter(|c| c.status == "True") {
+            c.last_transition_time.clone_from(&current.last_transition_time);
+        }
+        // Progress renews the update's time also where status and reason stay.
+        remove_condition(&mut status, PROGRESSING);
+        set_condition(&mut status, c);
+    } else if has_timed_out(d, &status, now) {
+        let text = format!("{subject} has timed out progressing.");
+        set_condition(&mut status, new_condition(PROGRESSING, "False", TIMED_OUT, text, now));
+    }
+    match failure(new, old) {
+        Some(c) => set_condition(&mut status, c),
+        None => remove_condition(&mut status, FAILURE),
+    }
+    status
+}
+
+/// What keeps a ReplicaSet from its Pods, the new one's first.
+fn failure(new: Option<&Arc<ReplicaSet>>, old: &[Arc<ReplicaSet>]) -> Option<DeploymentCondition> {
+    let conditions = new
+        .into_iter()
+        .chain(old)
+        .flat_map(|rs| rs.status.iter().flat_map(|s| s.conditions.iter().flatten()));
+    conditions
+        .filter(|c| c.type_ == FAILURE)
+        .map(|c| DeploymentCondition {
+            type_: c.type_.clone(),
+            status: c.status.clone(),
+            reason: c.reason.clone(),
+            message: c.message.clone(),
+            last_update_time: c.last_transition_time.clone(),
+            last_transition_time: c.last_transition_time.clone(),
+        })
+        .next()
+}
+
+/// When to look again whether a rollout is stuck; `None` if there is nothing to wait for.
+pub(super) fn next_check(d: &Deployment, status: &DeploymentStatus, now: Timestamp) -> Option<Duration> {
+    let deadline = deadline(d)?;
+    let current = d.status.as_ref().and_then(|s| condition(s, PROGRESSING))?;
+    if is_complete(d, status) || current.reason.as_deref() == Some(TIMED_OUT) {
+        return None;
+    }
+    let since = current.last_update_time.as_ref()?.0;
+    let left = SignedDuration::from_secs(i64::from(deadline)) - now.duration_since(since);
+    // A second more, so that the deadline has surely passed.
+    Some(Duration::try_from(left).unwrap_or_default() + Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn deployment(replicas: i32, status: Value) -> Deployment {
+        serde_json::from_value(json!({
+            "metadata": {"name": "d", "generation": 1},
+            "spec": {"replicas": replicas, "selector": {}, "template": {}, "progressDeadlineSeconds": 600,
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn set(name: &str, replicas: i32, available: i32) -> Arc<ReplicaSet> {
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": name}, "spec": {"replicas": replicas, "selector": {}},
+                "status": {"replicas": replicas, "readyReplicas": available, "availableReplicas": available,
+                    "terminatingReplicas": 0, "observedGeneration": 1},
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn progressing(reason: &str, status: &str, second: i64) -> Value {
+        let time = at(second).to_string();
+        json!({"type": PROGRESSING, "status": status, "reason": reason,
+            "lastUpdateTime": time, "lastTransitionTime": time})
+    }
+
+    fn outcome(
+        d: &Deployment,
+        new: &Arc<ReplicaSet>,
+        old: &[Arc<ReplicaSet>],
+        now: i64,
+    ) -> (String, String, i64) {
+        let status = of_rollout(d, Some(new), old, at(now));
+        let c = condition(&status, PROGRESSING).unwrap();
+        (c.status.clone(), c.reason.clone().unwrap(), c.last_update_time.as_ref().unwrap().0.as_second())
+    }
+
+    #[test]
+    fn progress() {
+        let check = |d: Deployment, new: (i32, i32), old: (i32, i32), now: i64, want: (&str, &str, i64)| {
+            let got = outcome(&d, &set("new", new.0, new.1), &[set("old", old.0, old.1)], now);
+            assert_eq!((got.0.as_str(), got.1.as_str(), got.2), want);
+        };
+        let rolling = |reason: &str, second: i64| {
+            deployment(
+                3,
+                json!({"replicas": 4, "updatedReplicas": 1, "readyReplicas": 3, "availableReplicas": 3,
+                "conditions": [progressing(reason, "True", second)]}),
+            )
+        };
+        check(rolling(UPDATED, 100), (1, 0), (3, 3), 200, ("True", UPDATED, 100));
+        check(rolling(UPDATED, 100), (2, 1), (2, 2), 200, ("True", UPDATED, 200));
+        check(rolling(UPDATED, 100), (1, 0), (3, 3), 701, ("False", TIMED_OUT, 701));
+        check(rolling(NEW_AVAILABLE, 100), (1, 0), (3, 3), 9999, ("True", NEW_AVAILABLE, 100));
+        check(rolling(UPDATED, 100), (3, 3), (0, 0), 200, ("True", NEW_AVAILABLE, 200));
+        check(rolling(TIMED_OUT, 100), (2, 1), (2, 2), 900, ("True", UPDATED, 900));
+    }
+
+    #[test]
+    fn availability_and_counts() {
+        let status = of(&deployment(3, json!({})), Some(&set("new", 1, 0)), &[set("old", 3, 3)], at(1));
+        assert_eq!(condition(&status, AVAILABLE).unwrap().status, "True");
+        assert_eq!(
+            (
+                status.replicas,
+                status.updated_replicas,
+                status.available_replicas,
+                status.unavailable_replicas
+            ),
+            (Some(4), Some(1), Some(3), Some(1))
+        );
+        assert_eq!(status.terminating_replicas, Some(0));
+        let status = of(&deployment(3, json!({})), Some(&set("new", 3, 2)), &[], at(1));
+        let c = condition(&status, AVAILABLE).unwrap();
+        assert_eq!((c.status.as_str(), c.reason.as_deref()), ("False", Some("MinimumReplicasUnavailable")));
+    }
+
+    #[test]
+    fn checks_are_due_after_the_deadline() {
+        let d = deployment(3, json!({"conditions": [progressing(UPDATED, "True", 100)]}));
+        let status = d.status.clone().unwrap();
+        assert_eq!(next_check(&d, &status, at(280)), Some(Duration::from_secs(421)));
+        assert_eq!(next_check(&d, &status, at(9999)), Some(Duration::from_secs(1)));
+        let d = deployment(3, json!({"conditions": [progressing(TIMED_OUT, "False", 100)]}));
+        assert_eq!(next_check(&d, &d.status.clone().unwrap(), at(280)), None);
+    }
+
+    #[test]
+    fn pausing() {
+        let check = |paused: bool, reason: &str, want: Option<&str>| {
+            let mut d = deployment(1, json!({"conditions": [progressing(reason, "True", 1)]}));
+            d.spec.as_mut().unwrap().paused = Some(paused);
+            assert_eq!(pause_condition(&d, at(2)).and_then(|c| c.reason).as_deref(), want);
+        };
+        check(true, UPDATED, Some(PAUSED));
+        check(true, PAUSED, None);
+        check(false, PAUSED, Some(RESUMED));
+        check(true, TIMED_OUT, None);
+        check(false, UPDATED, None);
+    }
+}
