@@ -142,13 +142,13 @@ pub(crate) fn from_number(report: &mut Report<'_, '_>, ty: TypeId, text: &str) -
             Ok(i) => Some(Node::Int(i.into())),
             Err(_) => bad_number(report, text, "int32"),
         },
-        Type::IntOrString => match text.parse::<i32>() {
-            Ok(i) => Some(Node::Int(i.into())),
-            Err(_) => {
+        Type::IntOrString => {
+            let i = text.parse::<i32>().ok();
+            if i.is_none() {
                 report.stop_mismatch(&format!("number {text}"), "int32");
-                None
             }
-        },
+            i.map(|i| Node::Int(i.into()))
+        }
         Type::Float64 => match text.parse::<f64>() {
             Ok(f) if f.is_finite() => Some(Node::Float(f)),
             _ => bad_number(report, text, "float64"),

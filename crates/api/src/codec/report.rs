@@ -56,7 +56,7 @@ pub(crate) struct Report<'s, 'a> {
     invalid: Option<DecodeError>,
 }
 
-impl<'s, 'a> Report<'s, 'a> {
+impl<'s> Report<'s, '_> {
     pub(crate) fn new(schema: &'s Schema) -> Self {
         Self {
             schema,

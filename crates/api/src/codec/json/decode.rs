@@ -68,7 +68,7 @@ struct Decoder<'s, 'a> {
     report: Report<'s, 'a>,
 }
 
-impl<'a> Decoder<'_, 'a> {
+impl Decoder<'_, '_> {
     /// Passes over a value and says what it is.
     fn compound_or_scalar(&mut self) -> Lexed<&'static str> {
         let what = match self.lexer.peek() {
