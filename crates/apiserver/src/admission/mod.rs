@@ -1,10 +1,28 @@
 //! Admission: what may change or refuse a write between decoding and the store.
 
+mod certificates;
+mod chain;
+mod classes;
+mod escalation;
+mod namespace;
+mod node_restriction;
+mod nodes;
+mod priority;
+mod references;
+mod resize;
+mod runtime_class;
+mod service_account;
+#[cfg(test)]
+mod tests;
+mod tolerations;
+
 use std::sync::Arc;
 
 use api::{Gvk, Status, Struct};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+
+pub use chain::{Chain, ChainError};
 
 use crate::request::{RequestInfo, UserInfo};
 

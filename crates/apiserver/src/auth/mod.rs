@@ -26,7 +26,8 @@ pub use authenticator::{AuthenticationConfig, UnionAuthenticator};
 pub use authorizer::{Access, AuthorizationMode, UnionAuthorizer, Verdict, forbidden};
 pub use feed::feed;
 pub use keys::{KeyError, SigningKey, VerifyingKey};
-pub use reader::{Reader, ResourceName};
+pub(crate) use reader::read;
+pub use reader::{Reader, ResourceName, StoreReader};
 pub use review::Reviews;
 
 use crate::request::{Attributes, UserInfo};

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{NewObject, Object, Text};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -67,5 +69,8 @@ impl Reader for Fake {
             .filter(|((r, ns, _), _)| *r == resource && (namespace.is_empty() || ns == namespace))
             .map(|(_, o)| o.clone())
             .collect()
+    }
+    fn appears(&self, _: ResourceName, _: &str, _: &str) -> BoxFuture<'static, ()> {
+        std::future::pending().boxed()
     }
 }

@@ -1,0 +1,125 @@
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
+
+use api::{Status, Struct};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kinds::access::{View, same};
+use rustls_pki_types::CertificateSigningRequestDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+
+use super::chain::{Env, Plugin};
+use super::{AdmissionRequest, Operation};
+use crate::auth::Access;
+
+const GROUP: &str = "certificates.k8s.io";
+const REQUESTS: &str = "certificatesigningrequests";
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// What matters of a request's subject.
+pub(super) struct Subject {
+    pub(super) common_name: String,
+    pub(super) organizations: Vec<String>,
+}
+
+/// The subject of a CertificateSigningRequest's `spec.request`; upstream's text if there is none.
+pub(super) fn subject(csr: &View<'_>) -> Result<Subject, String> {
+    const NOT_PEM: &str = "PEM block type must be CERTIFICATE REQUEST";
+    let pem = STANDARD.decode(csr.st("spec").str("request")).map_err(|e| e.to_string())?;
+    let der = CertificateSigningRequestDer::from_pem_slice(&pem).map_err(|_| NOT_PEM.to_owned())?;
+    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
+    let subject = &request.certification_request_info.subject;
+    let text = |a: &x509_parser::x509::AttributeTypeAndValue<'_>| a.as_str().unwrap_or_default().to_owned();
+    Ok(Subject {
+        common_name: subject.iter_common_name().next().map(text).unwrap_or_default(),
+        organizations: subject.iter_organization().map(text).collect(),
+    })
+}
+
+/// Whether the caller may do `verb` for a signer, by its name or by its domain.
+fn authorized(env: &Env, request: &AdmissionRequest<'_>, verb: &str, signer: &str) -> bool {
+    let access = |name: &str| {
+        let access =
+            Access { is_resource: true, verb, group: GROUP, resource: "signers", name, ..Access::default() };
+        env.authorizer.allows(request.user, &access)
+    };
+    let domain = signer.split('/').next().unwrap_or_default();
+    access(signer) || access(&format!("{domain}/*"))
+}
+
+/// Who approves must be allowed to for the signer.
+pub(super) struct CertificateApproval;
+
+impl Plugin for CertificateApproval {
+    fn validate(
+        &self,
+        env: &Env,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Struct>,
+    ) -> Result<(), Status> {
+        let Some(old) = request.old else { return Ok(()) };
+        if request.operation != Operation::Update || !request.is_with(GROUP, REQUESTS, "approval") {
+            return Ok(());
+        }
+        let signer = env.view(old).st("spec").str("signerName");
+        if authorized(env, request, "approve", signer) {
+            return Ok(());
+        }
+        let why = format!("user not permitted to approve requests with signerName {signer:?}");
+        Err(env.forbidden(request, object, why))
+    }
+}
+
+/// Who sets a certificate or conditions must be allowed to for the signer.
+pub(super) struct CertificateSigning;
+
+impl Plugin for CertificateSigning {
+    fn validate(
+        &self,
+        env: &Env,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Struct>,
+    ) -> Result<(), Status> {
+        let (Some(old), Some(new)) = (request.old, object) else { return Ok(()) };
+        if request.operation != Operation::Update || !request.is_with(GROUP, REQUESTS, "status") {
+            return Ok(());
+        }
+        let (before, after) = (env.view(old).st("status"), env.view(new).st("status"));
+        let unchanged = |field: &str| same(before.get(field), after.get(field));
+        let signer = env.view(old).st("spec").str("signerName");
+        if unchanged("certificate") && unchanged("conditions") || authorized(env, request, "sign", signer) {
+            return Ok(());
+        }
+        let why = format!("user not permitted to sign requests with signerName {signer:?}");
+        Err(env.forbidden(request, object, why))
+    }
+}
+
+/// Nobody becomes a superuser by a certificate request.
+pub(super) struct CertificateSubjectRestriction;
+
+impl Plugin for CertificateSubjectRestriction {
+    fn validate(
+        &self,
+        env: &Env,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Struct>,
+    ) -> Result<(), Status> {
+        let Some(csr) = object.map(|o| env.view(o)) else { return Ok(()) };
+        if request.operation != Operation::Create
+            || !request.is(GROUP, REQUESTS)
+            || csr.st("spec").str("signerName") != CLIENT_SIGNER
+        {
+            return Ok(());
+        }
+        let why = match subject(&csr) {
+            Err(error) => format!("failed to parse CSR: {error}"),
+            Ok(subject) if subject.organizations.iter().any(|o| o == "system:masters") => {
+                format!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed")
+            }
+            Ok(_) => return Ok(()),
+        };
+        Err(env.forbidden(request, object, why))
+    }
+}
