@@ -54,8 +54,10 @@ impl Plugin for DefaultStorageClass {
         if by_annotation || claim.st("spec").has("storageClassName") {
             return Ok(());
         }
-        const MARKS: [&str; 2] =
-            ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+        const MARKS: [&str; 2] = [
+            "storageclass.kubernetes.io/is-default-class",
+            "storageclass.beta.kubernetes.io/is-default-class",
+        ];
         if let Some(class) = default_class(env, ("storage.k8s.io", "storageclasses"), &MARKS)
             && let Some(mut spec) = Edit::new(&env.schema, object).make("spec")
         {

@@ -57,7 +57,12 @@ fn rules(role: &View<'_>) -> Vec<Rule> {
 }
 
 /// A 403 unless the caller has everything that the rules grant.
-fn confirm(env: &Env, request: &AdmissionRequest<'_>, object: &Struct, wanted: &[Rule]) -> Result<(), Status> {
+fn confirm(
+    env: &Env,
+    request: &AdmissionRequest<'_>,
+    object: &Struct,
+    wanted: &[Rule],
+) -> Result<(), Status> {
     let (owned, error) = env.authorizer.rbac().rules_for(request.user, request.namespace);
     let lacking = missing(&owned, wanted);
     if lacking.is_empty() {
@@ -87,14 +92,12 @@ fn check_role(
     }
     confirm(env, request, object, &rules(&env.view(object)))?;
     if request.resource == "clusterroles" {
-        let aggregates =
-            |role: &Struct| env.view(role).st("aggregationRule").len("clusterRoleSelectors") > 0;
+        let aggregates = |role: &Struct| env.view(role).st("aggregationRule").len("clusterRoleSelectors") > 0;
         let all = [
             Rule::resources(&["*"], "*", &["*"]),
             Rule { verbs: vec!["*".into()], non_resource_urls: vec!["*".into()], ..Rule::default() },
         ];
-        if (aggregates(object) || old.is_some_and(aggregates))
-            && confirm(env, request, object, &all).is_err()
+        if (aggregates(object) || old.is_some_and(aggregates)) && confirm(env, request, object, &all).is_err()
         {
             let why = "must have cluster-admin privileges to use the aggregationRule";
             return Err(env.forbidden(request, Some(object), why));

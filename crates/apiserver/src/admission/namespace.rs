@@ -28,7 +28,8 @@ impl Plugin for NamespaceLifecycle {
         };
         if request.operation == Operation::Create && namespace.data.deleting {
             let name = request.namespace;
-            let why = format!("unable to create new content in namespace {name} because it is being terminated");
+            let why =
+                format!("unable to create new content in namespace {name} because it is being terminated");
             let status = env.forbidden(request, Some(object), why);
             let message = format!("namespace {name} is being terminated");
             return Err(with_cause(status, "NamespaceTerminating", message, "metadata.namespace"));
@@ -46,7 +47,12 @@ impl Plugin for NamespaceLifecycle {
             && request.is("", "namespaces")
             && IMMORTAL.contains(&request.name)
         {
-            return Err(Status::forbidden("", "namespaces", request.name, "this namespace may not be deleted"));
+            return Err(Status::forbidden(
+                "",
+                "namespaces",
+                request.name,
+                "this namespace may not be deleted",
+            ));
         }
         Ok(())
     }

@@ -168,7 +168,9 @@ impl Case<'_> {
                 if self.old().st("spec").str("nodeName") == node {
                     Ok(())
                 } else {
-                    self.refuse(format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
+                    self.refuse(format!(
+                        "node {node:?} can only delete pods with spec.nodeName set to itself"
+                    ))
                 }
             }
             other => self.refuse(format!(
@@ -188,7 +190,8 @@ impl Case<'_> {
             ));
         }
         if pod.st("spec").str("nodeName") != node {
-            return self.refuse(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+            return self
+                .refuse(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
         }
         let mut owners = meta.items("ownerReferences");
         let (owner, more) = (owners.next(), owners.next());
@@ -197,9 +200,8 @@ impl Case<'_> {
                 "node {node:?} can only create pods with a single owner reference set to itself"
             ));
         }
-        let own = owner.filter(|o| {
-            o.str("apiVersion") == "v1" && o.str("kind") == "Node" && o.str("name") == node
-        });
+        let own =
+            owner.filter(|o| o.str("apiVersion") == "v1" && o.str("kind") == "Node" && o.str("name") == node);
         let Some(owner) = own else {
             return self
                 .refuse(format!("node {node:?} can only create pods with an owner reference set to itself"));
@@ -267,10 +269,8 @@ impl Case<'_> {
             return self.refuse("could not determine pod from request data");
         }
         if self.stored_pod(name)?.1.spec.node_name != self.node {
-            return self.refuse(format!(
-                "node {} can only evict pods with spec.nodeName set to itself",
-                self.node
-            ));
+            return self
+                .refuse(format!("node {} can only evict pods with spec.nodeName set to itself", self.node));
         }
         Ok(())
     }
@@ -278,11 +278,8 @@ impl Case<'_> {
     fn own_node(&self) -> Result<(), Status> {
         let node = self.node;
         let (new, old) = (self.view(), self.old());
-        let named = if self.request.name.is_empty() {
-            new.st("metadata").str("name")
-        } else {
-            self.request.name
-        };
+        let named =
+            if self.request.name.is_empty() { new.st("metadata").str("name") } else { self.request.name };
         if named != node {
             return self.refuse(format!("node {node:?} is not allowed to modify node {named:?}"));
         }
@@ -320,8 +317,7 @@ impl Case<'_> {
                 }
                 let forbidden = forbidden_labels(&labels(&new), &labels(&old));
                 if !forbidden.is_empty() {
-                    return self
-                        .refuse(format!("is not allowed to modify labels: {}", forbidden.join(", ")));
+                    return self.refuse(format!("is not allowed to modify labels: {}", forbidden.join(", ")));
                 }
             }
             Operation::Delete | Operation::Connect => {}
@@ -491,8 +487,7 @@ impl Case<'_> {
         const SIGNERS: [&str; 2] =
             ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
         let csr = self.view();
-        if self.request.operation != Operation::Create
-            || !SIGNERS.contains(&csr.st("spec").str("signerName"))
+        if self.request.operation != Operation::Create || !SIGNERS.contains(&csr.st("spec").str("signerName"))
         {
             return Ok(());
         }
@@ -532,8 +527,7 @@ fn is_forbidden_label(label: &str) -> bool {
         return true;
     }
     let of_kubernetes = within("kubernetes.io") || within("k8s.io");
-    let of_kubelet = KUBELET_LABELS.contains(&label)
-        || within("kubelet.kubernetes.io")
-        || within("node.kubernetes.io");
+    let of_kubelet =
+        KUBELET_LABELS.contains(&label) || within("kubelet.kubernetes.io") || within("node.kubernetes.io");
     of_kubernetes && !of_kubelet
 }

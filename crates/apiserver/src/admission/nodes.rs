@@ -20,10 +20,8 @@ impl Plugin for TaintNodesByCondition {
         }
         let mut node = Edit::new(&env.schema, object);
         let Some(mut spec) = node.make("spec") else { return Ok(()) };
-        let tainted = spec
-            .view()
-            .items("taints")
-            .any(|t| t.str("key") == NOT_READY && t.str("effect") == "NoSchedule");
+        let tainted =
+            spec.view().items("taints").any(|t| t.str("key") == NOT_READY && t.str("effect") == "NoSchedule");
         if !tainted {
             append(&mut spec, "taints", |taint| {
                 taint.set("key", NOT_READY);

@@ -64,7 +64,10 @@ impl Plugin for Priority {
                         Some((object, class)) => (object.data.name.clone(), class),
                         None => (
                             Text::default(),
-                            Class { preemption_policy: Some("PreemptLowerPriority".into()), ..Class::default() },
+                            Class {
+                                preemption_policy: Some("PreemptLowerPriority".into()),
+                                ..Class::default()
+                            },
                         ),
                     }
                 } else {

@@ -117,7 +117,8 @@ impl Plugin for RuntimeClass {
                     selector.insert(key, value);
                 }
             }
-            let made: Vec<Node> = merged.iter().filter_map(|t| toleration(&spec, t)).map(Node::from).collect();
+            let made: Vec<Node> =
+                merged.iter().filter_map(|t| toleration(&spec, t)).map(Node::from).collect();
             spec.put("tolerations", (!made.is_empty()).then_some(Node::List(made)));
         }
         Ok(())

@@ -118,8 +118,8 @@ impl Plugin for ServiceAccount {
         object: Option<&Struct>,
     ) -> Result<(), Status> {
         let Some(object) = object else { return Ok(()) };
-        let ephemeral = request.operation == Operation::Update
-            && request.is_with("", "pods", "ephemeralcontainers");
+        let ephemeral =
+            request.operation == Operation::Update && request.is_with("", "pods", "ephemeralcontainers");
         if !ephemeral && !(request.operation == Operation::Create && request.is("", "pods")) {
             return Ok(());
         }
