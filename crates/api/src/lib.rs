@@ -9,6 +9,7 @@ pub mod builtin;
 pub mod codec;
 pub mod names;
 pub mod object;
+pub mod patch;
 pub mod quantity;
 pub mod resources;
 pub mod schema;

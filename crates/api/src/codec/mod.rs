@@ -2,6 +2,7 @@
 
 pub mod json;
 pub(crate) mod normal;
+pub mod proto;
 mod report;
 
 pub use report::DecodeError;

@@ -1,0 +1,301 @@
+//! RFC 6902, with the words of the library that upstream uses.
+
+use super::PatchError;
+use crate::tree::{Node, Text};
+
+/// More operations than this are refused (upstream's `maxJSONPatchOperations`).
+const MAX_OPERATIONS: usize = 10_000;
+/// What `copy` operations may add up to, in values.
+const MAX_COPIED: usize = 1_000_000;
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    /// `add`, `remove`, `replace`, `move`, `copy`, `test`; anything else fails when it is applied.
+    pub op: Text,
+    /// Where, as a JSON pointer.
+    pub path: Option<Text>,
+    /// From where, for `move` and `copy`.
+    pub from: Option<Text>,
+    /// With what, for `add`, `replace` and `test`.
+    pub value: Option<Node>,
+}
+
+/// A list of operations.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JsonPatch(pub Vec<Operation>);
+
+fn fails<T>(text: String) -> Result<T, PatchError> {
+    Err(PatchError::NotApplicable(text))
+}
+
+/// The tokens of a pointer, unescaped; `None` if it does not begin with `/`.
+fn tokens(pointer: &str) -> Option<Vec<String>> {
+    let rest = pointer.strip_prefix('/')?;
+    Some(rest.split('/').map(|t| t.replace("~1", "/").replace("~0", "~")).collect())
+}
+
+/// The container that holds what a pointer names, and the last token.
+fn container<'d>(doc: &'d mut Node, pointer: &str) -> Option<(&'d mut Node, String)> {
+    let mut tokens = tokens(pointer)?;
+    let last = tokens.pop()?;
+    let mut at = doc;
+    for t in tokens {
+        at = match at {
+            Node::Map(m) => m.get_mut(&t)?,
+            Node::List(l) => {
+                let len = l.len();
+                l.get_mut(index(&t, len).ok()?)?
+            }
+            _ => return None,
+        };
+    }
+    matches!(at, Node::Map(_) | Node::List(_)).then_some((at, last))
+}
+
+/// A list index below `limit`; negative ones count from the end, as upstream allows.
+fn index(token: &str, limit: usize) -> Result<usize, String> {
+    let i: i64 = token.parse().map_err(|_| format!("strconv.Atoi: parsing {token:?}: invalid syntax"))?;
+    let at = if i < 0 { i + limit as i64 } else { i };
+    usize::try_from(at)
+        .ok()
+        .filter(|u| *u < limit)
+        .ok_or_else(|| format!("Unable to access invalid index: {i}: invalid index referenced"))
+}
+
+fn get(container: &Node, key: &str) -> Result<Option<Node>, String> {
+    match container {
+        Node::Map(m) => Ok(m.get(key).cloned()),
+        Node::List(l) => index(key, l.len()).map(|i| l.get(i).cloned()),
+        _ => Ok(None),
+    }
+}
+
+fn add(container: &mut Node, key: String, value: Node) -> Result<(), String> {
+    match container {
+        Node::Map(m) => {
+            m.insert(key, value);
+        }
+        Node::List(l) if key == "-" => l.push(value),
+        Node::List(l) => {
+            if key.parse::<i64>().is_err() {
+                return Err(format!(
+                    "value was not a proper array index: '{key}': strconv.Atoi: parsing {key:?}: invalid syntax"
+                ));
+            }
+            let i = index(&key, l.len() + 1)?;
+            l.insert(i, value);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn remove(container: &mut Node, key: &str) -> Result<(), String> {
+    match container {
+        Node::Map(m) => match m.remove(key) {
+            Some(_) => Ok(()),
+            None => Err(format!("Unable to remove nonexistent key: {key}: missing value")),
+        },
+        Node::List(l) => {
+            let i = index(key, l.len())?;
+            l.remove(i);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn size(node: &Node) -> usize {
+    1 + match node {
+        Node::List(l) => l.iter().map(size).sum(),
+        Node::Map(m) => m.iter().map(|(_, v)| size(v)).sum(),
+        _ => 0,
+    }
+}
+
+impl JsonPatch {
+    /// Reads a patch: a list of objects.
+    pub fn from_node(node: Node) -> Result<Self, PatchError> {
+        let Node::List(list) = node else {
+            let what = match node {
+                Node::Map(_) => "object",
+                Node::Str(_) => "string",
+                Node::Int(_) | Node::Float(_) => "number",
+                Node::Bool(_) => "bool",
+                _ => return Ok(Self::default()),
+            };
+            return Err(PatchError::Malformed(format!(
+                "json: cannot unmarshal {what} into Go value of type jsonpatch.Patch"
+            )));
+        };
+        if list.len() > MAX_OPERATIONS {
+            return Err(PatchError::TooLarge(format!(
+                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                list.len()
+            )));
+        }
+        let mut out = Vec::with_capacity(list.len());
+        for item in list {
+            let Node::Map(mut m) = item else {
+                return Err(PatchError::Malformed(
+                    "json: cannot unmarshal patch operation: it is no object".into(),
+                ));
+            };
+            let text = |key: &str| match m.get(key) {
+                Some(Node::Str(s)) => Some(s.clone()),
+                _ => None,
+            };
+            let (op, path, from) = (text("op"), text("path"), text("from"));
+            out.push(Operation {
+                op: op.unwrap_or_else(|| "unknown".into()),
+                path,
+                from,
+                value: m.remove("value"),
+            });
+        }
+        Ok(Self(out))
+    }
+
+    /// Applies every operation, or none.
+    pub fn apply(self, mut doc: Node) -> Result<Node, PatchError> {
+        let mut copied = 0;
+        for op in self.0 {
+            op.apply(&mut doc, &mut copied)?;
+        }
+        Ok(doc)
+    }
+}
+
+impl Operation {
+    fn apply(self, doc: &mut Node, copied: &mut usize) -> Result<(), PatchError> {
+        let op = self.op.as_str();
+        if !matches!(op, "add" | "remove" | "replace" | "move" | "test" | "copy") {
+            return fails(format!("Unexpected kind: {op}"));
+        }
+        let missing_from = || {
+            fails(format!(
+                "{op} operation failed to decode from: operation, missing from field: missing value"
+            ))
+        };
+        let missing_path = || {
+            fails(match op {
+                "add" | "remove" | "copy" => format!("{op} operation failed to decode path: missing value"),
+                _ => format!(
+                    "{op} operation failed to decode path: operation missing path field: missing value"
+                ),
+            })
+        };
+        let place = |key: &str, e: String| PatchError::NotApplicable(format!("error in {key}: {e}"));
+        match op {
+            "add" => {
+                let Some(path) = &self.path else { return missing_path() };
+                let Some((c, key)) = container(doc, path) else {
+                    return fails(format!(
+                        "add operation does not apply: doc is missing path: \"{path}\": missing value"
+                    ));
+                };
+                add(c, key, self.value.unwrap_or(Node::Null))
+                    .map_err(|e| place(&format!("add for path: '{path}'"), e))
+            }
+            "remove" => {
+                let Some(path) = &self.path else { return missing_path() };
+                let Some((c, key)) = container(doc, path) else {
+                    return fails(format!(
+                        "remove operation does not apply: doc is missing path: \"{path}\": missing value"
+                    ));
+                };
+                remove(c, &key).map_err(|e| place(&format!("remove for path: '{path}'"), e))
+            }
+            "replace" => {
+                let Some(path) = &self.path else { return missing_path() };
+                let value = self.value.unwrap_or(Node::Null);
+                if path.is_empty() {
+                    if !matches!(value, Node::Map(_) | Node::List(_)) {
+                        return fails("replace operation value must be object or array: %!w(<nil>)".into());
+                    }
+                    *doc = value;
+                    return Ok(());
+                }
+                let Some((c, key)) = container(doc, path) else {
+                    return fails(format!(
+                        "replace operation does not apply: doc is missing path: {path}: missing value"
+                    ));
+                };
+                let there = match c {
+                    Node::Map(m) => m.get(&key).is_some(),
+                    Node::List(l) => index(&key, l.len()).is_ok(),
+                    _ => false,
+                };
+                if !there {
+                    return fails(format!(
+                        "replace operation does not apply: doc is missing key: {path}: missing value"
+                    ));
+                }
+                match c {
+                    Node::Map(m) => {
+                        m.insert(key, value);
+                    }
+                    Node::List(l) => {
+                        let i = index(&key, l.len())
+                            .map_err(|e| place(&format!("remove for path: '{path}'"), e))?;
+                        l[i] = value;
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }
+            "test" => {
+                let Some(path) = &self.path else { return missing_path() };
+                let failed = || fails(format!("testing value {path} failed: test failed"));
+                let want = self.value.unwrap_or(Node::Null);
+                if path.is_empty() {
+                    return if *doc == want { Ok(()) } else { failed() };
+                }
+                let Some((c, key)) = container(doc, path) else {
+                    return fails(format!(
+                        "test operation does not apply: is missing path: {path}: missing value"
+                    ));
+                };
+                let have = get(c, &key).map_err(|e| place(&format!("test for path: '{path}'"), e))?;
+                if have.unwrap_or(Node::Null) == want { Ok(()) } else { failed() }
+            }
+            _ => {
+                let Some(from) = &self.from else { return missing_from() };
+                let Some((c, key)) = container(doc, from) else {
+                    return fails(format!(
+                        "{op} operation does not apply: doc is missing from path: {from}: missing value"
+                    ));
+                };
+                let value = if op == "move" {
+                    let value = get(c, &key).map_err(|e| place(&format!("move for path: '{key}'"), e))?;
+                    remove(c, &key).map_err(|e| place(&format!("move for path: '{key}'"), e))?;
+                    value
+                } else {
+                    let value = get(c, &key).map_err(|e| place(&format!("copy for from: '{from}'"), e))?;
+                    *copied += value.as_ref().map_or(0, size);
+                    if *copied > MAX_COPIED {
+                        return Err(PatchError::TooLarge(
+                            "Unable to complete the copy, the accumulated size increase of copy is too large"
+                                .into(),
+                        ));
+                    }
+                    value
+                };
+                let Some(path) = &self.path else { return missing_path() };
+                let Some((c, key)) = container(doc, path) else {
+                    return fails(format!(
+                        "{op} operation does not apply: doc is missing destination path: {path}: missing value"
+                    ));
+                };
+                add(c, key, value.unwrap_or(Node::Null)).map_err(|e| {
+                    if op == "move" {
+                        place(&format!("move for path: '{path}'"), e)
+                    } else {
+                        PatchError::NotApplicable(format!("error while adding value during copy: {e}"))
+                    }
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Upstream's strategic merge patch (`k8s.io/apimachinery/pkg/util/strategicpatch`): maps merge, and
+//! lists merge by the key that the schema names, with directives in the patch.
+
+use super::PatchError;
+use crate::schema::{Field, PatchStrategy, Schema, StructId, Type, TypeId};
+use crate::tree::{Map, Node, Text};
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const ORDER: &str = "$setElementOrder/";
+const DELETE_PRIMITIVES: &str = "$deleteFromPrimitiveList/";
+
+/// Applies a strategic merge patch to an object of the root struct `root`.
+pub fn strategic(schema: &Schema, root: StructId, target: Node, patch: Node) -> Result<Node, PatchError> {
+    let (Node::Map(target), Node::Map(patch)) = (target, patch) else {
+        return Err(PatchError::Malformed("invalid JSON document".into()));
+    };
+    let m = Merger { schema };
+    m.maps(target, patch, Place::Struct(root)).map(Node::Map)
+}
+
+fn bad<T>(text: impl Into<String>) -> Result<T, PatchError> {
+    Err(PatchError::Malformed(text.into()))
+}
+
+/// A value as Go's `%v` prints it, for messages.
+fn go(v: &Node) -> String {
+    match v {
+        Node::Null => "<nil>".into(),
+        Node::Bool(b) => b.to_string(),
+        Node::Int(i) => i.to_string(),
+        Node::Float(f) => f.to_string(),
+        Node::Str(s) => s.to_string(),
+        Node::List(l) => format!("[{}]", l.iter().map(go).collect::<Vec<_>>().join(" ")),
+        Node::Map(m) => {
+            let mut parts: Vec<String> = m.iter().map(|(k, v)| format!("{k}:{}", go(v))).collect();
+            parts.sort();
+            format!("map[{}]", parts.join(" "))
+        }
+        Node::Struct(_) => "{}".into(),
+    }
+}
+
+fn no_merge_key<T>(m: &Node, key: &str) -> Result<T, PatchError> {
+    bad(format!("map: {} does not contain declared merge key: {key}", go(m)))
+}
+
+/// What the schema says of a value.
+#[derive(Clone, Copy)]
+enum Place {
+    Struct(StructId),
+    /// A map whose values are of this type.
+    Map(TypeId),
+    /// Nothing.
+    Free,
+}
+
+struct Merger<'s> {
+    schema: &'s Schema,
+}
+
+impl Merger<'_> {
+    /// The field of a struct, or the place and strategy of a map's value.
+    fn field(&self, place: Place, key: &str) -> (Option<&Field>, Place, Option<TypeId>) {
+        let of = |ty: TypeId| match self.schema.ty(ty) {
+            Type::Struct(id) | Type::Or { of: id, .. } => Place::Struct(*id),
+            Type::Map { of, .. } => Place::Map(*of),
+            _ => Place::Free,
+        };
+        match place {
+            Place::Struct(id) => {
+                let st = self.schema.st(id);
+                match st.field(key) {
+                    Some(no) => {
+                        let f = st.at(no);
+                        (Some(f), of(f.ty), Some(f.ty))
+                    }
+                    None => (None, Place::Free, None),
+                }
+            }
+            Place::Map(ty) => (None, of(ty), Some(ty)),
+            Place::Free => (None, Place::Free, None),
+        }
+    }
+
+    fn maps(&self, mut target: Map, mut patch: Map, place: Place) -> Result<Map, PatchError> {
+        if let Some(directive) = patch.remove(DIRECTIVE) {
+            return match directive.as_str() {
+                "replace" => Ok(patch),
+                "delete" => Ok(Map::new()),
+                _ => {
+                    let shown = go(&directive);
+                    patch.insert(DIRECTIVE, directive);
+                    bad(format!("unknown patch type: {shown} in map: {}", go(&Node::Map(patch))))
+                }
+            };
+        }
+        if let Some(keep) = patch.remove(RETAIN_KEYS) {
+            retain_keys(&mut target, &patch, &keep)?;
+        }
+        self.ordered_lists(&mut target, &mut patch, place)?;
+        for (key, value) in patch.into_entries() {
+            let deletes = key.strip_prefix(DELETE_PRIMITIVES).map(Text::from);
+            let name = deletes.clone().unwrap_or_else(|| key.clone());
+            if value == Node::Null {
+                target.remove(&name);
+                continue;
+            }
+            let Some(old) = target.remove(&name) else {
+                if deletes.is_none() {
+                    target.insert(name, without_directives(value)?);
+                }
+                continue;
+            };
+            if deletes.is_some() {
+                let (Node::List(mut old), Node::List(gone)) = (old, value) else {
+                    return bad("invalid patch format of primitive list");
+                };
+                old.retain(|v| !gone.contains(v));
+                target.insert(name, Node::List(old));
+                continue;
+            }
+            let (field, inner, ty) = self.field(place, &name);
+            let strategy = field.map(|f| f.patch).unwrap_or_default();
+            let merged = match (old, value) {
+                (Node::Map(old), Node::Map(new)) if strategy.replace => {
+                    drop(old);
+                    without_directives(Node::Map(new))?
+                }
+                (Node::Map(old), Node::Map(new)) => Node::Map(self.maps(old, new, inner)?),
+                (Node::List(old), Node::List(new)) if strategy.merge => {
+                    Node::List(self.lists(old, new, strategy, self.element(ty))?)
+                }
+                (_, new) => without_directives(new)?,
+            };
+            target.insert(name, merged);
+        }
+        Ok(target)
+    }
+
+    /// The struct that a list holds.
+    fn element(&self, list: Option<TypeId>) -> Option<StructId> {
+        let Type::List { of, .. } = self.schema.ty(list?) else { return None };
+        match self.schema.ty(*of) {
+            Type::Struct(id) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// The JSON name of a list's merge key; "" for lists of scalars.
+    fn merge_key(&self, strategy: PatchStrategy, element: Option<StructId>) -> Text {
+        match (strategy.merge_key, element) {
+            (Some(no), Some(id)) => self.schema.st(id).at(no).json.clone(),
+            _ => Text::default(),
+        }
+    }
+
+    fn lists(
+        &self,
+        mut old: Vec<Node>,
+        new: Vec<Node>,
+        strategy: PatchStrategy,
+        element: Option<StructId>,
+    ) -> Result<Vec<Node>, PatchError> {
+        if old.is_empty() && new.is_empty() {
+            return Ok(old);
+        }
+        let key = self.merge_key(strategy, element);
+        let maps = old.iter().chain(&new).all(|v| matches!(v, Node::Map(_)));
+        if old.iter().chain(&new).any(|v| matches!(v, Node::List(_))) {
+            return bad("lists of lists are not supported");
+        }
+        if !maps {
+            if old.iter().chain(&new).any(|v| matches!(v, Node::Map(_))) {
+                return bad("list element types are not identical");
+            }
+            let before = old.clone();
+            let mut merged = Vec::with_capacity(old.len() + new.len());
+            for v in old.into_iter().chain(new.iter().cloned()) {
+                if !merged.contains(&v) {
+                    merged.push(v);
+                }
+            }
+            let (from_patch, server_only) = merged.into_iter().partition(|v| new.contains(v));
+            return Ok(in_order(from_patch, server_only, &new, &before, ""));
+        }
+        if key.is_empty() {
+            return bad("cannot merge lists without merge key");
+        }
+        let mut plain = Vec::new();
+        let mut replace = false;
+        for item in new {
+            let directive = item.as_map().and_then(|m| m.get(DIRECTIVE)).cloned();
+            match directive.as_ref().map(Node::as_str) {
+                None => plain.push(item),
+                Some("delete") => {
+                    let Some(wanted) = item.as_map().and_then(|m| m.get(&key)).cloned() else {
+                        return no_merge_key(&item, &key);
+                    };
+                    old.retain(|v| v.as_map().and_then(|m| m.get(&key)) != Some(&wanted));
+                }
+                Some("replace") => replace = true,
+                Some("merge") => return bad("merging lists cannot yet be specified in the patch"),
+                Some(_) => {
+                    let shown = directive.as_ref().map(go).unwrap_or_default();
+                    return bad(format!("unknown patch type: {shown} in map: {}", go(&item)));
+                }
+            }
+        }
+        if replace {
+            return Ok(plain);
+        }
+        let before = old.clone();
+        let inner = element.map_or(Place::Free, Place::Struct);
+        for item in plain.clone() {
+            let Some(wanted) = item.as_map().and_then(|m| m.get(&key)).cloned() else {
+                return no_merge_key(&item, &key);
+            };
+            let same = |v: &Node| v.as_map().and_then(|m| m.get(&key)) == Some(&wanted);
+            match (old.iter().position(same), item) {
+                (Some(i), Node::Map(item)) => {
+                    if let Node::Map(m) = std::mem::replace(&mut old[i], Node::Null) {
+                        old[i] = Node::Map(self.maps(m, item, inner)?);
+                    }
+                }
+                (_, item) => old.push(without_directives(item)?),
+            }
+        }
+        let (from_patch, server_only) = old.into_iter().partition(|v| listed(&plain, v, &key));
+        Ok(in_order(from_patch, server_only, &plain, &before, &key))
+    }
+
+    /// Merges the lists for which the patch gives an order (`$setElementOrder/x`), and takes them out of it.
+    fn ordered_lists(&self, target: &mut Map, patch: &mut Map, place: Place) -> Result<(), PatchError> {
+        let keys: Vec<Text> = patch.iter().map(|(k, _)| k.clone()).filter(|k| k.starts_with(ORDER)).collect();
+        for directive in keys {
+            let Some(order) = patch.remove(&directive) else { continue };
+            let name = Text::from(&directive[ORDER.len()..]);
+            let Node::List(order) = order else {
+                return bad("invalid patch format of setElementOrder list");
+            };
+            let (field, _, ty) = self.field(place, &name);
+            let strategy = field.map(|f| f.patch).unwrap_or_default();
+            let element = self.element(ty);
+            let key = self.merge_key(strategy, element);
+            for item in order.iter().filter(|_| !key.is_empty()) {
+                if item.as_map().is_none_or(|m| m.get(&key).is_none()) {
+                    return no_merge_key(item, &key);
+                }
+            }
+            if let Some(Node::List(new)) = patch.get(&name) {
+                // What the patch sets must stand in the list of the order, in that order.
+                let mut at = 0;
+                for item in new.iter().filter(|i| i.as_map().is_none_or(|m| m.get(DIRECTIVE).is_none())) {
+                    match order[at..].iter().position(|o| same(o, item, &key)) {
+                        Some(i) => at += i + 1,
+                        None => {
+                            return bad(format!(
+                                "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+                                go(&Node::List(new.clone())),
+                                go(&Node::List(order.clone()))
+                            ));
+                        }
+                    }
+                }
+            }
+            let old = target.remove(&name);
+            let new = match patch.get(&name) {
+                Some(Node::Null) => {
+                    if let Some(old) = old {
+                        target.insert(name, old);
+                    }
+                    continue;
+                }
+                _ => patch.remove(&name),
+            };
+            // Elements that go from a list of scalars go first: what remains is put in order.
+            let deletes = format!("{DELETE_PRIMITIVES}{name}");
+            let (before, merged) = match (old, new) {
+                (None, None) => continue,
+                (Some(Node::List(mut old)), new) => {
+                    if let Some(Node::List(gone)) = patch.remove(&deletes) {
+                        old.retain(|v| !gone.contains(v));
+                    }
+                    let before = old.clone();
+                    match new {
+                        None => (before, old),
+                        Some(Node::List(new)) if strategy.merge => {
+                            let merged = self.lists(old, new, strategy, element)?;
+                            (before, merged)
+                        }
+                        Some(Node::List(new)) => (before, new),
+                        Some(_) => return bad("invalid patch format of setElementOrder list"),
+                    }
+                }
+                (None, Some(new)) => match without_directives(new)? {
+                    Node::List(new) => (Vec::new(), new),
+                    _ => return bad("invalid patch format of setElementOrder list"),
+                },
+                (Some(_), _) => return bad("invalid patch format of setElementOrder list"),
+            };
+            let (from_patch, server_only) = merged.into_iter().partition(|v| listed(&order, v, &key));
+            target.insert(name, Node::List(in_order(from_patch, server_only, &order, &before, &key)));
+        }
+        Ok(())
+    }
+}
+
+/// Whether two elements are the same one: by the merge key, or as scalars.
+fn same(a: &Node, b: &Node, key: &str) -> bool {
+    if key.is_empty() {
+        return a == b;
+    }
+    match (a.as_map().and_then(|m| m.get(key)), b.as_map().and_then(|m| m.get(key))) {
+        (Some(a), Some(b)) => a == b,
+        _ => false,
+    }
+}
+
+fn listed(list: &[Node], v: &Node, key: &str) -> bool {
+    list.iter().any(|l| same(l, v, key))
+}
+
+/// Puts what the patch names in the patch's order and the rest in the old order, and merges both:
+/// an old element stays before a named one only if it stood before it.
+fn in_order(
+    mut named: Vec<Node>,
+    mut rest: Vec<Node>,
+    order: &[Node],
+    before: &[Node],
+    key: &str,
+) -> Vec<Node> {
+    let at = |list: &[Node], v: &Node| list.iter().position(|l| same(l, v, key));
+    let rank = |list: &[Node], v: &Node| at(list, v).unwrap_or(usize::MAX);
+    named.sort_by_key(|v| rank(order, v));
+    rest.sort_by_key(|v| rank(before, v));
+    let mut out = Vec::with_capacity(named.len() + rest.len());
+    let (mut named, mut rest) = (named.into_iter().peekable(), rest.into_iter().peekable());
+    loop {
+        let old_first = match (rest.peek(), named.peek()) {
+            (None, None) => return out,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some(r), Some(n)) => matches!((at(before, r), at(before, n)), (Some(r), Some(n)) if r < n),
+        };
+        out.extend(if old_first { rest.next() } else { named.next() });
+    }
+}
+
+/// Clears what `$retainKeys` does not name.
+fn retain_keys(target: &mut Map, patch: &Map, keep: &Node) -> Result<(), PatchError> {
+    let Node::List(keep) = keep else { return bad("invalid patch format of retainKeys") };
+    let kept = |k: &str| keep.iter().any(|v| v.as_str() == k);
+    for (k, v) in patch.iter() {
+        if *v != Node::Null && !k.starts_with(DELETE_PRIMITIVES) && !k.starts_with(ORDER) && !kept(k) {
+            return bad("invalid patch format of retainKeys");
+        }
+    }
+    target.retain(|k, _| kept(k));
+    Ok(())
+}
+
+/// A part of the patch that has no counterpart: its directives have nothing to act on.
+fn without_directives(node: Node) -> Result<Node, PatchError> {
+    Ok(match node {
+        Node::Map(mut m) => {
+            m.remove(DIRECTIVE);
+            let mut out = Map::new();
+            for (k, v) in m.into_entries() {
+                if k == RETAIN_KEYS {
+                    if !matches!(v, Node::List(_)) {
+                        return bad("invalid patch format of retainKeys");
+                    }
+                } else if k.starts_with(DELETE_PRIMITIVES) {
+                    if !matches!(v, Node::List(_)) {
+                        return bad("invalid patch format of primitive list");
+                    }
+                } else if k.starts_with(ORDER) {
+                    if !matches!(v, Node::List(_)) {
+                        return bad("invalid patch format of setElementOrder list");
+                    }
+                } else {
+                    out.insert(k, without_directives(v)?);
+                }
+            }
+            Node::Map(out)
+        }
+        Node::List(list) => {
+            let mut out = Vec::with_capacity(list.len());
+            for v in list {
+                match &v {
+                    // An element that is only a directive goes; upstream keeps what `$patch: delete` leaves nothing of.
+                    Node::Map(m) if m.get(DIRECTIVE).is_some() => {}
+                    _ => out.push(without_directives(v)?),
+                }
+            }
+            Node::List(out)
+        }
+        other => other,
+    })
+}
