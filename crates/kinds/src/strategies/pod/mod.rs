@@ -3,7 +3,7 @@
 pub(crate) mod annotations;
 pub(crate) mod containers;
 pub(crate) mod options;
-mod prepare;
+pub(crate) mod prepare;
 pub(crate) mod resources;
 pub(crate) mod scheduling;
 mod security;
@@ -22,7 +22,6 @@ use crate::validation::meta::{object_meta, object_meta_update};
 use crate::validation::names::{dns1123_label, name_subdomain};
 use crate::validation::{Errors, Path};
 use options::Options;
-pub(crate) use prepare::drop_disabled;
 
 /// The lists of containers in the order in which upstream visits them.
 pub(crate) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];

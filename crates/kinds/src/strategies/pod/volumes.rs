@@ -1,9 +1,5 @@
 //! Volumes of a pod.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use super::options::Options;
 use crate::access::View;
 use crate::strategies::claims::claim_spec;
@@ -252,25 +248,45 @@ pub(crate) fn nfs(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     }
 }
 
-#[allow(clippy::unwrap_used, reason = "constant expressions, compiled in a test")]
-static ISCSI: LazyLock<[(&str, Regex); 3]> = LazyLock::new(|| {
-    [
-        ("iqn", Regex::new(r"iqn\.[0-9]{4}-[0-9]{2}\.([0-9A-Za-z.-]+)(:[^,;*&$|\s]+)$").unwrap()),
-        ("eui", Regex::new(r"^eui.[0-9A-Za-z]{16}$").unwrap()),
-        ("naa", Regex::new(r"^naa.[0-9A-Za-z]{32}$").unwrap()),
-    ]
-});
+/// The forms of an iSCSI name, by prefix; `None` for another prefix.
+fn iscsi_form(s: &str) -> Option<bool> {
+    let alnum = |s: &str, extra: &[char]| {
+        !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(&c))
+    };
+    let counted =
+        |s: &str, n: usize| s.chars().count() == n + 4 && alnum(&s.chars().skip(4).collect::<String>(), &[]);
+    if s.starts_with("iqn") {
+        let date = |d: &str| {
+            let b = d.as_bytes();
+            b.len() == 7
+                && b.iter().enumerate().all(|(i, c)| if i == 4 { *c == b'-' } else { c.is_ascii_digit() })
+        };
+        Some(s.strip_prefix("iqn.").and_then(|r| r.split_once('.')).is_some_and(|(d, rest)| {
+            date(d)
+                && rest.split_once(':').is_some_and(|(authority, name)| {
+                    alnum(authority, &['-', '.'])
+                        && !name.is_empty()
+                        && !name.contains([',', ';', '*', '&', '$', '|', ' ', '\t', '\n', '\r', '\x0c'])
+                })
+        }))
+    } else if s.starts_with("eui") {
+        Some(counted(s, 16))
+    } else if s.starts_with("naa") {
+        Some(counted(s, 32))
+    } else {
+        None
+    }
+}
 
 /// Of pods and (`pv`) PersistentVolumes.
 pub(crate) fn iscsi(errs: &mut Errors, at: &Path<'_>, v: View<'_>, pv: bool) {
     let prefix_text =
         if pv { "must be valid format" } else { "must be valid format starting with iqn, eui, or naa" };
     required(errs, at, v, &["targetPortal"]);
-    let check = |errs: &mut Errors, at: &Path<'_>, s: &str| match ISCSI.iter().find(|(p, _)| s.starts_with(p))
-    {
+    let check = |errs: &mut Errors, at: &Path<'_>, s: &str| match iscsi_form(s) {
         None => errs.invalid(at, s, prefix_text),
-        Some((_, re)) if !re.is_match(s) => errs.invalid(at, s, "must be valid format"),
-        Some(_) => {}
+        Some(false) => errs.invalid(at, s, "must be valid format"),
+        Some(true) => {}
     };
     if v.str("iqn").is_empty() {
         errs.required(&at.field("iqn"), "");
@@ -682,8 +698,22 @@ pub(crate) fn local_non_reserved(errs: &mut Errors, at: &Path<'_>, path: &str) {
 
 #[cfg(test)]
 mod tests {
+    use super::iscsi_form;
+
     #[test]
-    fn expressions_compile() {
-        assert_eq!(super::ISCSI.len(), 3);
+    fn iscsi_names() {
+        for (s, want) in [
+            ("iqn.2015-02.example.com:test", Some(true)),
+            ("iqn.2015-02.example.com:test:instance1", Some(true)),
+            ("iqn.2013-02.com.example:dc1:a b", Some(false)),
+            ("iqn.20-02.example.com:test", Some(false)),
+            ("eui.0123456789ABCDEF", Some(true)),
+            ("eui.0123456789ABCDEFGH", Some(false)),
+            ("naa.62004567BA64678D0123456789ABCDEF", Some(true)),
+            ("naa.6200", Some(false)),
+            ("other", None),
+        ] {
+            assert_eq!(iscsi_form(s), want, "{s}");
+        }
     }
 }
