@@ -17,6 +17,17 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    #[cfg(test)]
+    pub(crate) fn new(resource: Resource, kind: &str, namespaced: bool) -> Self {
+        Self { resource, kind: kind.to_owned(), namespaced, verbs: Vec::new() }
+    }
+
+    /// As objects of it write it.
+    pub(crate) fn api_version(&self) -> String {
+        let Resource { group, version, .. } = &self.resource;
+        if group.is_empty() { version.to_string() } else { format!("{group}/{version}") }
+    }
+
     pub(crate) fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }

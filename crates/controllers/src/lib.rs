@@ -8,6 +8,7 @@
 mod common;
 mod deployment;
 mod discovery;
+mod gc;
 mod namespace;
 mod replicas;
 mod root_ca;
@@ -59,6 +60,7 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     replicas::start_replicasets(own("replicaset-controller"), clock, 5, &factory, shutdown);
     replicas::start_replication_controllers(own("replication-controller"), clock, 5, &factory, shutdown);
     deployment::start(own("deployment-controller"), clock, 5, &factory, shutdown);
+    gc::start(own("generic-garbage-collector"), clock, 20, shutdown);
     factory.start(shutdown);
 }
 

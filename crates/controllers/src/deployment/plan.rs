@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn shrinking_of_the_old_sets() {
         let check = |wanted: i32, unavailable: i32, old: (i32, i32), new: (i32, i32), want: Option<i32>| {
-            let d = deployment(wanted, json!(0), json!(unavailable));
+            let d = deployment(wanted, json!(1), json!(unavailable));
             let old_set = set("old", 10, old.0, old.1, json!({}));
             let got = shrink_old(&d, &set("new", 0, new.0, new.1, json!({})), &[old_set]);
             assert_eq!(got.first().map(|r| r.1), want, "{wanted} -{unavailable}: old {old:?} new {new:?}");

@@ -1,0 +1,421 @@
+//! The graph of owners and dependents, and what its changes call for: pure.
+//!
+//! Nodes are what the informers show. Edges are kept by the owner's uid apart from the nodes, so that
+//! a dependent is known before its owner is. DIFFERENCE: upstream puts a virtual node where an owner is
+//! not seen yet; here the dependent itself is looked at, which asks the server for the owner.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use api::Status;
+use client::Cached;
+use compact_str::CompactString as Text;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::Deserialize;
+
+use crate::discovery::Served;
+
+pub(super) const ORPHAN: &str = "orphan";
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+/// How many owners are remembered to be gone.
+const ABSENT: usize = 500;
+
+/// What the garbage collector reads of an object.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Meta {
+    pub(super) namespace: Text,
+    pub(super) name: Text,
+    pub(super) uid: Text,
+    pub(super) resource_version: Text,
+    pub(super) owners: Vec<OwnerReference>,
+    pub(super) deleting: bool,
+    /// Whether it has the finalizer `orphan`.
+    pub(super) orphan: bool,
+    /// Whether it has the finalizer `foregroundDeletion`.
+    pub(super) foreground: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    namespace: Text,
+    name: Text,
+    uid: Text,
+    resource_version: Text,
+    owner_references: Vec<OwnerReference>,
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+    finalizers: Vec<Text>,
+}
+
+impl Cached for Meta {
+    fn decode(json: &[u8]) -> Result<Self, Status> {
+        #[derive(Deserialize)]
+        struct Document {
+            #[serde(default)]
+            metadata: Wire,
+        }
+        let Document { metadata: m } =
+            serde_json::from_slice(json).map_err(|e| Status::internal(format_args!("no metadata: {e}")))?;
+        Ok(Self {
+            orphan: m.finalizers.iter().any(|f| f == ORPHAN),
+            foreground: m.finalizers.iter().any(|f| f == FOREGROUND),
+            namespace: m.namespace,
+            name: m.name,
+            uid: m.uid,
+            resource_version: m.resource_version,
+            owners: m.owner_references,
+            deleting: m.deletion_timestamp.is_some(),
+        })
+    }
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
+impl Meta {
+    /// Whether its deletion waits for its dependents'.
+    pub(super) fn waits_for_dependents(&self) -> bool {
+        self.deleting && self.foreground
+    }
+    fn starts(&self, old: Option<&Self>, finalizer: fn(&Self) -> bool) -> bool {
+        let now = |m: &Self| m.deleting && finalizer(m);
+        now(self) && !old.is_some_and(now)
+    }
+}
+
+/// An object of the graph.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) served: Arc<Served>,
+    pub(super) meta: Arc<Meta>,
+}
+
+impl Node {
+    /// Whether a reference in an object of `namespace` means this object.
+    fn is_meant_by(&self, reference: &OwnerReference, namespace: &str) -> bool {
+        let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
+        self.meta.name == reference.name.as_str()
+            && self.served.kind == reference.kind
+            && self.served.resource.group == group
+            && (!self.served.namespaced || self.meta.namespace == namespace)
+    }
+}
+
+/// What a change calls for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Effect {
+    /// Look whether this object is to be deleted, or whether its deletion can go on.
+    Delete(Text),
+    /// Free this object's dependents.
+    Orphan(Text),
+    /// This object names an owner (by uid) that is in another namespace.
+    InvalidNamespace(Text, Text),
+}
+
+/// What the graph knows about an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It is there.
+    Solid,
+    /// It is there, and its deletion waits for its dependents.
+    Waiting,
+    /// It is gone.
+    Absent,
+    /// The server must be asked.
+    Unknown,
+}
+
+#[derive(Default)]
+pub(super) struct Graph {
+    nodes: HashMap<Text, Node>,
+    dependents: HashMap<Text, HashSet<Text>>,
+    absent: HashSet<(Text, OwnerKey)>,
+    absent_order: VecDeque<(Text, OwnerKey)>,
+}
+
+/// An owner as a reference names it: API version, kind, name, uid.
+type OwnerKey = (String, String, String, String);
+
+fn owner_key(r: &OwnerReference) -> OwnerKey {
+    (r.api_version.clone(), r.kind.clone(), r.name.clone(), r.uid.clone())
+}
+
+fn blocks(r: &OwnerReference) -> bool {
+    r.block_owner_deletion == Some(true)
+}
+
+impl Graph {
+    pub(super) fn get(&self, uid: &str) -> Option<Node> {
+        self.nodes.get(uid).cloned()
+    }
+
+    /// The objects that name this one as an owner.
+    pub(super) fn dependents(&self, uid: &str) -> Vec<Node> {
+        self.dependents.get(uid).into_iter().flatten().filter_map(|d| self.get(d)).collect()
+    }
+
+    /// The dependents that hold up a deletion in the foreground.
+    pub(super) fn blocking_dependents(&self, uid: &str) -> Vec<Node> {
+        let blocked = |n: &Node| n.meta.owners.iter().any(|r| r.uid == uid && blocks(r));
+        self.dependents(uid).into_iter().filter(blocked).collect()
+    }
+
+    /// What is known about the owner that an object of `namespace` names.
+    pub(super) fn known(&self, reference: &OwnerReference, namespace: &str) -> Known {
+        match self.nodes.get(reference.uid.as_str()) {
+            Some(node) if node.is_meant_by(reference, namespace) => {
+                if node.meta.waits_for_dependents() {
+                    Known::Waiting
+                } else {
+                    Known::Solid
+                }
+            }
+            // There, but not as it is named: the server has the last word.
+            Some(_) => Known::Unknown,
+            None => {
+                let key = owner_key(reference);
+                let gone = [Text::default(), namespace.into()]
+                    .into_iter()
+                    .any(|ns| self.absent.contains(&(ns, key.clone())));
+                if gone { Known::Absent } else { Known::Unknown }
+            }
+        }
+    }
+
+    /// Whether the owner was seen.
+    pub(super) fn sees(&self, uid: &str) -> bool {
+        self.nodes.contains_key(uid)
+    }
+
+    /// Remembers that the owner that an object of `namespace` names is gone.
+    pub(super) fn note_absent(&mut self, reference: &OwnerReference, namespace: &str) {
+        let entry = (Text::from(namespace), owner_key(reference));
+        if self.absent.insert(entry.clone()) {
+            self.absent_order.push_back(entry);
+            if self.absent_order.len() > ABSENT
+                && let Some(oldest) = self.absent_order.pop_front()
+            {
+                self.absent.remove(&oldest);
+            }
+        }
+    }
+
+    /// Takes in an object's new state.
+    pub(super) fn observe(&mut self, served: &Arc<Served>, meta: &Arc<Meta>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let uid = &meta.uid;
+        let node = Node { served: served.clone(), meta: meta.clone() };
+        let old = self.nodes.insert(uid.clone(), node.clone());
+        let old_meta = old.as_ref().map(|o| &*o.meta);
+        if old.is_none() {
+            // Those that named it before it was seen may have meant something else.
+            for dependent in self.dependents(uid) {
+                let named = dependent.meta.owners.iter().filter(|r| r.uid == uid.as_str());
+                if named.clone().any(|r| !node.is_meant_by(r, &dependent.meta.namespace)) {
+                    if served.namespaced && dependent.meta.namespace != meta.namespace {
+                        effects.push(Effect::InvalidNamespace(dependent.meta.uid.clone(), uid.clone()));
+                    }
+                    effects.push(Effect::Delete(dependent.meta.uid.clone()));
+                }
+            }
+        }
+        self.link(old_meta, meta, &mut effects);
+        if meta.starts(old_meta, |m| m.orphan) {
+            effects.push(Effect::Orphan(uid.clone()));
+        } else if meta.starts(old_meta, |m| m.foreground) {
+            let all = self.dependents(uid).into_iter().map(|d| d.meta.uid.clone());
+            effects.extend(all.chain([uid.clone()]).map(Effect::Delete));
+        }
+        effects
+    }
+
+    /// Updates the edges to an object's owners.
+    fn link(&mut self, old: Option<&Meta>, new: &Meta, effects: &mut Vec<Effect>) {
+        let before = old.map_or(&[][..], |o| &o.owners);
+        for reference in before {
+            let now = new.owners.iter().find(|r| r.uid == reference.uid);
+            if now.is_none() {
+                self.unlink(&reference.uid, &new.uid);
+            }
+            if blocks(reference) && !now.is_some_and(blocks) && self.sees(&reference.uid) {
+                effects.push(Effect::Delete(reference.uid.as_str().into()));
+            }
+        }
+        let mut look = false;
+        for reference in &new.owners {
+            if before.iter().any(|r| r == reference) {
+                continue;
+            }
+            self.dependents.entry(reference.uid.as_str().into()).or_default().insert(new.uid.clone());
+            look |= self.known(reference, &new.namespace) != Known::Solid;
+            if let Some(owner) = self.nodes.get(reference.uid.as_str())
+                && owner.served.namespaced
+                && owner.meta.namespace != new.namespace
+            {
+                effects.push(Effect::InvalidNamespace(new.uid.clone(), reference.uid.as_str().into()));
+            }
+        }
+        if look {
+            effects.push(Effect::Delete(new.uid.clone()));
+        }
+    }
+
+    fn unlink(&mut self, owner: &str, dependent: &Text) {
+        if let Some(all) = self.dependents.get_mut(owner) {
+            all.remove(dependent);
+            if all.is_empty() {
+                self.dependents.remove(owner);
+            }
+        }
+    }
+
+    /// Takes in that an object is gone.
+    pub(super) fn forget(&mut self, uid: &str) -> Vec<Effect> {
+        let Some(node) = self.nodes.remove(uid) else { return Vec::new() };
+        let mut effects = Vec::new();
+        for reference in &node.meta.owners {
+            self.unlink(&reference.uid, &node.meta.uid);
+            let waits = self.nodes.get(reference.uid.as_str()).is_some_and(|o| o.meta.waits_for_dependents());
+            if waits {
+                effects.push(Effect::Delete(reference.uid.as_str().into()));
+            }
+        }
+        for dependent in self.dependents(uid) {
+            for reference in dependent.meta.owners.iter().filter(|r| r.uid == uid) {
+                if node.is_meant_by(reference, &dependent.meta.namespace) {
+                    self.note_absent(reference, &node.meta.namespace);
+                }
+            }
+            effects.push(Effect::Delete(dependent.meta.uid.clone()));
+        }
+        effects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::Resource;
+
+    fn served(kind: &str, namespaced: bool) -> Arc<Served> {
+        Arc::new(Served::new(
+            Resource { group: "apps".into(), version: "v1".into(), plural: kind.to_lowercase().into() },
+            kind,
+            namespaced,
+        ))
+    }
+
+    fn object(uid: &str, owners: &[(&str, bool)]) -> Meta {
+        let owner = |(uid, block): &(&str, bool)| OwnerReference {
+            api_version: "apps/v1".into(),
+            kind: "Thing".into(),
+            name: (*uid).into(),
+            uid: (*uid).into(),
+            controller: None,
+            block_owner_deletion: Some(*block),
+        };
+        Meta {
+            namespace: "ns".into(),
+            name: uid.into(),
+            uid: uid.into(),
+            owners: owners.iter().map(owner).collect(),
+            ..Meta::default()
+        }
+    }
+
+    fn see(graph: &mut Graph, meta: Meta) -> Vec<String> {
+        words(graph.observe(&served("Thing", true), &Arc::new(meta)))
+    }
+
+    fn words(effects: Vec<Effect>) -> Vec<String> {
+        let mut all: Vec<String> = effects
+            .into_iter()
+            .map(|e| match e {
+                Effect::Delete(u) => format!("delete {u}"),
+                Effect::Orphan(u) => format!("orphan {u}"),
+                Effect::InvalidNamespace(u, o) => format!("invalid {u} of {o}"),
+            })
+            .collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    #[test]
+    fn dependents_follow_their_owner() {
+        let mut g = Graph::default();
+        assert!(see(&mut g, object("owner", &[])).is_empty());
+        assert!(see(&mut g, object("a", &[("owner", false)])).is_empty(), "its owner is there");
+        assert!(see(&mut g, object("b", &[("owner", false)])).is_empty());
+        assert_eq!(words(g.forget("owner")), ["delete a", "delete b"]);
+        let reference = &object("a", &[("owner", false)]).owners[0];
+        assert_eq!(g.known(reference, "ns"), Known::Absent);
+        assert_eq!(g.known(reference, "elsewhere"), Known::Unknown);
+        assert!(words(g.forget("a")).is_empty());
+    }
+
+    #[test]
+    fn a_dependent_seen_before_its_owner_is_looked_at_and_stays_linked() {
+        let mut g = Graph::default();
+        assert_eq!(see(&mut g, object("a", &[("owner", false)])), ["delete a"]);
+        assert!(see(&mut g, object("owner", &[])).is_empty());
+        assert_eq!(g.dependents("owner").len(), 1);
+        assert_eq!(words(g.forget("owner")), ["delete a"]);
+    }
+
+    #[test]
+    fn foreground_deletion_waits_for_blocking_dependents() {
+        let mut g = Graph::default();
+        see(&mut g, object("owner", &[]));
+        see(&mut g, object("a", &[("owner", true)]));
+        see(&mut g, object("b", &[("owner", false)]));
+        let going = Meta { deleting: true, foreground: true, ..object("owner", &[]) };
+        assert_eq!(see(&mut g, going.clone()), ["delete a", "delete b", "delete owner"]);
+        assert!(see(&mut g, going).is_empty(), "it starts once");
+        assert_eq!(g.known(&object("a", &[("owner", true)]).owners[0], "ns"), Known::Waiting);
+        assert_eq!(g.blocking_dependents("owner").len(), 1);
+        assert_eq!(see(&mut g, object("a", &[("owner", false)])), ["delete a", "delete owner"]);
+        assert!(g.blocking_dependents("owner").is_empty());
+        assert_eq!(words(g.forget("b")), ["delete owner"]);
+    }
+
+    #[test]
+    fn orphaning_starts_once() {
+        let mut g = Graph::default();
+        see(&mut g, object("owner", &[]));
+        let going = Meta { deleting: true, orphan: true, ..object("owner", &[]) };
+        assert_eq!(see(&mut g, going.clone()), ["orphan owner"]);
+        assert!(see(&mut g, going).is_empty());
+    }
+
+    #[test]
+    fn references_that_mean_something_else_are_checked() {
+        let mut g = Graph::default();
+        see(&mut g, object("owner", &[]));
+        let mut stranger = object("a", &[("owner", false)]);
+        stranger.namespace = "other".into();
+        assert_eq!(see(&mut g, stranger), ["delete a", "invalid a of owner"]);
+        let mut misnamed = object("b", &[("owner", false)]);
+        misnamed.owners[0].name = "x".into();
+        assert_eq!(see(&mut g, misnamed), ["delete b"]);
+    }
+
+    #[test]
+    fn what_is_read_of_an_object() {
+        let json = br#"{"kind":"Pod","metadata":{"name":"a","uid":"u","resourceVersion":"7",
+            "deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["x","foregroundDeletion"]},"spec":{"a":[1]}}"#;
+        let m = Meta::decode(json).unwrap();
+        assert!(m.waits_for_dependents() && !m.orphan && m.namespace.is_empty());
+        assert!(Meta::decode(b"{}").is_ok());
+        assert!(Meta::decode(b"[").is_err());
+    }
+}

@@ -1,0 +1,449 @@
+//! Garbage collector: deletes what has lost its owners, in the background, in the foreground, or sets
+//! it free (upstream: `pkg/controller/garbagecollector`).
+//!
+//! It watches the metadata of every resource that can be deleted, and looks again at what is served
+//! when a CustomResourceDefinition or an APIService changes.
+
+mod graph;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use client::{
+    Api, Backoff, Change, Client, EventType, Informer, PartialObject, Patch, Queue, Recorder, Resource,
+    Selection,
+};
+use compact_str::CompactString as Text;
+use component::{Clock, Shutdown};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, OwnerReference, Preconditions};
+use parking_lot::{Mutex, RwLock};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::common::retry;
+use crate::discovery::{Served, discover};
+use graph::{Effect, FOREGROUND, Graph, Known, Meta, Node, ORPHAN};
+
+const COMPONENT: &str = "garbage-collector-controller";
+/// How long changes of what is served are collected before it is asked for.
+const SETTLE: Duration = Duration::from_secs(1);
+/// How long the workers wait for all resources to be seen. What is decided before is checked all the same.
+const SYNC_LIMIT: Duration = Duration::from_secs(30);
+
+struct Collector {
+    client: Client,
+    recorder: Recorder,
+    graph: Mutex<Graph>,
+    deletions: Queue<Text>,
+    orphanings: Queue<Text>,
+    /// By group and kind.
+    kinds: RwLock<HashMap<(String, String), Arc<Served>>>,
+    served_changed: Notify,
+}
+
+/// Starts it.
+pub(crate) fn start(client: Client, clock: Clock, workers: usize, shutdown: &Shutdown) {
+    let collector = Arc::new(Collector {
+        recorder: Recorder::start(client.clone(), COMPONENT, "", clock, shutdown),
+        client,
+        graph: Mutex::default(),
+        deletions: Queue::default(),
+        orphanings: Queue::default(),
+        kinds: RwLock::default(),
+        served_changed: Notify::new(),
+    });
+    let stop = shutdown.clone();
+    shutdown.spawn(async move {
+        let _ = stop.run(collector.follow(workers, &stop)).await;
+    });
+}
+
+struct Monitor {
+    served: Arc<Served>,
+    informer: Informer<Meta>,
+    shutdown: Shutdown,
+}
+
+/// Whether an object of the resource can be owned: Events are too many, and end by themselves.
+fn is_collected(served: &Served) -> bool {
+    served.resource.plural != "events" && ["list", "watch", "delete"].iter().all(|v| served.can(v))
+}
+
+/// Whether changes of the resource change what is served.
+fn changes_what_is_served(resource: &Resource) -> bool {
+    matches!(
+        (resource.group.as_str(), resource.plural.as_str()),
+        ("apiextensions.k8s.io", "customresourcedefinitions") | ("apiregistration.k8s.io", "apiservices")
+    )
+}
+
+impl Collector {
+    async fn follow(self: Arc<Self>, workers: usize, shutdown: &Shutdown) {
+        let mut monitors: HashMap<Resource, Monitor> = HashMap::new();
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        let mut working = false;
+        loop {
+            let found = discover(&self.client).await;
+            let complete = match found {
+                Ok(found) => {
+                    let complete = found.failed.is_empty();
+                    self.monitor(found.resources, complete, &mut monitors, shutdown);
+                    complete
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "unable to discover what is served");
+                    false
+                }
+            };
+            if !working && !monitors.is_empty() {
+                let all = join_all(monitors.values().map(|m| m.informer.synced()));
+                if tokio::time::timeout(SYNC_LIMIT, all).await.is_err() {
+                    tracing::warn!(
+                        "some resources are not seen yet; the garbage collector works without them"
+                    );
+                }
+                self.clone().work(workers, shutdown);
+                working = true;
+            }
+            let changed = self.served_changed.notified();
+            if complete {
+                backoff.reset();
+                changed.await;
+                tokio::time::sleep(SETTLE).await;
+            } else {
+                let _ = tokio::time::timeout(backoff.delay(), changed).await;
+            }
+        }
+    }
+
+    fn monitor(
+        self: &Arc<Self>,
+        resources: Vec<Served>,
+        complete: bool,
+        monitors: &mut HashMap<Resource, Monitor>,
+        shutdown: &Shutdown,
+    ) {
+        let mut kinds = HashMap::new();
+        let mut wanted = HashMap::new();
+        for served in resources {
+            let served = Arc::new(served);
+            let group = served.resource.group.to_string();
+            kinds.entry((group, served.kind.clone())).or_insert_with(|| served.clone());
+            if is_collected(&served) {
+                wanted.insert(served.resource.clone(), served);
+            }
+        }
+        if complete {
+            *self.kinds.write() = kinds;
+            monitors.retain(|resource, monitor| {
+                let stays = wanted.get(resource).is_some_and(|s| **s == *monitor.served);
+                if !stays {
+                    monitor.shutdown.stop();
+                    let mut graph = self.graph.lock();
+                    for object in monitor.informer.list() {
+                        graph.forget(&object.uid);
+                    }
+                }
+                stays
+            });
+        } else {
+            self.kinds.write().extend(kinds);
+        }
+        for (resource, served) in wanted {
+            monitors.entry(resource).or_insert_with(|| self.watch(served, shutdown));
+        }
+    }
+
+    fn watch(self: &Arc<Self>, served: Arc<Served>, shutdown: &Shutdown) -> Monitor {
+        let informer: Informer<Meta> =
+            Informer::of(&self.client, served.resource.clone(), Selection::default());
+        let (this, about) = (self.clone(), served.clone());
+        informer.handle(move |change| this.changed(&about, change));
+        let child = shutdown.child();
+        informer.start(&child);
+        Monitor { served, informer, shutdown: child }
+    }
+
+    fn changed(&self, served: &Arc<Served>, change: &Change<Meta>) {
+        if changes_what_is_served(&served.resource) {
+            self.served_changed.notify_one();
+        }
+        let effects = {
+            let mut graph = self.graph.lock();
+            match change {
+                Change::Added(meta) => graph.observe(served, meta),
+                Change::Updated { old, new } if old.uid != new.uid => {
+                    let mut effects = graph.forget(&old.uid);
+                    effects.extend(graph.observe(served, new));
+                    effects
+                }
+                Change::Updated { new, .. } => graph.observe(served, new),
+                Change::Deleted(meta) => graph.forget(&meta.uid),
+            }
+        };
+        for effect in effects {
+            match effect {
+                Effect::Delete(uid) => self.deletions.add(uid),
+                Effect::Orphan(uid) => self.orphanings.add(uid),
+                Effect::InvalidNamespace(uid, owner) => self.report_namespace(&uid, &owner),
+            }
+        }
+    }
+
+    fn report_namespace(&self, uid: &str, owner: &str) {
+        let Some(node) = self.graph.lock().get(uid) else { return };
+        let Some(r) = node.meta.owners.iter().find(|r| r.uid == owner) else { return };
+        let namespace = &node.meta.namespace;
+        let text = format!(
+            "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace \"{namespace}\"",
+            r.api_version, r.kind, r.name, r.uid
+        );
+        let about = ObjectReference {
+            api_version: Some(node.served.api_version()),
+            kind: Some(node.served.kind.clone()),
+            namespace: Some(namespace.to_string()),
+            name: Some(node.meta.name.to_string()),
+            uid: Some(node.meta.uid.to_string()),
+            ..ObjectReference::default()
+        };
+        self.recorder.event_about(about, EventType::Warning, "OwnerRefInvalidNamespace", text);
+    }
+
+    fn work(self: Arc<Self>, workers: usize, shutdown: &Shutdown) {
+        let this = self.clone();
+        self.deletions.work("garbage-collector", workers, shutdown, move |uid| {
+            let this = this.clone();
+            async move { this.attempt_to_delete(&uid).await }
+        });
+        let this = self.clone();
+        self.orphanings.work("garbage-collector-orphan", workers, shutdown, move |uid| {
+            let this = this.clone();
+            async move { this.orphan(&uid).await }
+        });
+    }
+
+    fn api(&self, served: &Served, namespace: &str) -> Api<PartialObject> {
+        self.client.resource(served.resource.clone(), if served.namespaced { namespace } else { "" })
+    }
+
+    /// The newest state of a node's object, or `None` if there is no such object any more.
+    async fn fresh(&self, node: &Node) -> Result<Option<PartialObject>, Status> {
+        match self.api(&node.served, &node.meta.namespace).get(&node.meta.name).await {
+            Ok(object) if object.metadata.uid.as_deref() == Some(node.meta.uid.as_str()) => Ok(Some(object)),
+            Ok(_) => Ok(None),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn attempt_to_delete(&self, uid: &str) -> Result<(), Status> {
+        let Some(node) = self.graph.lock().get(uid) else { return Ok(()) };
+        if node.meta.waits_for_dependents() {
+            return self.go_on_in_foreground(&node).await;
+        }
+        if node.meta.deleting || node.meta.owners.is_empty() {
+            return Ok(());
+        }
+        let Some(latest) = self.fresh(&node).await? else { return Ok(()) };
+        let references = latest.metadata.owner_references.clone().unwrap_or_default();
+        let Some(found) = self.classify(&node, &references).await? else { return Ok(()) };
+        if references.is_empty() {
+            return Ok(());
+        }
+        if found.solid {
+            if !found.lost.is_empty() || !found.waiting.is_empty() {
+                // Also those that wait: they would wait for this object for ever.
+                let drop = |r: &OwnerReference| found.lost.contains(&r.uid) || found.waiting.contains(&r.uid);
+                let kept: Vec<_> = references.iter().filter(|r| !drop(r)).collect();
+                self.write_owners(&node, &latest, json!(kept)).await?;
+            }
+            if found.unseen {
+                return Err(retry("an owner is not seen yet"));
+            }
+            return Ok(());
+        }
+        let dependents = self.graph.lock().dependents(uid);
+        if !found.waiting.is_empty() && !dependents.is_empty() {
+            if dependents.iter().any(|d| d.meta.waits_for_dependents()) {
+                // Perhaps a circle: nothing may wait for this object.
+                let unblocked: Vec<_> = references
+                    .iter()
+                    .map(|r| OwnerReference { block_owner_deletion: Some(false), ..r.clone() })
+                    .collect();
+                self.write_owners(&node, &latest, json!(unblocked)).await?;
+                return self.delete(&node, None, "Foreground").await;
+            }
+            return self.delete(&node, Some(&latest), "Foreground").await;
+        }
+        let has = |finalizer: &str| latest.metadata.finalizers.iter().flatten().any(|f| f == finalizer);
+        let policy = if has(ORPHAN) {
+            "Orphan"
+        } else if has(FOREGROUND) {
+            "Foreground"
+        } else {
+            "Background"
+        };
+        self.delete(&node, Some(&latest), policy).await
+    }
+
+    /// Sorts an object's owners; `None` if one of them can never be found.
+    async fn classify(&self, node: &Node, owners: &[OwnerReference]) -> Result<Option<Found>, Status> {
+        let mut found = Found::default();
+        for reference in owners {
+            let known = self.graph.lock().known(reference, &node.meta.namespace);
+            let known = match known {
+                Known::Unknown => {
+                    let Some(asked) = self.ask(node, reference).await? else { return Ok(None) };
+                    found.unseen |= asked != Known::Absent && !self.graph.lock().sees(&reference.uid);
+                    asked
+                }
+                known => known,
+            };
+            match known {
+                Known::Solid | Known::Unknown => found.solid = true,
+                Known::Waiting => found.waiting.push(reference.uid.clone()),
+                Known::Absent => found.lost.push(reference.uid.clone()),
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Asks the server about an owner.
+    async fn ask(&self, node: &Node, reference: &OwnerReference) -> Result<Option<Known>, Status> {
+        let group = reference.api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        let served = self.kinds.read().get(&(group, reference.kind.clone())).cloned();
+        let Some(served) = served else {
+            let (kind, version) = (&reference.kind, &reference.api_version);
+            return Err(retry(format_args!("unable to get REST mapping for {version}/{kind}.")));
+        };
+        let namespace = &node.meta.namespace;
+        if served.namespaced && namespace.is_empty() {
+            // An object of the cluster cannot have an owner in a namespace, now or later.
+            return Ok(None);
+        }
+        let owner = match self.api(&served, namespace).get(&reference.name).await {
+            Ok(owner) if owner.metadata.uid.as_deref() == Some(reference.uid.as_str()) => owner.metadata,
+            Err(e) if !e.is_not_found() => return Err(e),
+            _ => {
+                let at = if served.namespaced { namespace.as_str() } else { "" };
+                self.graph.lock().note_absent(reference, at);
+                return Ok(Some(Known::Absent));
+            }
+        };
+        let waits =
+            owner.deletion_timestamp.is_some() && owner.finalizers.iter().flatten().any(|f| f == FOREGROUND);
+        Ok(Some(if waits { Known::Waiting } else { Known::Solid }))
+    }
+
+    async fn go_on_in_foreground(&self, node: &Node) -> Result<(), Status> {
+        let blocking = self.graph.lock().blocking_dependents(&node.meta.uid);
+        if blocking.is_empty() {
+            return self.remove_finalizer(node, FOREGROUND).await;
+        }
+        for dependent in blocking.iter().filter(|d| !d.meta.waits_for_dependents()) {
+            self.deletions.add(dependent.meta.uid.clone());
+        }
+        Ok(())
+    }
+
+    async fn orphan(&self, uid: &str) -> Result<(), Status> {
+        let (node, dependents) = {
+            let graph = self.graph.lock();
+            (graph.get(uid), graph.dependents(uid))
+        };
+        let Some(node) = node else { return Ok(()) };
+        let freed = join_all(dependents.iter().map(|dependent| async move {
+            let Some(latest) = self.fresh(dependent).await? else { return Ok(()) };
+            let owners = latest.metadata.owner_references.clone().unwrap_or_default();
+            let kept: Vec<_> = owners.iter().filter(|r| r.uid != uid).collect();
+            if kept.len() == owners.len() {
+                return Ok(());
+            }
+            self.write_owners(dependent, &latest, json!(kept)).await
+        }));
+        freed.await.into_iter().collect::<Result<(), Status>>()?;
+        self.remove_finalizer(&node, ORPHAN).await
+    }
+
+    /// Replaces an object's owner references, unless it was written meanwhile.
+    async fn write_owners(
+        &self,
+        node: &Node,
+        latest: &PartialObject,
+        owners: serde_json::Value,
+    ) -> Result<(), Status> {
+        let patch = json!({"metadata": {
+            "uid": node.meta.uid.as_str(),
+            "resourceVersion": latest.metadata.resource_version,
+            "ownerReferences": owners,
+        }});
+        let api = self.api(&node.served, &node.meta.namespace);
+        match api.patch(&node.meta.name, &Patch::Merge(patch)).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    async fn remove_finalizer(&self, node: &Node, finalizer: &str) -> Result<(), Status> {
+        let Some(latest) = self.fresh(node).await? else { return Ok(()) };
+        let finalizers = latest.metadata.finalizers.unwrap_or_default();
+        if !finalizers.iter().any(|f| f == finalizer) {
+            return Ok(());
+        }
+        let kept: Vec<_> = finalizers.iter().filter(|f| *f != finalizer).collect();
+        let patch = json!({"metadata": {
+            "resourceVersion": latest.metadata.resource_version, "finalizers": kept,
+        }});
+        let api = self.api(&node.served, &node.meta.namespace);
+        match api.patch(&node.meta.name, &Patch::Merge(patch)).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes an object: this one (by uid), and if `at` is given, only if its owners are still those.
+    async fn delete(&self, node: &Node, at: Option<&PartialObject>, policy: &str) -> Result<(), Status> {
+        let api = self.api(&node.served, &node.meta.namespace);
+        let options = |version: Option<String>| DeleteOptions {
+            propagation_policy: Some(policy.to_owned()),
+            preconditions: Some(Preconditions {
+                uid: Some(node.meta.uid.to_string()),
+                resource_version: version,
+            }),
+            ..DeleteOptions::default()
+        };
+        let version = at.and_then(|o| o.metadata.resource_version.clone());
+        let gone = |r: Result<(), Status>| match r {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        };
+        match (api.delete(&node.meta.name, Some(&options(version))).await, at) {
+            (Err(e), Some(at)) if e.is_conflict() => {
+                let Some(latest) = self.fresh(node).await? else { return Ok(()) };
+                if latest.metadata.owner_references != at.metadata.owner_references {
+                    return Err(e);
+                }
+                // Other writes, however fast they come, do not keep it from being collected.
+                gone(api.delete(&node.meta.name, Some(&options(None))).await)
+            }
+            (result, _) => gone(result),
+        }
+    }
+}
+
+/// An object's owners, sorted.
+#[derive(Default)]
+struct Found {
+    /// Whether one is there and stays.
+    solid: bool,
+    /// Those whose deletion waits for their dependents.
+    waiting: Vec<String>,
+    /// Those that are gone.
+    lost: Vec<String>,
+    /// Whether one is there that the informers have not shown.
+    unseen: bool,
+}
