@@ -8,4 +8,5 @@ pub mod admission;
 pub mod auth;
 pub mod pki;
 pub mod proxy;
+pub mod query;
 pub mod request;

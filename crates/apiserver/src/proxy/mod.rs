@@ -1,20 +1,33 @@
 //! Requests that the API server hands on: exec, attach, port-forward and logs of Pods to the
 //! kubelet, and the proxies of Pods, Services and Nodes.
 //!
-//! The caller is already authenticated and authorized for the verb of the request. What is decided
-//! here (where to, with which query, under which URL) is pure and stands in [`location`];
-//! [`upgrade`] and [`rewrite`] carry the bytes.
+//! The caller is already authenticated and authorized for the verb of the request. Where a request
+//! goes is decided in `location`, which is pure; the other modules carry the bytes.
+
+mod backend;
+mod command;
+mod forward;
+mod html;
+mod location;
+mod logs;
 
 use std::sync::Arc;
 
 use api::Status;
 use bytes::Bytes;
-use http::{Request, Response};
+use client::Client;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
+use streaming::websocket::is_upgrade;
 
-use crate::auth::Authorizer;
-use crate::request::Attributes;
+use self::backend::Dialer;
+use self::location::{Location, Transport, parse_id, unavailable};
+use crate::auth::{Authorizer, Decision};
+use crate::query::Query;
+use crate::request::{Attributes, RequestInfo};
 
 /// An error while a body streams.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -24,20 +37,16 @@ pub type Body = http_body_util::combinators::BoxBody<Bytes, BodyError>;
 /// Serves the connecting subresources.
 #[derive(Clone)]
 pub struct Connect {
-    objects: client::Client,
-    kubelet: Arc<rustls::ClientConfig>,
+    objects: Client,
+    dialer: Dialer,
     authorizer: Arc<dyn Authorizer>,
 }
 
 impl Connect {
-    /// `objects` reads Pods, Nodes, Services and EndpointSlices with the API server's own identity;
+    /// `objects` reads Pods, Nodes, Services and Endpoints with the API server's own identity;
     /// `kubelet` has the client certificate shown to kubelets and the roots that verify theirs.
-    pub fn new(
-        objects: client::Client,
-        kubelet: Arc<rustls::ClientConfig>,
-        authorizer: Arc<dyn Authorizer>,
-    ) -> Self {
-        Self { objects, kubelet, authorizer }
+    pub fn new(objects: Client, kubelet: Arc<rustls::ClientConfig>, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { objects, dialer: Dialer::new(kubelet), authorizer }
     }
 
     /// Whether a subresource of the core group is served here.
@@ -50,19 +59,178 @@ impl Connect {
 
     /// Answers a request for which [`Connect::serves`] is true. Errors are answers, too.
     pub async fn handle(&self, request: Request<Incoming>, attributes: &Attributes) -> Response<Body> {
-        let _ = (&self.objects, &self.kubelet, &self.authorizer, request, attributes);
-        status(&Status::failure(503, "ServiceUnavailable", "error trying to reach service"))
+        let info = &attributes.info;
+        let answer = match info.subresource.as_str() {
+            "log" => self.log(request, info).await,
+            "proxy" => self.proxy(request, info).await,
+            _ => self.stream(request, attributes).await,
+        };
+        answer.unwrap_or_else(|e| failure(&e))
+    }
+
+    async fn log(&self, request: Request<Incoming>, info: &RequestInfo) -> Result<Response<Body>, Status> {
+        only(&request, info, &[Method::GET])?;
+        let options = location::log_options(&query(&request), &info.name)?;
+        let pod: Pod = self.objects.api(&info.namespace).get(&info.name).await?;
+        let container = location::container(&pod, &options.container)?;
+        let kubelet = match location::node_of(&pod) {
+            None => None,
+            Some(node) => {
+                let mut kubelet = self.kubelet(node).await?;
+                kubelet.path = format!("/containerLogs/{}/{}/{container}", info.namespace, info.name);
+                kubelet.query = options.query;
+                if options.unverified {
+                    kubelet.transport = Transport::UnverifiedKubelet;
+                }
+                Some(kubelet)
+            }
+        };
+        logs::serve(&self.dialer, kubelet.as_ref(), request, &info.name).await
+    }
+
+    /// Exec, attach and port-forward.
+    async fn stream(
+        &self,
+        request: Request<Incoming>,
+        attributes: &Attributes,
+    ) -> Result<Response<Body>, Status> {
+        let info = &attributes.info;
+        only(&request, info, &[Method::GET, Method::POST])?;
+        self.ensure_create(attributes)?;
+        let query = query(&request);
+        let forward = info.subresource == "portforward";
+        let pod: Pod = self.objects.api(&info.namespace).get(&info.name).await?;
+        let container =
+            if forward { String::new() } else { location::container(&pod, query.str("container"))? };
+        let node = location::node_of(&pod)
+            .ok_or_else(|| Status::bad_request(format!("pod {} does not have a host assigned", info.name)))?;
+        let mut kubelet = self.kubelet(node).await?;
+        if forward {
+            kubelet.path = format!("/portForward/{}/{}", info.namespace, info.name);
+            kubelet.query = location::port_query(&query)?;
+            let protocols = command::tunnelled(request.headers());
+            if !protocols.is_empty() {
+                return command::tunnel(&self.dialer, &kubelet, request, &protocols).await;
+            }
+        } else {
+            let options = location::stream_options(&query);
+            kubelet.path = format!("/{}/{}/{}/{container}", info.subresource, info.namespace, info.name);
+            kubelet.query = location::stream_query(options, &query, info.subresource == "exec");
+            if command::wants_translation(request.headers()) {
+                return command::remote_command(&self.dialer, kubelet, request, options);
+            }
+        }
+        if !is_upgrade(request.headers()) {
+            return Err(Status::bad_request("Upgrade request required"));
+        }
+        forward::upgrade(&self.dialer, &kubelet, request).await
+    }
+
+    async fn proxy(&self, request: Request<Incoming>, info: &RequestInfo) -> Result<Response<Body>, Status> {
+        let id = parse_id(info.resource.trim_end_matches('s'), &info.name)?;
+        let mut target = match info.resource.as_str() {
+            "nodes" => {
+                let node: Node = self.objects.api("").get(id.name).await?;
+                location::node(&node, id)?
+            }
+            "services" => self.service(info, id).await?,
+            _ => {
+                let pod: Pod = self.objects.api(&info.namespace).get(id.name).await?;
+                location::pod(&pod, id)?
+            }
+        };
+        let outer = request.uri().path();
+        target.path = location::rest_path(outer, info.resource != "nodes")?;
+        target.query = request.uri().query().unwrap_or_default().to_owned();
+        if is_upgrade(request.headers()) {
+            return forward::upgrade(&self.dialer, &target, request).await;
+        }
+        if target.path.is_empty() {
+            if matches!(*request.method(), Method::GET | Method::HEAD) {
+                return Ok(with_slash(request.uri()));
+            }
+            target.path = "/".into();
+        }
+        let rest = location::escape_path(&target.path);
+        let prefix = outer.strip_suffix(rest.as_str()).unwrap_or(outer).trim_end_matches('/').to_owned();
+        forward::plain(&self.dialer, &target, request, prefix).await
+    }
+
+    /// A backend of a Service, chosen at random.
+    async fn service(&self, info: &RequestInfo, id: location::Id<'_>) -> Result<Location, Status> {
+        let namespace = info.namespace.as_str();
+        let port = if id.port.parse::<i64>().is_ok() {
+            let service: Service = self.objects.api(namespace).get(id.name).await?;
+            location::service_port(&service, id)?
+        } else {
+            id.port.to_owned()
+        };
+        let endpoints: Endpoints = self.objects.api(namespace).get(id.name).await?;
+        let seed = fastrand::usize(..);
+        for candidate in location::endpoints(&endpoints, &port, id, namespace, seed) {
+            let pod: Result<Pod, Status> = self.objects.api(namespace).get(&candidate.pod).await;
+            if pod.is_ok_and(|pod| location::has_ip(&pod, &candidate.location.host)) {
+                return Ok(candidate.location);
+            }
+        }
+        let subsets = endpoints.subsets.is_some_and(|s| !s.is_empty());
+        let name = if subsets { info.name.as_str() } else { id.name };
+        Err(unavailable(format!("no endpoints available for service {name:?}")))
+    }
+
+    async fn kubelet(&self, node: &str) -> Result<Location, Status> {
+        let node: Node = self.objects.api("").get(node).await?;
+        location::kubelet(&node)
+    }
+
+    /// Streaming into a Pod is a create, also where a browser can only say GET.
+    fn ensure_create(&self, attributes: &Attributes) -> Result<(), Status> {
+        let info = &attributes.info;
+        if info.verb == "create" {
+            return Ok(());
+        }
+        let create = RequestInfo { verb: "create", ..RequestInfo::clone(info) };
+        let create = Attributes { info: Arc::new(create), ..attributes.clone() };
+        match self.authorizer.authorize(&create) {
+            Decision::Allow => Ok(()),
+            Decision::Deny(why) | Decision::NoOpinion(why) => {
+                Err(Status::forbidden(&info.group, &info.resource, &info.name, why))
+            }
+        }
     }
 }
 
-/// An error as an answer.
-fn status(status: &Status) -> Response<Body> {
-    let body = Full::new(Bytes::from(status.to_json())).map_err(|never| match never {}).boxed();
-    let mut response = Response::new(body);
-    *response.status_mut() =
-        http::StatusCode::from_u16(status.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+fn query(request: &Request<Incoming>) -> Query {
+    Query::parse(request.uri().query().unwrap_or_default())
+}
+
+fn only(request: &Request<Incoming>, info: &RequestInfo, methods: &[Method]) -> Result<(), Status> {
+    if methods.contains(request.method()) {
+        return Ok(());
+    }
+    Err(Status::method_not_supported(&info.group, &info.resource, info.verb))
+}
+
+/// Sends a browser to the path with a slash at its end, so that the page's relative links work.
+fn with_slash(uri: &http::Uri) -> Response<Body> {
+    let query = uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+    let mut response = Response::new(forward::empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = HeaderValue::from_str(&format!("{}/{query}", uri.path())) {
+        response.headers_mut().insert(http::header::LOCATION, location);
+    }
     response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+}
+
+/// A body of known bytes.
+fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
+}
+
+/// An error as an answer.
+fn failure(status: &Status) -> Response<Body> {
+    let mut response = Response::new(full(status.to_json()));
+    *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

@@ -1,0 +1,617 @@
+//! Where a request goes: pure decisions over the objects it is about.
+
+use api::Status;
+use api::status::{FieldError, FieldErrorKind};
+use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
+use std::net::IpAddr;
+
+use crate::query::Query;
+
+/// The kubelet's port where a Node does not say another.
+const KUBELET_PORT: u16 = 10250;
+/// Which of a Node's addresses is used, the first that it has.
+///
+/// `DIFFERENCE`: upstream's `--kubelet-preferred-address-types` begins with `Hostname`; a node
+/// registers its own name as that, and few networks resolve it.
+const ADDRESS_TYPES: [&str; 5] = ["InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP", "Hostname"];
+
+/// How a backend is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// HTTPS to a kubelet, both sides verified.
+    Kubelet,
+    /// HTTPS to a kubelet whose certificate is not verified, because the caller said so.
+    UnverifiedKubelet,
+    /// HTTP.
+    Plain,
+    /// HTTPS to a workload, whose certificate nobody can verify.
+    Tls,
+}
+
+/// Where to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Location {
+    /// How.
+    pub(super) transport: Transport,
+    /// Host name or address, without brackets.
+    pub(super) host: String,
+    /// Port.
+    pub(super) port: u16,
+    /// Path, not escaped; "" if the request named none.
+    pub(super) path: String,
+    /// Query as sent, without the `?`.
+    pub(super) query: String,
+}
+
+impl Location {
+    /// `host:port`, as an authority.
+    pub(super) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+    /// The request target: escaped path and query.
+    pub(super) fn target(&self) -> String {
+        let mut target = escape_path(&self.path);
+        if target.is_empty() {
+            target.push('/');
+        }
+        if !self.query.is_empty() {
+            target.push('?');
+            target.push_str(&self.query);
+        }
+        target
+    }
+}
+
+/// The kubelet of a Node.
+pub(super) fn kubelet(node: &Node) -> Result<Location, Status> {
+    let status = node.status.clone().unwrap_or_default();
+    let addresses = status.addresses.unwrap_or_default();
+    let host = ADDRESS_TYPES
+        .iter()
+        .find_map(|kind| addresses.iter().find(|a| a.type_ == **kind))
+        .map(|a| a.address.clone())
+        .ok_or_else(|| Status::failure(500, "", "no preferred addresses found; known addresses: []"))?;
+    let port = status
+        .daemon_endpoints
+        .and_then(|d| d.kubelet_endpoint)
+        .and_then(|e| u16::try_from(e.port).ok())
+        .filter(|port| *port > 0)
+        .unwrap_or(KUBELET_PORT);
+    Ok(Location { transport: Transport::Kubelet, host, port, path: String::new(), query: String::new() })
+}
+
+/// The name of the Node that a Pod runs on.
+pub(super) fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty())
+}
+
+/// The container a request is about: the one it names, or the only one.
+pub(super) fn container(pod: &Pod, wanted: &str) -> Result<String, Status> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let Some(spec) = &pod.spec else {
+        return Err(Status::bad_request(format!("a container name must be specified for pod {name}")));
+    };
+    let init = spec.init_containers.iter().flatten().map(|c| &c.name);
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| &c.name);
+    let all: Vec<&String> = init.chain(spec.containers.iter().map(|c| &c.name)).chain(ephemeral).collect();
+    if !wanted.is_empty() {
+        return if all.iter().any(|c| *c == wanted) {
+            Ok(wanted.to_owned())
+        } else {
+            Err(Status::bad_request(format!("container {wanted} is not valid for pod {name}")))
+        };
+    }
+    match spec.containers.as_slice() {
+        [only] => Ok(only.name.clone()),
+        [] => Err(Status::bad_request(format!("a container name must be specified for pod {name}"))),
+        _ => {
+            let all: Vec<&str> = all.iter().map(|c| c.as_str()).collect();
+            Err(Status::bad_request(format!(
+                "a container name must be specified for pod {name}, choose one of: [{}]",
+                all.join(" ")
+            )))
+        }
+    }
+}
+
+/// The streams of exec and attach.
+pub(super) fn stream_options(query: &Query) -> streaming::remotecommand::Options {
+    let on = |key| query.bool(key).unwrap_or(false);
+    streaming::remotecommand::Options {
+        stdin: on("stdin"),
+        stdout: on("stdout"),
+        stderr: on("stderr"),
+        tty: on("tty"),
+    }
+}
+
+/// The kubelet's query of exec and attach. Its parameters are not named as the API's are.
+pub(super) fn stream_query(options: streaming::remotecommand::Options, query: &Query, exec: bool) -> String {
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    if exec {
+        pairs.extend(query.all("command").map(|c| ("command", c)));
+    }
+    for (on, key) in [
+        (options.stderr, "error"),
+        (options.stdin, "input"),
+        (options.stdout, "output"),
+        (options.tty, "tty"),
+    ] {
+        if on {
+            pairs.push((key, "1"));
+        }
+    }
+    encode(&pairs)
+}
+
+/// The kubelet's query of port-forward.
+pub(super) fn port_query(query: &Query) -> Result<String, Status> {
+    let mut ports = Vec::new();
+    for port in query.all("ports").flat_map(|v| v.split(',')).filter(|p| !p.is_empty()) {
+        let number: i32 = port.parse().map_err(|_| {
+            Status::bad_request(format!("strconv.ParseInt: parsing {port:?}: invalid syntax"))
+        })?;
+        ports.push(number.to_string());
+    }
+    Ok(if ports.is_empty() { String::new() } else { encode(&[("port", &ports.join(","))]) })
+}
+
+/// The options of a log request, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LogOptions {
+    /// Container, "" for the only one.
+    pub(super) container: String,
+    /// The kubelet's query.
+    pub(super) query: String,
+    /// The kubelet's certificate is not verified.
+    pub(super) unverified: bool,
+}
+
+/// Reads and checks the options of a log request about the Pod `name`.
+pub(super) fn log_options(query: &Query, name: &str) -> Result<LogOptions, Status> {
+    let mut errors = Vec::new();
+    let mut invalid = |field: &str, value: i64, detail: &str| {
+        errors.push(FieldError {
+            kind: FieldErrorKind::Invalid,
+            field: field.into(),
+            value: Some(value.to_string()),
+            detail: detail.into(),
+        });
+    };
+    let tail = query.int("tailLines")?;
+    if let Some(n) = tail.filter(|n| *n < 0) {
+        invalid("tailLines", n, "must be greater than or equal to 0");
+    }
+    let limit = query.int("limitBytes")?;
+    if let Some(n) = limit.filter(|n| *n < 1) {
+        invalid("limitBytes", n, "must be greater than 0");
+    }
+    let since = query.int("sinceSeconds")?;
+    let since_time = match query.get("sinceTime").filter(|t| !t.is_empty()) {
+        None => None,
+        Some(text) => Some(text.parse::<jiff::Timestamp>().map_err(|e| {
+            Status::bad_request(format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": {e}"))
+        })?),
+    };
+    if since_time.is_none()
+        && let Some(n) = since.filter(|n| *n < 1)
+    {
+        invalid("sinceSeconds", n, "must be greater than 0");
+    }
+    let forbidden = |field: &str, detail: &str| FieldError {
+        kind: FieldErrorKind::Forbidden,
+        field: field.into(),
+        value: None,
+        detail: detail.into(),
+    };
+    if since.is_some() && since_time.is_some() {
+        errors.push(forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    }
+    if query.get("stream").is_some() {
+        errors.push(forbidden("stream", "may not be specified"));
+    }
+    if !errors.is_empty() {
+        return Err(Status::invalid("", "PodLogOptions", name, &errors));
+    }
+    let on = |key| query.bool(key).unwrap_or(false);
+    let mut pairs: Vec<(&str, String)> = Vec::new();
+    let flag = |pairs: &mut Vec<(&str, String)>, key: &'static str| {
+        if on(key) {
+            pairs.push((key, "true".into()));
+        }
+    };
+    flag(&mut pairs, "follow");
+    pairs.extend(limit.map(|n| ("limitBytes", n.to_string())));
+    flag(&mut pairs, "previous");
+    pairs.extend(since.map(|n| ("sinceSeconds", n.to_string())));
+    pairs.extend(since_time.map(|t| ("sinceTime", format!("{:.0}", t))));
+    pairs.extend(tail.map(|n| ("tailLines", n.to_string())));
+    flag(&mut pairs, "timestamps");
+    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (*k, v.as_str())).collect();
+    Ok(LogOptions {
+        container: query.str("container").to_owned(),
+        query: encode(&pairs),
+        unverified: on("insecureSkipTLSVerifyBackend"),
+    })
+}
+
+/// `name`, `name:port` or `scheme:name:port`, as the name of a proxy request.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(super) struct Id<'a> {
+    /// "", "http" or "https".
+    pub(super) scheme: &'a str,
+    /// Name of the object.
+    pub(super) name: &'a str,
+    /// Port, "" for none.
+    pub(super) port: &'a str,
+}
+
+/// Splits the name of a proxy request about a `kind` of object.
+pub(super) fn parse_id<'a>(kind: &str, id: &'a str) -> Result<Id<'a>, Status> {
+    let parts: Vec<&str> = id.split(':').collect();
+    let id = match parts.as_slice() {
+        [name] => Id { scheme: "", name, port: "" },
+        [name, port] => Id { scheme: "", name, port },
+        [scheme, name, port] => Id { scheme, name, port },
+        _ => return Err(Status::bad_request(format!("invalid {kind} request {id:?}"))),
+    };
+    if id.name.is_empty() || !matches!(id.scheme, "" | "http" | "https") {
+        return Err(Status::bad_request(format!("invalid {kind} request {:?}", parts.join(":"))));
+    }
+    Ok(id)
+}
+
+/// Where the proxy of a Pod goes.
+pub(super) fn pod(pod: &Pod, id: Id<'_>) -> Result<Location, Status> {
+    let status = pod.status.clone().unwrap_or_default();
+    let ip =
+        status.pod_ips.iter().flatten().next().map(|p| p.ip.clone()).or(status.pod_ip).unwrap_or_default();
+    if !ip.parse().is_ok_and(|ip| is_global_unicast(&ip)) {
+        return Err(Status::bad_request("address not allowed"));
+    }
+    let port = if id.port.is_empty() {
+        let first = pod
+            .spec
+            .iter()
+            .flat_map(|s| &s.containers)
+            .find_map(|c| c.ports.iter().flatten().next())
+            .and_then(|p| u16::try_from(p.container_port).ok());
+        first.unwrap_or(if id.scheme == "https" { 443 } else { 80 })
+    } else {
+        port_number(id.port)?
+    };
+    Ok(workload(id.scheme, ip, port))
+}
+
+/// The port of a Service that a request means, by its name; a number is looked up.
+pub(super) fn service_port(service: &Service, id: Id<'_>) -> Result<String, Status> {
+    let Ok(number) = id.port.parse::<i64>() else { return Ok(id.port.to_owned()) };
+    service
+        .spec
+        .iter()
+        .flat_map(|s| s.ports.iter().flatten())
+        .find(|p| i64::from(p.port) == number)
+        .map(|p| p.name.clone().unwrap_or_default())
+        .ok_or_else(|| unavailable(format!("no service port {number} found for service {:?}", id.name)))
+}
+
+/// A possible backend of a Service: the Pod that it claims to be, and the address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// Name of the Pod.
+    pub(super) pod: String,
+    /// Its address, to be compared with the Pod's.
+    pub(super) location: Location,
+}
+
+/// The backends of a Service's port, in the order in which they are to be tried. `seed` chooses the first.
+pub(super) fn endpoints(
+    endpoints: &Endpoints,
+    port: &str,
+    id: Id<'_>,
+    namespace: &str,
+    seed: usize,
+) -> Vec<Candidate> {
+    let mut all: Vec<Candidate> = Vec::new();
+    for subset in endpoints.subsets.iter().flatten() {
+        let number = subset
+            .ports
+            .iter()
+            .flatten()
+            .find(|p| p.name.as_deref().unwrap_or_default() == port)
+            .and_then(|p| u16::try_from(p.port).ok());
+        let Some(number) = number else { continue };
+        for address in subset.addresses.iter().flatten() {
+            // Only Pods are proxied to: anybody may write any address into Endpoints.
+            let Some(target) = &address.target_ref else { continue };
+            if target.namespace.as_deref() == Some(namespace) {
+                all.push(Candidate {
+                    pod: target.name.clone().unwrap_or_default(),
+                    location: workload(id.scheme, address.ip.clone(), number),
+                });
+            }
+        }
+    }
+    if !all.is_empty() {
+        let by = seed % all.len();
+        all.rotate_left(by);
+    }
+    all
+}
+
+/// Whether a Pod has an address.
+pub(super) fn has_ip(pod: &Pod, ip: &str) -> bool {
+    pod.status.iter().flat_map(|s| s.pod_ips.iter().flatten()).any(|p| p.ip == ip)
+}
+
+/// Where the proxy of a Node goes: its kubelet, or another port of it.
+pub(super) fn node(node: &Node, id: Id<'_>) -> Result<Location, Status> {
+    let mut location = kubelet(node)?;
+    if location.host.parse().is_ok_and(|ip| !is_global_unicast(&ip)) {
+        return Err(Status::bad_request("address not allowed"));
+    }
+    if !id.port.is_empty() && id.port != location.port.to_string() {
+        location = workload(id.scheme, location.host, port_number(id.port)?);
+    }
+    Ok(location)
+}
+
+fn workload(scheme: &str, host: String, port: u16) -> Location {
+    let transport = if scheme == "https" { Transport::Tls } else { Transport::Plain };
+    Location { transport, host, port, path: String::new(), query: String::new() }
+}
+
+fn port_number(port: &str) -> Result<u16, Status> {
+    port.parse().map_err(|_| {
+        unavailable(format!("error trying to reach service: dial tcp: lookup tcp/{port}: unknown port"))
+    })
+}
+
+/// 503 with a text.
+pub(super) fn unavailable(message: impl Into<String>) -> Status {
+    Status::failure(503, "ServiceUnavailable", message)
+}
+
+/// Go's `IP.IsGlobalUnicast`.
+fn is_global_unicast(ip: &IpAddr) -> bool {
+    let link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || link_local)
+}
+
+/// What follows the `proxy` subresource in a path: cleaned, with a leading slash, and a trailing one if
+/// the request has one; "" if there is nothing.
+pub(super) fn rest_path(path: &str, namespaced: bool) -> Result<String, Status> {
+    // /api/v1/namespaces/{ns}/{resource}/{name}/proxy/… or /api/v1/{resource}/{name}/proxy/…
+    let skip = if namespaced { 7 } else { 5 };
+    let mut rest = path.trim_start_matches('/');
+    for _ in 0..skip {
+        match rest.split_once('/') {
+            Some((_, tail)) => rest = tail,
+            None => return Ok(String::new()),
+        }
+    }
+    let decoded = crate::query::unescape(rest, false)
+        .ok_or_else(|| Status::bad_request(format!("invalid URL escape in {path:?}")))?;
+    let mut parts: Vec<&str> = Vec::new();
+    for part in decoded.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    let mut clean = format!("/{}", parts.join("/"));
+    if decoded.ends_with('/') && !clean.ends_with('/') {
+        clean.push('/');
+    }
+    Ok(clean)
+}
+
+/// Escapes a path as Go's `URL.EscapedPath` does.
+pub(super) fn escape_path(path: &str) -> String {
+    escape(path, |b| b.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*".contains(&b))
+}
+
+fn escape(text: &str, keep: impl Fn(u8) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if keep(byte) {
+            out.push(byte as char);
+        } else {
+            const HEX: &[u8; 16] = b"0123456789ABCDEF";
+            out.push('%');
+            out.push(HEX[usize::from(byte >> 4)] as char);
+            out.push(HEX[usize::from(byte & 15)] as char);
+        }
+    }
+    out
+}
+
+fn encode(pairs: &[(&str, &str)]) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
+    let pairs: Vec<String> =
+        pairs.iter().map(|(k, v)| format!("{}={}", escape(k, plain), escape(v, plain))).collect();
+    pairs.join("&")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn a_pod(value: &Value) -> Pod {
+        serde_json::from_value(value.clone()).unwrap()
+    }
+
+    #[test]
+    fn containers() {
+        let check = |containers: &[&str], init: &[&str], wanted: &str, expected: Result<&str, &str>| {
+            let list = |names: &[&str]| names.iter().map(|n| json!({ "name": n })).collect::<Vec<_>>();
+            let pod = a_pod(&json!({
+                "metadata": {"name": "test"},
+                "spec": {"containers": list(containers), "initContainers": list(init)},
+            }));
+            let got = container(&pod, wanted).map_err(|s| s.message);
+            assert_eq!(got.as_deref().map_err(String::as_str), expected);
+        };
+        check(&[], &[], "", Err("a container name must be specified for pod test"));
+        check(&["c1"], &[], "", Ok("c1"));
+        check(
+            &["c1", "c2"],
+            &["initc1"],
+            "",
+            Err("a container name must be specified for pod test, choose one of: [initc1 c1 c2]"),
+        );
+        check(&["c1", "c2"], &[], "c2", Ok("c2"));
+        check(&["c1"], &["i"], "i", Ok("i"));
+        check(&["c1"], &[], "unknown", Err("container unknown is not valid for pod test"));
+    }
+
+    #[test]
+    fn log_queries() {
+        let check = |query: &str, expected: Result<&str, &str>| {
+            let got = log_options(&Query::parse(query), "p").map(|o| o.query).map_err(|s| s.message);
+            assert_eq!(got.as_deref().map_err(String::as_str), expected, "{query}");
+        };
+        check("", Ok(""));
+        check("container=c&follow=true&tailLines=0", Ok("follow=true&tailLines=0"));
+        check(
+            "sinceTime=2024-01-02T03:04:05Z&timestamps=1",
+            Ok("sinceTime=2024-01-02T03%3A04%3A05Z&timestamps=true"),
+        );
+        check(
+            "tailLines=-1",
+            Err(
+                "PodLogOptions \"p\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0",
+            ),
+        );
+        check(
+            "limitBytes=0",
+            Err("PodLogOptions \"p\" is invalid: limitBytes: Invalid value: 0: must be greater than 0"),
+        );
+        check(
+            "sinceSeconds=0",
+            Err("PodLogOptions \"p\" is invalid: sinceSeconds: Invalid value: 0: must be greater than 0"),
+        );
+        check(
+            "stream=Stdout",
+            Err("PodLogOptions \"p\" is invalid: stream: Forbidden: may not be specified"),
+        );
+        check("tailLines=x", Err("strconv.ParseInt: parsing \"x\": invalid syntax"));
+    }
+
+    #[test]
+    fn exec_queries() {
+        let query = Query::parse(
+            "container=c&command=sh&command=-c&command=a+b%26&stdin=true&stdout=1&stderr=false&tty=true",
+        );
+        let options = stream_options(&query);
+        assert_eq!(
+            stream_query(options, &query, true),
+            "command=sh&command=-c&command=a%20b%26&input=1&output=1&tty=1"
+        );
+        assert_eq!(port_query(&Query::parse("ports=80&ports=443,8080")).unwrap(), "port=80%2C443%2C8080");
+        assert!(port_query(&Query::parse("ports=http")).is_err());
+    }
+
+    #[test]
+    fn ids() {
+        let check = |id: &str, expected: Option<(&str, &str, &str)>| {
+            let got = parse_id("pod", id).ok().map(|i| (i.scheme, i.name, i.port));
+            assert_eq!(got, expected, "{id}");
+        };
+        check("aaa", Some(("", "aaa", "")));
+        check("aaa:80", Some(("", "aaa", "80")));
+        check("https:aaa:80", Some(("https", "aaa", "80")));
+        check(":aaa:80", Some(("", "aaa", "80")));
+        check("ftp:aaa:80", None);
+        check(":80", None);
+        check("a:b:c:d", None);
+        check("", None);
+    }
+
+    #[test]
+    fn pods() {
+        let check = |ip: &str, ports: Value, id: &str, expected: Result<&str, &str>| {
+            let pod_object = a_pod(&json!({
+                "metadata": {"name": "foo"},
+                "spec": {"containers": [{"name": "ctr", "ports": ports}]},
+                "status": {"podIPs": [{"ip": ip}]},
+            }));
+            let got = pod(&pod_object, parse_id("pod", id).unwrap());
+            let got = got.map(|l| format!("{:?} {}", l.transport, l.authority())).map_err(|s| s.message);
+            assert_eq!(got.as_deref().map_err(String::as_str), expected);
+        };
+        check("1.2.3.4", json!([]), "foo", Ok("Plain 1.2.3.4:80"));
+        check("1.2.3.4", json!([{"containerPort": 9376}]), "foo", Ok("Plain 1.2.3.4:9376"));
+        check("1.2.3.4", json!([{"containerPort": 9376}]), "https:foo:12345", Ok("Tls 1.2.3.4:12345"));
+        check("fd00::1", json!([]), "foo:1", Ok("Plain [fd00::1]:1"));
+        check("127.0.0.1", json!([]), "foo", Err("address not allowed"));
+        check("", json!([]), "foo", Err("address not allowed"));
+    }
+
+    #[test]
+    fn paths() {
+        let check = |path: &str, namespaced: bool, expected: &str| {
+            assert_eq!(rest_path(path, namespaced).unwrap(), expected, "{path}");
+        };
+        check("/api/v1/namespaces/n/pods/p/proxy", true, "");
+        check("/api/v1/namespaces/n/pods/p/proxy/", true, "/");
+        check("/api/v1/namespaces/n/pods/p/proxy/a/b", true, "/a/b");
+        check("/api/v1/namespaces/n/pods/p/proxy/a//b/../c/", true, "/a/c/");
+        check("/api/v1/namespaces/n/pods/p/proxy/../../x", true, "/x");
+        check("/api/v1/nodes/n/proxy/logs/", false, "/logs/");
+        check("/api/v1/namespaces/n/pods/p/proxy/a%20b", true, "/a b");
+        assert!(rest_path("/api/v1/nodes/n/proxy/%zz", false).is_err());
+        assert_eq!(escape_path("/a b?c#d%/é"), "/a%20b%3Fc%23d%25/%C3%A9");
+    }
+
+    #[test]
+    fn service_backends() {
+        let object: Endpoints = serde_json::from_value(json!({"subsets": [
+            {"ports": [{"name": "p", "port": 8080}], "addresses": [
+                {"ip": "10.0.0.1", "targetRef": {"kind": "Pod", "namespace": "n", "name": "a"}},
+                {"ip": "10.0.0.2"},
+                {"ip": "10.0.0.3", "targetRef": {"kind": "Pod", "namespace": "other", "name": "c"}}]},
+            {"ports": [{"name": "q", "port": 1}], "addresses": [
+                {"ip": "10.0.0.4", "targetRef": {"kind": "Pod", "namespace": "n", "name": "d"}}]}]}))
+        .unwrap();
+        let id = parse_id("service", "http:s:p").unwrap();
+        let got = endpoints(&object, "p", id, "n", 7);
+        assert_eq!(got.iter().map(|c| c.location.authority()).collect::<Vec<_>>(), ["10.0.0.1:8080"]);
+        assert!(endpoints(&object, "x", id, "n", 0).is_empty());
+        let service: Service =
+            serde_json::from_value(json!({"spec": {"ports": [{"name": "p", "port": 80}]}})).unwrap();
+        assert_eq!(service_port(&service, parse_id("service", "s:80").unwrap()).unwrap(), "p");
+        assert_eq!(
+            service_port(&service, parse_id("service", "s:81").unwrap()).unwrap_err().message,
+            "no service port 81 found for service \"s\""
+        );
+    }
+
+    #[test]
+    fn kubelets() {
+        let check = |status: Value, expected: Option<&str>| {
+            let node: Node = serde_json::from_value(json!({ "status": status })).unwrap();
+            assert_eq!(kubelet(&node).ok().map(|l| l.authority()).as_deref(), expected);
+        };
+        check(json!({}), None);
+        check(
+            json!({"addresses": [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.1.1.1"}]}),
+            Some("10.1.1.1:10250"),
+        );
+        check(
+            json!({"addresses": [{"type": "Hostname", "address": "n"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": 7}}}),
+            Some("n:7"),
+        );
+    }
+}
