@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use thiserror::Error;
 use tokio::process::Command;
 
@@ -146,7 +146,8 @@ fn delete_link(name: &str) -> std::io::Result<()> {
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
-        Some(netlink::ROUTE),
+        // Protocol 0 of this family is NETLINK_ROUTE.
+        None,
     )?;
     rustix::net::send(&socket, &delete_request(name), SendFlags::empty())?;
     let mut answer = [0u8; 4096];
