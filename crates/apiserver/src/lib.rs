@@ -6,7 +6,9 @@
 
 pub mod admission;
 pub mod auth;
+pub mod bootstrap;
 pub mod pki;
 pub mod proxy;
 pub mod query;
 pub mod request;
+pub mod security;

@@ -24,7 +24,7 @@ use crate::auth::{Reader, UnionAuthorizer};
 
 /// What plugins look at besides the request.
 pub(super) struct Env {
-    pub(super) schema: Arc<Schema>,
+    pub(super) schema: &'static Schema,
     pub(super) reader: Arc<dyn Reader>,
     pub(super) authorizer: Arc<UnionAuthorizer>,
 }
@@ -132,7 +132,7 @@ impl Chain {
     /// The plugins that are on by default, with those of `enable` and without those of `disable`
     /// (`--enable-admission-plugins`, `--disable-admission-plugins`).
     pub fn new(
-        schema: Arc<Schema>,
+        schema: &'static Schema,
         reader: Arc<dyn Reader>,
         authorizer: Arc<UnionAuthorizer>,
         enable: &[String],
@@ -187,7 +187,7 @@ impl Admission for Chain {
 impl Env {
     /// A tree to read.
     pub(super) fn view<'a>(&'a self, of: &'a Struct) -> View<'a> {
-        View::new(&self.schema, of)
+        View::new(self.schema, of)
     }
     /// A 403 about the object of a request; upstream's `admission.NewForbidden`.
     pub(super) fn forbidden(

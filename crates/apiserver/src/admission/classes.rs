@@ -59,7 +59,7 @@ impl Plugin for DefaultStorageClass {
             "storageclass.beta.kubernetes.io/is-default-class",
         ];
         if let Some(class) = default_class(env, ("storage.k8s.io", "storageclasses"), &MARKS)
-            && let Some(mut spec) = Edit::new(&env.schema, object).make("spec")
+            && let Some(mut spec) = Edit::new(env.schema, object).make("spec")
         {
             spec.set("storageClassName", class);
         }
@@ -86,7 +86,7 @@ impl Plugin for DefaultIngressClass {
         }
         const MARKS: [&str; 1] = ["ingressclass.kubernetes.io/is-default-class"];
         if let Some(class) = default_class(env, (GROUP, "ingressclasses"), &MARKS)
-            && let Some(mut spec) = Edit::new(&env.schema, object).make("spec")
+            && let Some(mut spec) = Edit::new(env.schema, object).make("spec")
         {
             spec.set("ingressClassName", class);
         }
@@ -111,7 +111,7 @@ impl Plugin for StorageObjectInUseProtection {
         } else {
             return Ok(());
         };
-        let mut edit = Edit::new(&env.schema, object);
+        let mut edit = Edit::new(env.schema, object);
         let Some(mut meta) = edit.make("metadata") else { return Ok(()) };
         if meta.view().strs("finalizers").any(|f| f == finalizer) {
             return Ok(());

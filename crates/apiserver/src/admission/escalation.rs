@@ -35,7 +35,7 @@ impl Plugin for RbacEscalation {
 fn only_collection_fields(env: &Env, new: &Struct, old: &Struct) -> bool {
     let mut copy = new.clone();
     let old_meta = env.view(old).st("metadata");
-    let mut edit = Edit::new(&env.schema, &mut copy);
+    let mut edit = Edit::new(env.schema, &mut copy);
     let (Some(mut meta), Some(old_meta)) = (edit.at("metadata"), old_meta.raw()) else { return false };
     for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion", "selfLink"] {
         meta.copy(field, old_meta);

@@ -154,10 +154,10 @@ impl Case<'_> {
         self.refuse(format!("unexpected operation {:?}", operation(self.request.operation)))
     }
     fn view(&self) -> View<'_> {
-        self.object.map_or_else(|| View::empty(&self.env.schema), |o| self.env.view(o))
+        self.object.map_or_else(|| View::empty(self.env.schema), |o| self.env.view(o))
     }
     fn old(&self) -> View<'_> {
-        self.request.old.map_or_else(|| View::empty(&self.env.schema), |o| self.env.view(o))
+        self.request.old.map_or_else(|| View::empty(self.env.schema), |o| self.env.view(o))
     }
 
     fn pod(&self) -> Result<(), Status> {
@@ -329,7 +329,7 @@ impl Case<'_> {
         let (Some(new), Some(old)) = (self.object, self.request.old) else { return self.unexpected() };
         let bare = |claim: &Struct| {
             let mut copy = claim.clone();
-            let mut edit = Edit::new(&self.env.schema, &mut copy);
+            let mut edit = Edit::new(self.env.schema, &mut copy);
             if let Some(mut status) = edit.at("status") {
                 for field in ["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"] {
                     status.remove(field);

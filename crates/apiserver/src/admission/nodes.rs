@@ -18,7 +18,7 @@ impl Plugin for TaintNodesByCondition {
         if request.operation != Operation::Create || !request.is("", "nodes") {
             return Ok(());
         }
-        let mut node = Edit::new(&env.schema, object);
+        let mut node = Edit::new(env.schema, object);
         let Some(mut spec) = node.make("spec") else { return Ok(()) };
         let tainted =
             spec.view().items("taints").any(|t| t.str("key") == NOT_READY && t.str("effect") == "NoSchedule");
@@ -58,7 +58,7 @@ impl Plugin for PodTopologyLabels {
         if labels.is_empty() {
             return Ok(());
         }
-        let mut edit = Edit::new(&env.schema, object);
+        let mut edit = Edit::new(env.schema, object);
         if let Some(mut meta) = edit.make("metadata")
             && let Some(map) = meta.make_map("labels")
         {

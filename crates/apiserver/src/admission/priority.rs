@@ -47,7 +47,7 @@ impl Plugin for Priority {
                 let Some(old) = request.old.map(|o| env.view(o).st("spec")) else { return Ok(()) };
                 let (priority, policy) = (old.opt_int("priority"), old.opt_str("preemptionPolicy"));
                 let (no_priority, no_policy) = (given.is_none(), given_policy.is_none());
-                let mut edit = Edit::new(&env.schema, object);
+                let mut edit = Edit::new(env.schema, object);
                 let Some(mut spec) = edit.make("spec") else { return Ok(()) };
                 if let Some(priority) = priority.filter(|_| no_priority) {
                     spec.set("priority", priority);
@@ -92,7 +92,7 @@ impl Plugin for Priority {
                     );
                     return Err(env.forbidden(request, Some(object), why));
                 }
-                let mut edit = Edit::new(&env.schema, object);
+                let mut edit = Edit::new(env.schema, object);
                 let Some(mut spec) = edit.make("spec") else { return Ok(()) };
                 if !name.is_empty() {
                     spec.set("priorityClassName", name);

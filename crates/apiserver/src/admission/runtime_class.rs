@@ -83,7 +83,7 @@ impl Plugin for RuntimeClass {
                 return Err(env.forbidden(request, Some(object), MISMATCH));
             }
             let entries = overhead.pod_fixed.into_iter().map(|(k, v)| (k, Node::from(v))).collect();
-            if let Some(mut spec) = Edit::new(&env.schema, object).make("spec") {
+            if let Some(mut spec) = Edit::new(env.schema, object).make("spec") {
                 spec.set("overhead", Map::from_entries(entries));
             }
         }
@@ -108,7 +108,7 @@ impl Plugin for RuntimeClass {
                 toleration_seconds: t.opt_int("tolerationSeconds"),
             });
             let merged = merge(own.chain(scheduling.tolerations).collect());
-            let mut edit = Edit::new(&env.schema, object);
+            let mut edit = Edit::new(env.schema, object);
             let Some(mut spec) = edit.make("spec") else { return Ok(()) };
             if !scheduling.node_selector.is_empty()
                 && let Some(selector) = spec.make_map("nodeSelector")

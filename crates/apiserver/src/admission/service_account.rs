@@ -84,14 +84,14 @@ impl Plugin for ServiceAccount {
             return check_mirror(env, request, object);
         }
         if env.view(object).st("spec").str("serviceAccountName").is_empty()
-            && let Some(mut spec) = Edit::new(&env.schema, object).make("spec")
+            && let Some(mut spec) = Edit::new(env.schema, object).make("spec")
         {
             spec.set("serviceAccountName", DEFAULT);
             // The old name of the field, which upstream's conversion always fills too.
             spec.set("serviceAccount", DEFAULT);
         }
         let account = find(env, request, object)?;
-        let mut pod = Edit::new(&env.schema, object);
+        let mut pod = Edit::new(env.schema, object);
         let Some(mut spec) = pod.make("spec") else { return Ok(()) };
         let mounts = spec.view().opt_bool("automountServiceAccountToken");
         if mounts.or(account.automount_service_account_token).unwrap_or(true) {
@@ -101,7 +101,7 @@ impl Plugin for ServiceAccount {
             let secrets = account.image_pull_secrets.iter().filter_map(|secret| {
                 let mut made = spec.fresh("imagePullSecrets")?;
                 if !secret.name.is_empty() {
-                    Edit::new(&env.schema, &mut made).set("name", secret.name.clone());
+                    Edit::new(env.schema, &mut made).set("name", secret.name.clone());
                 }
                 Some(made.into())
             });

@@ -16,7 +16,7 @@ impl Plugin for DefaultTolerationSeconds {
         if !matches!(request.operation, Operation::Create | Operation::Update) || !request.is("", "pods") {
             return Ok(());
         }
-        let mut pod = Edit::new(&env.schema, object);
+        let mut pod = Edit::new(env.schema, object);
         let Some(mut spec) = pod.make("spec") else { return Ok(()) };
         for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
             let tolerated = spec.view().items("tolerations").any(|t| {

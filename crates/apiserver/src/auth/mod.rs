@@ -22,7 +22,7 @@ use http::HeaderMap;
 use http::request::Parts;
 use rustls_pki_types::CertificateDer;
 
-pub use authenticator::{AuthenticationConfig, UnionAuthenticator};
+pub use authenticator::{AuthenticationConfig, ClientCaError, UnionAuthenticator};
 pub use authorizer::{Access, AuthorizationMode, UnionAuthorizer, Verdict, forbidden};
 pub use feed::feed;
 pub use keys::{KeyError, SigningKey, VerifyingKey};

@@ -25,7 +25,7 @@ const EXTENDED: i64 = 365 * 24 * 60 * 60;
 
 /// Answers reviews and issues tokens.
 pub struct Reviews {
-    schema: Arc<Schema>,
+    schema: &'static Schema,
     authorizer: Arc<UnionAuthorizer>,
     tokens: Arc<TokenService>,
     reader: Arc<dyn Reader>,
@@ -37,7 +37,7 @@ pub struct Reviews {
 impl Reviews {
     /// From its parts.
     pub fn new(
-        schema: Arc<Schema>,
+        schema: &'static Schema,
         authorizer: Arc<UnionAuthorizer>,
         tokens: Arc<TokenService>,
         reader: Arc<dyn Reader>,
@@ -51,14 +51,14 @@ impl Reviews {
         if !namespace.is_empty() {
             return Err(Status::bad_request(format!("namespace is not allowed on this type: {namespace}")));
         }
-        let spec = View::new(&self.schema, review).st("spec");
+        let spec = View::new(self.schema, review).st("spec");
         let token = spec.str("token");
         if token.is_empty() {
             return Err(Status::bad_request("token is required for TokenReview in authentication"));
         }
         let audiences: Vec<Text> = spec.strs("audiences").map(Text::from).collect();
         let answer = self.tokens.authenticate(token, &audiences, self.clock.now());
-        let mut edit = Edit::new(&self.schema, review);
+        let mut edit = Edit::new(self.schema, review);
         let Some(mut status) = edit.make("status") else { return Ok(()) };
         match answer {
             Ok(Some(who)) => {
@@ -82,7 +82,7 @@ impl Reviews {
 
     fn self_subject_review(&self, caller: &UserInfo, review: &mut Struct) {
         let now = self.clock.now();
-        let mut edit = Edit::new(&self.schema, review);
+        let mut edit = Edit::new(self.schema, review);
         edit.remove("metadata");
         edit.remove("status");
         if let Some(mut meta) = edit.make("metadata") {
@@ -102,7 +102,7 @@ impl Reviews {
         namespace: &str,
         review: &mut Struct,
     ) -> Result<(), Status> {
-        let view = View::new(&self.schema, review);
+        let view = View::new(self.schema, review);
         let errors = check_access_review(&view, resource);
         if !errors.is_empty() {
             // Upstream names no kind here.
@@ -149,7 +149,7 @@ impl Reviews {
             Access { verb: other.str("verb"), path: other.str("path"), ..Access::default() }
         };
         let verdict = self.authorizer.decide(user, &access);
-        let mut edit = Edit::new(&self.schema, review);
+        let mut edit = Edit::new(self.schema, review);
         edit.remove("status");
         let Some(mut status) = edit.make("status") else { return Ok(()) };
         let (allowed, reason) = match verdict {
@@ -164,12 +164,12 @@ impl Reviews {
     }
 
     fn rules_review(&self, caller: &UserInfo, review: &mut Struct) -> Result<(), Status> {
-        let namespace: Text = View::new(&self.schema, review).st("spec").str("namespace").into();
+        let namespace: Text = View::new(self.schema, review).st("spec").str("namespace").into();
         if namespace.is_empty() {
             return Err(Status::bad_request("no namespace on request"));
         }
         let (rules, error) = self.authorizer.rules_for(caller, &namespace);
-        let mut edit = Edit::new(&self.schema, review);
+        let mut edit = Edit::new(self.schema, review);
         // Upstream answers with the status alone.
         for field in ["metadata", "spec", "status"] {
             edit.remove(field);
@@ -289,9 +289,9 @@ impl Reviewer for Reviews {
         account: &Struct,
         request: &mut Struct,
     ) -> Result<(), Status> {
-        let meta = View::new(&self.schema, account).st("metadata");
+        let meta = View::new(self.schema, account).st("metadata");
         let (name, namespace, uid) = (meta.str("name"), meta.str("namespace"), meta.str("uid"));
-        let view = View::new(&self.schema, request);
+        let view = View::new(self.schema, request);
         let asked = view.st("metadata");
         for (field, value, what) in
             [("name", name, "service account name"), ("namespace", namespace, "service account namespace")]
@@ -361,7 +361,7 @@ impl Reviewer for Reviews {
             .sign(&claims)
             .map_err(|e| Status::internal(format!("failed to generate token: {e}")))?;
         let expires = now.saturating_add(SignedDuration::from_secs(lifetime)).unwrap_or(Timestamp::MAX);
-        let mut edit = Edit::new(&self.schema, request);
+        let mut edit = Edit::new(self.schema, request);
         if let Some(mut meta) = edit.make("metadata") {
             meta.set("name", name);
             meta.set("namespace", namespace);

@@ -6,6 +6,7 @@
 mod files;
 mod issue;
 mod kubeconfig;
+mod tls;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 
 pub use issue::{Authority, Credential, Profile, Usage};
 pub use kubeconfig::{kubeconfig, write_kubeconfig};
+pub use tls::server_tls;
 
 /// What the certificates must say.
 #[derive(Debug, Clone)]

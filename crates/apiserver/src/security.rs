@@ -1,0 +1,143 @@
+//! Authentication, authorization and admission, put together.
+
+use std::sync::Arc;
+
+use api::{Schema, Text};
+use component::{Clock, Shutdown};
+use rustls_pki_types::CertificateDer;
+use storage::{ResourceId, Store};
+
+use crate::admission::{Chain, ChainError};
+use crate::auth::node::NodeAuthorizer;
+use crate::auth::rbac::RbacIndex;
+use crate::auth::token::TokenService;
+use crate::auth::{
+    self, Auth, AuthenticationConfig, AuthorizationMode, ClientCaError, KeyError, Reader, Reviews,
+    SigningKey, UnionAuthenticator, UnionAuthorizer, VerifyingKey,
+};
+
+/// What can be chosen; flags of upstream's in brackets.
+pub struct SecurityConfig {
+    /// The authority of client certificates (`--client-ca-file`).
+    pub client_ca: CertificateDer<'static>,
+    /// The key that signs tokens, PEM (`--service-account-signing-key-file`).
+    pub signing_key_pem: String,
+    /// More keys whose tokens are taken, PEM (`--service-account-key-file`).
+    pub other_keys_pem: Vec<String>,
+    /// The issuer of tokens (`--service-account-issuer`).
+    pub issuer: String,
+    /// The audiences of this server; none for the issuer alone (`--api-audiences`).
+    pub audiences: Vec<String>,
+    /// Longest life of a token in seconds; 0 for no limit (`--service-account-max-token-expiration`).
+    pub max_token_expiration: i64,
+    /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
+    pub anonymous: bool,
+    /// Who is asked, in this order (`--authorization-mode`).
+    pub modes: Vec<AuthorizationMode>,
+    /// Plugins to turn on (`--enable-admission-plugins`).
+    pub enable_admission: Vec<String>,
+    /// Plugins to turn off (`--disable-admission-plugins`).
+    pub disable_admission: Vec<String>,
+    /// The clock.
+    pub clock: Clock,
+}
+
+impl SecurityConfig {
+    /// The defaults, for a client authority and a signing key.
+    pub fn new(client_ca: CertificateDer<'static>, signing_key_pem: String) -> Self {
+        Self {
+            client_ca,
+            signing_key_pem,
+            other_keys_pem: Vec::new(),
+            issuer: "https://kubernetes.default.svc.cluster.local".into(),
+            audiences: Vec::new(),
+            max_token_expiration: 0,
+            anonymous: true,
+            modes: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
+            enable_admission: Vec::new(),
+            disable_admission: Vec::new(),
+            clock: Clock::system(),
+        }
+    }
+}
+
+/// Why it cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// The authority of client certificates.
+    #[error(transparent)]
+    ClientCa(#[from] ClientCaError),
+    /// A key of service account tokens.
+    #[error("a key of service account tokens cannot be used")]
+    Key(#[from] KeyError),
+    /// The lists of admission plugins.
+    #[error(transparent)]
+    Admission(#[from] ChainError),
+}
+
+/// What the request pipe is made with.
+pub struct Security {
+    /// Who asks, and whether they may.
+    pub auth: Auth,
+    /// What changes or refuses writes.
+    pub admission: Arc<Chain>,
+    /// Service account tokens, and the documents about their keys.
+    pub tokens: Arc<TokenService>,
+}
+
+impl Security {
+    /// Puts it together over a store, and follows the store from now on; what is stored already is
+    /// known when this returns. `find` tells the store's resource of a group and plural name.
+    pub fn new(
+        config: SecurityConfig,
+        reader: Arc<dyn Reader>,
+        store: &Store,
+        find: impl Fn(&str, &str) -> Option<ResourceId>,
+        shutdown: &Shutdown,
+    ) -> Result<Self, SecurityError> {
+        let schema = Schema::builtin();
+        let signer = SigningKey::from_pem(&config.signing_key_pem)?;
+        let others = config.other_keys_pem.iter().map(|pem| SigningKey::from_pem(pem));
+        let others: Vec<VerifyingKey> =
+            others.map(|k| k.map(|k| k.public().clone())).collect::<Result<_, _>>()?;
+        let audiences: Vec<Text> = if config.audiences.is_empty() {
+            vec![config.issuer.as_str().into()]
+        } else {
+            config.audiences.iter().map(Text::from).collect()
+        };
+        let tokens =
+            Arc::new(TokenService::new(&config.issuer, audiences, signer, others, reader.clone()));
+        let authorizer = Arc::new(UnionAuthorizer::new(
+            config.modes,
+            Arc::new(NodeAuthorizer::default()),
+            Arc::new(RbacIndex::default()),
+        ));
+        auth::feed(&authorizer, store, shutdown, find);
+        let authentication = AuthenticationConfig {
+            client_ca: config.client_ca,
+            anonymous: config.anonymous,
+            clock: config.clock,
+        };
+        let authenticator = UnionAuthenticator::new(authentication, tokens.clone(), authorizer.clone())?;
+        let reviews = Reviews::new(
+            schema,
+            authorizer.clone(),
+            tokens.clone(),
+            reader.clone(),
+            config.clock,
+            config.max_token_expiration,
+        );
+        let admission = Chain::new(
+            schema,
+            reader,
+            authorizer.clone(),
+            &config.enable_admission,
+            &config.disable_admission,
+        )?;
+        Ok(Self {
+            auth: Auth { authenticator: Arc::new(authenticator), authorizer, reviewer: Arc::new(reviews) },
+            admission: Arc::new(admission),
+            tokens,
+        })
+    }
+}
