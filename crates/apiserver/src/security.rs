@@ -105,8 +105,7 @@ impl Security {
         } else {
             config.audiences.iter().map(Text::from).collect()
         };
-        let tokens =
-            Arc::new(TokenService::new(&config.issuer, audiences, signer, others, reader.clone()));
+        let tokens = Arc::new(TokenService::new(&config.issuer, audiences, signer, others, reader.clone()));
         let authorizer = Arc::new(UnionAuthorizer::new(
             config.modes,
             Arc::new(NodeAuthorizer::default()),

@@ -132,11 +132,7 @@ async fn list(transport: &dyn Transport, item: &Item) -> Result<HashMap<(String,
 }
 
 /// Makes or completes one object; begins anew when somebody else was faster.
-async fn ensure_one(
-    transport: &dyn Transport,
-    item: &Item,
-    mut found: Option<Value>,
-) -> Result<(), Status> {
+async fn ensure_one(transport: &dyn Transport, item: &Item, mut found: Option<Value>) -> Result<(), Status> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
         let result = match &found {

@@ -53,8 +53,11 @@ fn read(text: &'static str) -> Vec<Wanted> {
         let words: Vec<&str> = line.split_whitespace().collect();
         if line.starts_with(' ') {
             if let Some((plural, object)) = all.last_mut() {
-                let (field, item) =
-                    if plural.ends_with("bindings") { ("subjects", subject(&words)) } else { ("rules", rule(&words)) };
+                let (field, item) = if plural.ends_with("bindings") {
+                    ("subjects", subject(&words))
+                } else {
+                    ("rules", rule(&words))
+                };
                 if let (Some(list), Some(item)) = (object[field].as_array_mut(), item) {
                     list.push(item);
                 }
@@ -219,16 +222,28 @@ mod tests {
 
     #[test]
     fn objects_of_the_policy() {
-        assert_eq!(named("admin")["aggregationRule"], json!({
-            "clusterRoleSelectors": [{ "matchLabels": { "rbac.authorization.k8s.io/aggregate-to-admin": "true" } }]
-        }));
-        assert_eq!(named("cluster-admin")["rules"], json!([
-            { "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] },
-            { "verbs": ["*"], "nonResourceURLs": ["*"] },
-        ]));
-        assert_eq!(named("system:basic-user")["metadata"]["labels"], json!({ "kubernetes.io/bootstrapping": "rbac-defaults" }));
+        assert_eq!(
+            named("admin")["aggregationRule"],
+            json!({
+                "clusterRoleSelectors": [{ "matchLabels": { "rbac.authorization.k8s.io/aggregate-to-admin": "true" } }]
+            })
+        );
+        assert_eq!(
+            named("cluster-admin")["rules"],
+            json!([
+                { "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] },
+                { "verbs": ["*"], "nonResourceURLs": ["*"] },
+            ])
+        );
+        assert_eq!(
+            named("system:basic-user")["metadata"]["labels"],
+            json!({ "kubernetes.io/bootstrapping": "rbac-defaults" })
+        );
         let (_, binding) = policy().into_iter().find(|(p, _)| *p == "clusterrolebindings").unwrap();
-        assert_eq!(binding["subjects"], json!([{ "apiGroup": GROUP, "kind": "Group", "name": "system:masters" }]));
+        assert_eq!(
+            binding["subjects"],
+            json!([{ "apiGroup": GROUP, "kind": "Group", "name": "system:masters" }])
+        );
     }
 
     #[test]
@@ -242,7 +257,11 @@ mod tests {
         let Step::Update(new) = reconcile(&wanted, &poor) else { panic!("nothing to do") };
         let rules = new["rules"].as_array().unwrap();
         assert_eq!(rules.last(), Some(&lost));
-        assert_eq!(rules.len(), wanted["rules"].as_array().unwrap().len() + 1, "what was added by others stays");
+        assert_eq!(
+            rules.len(),
+            wanted["rules"].as_array().unwrap().len() + 1,
+            "what was added by others stays"
+        );
         poor["metadata"]["annotations"][AUTOUPDATE] = "false".into();
         assert_eq!(reconcile(&wanted, &poor), Step::Nothing);
         let (_, binding) = policy().into_iter().find(|(p, _)| *p == "clusterrolebindings").unwrap();
