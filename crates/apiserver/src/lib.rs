@@ -5,10 +5,36 @@
 //! stage is one module with one function to read; what differs between kinds stands in `kinds`.
 
 pub mod admission;
+mod allocate;
+mod answer;
 pub mod auth;
 pub mod bootstrap;
+mod codec;
+mod conditions;
+pub mod config;
+mod discovery;
+mod forms;
+mod handlers;
+pub mod health;
+mod meta;
+pub mod metrics;
+mod negotiate;
+pub mod openapi;
+mod options;
+mod pipe;
 pub mod pki;
 pub mod proxy;
 pub mod query;
+mod reader;
+mod registry;
 pub mod request;
+mod request_info;
 pub mod security;
+mod select;
+mod server;
+mod table;
+mod transport;
+
+pub use config::Config;
+pub use reader::Reader;
+pub use server::{Server, ServerError};

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Text;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::query::Query;
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -56,4 +60,36 @@ pub struct Attributes {
     pub user: Arc<UserInfo>,
     /// For what.
     pub info: Arc<RequestInfo>,
+}
+
+/// A request on its way through the pipe: who asks for what, and what came with it.
+#[derive(Debug, Default)]
+pub struct Request {
+    /// Who asks, after impersonation.
+    pub user: Arc<UserInfo>,
+    /// For what.
+    pub info: Arc<RequestInfo>,
+    /// Query parameters.
+    pub query: Query,
+    /// `Content-Type`
+    pub content_type: String,
+    /// `Accept`
+    pub accept: String,
+    /// `User-Agent`
+    pub user_agent: String,
+    /// The body, within the limit.
+    pub body: Bytes,
+    /// Texts for Warning headers.
+    pub warnings: Mutex<Vec<String>>,
+}
+
+impl Request {
+    /// Adds a Warning header to the answer, once.
+    pub fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut all = self.warnings.lock();
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
 }

@@ -4,7 +4,9 @@
 //! clusters in one test. Depends on `api`; must never know a component by name.
 
 pub mod clock;
+pub mod features;
 pub mod shutdown;
 
 pub use clock::Clock;
+pub use features::FeatureGates;
 pub use shutdown::Shutdown;

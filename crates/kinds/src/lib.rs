@@ -6,6 +6,8 @@
 //! to a rule rebuilds nothing else.
 
 pub mod access;
+pub mod columns;
+pub mod convert;
 pub mod defaults;
 pub mod resources;
 pub mod strategies;

@@ -11,7 +11,7 @@ pub struct Ctx<'a> {
     /// Now, as `metav1.Time` text.
     pub now: &'a str,
     /// Whether a feature gate is on.
-    pub gate: &'a dyn Fn(&str) -> bool,
+    pub gate: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
 /// Readies the tree of a create: drops what a client may not set (status), sets what the server sets (generation).

@@ -1,0 +1,668 @@
+//! ClusterIPs and node ports of Services.
+//!
+//! An address is taken by creating its `IPAddress` object: the store refuses a second one, also
+//! from another server or after a restart. Node ports are counted here, from the stored Services on.
+
+mod ranges;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::status::{FieldError, FieldErrorKind};
+use api::{NewObject, Node, Status, Struct};
+use kinds::access::{Edit, View, strings, text_map};
+use storage::{Store, Write, WriteError};
+
+pub(crate) use ranges::Cidr;
+use ranges::Ports;
+
+use crate::codec;
+use crate::config::Config;
+use crate::handlers::Scope;
+use crate::reader::Reader;
+use crate::registry::Stored;
+use crate::server::{Inner, time_text};
+
+const NONE: &str = "None";
+
+/// What gives ClusterIPs and node ports.
+pub(crate) struct Allocators {
+    cidrs: Vec<Cidr>,
+    ports: Arc<Ports>,
+    reader: Reader,
+}
+
+/// Addresses and ports taken for a write; given back unless the write is in.
+pub(crate) struct Reservation {
+    reader: Reader,
+    ports: Arc<Ports>,
+    new_addresses: Vec<String>,
+    new_ports: Vec<u16>,
+    old_addresses: Vec<String>,
+    old_ports: Vec<u16>,
+    kept: bool,
+}
+
+impl Reservation {
+    /// The write is in: what the Service had before and has no longer is given back.
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let (addresses, ports) = if self.kept {
+            (std::mem::take(&mut self.old_addresses), std::mem::take(&mut self.old_ports))
+        } else {
+            (std::mem::take(&mut self.new_addresses), std::mem::take(&mut self.new_ports))
+        };
+        for port in ports {
+            self.ports.release(port);
+        }
+        if addresses.is_empty() {
+            return;
+        }
+        let reader = self.reader.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                for address in addresses {
+                    release_address(&reader, &address).await;
+                }
+            });
+        }
+    }
+}
+
+fn stored(reader: &Reader) -> Result<&Stored, Status> {
+    reader.registry.stored("networking.k8s.io", "ipaddresses").ok_or_else(Status::no_such_resource)?.stored()
+}
+
+async fn release_address(reader: &Reader, address: &str) {
+    let Ok(resource) = stored(reader) else { return };
+    while let Some(object) = reader.store.get(resource.id, "", address) {
+        let write = Write::Delete {
+            resource: resource.id,
+            namespace: "".into(),
+            name: address.into(),
+            expect: object.revision,
+        };
+        match reader.store.commit(write).await {
+            Err(WriteError::Changed(_)) => {}
+            Err(error @ (WriteError::Engine(_) | WriteError::Closed)) => {
+                tracing::warn!(address, %error, "cannot release a ClusterIP");
+                return;
+            }
+            _ => return,
+        }
+    }
+}
+
+/// What of a Service decides about addresses.
+#[derive(Debug, Default, Clone)]
+struct Spec {
+    kind: String,
+    cluster_ips: Vec<String>,
+    families: Vec<String>,
+    policy: String,
+    selector: bool,
+}
+
+impl Spec {
+    fn of(view: &View<'_>) -> Self {
+        let spec = view.st("spec");
+        Self {
+            kind: spec.str("type").into(),
+            cluster_ips: spec.strs("clusterIPs").map(str::to_owned).collect(),
+            families: spec.strs("ipFamilies").map(str::to_owned).collect(),
+            policy: spec.str("ipFamilyPolicy").into(),
+            selector: spec.map("selector").is_some_and(|m| !m.is_empty()),
+        }
+    }
+    fn external(&self) -> bool {
+        self.kind == "ExternalName"
+    }
+    fn headless(&self) -> bool {
+        self.cluster_ips.first().is_some_and(|ip| ip == NONE)
+    }
+    fn needs_address(&self) -> bool {
+        !self.external() && !self.headless()
+    }
+}
+
+fn wants_node_ports(view: &View<'_>) -> bool {
+    let spec = view.st("spec");
+    match spec.str("type") {
+        "NodePort" => true,
+        "LoadBalancer" => spec.opt_bool("allocateLoadBalancerNodePorts").unwrap_or(true),
+        _ => false,
+    }
+}
+
+fn may_have_node_ports(view: &View<'_>) -> bool {
+    matches!(view.st("spec").str("type"), "NodePort" | "LoadBalancer")
+}
+
+fn wants_health_port(view: &View<'_>) -> bool {
+    let spec = view.st("spec");
+    spec.str("type") == "LoadBalancer" && spec.str("externalTrafficPolicy") == "Local"
+}
+
+fn node_ports(view: &View<'_>) -> Vec<u16> {
+    let spec = view.st("spec");
+    let mut all: Vec<u16> = spec
+        .items("ports")
+        .map(|p| p.int("nodePort"))
+        .chain([spec.int("healthCheckNodePort")])
+        .filter_map(|p| u16::try_from(p).ok().filter(|p| *p != 0))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn invalid(name: &str, field: &str, value: String, detail: impl Into<String>) -> Status {
+    let error = FieldError {
+        kind: FieldErrorKind::Invalid,
+        field: field.into(),
+        value: Some(value),
+        detail: detail.into(),
+    };
+    Status::invalid("", "Service", name, &[error])
+}
+
+fn shown(list: &[String]) -> String {
+    format!("[{}]", list.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>().join(","))
+}
+
+fn family_of(ip: &str) -> &'static str {
+    if ip.contains(':') { "IPv6" } else { "IPv4" }
+}
+
+impl Allocators {
+    /// From the configured ranges; the stored Services' ports count as taken.
+    pub(crate) fn new(config: &Config, reader: Reader) -> Result<Self, String> {
+        let cidrs = config.service_cidrs.iter().map(|c| Cidr::parse(c)).collect::<Result<Vec<_>, _>>()?;
+        if cidrs.is_empty() || cidrs.len() > 2 || cidrs.len() == 2 && cidrs[0].family() == cidrs[1].family() {
+            return Err("one CIDR for Services is needed, or one of each IP family".into());
+        }
+        let ports = Arc::new(Ports::new(config.node_ports.clone()));
+        for object in reader.list("", "services", "") {
+            if let Ok(tree) = reader.tree("", "services", &object) {
+                for port in node_ports(&View::new(reader.schema, &tree)) {
+                    // A port outside a range that was changed since stays with its Service.
+                    let _ = ports.take(port);
+                }
+            }
+        }
+        Ok(Self { cidrs, ports, reader })
+    }
+    /// The ranges of addresses.
+    pub(crate) fn cidrs(&self) -> &[Cidr] {
+        &self.cidrs
+    }
+    fn reservation(&self) -> Reservation {
+        Reservation {
+            reader: self.reader.clone(),
+            ports: Arc::clone(&self.ports),
+            new_addresses: Vec::new(),
+            new_ports: Vec::new(),
+            old_addresses: Vec::new(),
+            old_ports: Vec::new(),
+            kept: false,
+        }
+    }
+    /// Gives a new Service what it needs.
+    pub(crate) async fn create(
+        &self,
+        scope: &Scope<'_>,
+        tree: &mut Struct,
+        dry_run: bool,
+    ) -> Result<Reservation, Status> {
+        let mut reservation = self.reservation();
+        normalize(scope, tree, None);
+        self.families(scope, tree)?;
+        self.addresses(scope, tree, &Spec::default(), &mut reservation, dry_run).await?;
+        self.node_ports(scope, tree, &[], &mut reservation)?;
+        Ok(reservation)
+    }
+    /// Gives an updated Service what it needs now; what it needs no longer goes when the write is in.
+    pub(crate) async fn update(
+        &self,
+        scope: &Scope<'_>,
+        tree: &mut Struct,
+        old: &Struct,
+        dry_run: bool,
+    ) -> Result<Reservation, Status> {
+        let mut reservation = self.reservation();
+        carry(scope, tree, old);
+        normalize(scope, tree, Some(old));
+        self.families(scope, tree)?;
+        let schema = scope.inner.schema;
+        let before = Spec::of(&View::new(schema, old));
+        self.addresses(scope, tree, &before, &mut reservation, dry_run).await?;
+        let had = node_ports(&View::new(schema, old));
+        self.node_ports(scope, tree, &had, &mut reservation)?;
+        let view = View::new(schema, tree);
+        let (now, has) = (Spec::of(&view), node_ports(&view));
+        if before.needs_address() {
+            reservation.old_addresses = before
+                .cluster_ips
+                .iter()
+                .filter(|ip| !now.needs_address() || !now.cluster_ips.contains(ip))
+                .cloned()
+                .collect();
+        }
+        reservation.old_ports = had.into_iter().filter(|p| !has.contains(p)).collect();
+        Ok(reservation)
+    }
+    /// Gives back what a deleted Service held.
+    pub(crate) async fn release(&self, inner: &Inner, tree: &Struct) {
+        let view = View::new(inner.schema, tree);
+        for port in node_ports(&view) {
+            self.ports.release(port);
+        }
+        let spec = Spec::of(&view);
+        if spec.needs_address() {
+            for ip in &spec.cluster_ips {
+                release_address(&self.reader, ip).await;
+            }
+        }
+    }
+    /// Sets the families and their policy, as upstream does before it allocates.
+    fn families(&self, scope: &Scope<'_>, tree: &mut Struct) -> Result<(), Status> {
+        let schema = scope.inner.schema;
+        let view = View::new(schema, tree);
+        let mut spec = Spec::of(&view);
+        let name = view.st("metadata").str("name").to_owned();
+        if spec.external() {
+            return Ok(());
+        }
+        let headless_alone = spec.headless() && !spec.selector;
+        if spec.policy.is_empty() {
+            spec.policy = if headless_alone { "RequireDualStack" } else { "SingleStack" }.into();
+        }
+        let configured = |family: &str| self.cidrs.iter().any(|c| c.family() == family);
+        if !spec.headless() {
+            for (i, ip) in spec.cluster_ips.iter().enumerate() {
+                if i < spec.families.len() || ip.is_empty() {
+                    continue;
+                }
+                let family = family_of(ip);
+                if !configured(family) {
+                    return Err(invalid(
+                        &name,
+                        &format!("spec.clusterIPs[{i}]"),
+                        shown(&spec.cluster_ips),
+                        format!("{family} is not configured on this cluster"),
+                    ));
+                }
+                spec.families.push(family.into());
+            }
+        }
+        if !headless_alone {
+            if spec.policy == "RequireDualStack" && self.cidrs.len() < 2 {
+                return Err(invalid(
+                    &name,
+                    "spec.ipFamilyPolicy",
+                    format!("{:?}", spec.policy),
+                    "this cluster is not configured for dual-stack services",
+                ));
+            }
+            if let Some((i, family)) = spec.families.iter().enumerate().find(|(_, f)| !configured(f)) {
+                return Err(invalid(
+                    &name,
+                    &format!("spec.ipFamilies[{i}]"),
+                    format!("{family:?}"),
+                    "not configured on this cluster",
+                ));
+            }
+        }
+        if spec.families.is_empty() {
+            spec.families.push(self.cidrs[0].family().into());
+        }
+        if spec.policy != "SingleStack"
+            && spec.families.len() == 1
+            && (headless_alone || self.cidrs.len() == 2)
+        {
+            let other = if spec.families[0] == "IPv4" { "IPv6" } else { "IPv4" };
+            spec.families.push(other.into());
+        }
+        if let Some(mut s) = Edit::new(schema, tree).make("spec") {
+            s.set("ipFamilyPolicy", spec.policy.as_str());
+            s.set("ipFamilies", strings(spec.families.iter().map(String::as_str)));
+        }
+        Ok(())
+    }
+    async fn addresses(
+        &self,
+        scope: &Scope<'_>,
+        tree: &mut Struct,
+        before: &Spec,
+        reservation: &mut Reservation,
+        dry_run: bool,
+    ) -> Result<(), Status> {
+        let schema = scope.inner.schema;
+        let view = View::new(schema, tree);
+        let spec = Spec::of(&view);
+        if !spec.needs_address() {
+            return Ok(());
+        }
+        let name = view.st("metadata").str("name").to_owned();
+        let mut ips = spec.cluster_ips.clone();
+        ips.resize(spec.families.len().max(ips.len()), String::new());
+        for (i, family) in spec.families.iter().enumerate() {
+            let wanted = ips[i].clone();
+            if before.needs_address() && !wanted.is_empty() && before.cluster_ips.contains(&wanted) {
+                continue;
+            }
+            let Some(cidr) = self.cidrs.iter().find(|c| c.family() == family) else { continue };
+            let failed = |why: String| {
+                invalid(
+                    &name,
+                    "spec.clusterIPs",
+                    shown(&spec.cluster_ips),
+                    format!("failed to allocate IP {wanted}: {why}"),
+                )
+            };
+            let owner = (scope.namespace, name.as_str());
+            if wanted.is_empty() {
+                let ip = take_any(&self.reader, scope, cidr, owner, dry_run)
+                    .await?
+                    .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))?;
+                ips[i].clone_from(&ip);
+                if !dry_run {
+                    reservation.new_addresses.push(ip);
+                }
+                continue;
+            }
+            let address: IpAddr =
+                wanted.parse().map_err(|_| failed(format!("ParseAddr({wanted:?}): unable to parse IP")))?;
+            if !cidr.contains(address) {
+                return Err(failed(format!(
+                    "the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {}",
+                    cidr.text()
+                )));
+            }
+            let canonical = address.to_string();
+            if !take(&self.reader, scope, &canonical, cidr.family(), owner, dry_run).await? {
+                return Err(failed("provided IP is already allocated".into()));
+            }
+            if !dry_run {
+                reservation.new_addresses.push(canonical);
+            }
+        }
+        if let Some(mut s) = Edit::new(schema, tree).make("spec") {
+            s.set("clusterIP", ips.first().map_or("", String::as_str));
+            s.set("clusterIPs", strings(ips.iter().map(String::as_str)));
+        }
+        Ok(())
+    }
+    fn node_ports(
+        &self,
+        scope: &Scope<'_>,
+        tree: &mut Struct,
+        had: &[u16],
+        reservation: &mut Reservation,
+    ) -> Result<(), Status> {
+        let schema = scope.inner.schema;
+        let view = View::new(schema, tree);
+        let name = view.st("metadata").str("name").to_owned();
+        let (wants, health) = (wants_node_ports(&view), wants_health_port(&view));
+        let ports: Vec<(String, i64, i64)> = view
+            .st("spec")
+            .items("ports")
+            .map(|p| (p.str("protocol").to_owned(), p.int("port"), p.int("nodePort")))
+            .collect();
+        if !may_have_node_ports(&view) && ports.iter().all(|p| p.2 == 0) {
+            return Ok(());
+        }
+        let mut given: Vec<(String, i64, u16)> = Vec::new();
+        let mut result = Vec::with_capacity(ports.len());
+        for (i, (protocol, port, node_port)) in ports.iter().enumerate() {
+            let failed = |why: String| {
+                invalid(&name, &format!("spec.ports[{i}].nodePort"), node_port.to_string(), why)
+            };
+            // One number may serve the same port of several protocols.
+            let shared = given.iter().find(|g| g.1 == *port && g.0 != *protocol).map(|g| g.2);
+            let number = if *node_port != 0 {
+                let number = u16::try_from(*node_port).map_err(|_| failed("must be a valid port".into()))?;
+                if !had.contains(&number) && !given.iter().any(|g| g.2 == number && g.0 != *protocol) {
+                    self.ports.take(number).map_err(failed)?;
+                    reservation.new_ports.push(number);
+                }
+                Some(number)
+            } else if !wants {
+                None
+            } else if let Some(number) = shared {
+                Some(number)
+            } else {
+                let number = self
+                    .ports
+                    .take_any()
+                    .ok_or_else(|| Status::internal("failed to allocate a nodePort: range is full"))?;
+                reservation.new_ports.push(number);
+                Some(number)
+            };
+            if let Some(number) = number {
+                given.push((protocol.clone(), *port, number));
+            }
+            result.push(number);
+        }
+        let asked = View::new(schema, tree).st("spec").int("healthCheckNodePort");
+        let mut health_port = None;
+        if health {
+            health_port = match u16::try_from(asked) {
+                Ok(0) | Err(_) => {
+                    let number = self.ports.take_any().ok_or_else(|| {
+                        Status::internal("failed to allocate a HealthCheck port: range is full")
+                    })?;
+                    reservation.new_ports.push(number);
+                    Some(number)
+                }
+                Ok(number) if had.contains(&number) => Some(number),
+                Ok(number) => {
+                    self.ports
+                        .take(number)
+                        .map_err(|why| invalid(&name, "spec.healthCheckNodePort", number.to_string(), why))?;
+                    reservation.new_ports.push(number);
+                    Some(number)
+                }
+            };
+        }
+        let mut edit = Edit::new(schema, tree);
+        let Some(mut spec) = edit.make("spec") else { return Ok(()) };
+        for (mut port, number) in spec.items("ports").zip(result) {
+            if let Some(number) = number {
+                port.set("nodePort", i64::from(number));
+            }
+        }
+        if let Some(number) = health_port {
+            spec.set("healthCheckNodePort", i64::from(number));
+        }
+        Ok(())
+    }
+}
+
+/// `clusterIP` and the first of `clusterIPs` are the same; whoever sets one means both.
+fn normalize(scope: &Scope<'_>, tree: &mut Struct, old: Option<&Struct>) {
+    let schema = scope.inner.schema;
+    let (one, many) = {
+        let spec = View::new(schema, tree).st("spec");
+        (spec.str("clusterIP").to_owned(), spec.strs("clusterIPs").map(str::to_owned).collect::<Vec<_>>())
+    };
+    let mut edit = Edit::new(schema, tree);
+    let Some(mut spec) = edit.make("spec") else { return };
+    let Some(old) = old else {
+        if !one.is_empty() && many.is_empty() {
+            spec.set("clusterIPs", strings([one.as_str()]));
+        }
+        return;
+    };
+    let before = View::new(schema, old).st("spec");
+    let had: Vec<&str> = before.strs("clusterIPs").collect();
+    if before.str("clusterIP") != one {
+        let unchanged = many.iter().map(String::as_str).eq(had.iter().copied());
+        if one.is_empty() && unchanged {
+            spec.remove("clusterIPs");
+        } else if !one.is_empty() && unchanged {
+            spec.set("clusterIPs", strings([one.as_str()]));
+        }
+    }
+}
+
+/// What a client left out of an update and the Service keeps: its addresses and node ports.
+fn carry(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) {
+    let schema = scope.inner.schema;
+    let before = View::new(schema, old);
+    let (was, old_spec) = (Spec::of(&before), before.st("spec"));
+    let now = Spec::of(&View::new(schema, tree));
+    let keep_ports = may_have_node_ports(&before) && may_have_node_ports(&View::new(schema, tree));
+    let keep_health = wants_health_port(&before) && wants_health_port(&View::new(schema, tree));
+    let mut edit = Edit::new(schema, tree);
+    let Some(mut spec) = edit.make("spec") else { return };
+    if !was.external() && !now.external() {
+        if spec.view().str("clusterIP").is_empty() && now.cluster_ips.is_empty() {
+            spec.put("clusterIP", old_spec.get("clusterIP").cloned());
+            spec.put("clusterIPs", old_spec.get("clusterIPs").cloned());
+        }
+        if now.policy.is_empty() {
+            spec.put("ipFamilyPolicy", old_spec.get("ipFamilyPolicy").cloned());
+        }
+        if now.families.is_empty() {
+            spec.put("ipFamilies", old_spec.get("ipFamilies").cloned());
+        }
+    }
+    if now.external() && !was.external() && now.cluster_ips == was.cluster_ips {
+        // Upstream drops what the type no longer has if the client did not touch it.
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            spec.remove(field);
+        }
+    }
+    if keep_ports {
+        let known: Vec<(String, i64, i64)> = old_spec
+            .items("ports")
+            .map(|p| (p.str("protocol").to_owned(), p.int("port"), p.int("nodePort")))
+            .collect();
+        let used: Vec<i64> = spec.view().items("ports").map(|p| p.int("nodePort")).collect();
+        for mut port in spec.items("ports") {
+            let view = port.view();
+            if view.int("nodePort") != 0 {
+                continue;
+            }
+            let same = known.iter().find(|k| {
+                k.0 == view.str("protocol") && k.1 == view.int("port") && k.2 != 0 && !used.contains(&k.2)
+            });
+            if let Some(known) = same {
+                port.set("nodePort", known.2);
+            }
+        }
+    } else {
+        let had = node_ports(&before);
+        for mut port in spec.items("ports") {
+            let number = port.view().int("nodePort");
+            if number != 0 && u16::try_from(number).is_ok_and(|n| had.contains(&n)) {
+                port.remove("nodePort");
+            }
+        }
+    }
+    if keep_health && spec.view().int("healthCheckNodePort") == 0 {
+        spec.put("healthCheckNodePort", old_spec.get("healthCheckNodePort").cloned());
+    }
+}
+
+async fn take_any(
+    reader: &Reader,
+    scope: &Scope<'_>,
+    cidr: &Cidr,
+    owner: (&str, &str),
+    dry_run: bool,
+) -> Result<Option<String>, Status> {
+    let first = cidr.first();
+    let id = stored(reader)?.id;
+    for address in cidr.candidates() {
+        // The first is the `kubernetes` Service's.
+        let text = address.to_string();
+        if address == first || reader.store.get(id, "", &text).is_some() {
+            continue;
+        }
+        if take(reader, scope, &text, cidr.family(), owner, dry_run).await? {
+            return Ok(Some(text));
+        }
+    }
+    Ok(None)
+}
+
+/// Takes an address; whether it was free.
+async fn take(
+    reader: &Reader,
+    scope: &Scope<'_>,
+    address: &str,
+    family: &str,
+    owner: (&str, &str),
+    dry_run: bool,
+) -> Result<bool, Status> {
+    let resource = stored(reader)?;
+    if dry_run {
+        return Ok(reader.store.get(resource.id, "", address).is_none());
+    }
+    let object = ip_address(scope.inner, resource, address, family, owner)?;
+    claim(&reader.store, resource, object).await
+}
+
+async fn claim(store: &Store, resource: &Stored, object: NewObject) -> Result<bool, Status> {
+    match store.commit(Write::Create { resource: resource.id, object, ttl: None }).await {
+        Ok(_) => Ok(true),
+        Err(WriteError::Exists(_)) => Ok(false),
+        Err(e) => Err(Status::internal(format!("failed to allocate a serviceIP: {e}"))),
+    }
+}
+
+/// The `IPAddress` object of an address, for a Service.
+fn ip_address(
+    inner: &Inner,
+    resource: &Stored,
+    address: &str,
+    family: &str,
+    (namespace, name): (&str, &str),
+) -> Result<NewObject, Status> {
+    let schema = inner.schema;
+    let mut tree = Struct::new(resource.root);
+    let uid = uuid::Uuid::new_v4().to_string();
+    let labels = [
+        ("ipaddress.kubernetes.io/ip-family", family),
+        ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"),
+    ];
+    {
+        let mut edit = Edit::new(schema, &mut tree);
+        if let Some(mut meta) = edit.make("metadata") {
+            meta.set("name", address);
+            meta.set("uid", uid.as_str());
+            meta.set("resourceVersion", "");
+            meta.set("generation", 1);
+            meta.set("creationTimestamp", time_text(inner.config.clock.now()));
+            meta.set("labels", Node::from(text_map(labels)));
+        }
+        if let Some(mut spec) = edit.make("spec")
+            && let Some(mut parent) = spec.make("parentRef")
+        {
+            parent.set("resource", "services");
+            parent.set("namespace", namespace);
+            parent.set("name", name);
+        }
+    }
+    let (body, rv_at) = codec::storage_json(schema, &tree)?;
+    Ok(NewObject {
+        name: address.into(),
+        namespace: "".into(),
+        uid: uid.into(),
+        labels: labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+        owners: Box::default(),
+        fields: Box::default(),
+        deleting: false,
+        finalizers: false,
+        stamp: 0,
+        body,
+        rv_at,
+    })
+}

@@ -1,0 +1,153 @@
+//! Which addresses and ports of a range may be given, and in which order they are tried.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+
+use parking_lot::Mutex;
+
+/// A range of addresses for Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cidr {
+    base: u128,
+    /// The number of addresses that can be given: without the network's own and, of IPv4, the broadcast.
+    usable: u128,
+    v6: bool,
+    bits: u8,
+}
+
+impl Cidr {
+    /// Parses `10.96.0.0/12`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?} is not a valid CIDR for Services");
+        let (address, bits) = text.split_once('/').ok_or_else(bad)?;
+        let address: IpAddr = address.parse().map_err(|_| bad())?;
+        let bits: u8 = bits.parse().map_err(|_| bad())?;
+        let (base, width, v6) = match address {
+            IpAddr::V4(a) => (u128::from(u32::from(a)), 32u8, false),
+            IpAddr::V6(a) => (u128::from(a), 128, true),
+        };
+        if bits > width || width - bits < 2 {
+            return Err(bad());
+        }
+        let host = u32::from(width - bits).min(64);
+        let size = 1u128 << host;
+        let base = base >> (width - bits) << (width - bits);
+        Ok(Self { base, usable: size - if v6 { 1 } else { 2 }, v6, bits })
+    }
+    pub(crate) fn family(&self) -> &'static str {
+        if self.v6 { "IPv6" } else { "IPv4" }
+    }
+    fn address(&self, offset: u128) -> IpAddr {
+        let n = self.base + offset;
+        if self.v6 { Ipv6Addr::from(n).into() } else { Ipv4Addr::from(n as u32).into() }
+    }
+    /// The first address: that of the `kubernetes` Service.
+    pub(crate) fn first(&self) -> IpAddr {
+        self.address(1)
+    }
+    /// Whether an address can be given.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        let n = match (address, self.v6) {
+            (IpAddr::V4(a), false) => u128::from(u32::from(a)),
+            (IpAddr::V6(a), true) => u128::from(a),
+            _ => return false,
+        };
+        n.checked_sub(self.base).is_some_and(|o| o >= 1 && o <= self.usable)
+    }
+    /// Candidates: first the upper band from a random place on, then the band that is kept for
+    /// those who choose their address themselves; upstream's order.
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = IpAddr> + Send + use<> {
+        let this = *self;
+        let band = (this.usable / 16).clamp(16, 256).min(this.usable / 2);
+        let upper = this.usable - band;
+        let start = u128::from(fastrand::u64(..u64::try_from(upper).unwrap_or(u64::MAX).max(1)));
+        let high = (0..upper).map(move |i| 1 + band + (start + i) % upper);
+        let low = (0..band).map(|i| 1 + i);
+        high.chain(low).map(move |offset| this.address(offset))
+    }
+    /// As text.
+    pub(crate) fn text(&self) -> String {
+        format!("{}/{}", self.address(0), self.bits)
+    }
+}
+
+/// The node ports that are in use.
+pub(crate) struct Ports {
+    range: RangeInclusive<u16>,
+    used: Mutex<HashSet<u16>>,
+}
+
+impl Ports {
+    pub(crate) fn new(range: RangeInclusive<u16>) -> Self {
+        Self { range, used: Mutex::default() }
+    }
+    /// Takes a port; upstream's text if that cannot be.
+    pub(crate) fn take(&self, port: u16) -> Result<(), String> {
+        if !self.range.contains(&port) {
+            return Err(format!(
+                "provided port is not in the valid range. The range of valid ports is {}-{}",
+                self.range.start(),
+                self.range.end()
+            ));
+        }
+        if self.used.lock().insert(port) { Ok(()) } else { Err("provided port is already allocated".into()) }
+    }
+    /// Takes any port: from the upper band first.
+    pub(crate) fn take_any(&self) -> Option<u16> {
+        let (first, last) = (*self.range.start(), *self.range.end());
+        let size = u32::from(last - first) + 1;
+        let band = (size / 32).clamp(16, 128).min(size / 2);
+        let upper = size - band;
+        let start = fastrand::u32(..upper.max(1));
+        let mut used = self.used.lock();
+        let high = (0..upper).map(|i| band + (start + i) % upper);
+        high.chain(0..band).map(|o| first + o as u16).find(|p| used.insert(*p))
+    }
+    /// Gives a port back.
+    pub(crate) fn release(&self, port: u16) {
+        self.used.lock().remove(&port);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_once_and_none_outside() {
+        let cidr = Cidr::parse("10.0.0.0/26").unwrap();
+        let all: Vec<IpAddr> = cidr.candidates().collect();
+        let distinct: HashSet<_> = all.iter().copied().collect();
+        assert_eq!((all.len(), distinct.len()), (62, 62));
+        assert!(all.iter().all(|a| cidr.contains(*a)));
+        assert!(!cidr.contains("10.0.0.0".parse().unwrap()));
+        assert!(!cidr.contains("10.0.0.63".parse().unwrap()));
+        assert!(!cidr.contains("fd00::1".parse().unwrap()));
+        assert_eq!(cidr.first().to_string(), "10.0.0.1");
+        assert!(all[..46].iter().all(|a| *a > "10.0.0.16".parse::<IpAddr>().unwrap()));
+    }
+
+    #[test]
+    fn bad_ranges() {
+        for bad in ["", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/31", "x/8", "fd00::/128"] {
+            assert!(Cidr::parse(bad).is_err(), "{bad}");
+        }
+        let v6 = Cidr::parse("fd00:1::/108").unwrap();
+        assert_eq!((v6.family(), v6.text().as_str()), ("IPv6", "fd00:1::/108"));
+    }
+
+    #[test]
+    fn ports() {
+        let ports = Ports::new(30000..=30031);
+        let mut got: Vec<u16> = std::iter::from_fn(|| ports.take_any()).collect();
+        assert_eq!(got.len(), 32);
+        got.sort_unstable();
+        got.dedup();
+        assert_eq!(got.len(), 32);
+        assert_eq!(ports.take(30000).unwrap_err(), "provided port is already allocated");
+        ports.release(30000);
+        assert!(ports.take(30000).is_ok());
+        assert!(ports.take(80).unwrap_err().contains("30000-30031"));
+    }
+}

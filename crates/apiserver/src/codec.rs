@@ -1,0 +1,399 @@
+//! Bytes to trees and back, for the handlers: the codecs of `api` with the server's errors.
+
+use api::codec::{json, proto};
+use api::schema::Gvk;
+use api::{Object, Schema, Status, Struct, StructId};
+use bytes::{BufMut, Bytes, BytesMut};
+use serde_json::Value;
+
+use crate::negotiate::Format;
+
+/// `k8s\0`: what every protobuf body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// Appends a varint.
+pub(crate) fn varint(mut v: u64, out: &mut Vec<u8>) {
+    while v >= 0x80 {
+        out.push(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.push(v as u8);
+}
+
+/// The length of a varint.
+pub(crate) fn varint_len(v: u64) -> usize {
+    (64 - (v | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Appends a length-delimited field.
+pub(crate) fn proto_bytes(field: u32, value: &[u8], out: &mut Vec<u8>) {
+    varint(u64::from(field << 3 | 2), out);
+    varint(value.len() as u64, out);
+    out.extend_from_slice(value);
+}
+
+/// Appends a varint field.
+pub(crate) fn proto_varint_field(field: u32, value: u64, out: &mut Vec<u8>) {
+    varint(u64::from(field << 3), out);
+    varint(value, out);
+}
+
+/// What stands before and after a message of this size in `runtime.Unknown`.
+pub(crate) fn envelope_around(api_version: &str, kind: &str, size: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut type_meta = Vec::with_capacity(api_version.len() + kind.len() + 4);
+    proto_bytes(1, api_version.as_bytes(), &mut type_meta);
+    proto_bytes(2, kind.as_bytes(), &mut type_meta);
+    let mut open = Vec::with_capacity(type_meta.len() + 16);
+    open.extend_from_slice(MAGIC);
+    proto_bytes(1, &type_meta, &mut open);
+    varint(2 << 3 | 2, &mut open);
+    varint(size as u64, &mut open);
+    let mut close = Vec::with_capacity(4);
+    proto_bytes(3, b"", &mut close);
+    proto_bytes(4, b"", &mut close);
+    (open, close)
+}
+
+/// A message in the envelope `runtime.Unknown`, as protobuf bodies are sent.
+pub(crate) fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Bytes {
+    let (open, close) = envelope_around(api_version, kind, raw.len());
+    let mut out = BytesMut::with_capacity(open.len() + raw.len() + close.len());
+    out.put_slice(&open);
+    out.put_slice(raw);
+    out.put_slice(&close);
+    out.freeze()
+}
+
+/// The end of the JSON value that starts at `at`; the bytes must be well-formed.
+pub(crate) fn value_end(json: &[u8], at: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    let mut i = at;
+    while i < json.len() {
+        match json[i] {
+            b'"' => {
+                i += 1;
+                while *json.get(i)? != b'"' {
+                    i += if json[i] == b'\\' { 2 } else { 1 };
+                }
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.checked_sub(1)?,
+            b',' if depth == 0 => return Some(i),
+            _ => {}
+        }
+        i += 1;
+        if depth == 0 && matches!(json[i - 1], b'}' | b']' | b'"') {
+            return Some(i);
+        }
+    }
+    None
+}
+
+/// JSON indented by two spaces, as `?pretty=true` asks for it, with a newline at the end.
+pub(crate) fn pretty(json: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(json.len() * 2);
+    let mut depth = 0usize;
+    let newline = |out: &mut BytesMut, depth: usize| {
+        out.put_u8(b'\n');
+        out.put_bytes(b' ', depth * 2);
+    };
+    let mut i = 0;
+    while i < json.len() {
+        let b = json[i];
+        match b {
+            b'"' => {
+                let start = i;
+                i += 1;
+                while i < json.len() && json[i] != b'"' {
+                    i += if json[i] == b'\\' { 2 } else { 1 };
+                }
+                out.put_slice(&json[start..(i + 1).min(json.len())]);
+            }
+            b'{' | b'[' => {
+                out.put_u8(b);
+                if json.get(i + 1).is_some_and(|n| matches!(n, b'}' | b']')) {
+                    i += 1;
+                    out.put_u8(json[i]);
+                } else {
+                    depth += 1;
+                    newline(&mut out, depth);
+                }
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                newline(&mut out, depth);
+                out.put_u8(b);
+            }
+            b',' => {
+                out.put_u8(b);
+                newline(&mut out, depth);
+            }
+            b':' => out.put_slice(b": "),
+            b' ' | b'\n' | b'\r' | b'\t' => {}
+            b => out.put_u8(b),
+        }
+        i += 1;
+    }
+    out.put_u8(b'\n');
+    out.freeze()
+}
+
+/// A body that was decoded.
+pub(crate) struct Body {
+    /// The object, in the version of the request.
+    pub(crate) tree: Struct,
+    /// What strict field validation complains about.
+    pub(crate) strict_errors: Vec<String>,
+}
+
+/// The first bytes of a body, for an error; upstream's `summarizeData`.
+fn summary(body: &[u8]) -> String {
+    let cut = &body[..body.len().min(30)];
+    let more = if body.len() > 30 { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(cut)),
+        Some(_) => format!("{}{more}", crate::discovery::hex(cut)),
+    }
+}
+
+fn unrecognized(kind: &Gvk, why: &dyn std::fmt::Display, body: &[u8]) -> Status {
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({})",
+        kind.kind,
+        summary(body)
+    ))
+}
+
+/// Decodes a body that should be of a kind; its own kind and version must be that, or absent.
+pub(crate) fn decode(schema: &Schema, kind: &Gvk, format: Format, body: &[u8]) -> Result<Body, Status> {
+    let root = schema.kind(kind).ok_or_else(Status::no_such_resource)?;
+    let decoded = match format {
+        Format::Json => json::decode(schema, root, body),
+        Format::Yaml => {
+            let node = api::yaml::parse(body).map_err(|e| {
+                unrecognized(
+                    kind,
+                    &format!(
+                        "couldn't get version/kind; json parse error: error converting YAML to JSON: {e}"
+                    ),
+                    body,
+                )
+            })?;
+            json::root_from_any(schema, root, node)
+        }
+        Format::Protobuf => proto::decode(schema, root, body),
+    };
+    match decoded {
+        Ok(d) => {
+            check_kind(kind, &d.api_version, &d.kind)?;
+            Ok(Body { tree: d.tree, strict_errors: d.strict })
+        }
+        Err(e) if e.before_kind() => {
+            Err(unrecognized(kind, &format!("couldn't get version/kind; json parse error: {e}"), body))
+        }
+        Err(e) => Err(cannot_handle(kind, &kind.kind, &e)),
+    }
+}
+
+fn cannot_handle(kind: &Gvk, found: &str, why: &dyn std::fmt::Display) -> Status {
+    Status::bad_request(format!(
+        "{found} in version {:?} cannot be handled as a {}: {why}",
+        kind.version.as_str(),
+        kind.kind
+    ))
+}
+
+/// Refuses a body of another kind or version than the request's.
+fn check_kind(kind: &Gvk, api_version: &str, found: &str) -> Result<(), Status> {
+    if !found.is_empty() && found != kind.kind {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        return Err(Status::bad_request(format!(
+            "{found} in version {version:?} cannot be handled as a {}: no kind {found:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            kind.kind
+        )));
+    }
+    if !api_version.is_empty() && api_version != kind.api_version() {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({})",
+            kind.api_version()
+        )));
+    }
+    Ok(())
+}
+
+/// `DeleteOptions` in a body, as JSON.
+pub(crate) fn options_json(schema: &Schema, format: Format, body: &[u8]) -> Result<Bytes, Status> {
+    match format {
+        Format::Json => Ok(Bytes::copy_from_slice(body)),
+        Format::Yaml => {
+            let node = api::yaml::parse(body).map_err(|e| Status::bad_request(e.to_string()))?;
+            let mut out = Vec::new();
+            json::encode_any(&node, &mut out);
+            Ok(out.into())
+        }
+        Format::Protobuf => {
+            let root = named(schema, "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions")?;
+            let tree =
+                proto::decode(schema, root, body).map_err(|e| Status::bad_request(e.to_string()))?.tree;
+            Ok(json_with(schema, b"", &tree))
+        }
+    }
+}
+
+fn named(schema: &Schema, name: &str) -> Result<StructId, Status> {
+    schema.named(name).ok_or_else(|| Status::internal(format!("the schema lacks {name}")))
+}
+
+/// The tree of a stored object, without its resourceVersion.
+pub(crate) fn stored(schema: &Schema, root: StructId, object: &Object) -> Result<Struct, Status> {
+    json::decode(schema, root, &object.data.body)
+        .map(|d| d.tree)
+        .map_err(|e| Status::internal(format!("a stored object cannot be read: {e}")))
+}
+
+/// A tree as the store keeps it: its bytes, and the place of the resourceVersion in them.
+pub(crate) fn storage_json(schema: &Schema, tree: &Struct) -> Result<(Bytes, u32), Status> {
+    let (body, at) = json::encode_object(schema, tree);
+    if at == 0 {
+        return Err(Status::internal("the object has no metadata"));
+    }
+    Ok((body, at))
+}
+
+/// A tree as JSON, with `type_meta` (or nothing) after the brace.
+pub(crate) fn json_with(schema: &Schema, type_meta: &[u8], tree: &Struct) -> Bytes {
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(b"{");
+    out.extend_from_slice(type_meta);
+    let start = out.len();
+    json::encode(schema, tree, &mut out);
+    // The encoder's own brace goes, and a comma without anything after it.
+    out.remove(start);
+    if out.len() == start + 1 && out[start - 1] == b',' {
+        out.remove(start - 1);
+    }
+    out.into()
+}
+
+/// A tree's protobuf message, without the envelope.
+pub(crate) fn message(schema: &Schema, tree: &Struct) -> Bytes {
+    proto::encode_message(schema, tree).into()
+}
+
+/// The protobuf message of an object that is at hand as JSON.
+pub(crate) fn proto_of_json(schema: &Schema, name: &str, body: &[u8]) -> Result<Bytes, Status> {
+    let decoded = json::decode(schema, named(schema, name)?, body).map_err(Status::internal)?;
+    Ok(message(schema, &decoded.tree))
+}
+
+/// JSON as YAML: block style, keys sorted, as upstream's conversion writes it.
+pub(crate) fn yaml(json: &[u8]) -> Bytes {
+    let value: Value = serde_json::from_slice(json).unwrap_or_default();
+    let mut out = String::with_capacity(json.len() * 2);
+    block(&value, 0, &mut out);
+    out.into()
+}
+
+fn block(value: &Value, depth: usize, out: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            let mut keys: Vec<&String> = map.keys().collect();
+            keys.sort();
+            for (i, key) in keys.into_iter().enumerate() {
+                if i > 0 {
+                    out.extend(std::iter::repeat_n(' ', depth));
+                }
+                out.push_str(&scalar(key));
+                out.push(':');
+                child(&map[key], depth, out);
+            }
+        }
+        Value::Array(list) if !list.is_empty() => {
+            for (i, item) in list.iter().enumerate() {
+                if i > 0 {
+                    out.extend(std::iter::repeat_n(' ', depth));
+                }
+                out.push_str("- ");
+                block(item, depth + 2, out);
+            }
+        }
+        other => {
+            out.push_str(&flow(other));
+            out.push('\n');
+        }
+    }
+}
+
+fn child(value: &Value, depth: usize, out: &mut String) {
+    match value {
+        Value::Object(m) if !m.is_empty() => {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', depth + 2));
+            block(value, depth + 2, out);
+        }
+        Value::Array(l) if !l.is_empty() => {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', depth));
+            block(value, depth, out);
+        }
+        other => {
+            out.push(' ');
+            out.push_str(&flow(other));
+            out.push('\n');
+        }
+    }
+}
+
+fn flow(value: &Value) -> String {
+    match value {
+        Value::String(s) => scalar(s),
+        other => other.to_string(),
+    }
+}
+
+/// A string: plain where it can be read as nothing else, in double quotes otherwise.
+fn scalar(text: &str) -> String {
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
+        && !text.ends_with([' ', ':'])
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:,@+=() ".contains(c))
+        && !text.contains(": ")
+        && !matches!(
+            text.to_ascii_lowercase().as_str(),
+            "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n" | "nan" | "inf"
+        );
+    if plain { text.to_owned() } else { Value::from(text).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_values() {
+        let json = br#"{"metadata":{"a":"}\"","b":[1,{}]},"spec":{}}"#;
+        let end = value_end(json, 12).unwrap();
+        assert_eq!(&json[12..end], br#"{"a":"}\"","b":[1,{}]}"#);
+        assert_eq!(value_end(b"{\"a\":12,", 5), Some(7));
+        assert_eq!(value_end(b"\"open", 0), None);
+    }
+
+    #[test]
+    fn indentation() {
+        let text = pretty(br#"{"a":[1,{"b":"x,y"}],"c":{},"d":[]}"#);
+        let expected =
+            "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,y\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn yaml_reads_back_as_the_same() {
+        let json = br#"{"kind":"A","n":[{"x":"true","y":"a: b"},[1],"-"],"e":{},"z":"multi\nline","k":{"a.b/c":"1"}}"#;
+        let node = api::yaml::parse(&yaml(json)).unwrap();
+        let mut back = Vec::new();
+        api::codec::json::encode_any(&node, &mut back);
+        let (a, b): (Value, Value) =
+            (serde_json::from_slice(json).unwrap(), serde_json::from_slice(&back).unwrap());
+        assert_eq!(a, b);
+    }
+}

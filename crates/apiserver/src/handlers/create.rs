@@ -1,0 +1,159 @@
+//! Creates.
+
+use api::{Status, Struct};
+use storage::{Write, WriteError};
+
+use super::Scope;
+use crate::admission::Operation;
+use crate::answer::Outcome;
+use crate::options::{WriteKind, WriteOptions, write_options};
+
+/// Names are made anew so many times when they are taken; upstream's number.
+const GENERATE_ATTEMPTS: usize = 8;
+/// Characters of generated suffixes: no vowels, so that no words appear.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// A name from a prefix: the prefix, cut to 58 bytes, and five random characters.
+pub(crate) fn generate_name(prefix: &str) -> String {
+    let mut end = prefix.len().min(58);
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut name = prefix[..end].to_owned();
+    for _ in 0..5 {
+        name.push(ALPHABET[fastrand::usize(..ALPHABET.len())] as char);
+    }
+    name
+}
+
+pub(crate) async fn create(scope: &Scope<'_>) -> Result<Outcome, Status> {
+    let options = write_options(&scope.req.query, WriteKind::Create)?;
+    let mut tree = scope.body(&options)?;
+    if scope.resource.namespaced && scope.namespace.is_empty() {
+        // The path without a namespace takes what the object says, as upstream's legacy route did.
+        return Err(super::method_not_allowed());
+    }
+    scope.meta_mut(&mut tree)?.wipe_system_fields();
+    scope.ensure_namespace(&mut tree)?;
+    scope.dedup_owners(&mut tree, false)?;
+    admit_and_store(scope, tree, &options).await
+}
+
+/// Admission and storage of a new object; also for what an update or an apply creates.
+pub(crate) async fn admit_and_store(
+    scope: &Scope<'_>,
+    mut tree: Struct,
+    options: &WriteOptions,
+) -> Result<Outcome, Status> {
+    super::patch::track_update(scope, None, &mut tree, options);
+    let name = scope.meta(&tree).name().to_owned();
+    let request = scope.admission(Operation::Create, &scope.stored.kind, &name, None, options.dry_run);
+    scope.inner.admission.mutate(&request, &mut tree).await?;
+    scope.dedup_owners(&mut tree, true)?;
+    let generated = name.is_empty() && !scope.meta(&tree).generate_name().is_empty();
+    let attempts = if generated { GENERATE_ATTEMPTS } else { 1 };
+    let mut last = None;
+    for _ in 0..attempts {
+        match store(scope, tree.clone(), options, generated).await {
+            Err(e) if e.is_already_exists() => last = Some(e),
+            other => return other,
+        }
+    }
+    Err(last.unwrap_or_else(|| Status::internal("no name was tried")))
+}
+
+/// Fills what the server sets, checks, and stores.
+pub(crate) async fn store(
+    scope: &Scope<'_>,
+    mut tree: Struct,
+    options: &WriteOptions,
+    generated: bool,
+) -> Result<Outcome, Status> {
+    let inner = scope.inner;
+    {
+        let mut meta = scope.meta_mut(&mut tree)?;
+        meta.set_created(&scope.now);
+        meta.set_uid(&uuid::Uuid::new_v4().to_string());
+        if meta.read().name().is_empty() && !meta.read().generate_name().is_empty() {
+            let name = generate_name(meta.read().generate_name());
+            meta.set_name(&name);
+        }
+        meta.set_resource_version("");
+    }
+    let reservation = if scope.is_service() {
+        Some(inner.allocators.create(scope, &mut tree, options.dry_run).await?)
+    } else {
+        None
+    };
+    scope.ensure_namespace(&mut tree)?;
+    let strategy = scope.strategy();
+    let gate = |name: &str| scope.gate(name);
+    let ctx = scope.ctx(&gate);
+    if scope.is_namespace() {
+        super::namespace::prepare_create(inner.schema, &mut tree);
+    }
+    (strategy.prepare_create)(&ctx, &mut tree);
+    let errors = (strategy.validate)(&ctx, &tree);
+    if !errors.is_empty() {
+        let name = scope.meta(&tree).name();
+        return Err(Status::invalid(&scope.resource.group, &scope.resource.kind.kind, name, &errors));
+    }
+    for text in (strategy.warnings)(&ctx, &tree, None) {
+        scope.req.warn(text);
+    }
+    if let Some(text) = strategy.no_effect_yet {
+        scope.req.warn(text);
+    }
+    let name = scope.meta(&tree).name().to_owned();
+    let request = scope.admission(Operation::Create, &scope.stored.kind, &name, None, options.dry_run);
+    inner.admission.validate(&request, Some(&tree)).await?;
+    if options.dry_run {
+        if let Some(existing) = inner.store.get(scope.stored.id, scope.namespace, &name) {
+            return Err(taken(scope, &name, generated, existing.data.deleting));
+        }
+        return scope.dry_answer(201, tree);
+    }
+    let object = scope.new_object(tree)?;
+    let write = Write::Create { resource: scope.stored.id, object, ttl: scope.stored.ttl };
+    match inner.store.commit(write).await {
+        Ok(object) => {
+            if let Some(reservation) = reservation {
+                reservation.keep();
+            }
+            Ok(scope.stored_answer(201, object))
+        }
+        Err(WriteError::Exists(existing)) => Err(taken(scope, &name, generated, existing.data.deleting)),
+        Err(e) => Err(scope.write_error(&e, &name)),
+    }
+}
+
+fn taken(scope: &Scope<'_>, name: &str, generated: bool, deleting: bool) -> Status {
+    let (group, plural) = (&scope.resource.group, &scope.resource.plural);
+    let mut status = Status::already_exists(group, plural, name);
+    if generated {
+        status.message = format!(
+            "{} {name:?} already exists, the server was not able to generate a unique name for the object",
+            api::status::qualified(group, plural)
+        );
+        if let Some(d) = &mut status.details {
+            d.retry_after_seconds = 1;
+        }
+    }
+    if deleting {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names() {
+        let name = generate_name("web-");
+        assert!(name.starts_with("web-") && name.len() == 9);
+        assert_eq!(generate_name(&"x".repeat(80)).len(), 63);
+        assert_ne!(generate_name("a"), generate_name("a"));
+    }
+}

@@ -1,0 +1,552 @@
+//! Deletions: immediate, graceful, held by finalizers; collections; evictions.
+
+use std::sync::Arc;
+
+use api::status::Details;
+use api::{Object, Status, Struct};
+use jiff::{SignedDuration, Timestamp};
+use kinds::access::{Edit, View};
+use storage::{Write, WriteError};
+
+use super::update::{self, Plan};
+use super::{Scope, list, namespace, read_object};
+use crate::admission::Operation;
+use crate::answer::Outcome;
+use crate::codec;
+use crate::conditions::{self, Condition};
+use crate::negotiate;
+use crate::options::{DeleteOptions, ListOptions, Propagation, WriteKind, WriteOptions, write_options};
+use crate::registry::Subresource;
+use crate::request::Request;
+use crate::server::time_text;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// The condition of a Pod that is evicted.
+const EVICTED: Condition<'_> = Condition {
+    kind: "DisruptionTarget",
+    status: "True",
+    reason: "EvictionByEvictionAPI",
+    message: "Eviction API: evicting",
+};
+
+/// What a kind does with dependents when nobody says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dependents {
+    Background,
+    Orphan,
+    Unsupported,
+}
+
+fn default_policy(group: &str, plural: &str) -> Dependents {
+    match (group, plural) {
+        ("" | "events.k8s.io", "events") => Dependents::Unsupported,
+        ("", "replicationcontrollers") | ("batch", "jobs") => Dependents::Orphan,
+        _ => Dependents::Background,
+    }
+}
+
+/// Whether a deletion answers with the object; with a `Status` otherwise.
+fn returns_object(group: &str, plural: &str) -> bool {
+    match group {
+        "" => matches!(
+            plural,
+            "pods"
+                | "services"
+                | "namespaces"
+                | "serviceaccounts"
+                | "persistentvolumes"
+                | "persistentvolumeclaims"
+                | "podtemplates"
+                | "resourcequotas"
+        ),
+        "storage.k8s.io" => plural != "csistoragecapacities",
+        "resource.k8s.io" => true,
+        _ => false,
+    }
+}
+
+/// The finalizers by which the garbage collector learns what to do with dependents.
+fn finalizers(has: &[&str], options: &DeleteOptions, default: Dependents) -> Vec<String> {
+    let first = has.iter().find(|f| matches!(**f, ORPHAN | FOREGROUND)).copied();
+    let orphan = default != Dependents::Unsupported
+        && match (options.orphan_dependents, options.propagation) {
+            (Some(orphan), _) => orphan,
+            (None, Some(policy)) => policy == Propagation::Orphan,
+            (None, None) => match first {
+                Some(f) => f == ORPHAN,
+                None => default == Dependents::Orphan,
+            },
+        };
+    let foreground = default != Dependents::Unsupported
+        && match (options.orphan_dependents, options.propagation) {
+            (Some(_), _) => false,
+            (None, Some(policy)) => policy == Propagation::Foreground,
+            (None, None) => first == Some(FOREGROUND),
+        };
+    let mut wanted: Vec<String> =
+        has.iter().filter(|f| !matches!(**f, ORPHAN | FOREGROUND)).map(|f| (*f).to_owned()).collect();
+    if orphan {
+        wanted.push(ORPHAN.into());
+    }
+    if foreground {
+        wanted.push(FOREGROUND.into());
+    }
+    wanted
+}
+
+/// What graceful deletion says about an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Grace {
+    /// The kind knows no grace, or it is over.
+    None,
+    /// It is under way, and nothing changes.
+    Pending,
+    /// It begins, or is shortened: these go into metadata, and the deletion ends by itself if the
+    /// period is zero.
+    Set { deleted: String, period: i64, first: bool },
+}
+
+/// The state of an object that [`grace`] looks at.
+struct Now<'a> {
+    deleted: &'a str,
+    grace: Option<i64>,
+    /// Seconds that the kind asks for, for a Pod that runs.
+    default: i64,
+    /// A Pod that is on no node or has ended goes at once.
+    at_once: bool,
+}
+
+/// Upstream's `BeforeDelete` with the Pods' `CheckGracefulDelete`.
+fn grace(now: &Now<'_>, wanted: Option<i64>, clock: Timestamp) -> Grace {
+    let wanted = wanted.map(|w| if w < 0 { 1 } else { w });
+    if now.deleted.is_empty() {
+        let mut period = wanted.unwrap_or(now.default);
+        if now.at_once {
+            period = 0;
+        }
+        if period < 0 {
+            period = 1;
+        }
+        return Grace::Set { deleted: later(clock, period), period, first: true };
+    }
+    let Some(has) = now.grace.filter(|g| *g != 0) else { return Grace::None };
+    let Some(mut period) = wanted.filter(|w| *w < has) else { return Grace::Pending };
+    let started = now.deleted.parse::<Timestamp>().unwrap_or(clock);
+    let mut at = started.checked_add(SignedDuration::from_secs(period.saturating_sub(has))).unwrap_or(clock);
+    if at < clock {
+        at = clock;
+        if period != 0 {
+            period = 1;
+        }
+    }
+    Grace::Set { deleted: time_text(at), period, first: false }
+}
+
+fn later(clock: Timestamp, seconds: i64) -> String {
+    time_text(clock.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))
+}
+
+fn read_options(scope: &Scope<'_>) -> Result<DeleteOptions, Status> {
+    let req = scope.req;
+    if req.body.is_empty() {
+        return DeleteOptions::from_query(&req.query);
+    }
+    let format = negotiate::input(&req.content_type)?;
+    DeleteOptions::from_json(&codec::options_json(scope.inner.schema, format, &req.body)?)
+}
+
+pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
+    let options = read_options(scope)?;
+    let mut outcome = one(scope, scope.name(), &options, true).await?;
+    if let (Outcome::Stored { status, object, .. }, Some(false)) = (&mut outcome, options.orphan_dependents)
+        && object.data.finalizers
+    {
+        *status = 202;
+    }
+    Ok(outcome)
+}
+
+/// Deletes one object.
+pub(crate) async fn one(
+    scope: &Scope<'_>,
+    name: &str,
+    options: &DeleteOptions,
+    admission: bool,
+) -> Result<Outcome, Status> {
+    if scope.is_namespace()
+        && let Some(outcome) = namespace::delete(scope, name, options).await?
+    {
+        return Ok(outcome);
+    }
+    let mut admitted = !admission;
+    loop {
+        let object = scope.find(name)?;
+        let mut tree = scope.tree(&object)?;
+        check_preconditions(scope, &object, options)?;
+        if !admitted {
+            let request =
+                scope.admission(Operation::Delete, &scope.stored.kind, name, Some(&tree), options.dry_run);
+            scope.inner.admission.validate(&request, None).await?;
+            admitted = true;
+        }
+        let graceful = if scope.is_pod() {
+            let view = View::new(scope.inner.schema, &tree);
+            let meta = scope.meta(&tree);
+            let now = Now {
+                deleted: meta.deleted(),
+                grace: meta.grace().map(|g| if g < 0 { 1 } else { g }),
+                default: view.st("spec").int("terminationGracePeriodSeconds"),
+                at_once: view.st("spec").str("nodeName").is_empty()
+                    || matches!(view.st("status").str("phase"), "Failed" | "Succeeded"),
+            };
+            grace(&now, options.grace, scope.inner.config.clock.now())
+        } else {
+            Grace::None
+        };
+        if graceful == Grace::Pending {
+            return deleted_answer(scope, &object);
+        }
+        let has: Vec<String> = scope.meta(&tree).finalizers().iter().map(|f| (*f).to_owned()).collect();
+        let has: Vec<&str> = has.iter().map(String::as_str).collect();
+        let policy = default_policy(&scope.resource.group, &scope.resource.plural);
+        let wanted = finalizers(&has, options, policy);
+        let mut expect = object.revision;
+        let mut last = Arc::clone(&object);
+        if graceful != Grace::None || !wanted.is_empty() {
+            let period = mark(scope, &mut tree, &graceful, &wanted)?;
+            if options.dry_run {
+                return scope.dry_answer(200, tree);
+            }
+            let new = scope.new_object(tree.clone())?;
+            if new.body == object.data.body {
+                if !wanted.is_empty() || period > 0 {
+                    return Ok(scope.stored_answer(200, object));
+                }
+            } else {
+                let write = Write::Update { resource: scope.stored.id, object: new, expect, ttl: None };
+                match scope.inner.store.commit(write).await {
+                    Ok(object) => last = object,
+                    Err(WriteError::Changed(_)) => continue,
+                    Err(e) => return Err(scope.write_error(&e, name)),
+                }
+                if !wanted.is_empty() || period > 0 {
+                    return Ok(scope.stored_answer(200, last));
+                }
+                expect = last.revision;
+            }
+        }
+        if options.dry_run {
+            return scope.dry_answer(200, tree);
+        }
+        let write = Write::Delete {
+            resource: scope.stored.id,
+            namespace: last.data.namespace.clone(),
+            name: last.data.name.clone(),
+            expect,
+        };
+        match scope.inner.store.commit(write).await {
+            Ok(gone) => {
+                scope.after_delete(&tree).await;
+                return deleted_answer(scope, &gone);
+            }
+            Err(WriteError::Changed(_)) => {}
+            Err(WriteError::NotFound) if !Arc::ptr_eq(&last, &object) => {
+                return deleted_answer(scope, &last);
+            }
+            Err(e) => return Err(scope.write_error(&e, name)),
+        }
+    }
+}
+
+/// Writes into metadata that the object goes, and how; the seconds it has left.
+fn mark(scope: &Scope<'_>, tree: &mut Struct, graceful: &Grace, wanted: &[String]) -> Result<i64, Status> {
+    let now = scope.now.clone();
+    let mut meta = scope.meta_mut(tree)?;
+    meta.set_finalizers(&wanted.iter().map(String::as_str).collect::<Vec<_>>());
+    let generation = meta.read().generation();
+    let first = !meta.read().deleting();
+    match graceful {
+        Grace::Set { deleted, period, first } => {
+            meta.set_deleted(deleted);
+            meta.set_grace(Some(*period));
+            if *first && generation > 0 {
+                meta.set_generation(generation + 1);
+            }
+            Ok(*period)
+        }
+        Grace::None | Grace::Pending => {
+            if first && generation > 0 {
+                meta.set_generation(generation + 1);
+            }
+            let at = meta.read().deleted();
+            if at.is_empty() || at > now.as_str() {
+                meta.set_deleted(&now);
+            }
+            meta.set_grace(Some(0));
+            Ok(0)
+        }
+    }
+}
+
+fn check_preconditions(scope: &Scope<'_>, object: &Object, options: &DeleteOptions) -> Result<(), Status> {
+    let conflict = |why: String| {
+        Status::conflict(&scope.resource.group, &scope.resource.kind.kind, &object.data.name, why)
+    };
+    if let Some(uid) = &options.uid
+        && *uid != object.data.uid
+    {
+        return Err(conflict(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            object.data.uid
+        )));
+    }
+    if let Some(revision) = &options.resource_version
+        && *revision != object.revision.to_string()
+    {
+        return Err(conflict(format!(
+            "the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            object.revision
+        )));
+    }
+    Ok(())
+}
+
+fn deleted_answer(scope: &Scope<'_>, object: &Arc<Object>) -> Result<Outcome, Status> {
+    if returns_object(&scope.resource.group, &scope.resource.plural) {
+        return Ok(scope.stored_answer(200, Arc::clone(object)));
+    }
+    Ok(Outcome::Status(Status {
+        details: Some(Details {
+            name: object.data.name.to_string(),
+            group: scope.resource.group.to_string(),
+            kind: scope.resource.plural.to_string(),
+            uid: object.data.uid.to_string(),
+            ..Details::default()
+        }),
+        ..Status::success()
+    }))
+}
+
+/// Deletes what a list selects and answers with that list.
+pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
+    let mut selection = ListOptions::from_query(&scope.req.query, false)?;
+    selection.watch = false;
+    let options = read_options(scope)?;
+    let found = list::select(scope, &selection).await?;
+    for object in &found.items {
+        let item = Scope { namespace: &object.data.namespace, now: scope.inner.now(), ..*scope };
+        match one(&item, &object.data.name, &options, true).await {
+            Err(e) if !e.is_not_found() => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(Outcome::List(found))
+}
+
+/// `POST pods/x/eviction`: a deletion that PodDisruptionBudgets may refuse.
+pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+    let create = write_options(&scope.req.query, WriteKind::Create)?;
+    let schema = scope.inner.schema;
+    let body = eviction(scope, sub, &create)?;
+    let view = View::new(schema, &body);
+    let name = scope.name();
+    if view.st("metadata").str("name") != name {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let wire = view.st("deleteOptions");
+    let mut options = DeleteOptions {
+        grace: wire.opt_int("gracePeriodSeconds"),
+        orphan_dependents: wire.opt_bool("orphanDependents"),
+        uid: wire.st("preconditions").opt_str("uid").map(Into::into),
+        resource_version: wire.st("preconditions").opt_str("resourceVersion").map(Into::into),
+        propagation: match wire.str("propagationPolicy") {
+            "Orphan" => Some(Propagation::Orphan),
+            "Foreground" => Some(Propagation::Foreground),
+            "Background" => Some(Propagation::Background),
+            _ => None,
+        },
+        dry_run: create.dry_run || wire.len("dryRun") > 0,
+    };
+    let request = scope.admission(Operation::Create, &sub.kind, name, None, options.dry_run);
+    scope.inner.admission.validate(&request, Some(&body)).await?;
+    let pod_object = scope.find(name)?;
+    let pod = scope.tree(&pod_object)?;
+    let view = View::new(schema, &pod);
+    let ended = scope.meta(&pod).deleting()
+        || matches!(view.st("status").str("phase"), "Succeeded" | "Failed" | "Pending");
+    if !ended && let Some(refused) = budget(scope, &pod_object, &pod, &mut options).await? {
+        return Err(refused);
+    }
+    if !options.dry_run {
+        check_preconditions(scope, &pod_object, &options)?;
+        let writes = WriteOptions::default();
+        let plan = Plan { admission: false, privileged: true, ..Plan::new(None, &writes) };
+        let now = scope.now.clone();
+        let done = update::run(scope, name, &plan, &|old| {
+            let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
+            conditions::set(schema, &mut tree, &EVICTED, &now);
+            Ok(tree)
+        })
+        .await?;
+        if let (update::Done::Stored(object), Some(_)) = (&done, &options.resource_version) {
+            options.resource_version = Some(object.revision.to_string().into());
+        }
+    }
+    one(scope, name, &options, false).await?;
+    Ok(Outcome::Status(Status { code: 201, ..Status::success() }))
+}
+
+fn eviction(scope: &Scope<'_>, sub: &Subresource, options: &WriteOptions) -> Result<Struct, Status> {
+    let req: &Request = scope.req;
+    read_object(scope.inner, req, &sub.kind, options.field_validation)
+}
+
+/// Asks the Pod's budget and takes one from it; the refusal, if it says no.
+async fn budget(
+    scope: &Scope<'_>,
+    object: &Object,
+    pod: &Struct,
+    options: &mut DeleteOptions,
+) -> Result<Option<Status>, Status> {
+    let inner = scope.inner;
+    let schema = inner.schema;
+    let Some(budgets) = inner.registry.stored("policy", "poddisruptionbudgets").cloned() else {
+        return Ok(None);
+    };
+    let mut found = Vec::new();
+    for budget in inner.reader.list("policy", "poddisruptionbudgets", scope.namespace) {
+        let tree = inner.reader.tree("policy", "poddisruptionbudgets", &budget)?;
+        let selects = View::new(schema, &tree)
+            .st("spec")
+            .opt("selector")
+            .is_some_and(|s| conditions::selects(&s, object));
+        if selects {
+            found.push((budget, tree));
+        }
+    }
+    let (budget, tree) = match found.len() {
+        0 => return Ok(None),
+        1 => found.swap_remove(0),
+        _ => {
+            return Ok(Some(Status::failure(
+                500,
+                "",
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            )));
+        }
+    };
+    let view = View::new(schema, &tree);
+    let (spec, status) = (view.st("spec"), view.st("status"));
+    let ready = View::new(schema, pod)
+        .st("status")
+        .items("conditions")
+        .any(|c| c.str("type") == "Ready" && c.str("status") == "True");
+    let healthy =
+        status.int("currentHealthy") >= status.int("desiredHealthy") && status.int("desiredHealthy") > 0;
+    if !ready && (spec.str("unhealthyPodEvictionPolicy") == "AlwaysAllow" || healthy) {
+        options.resource_version = Some(object.revision.to_string().into());
+        return Ok(None);
+    }
+    let refuse = |message: String| {
+        let mut s = Status::failure(
+            429,
+            "TooManyRequests",
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+        );
+        s.details = Some(Details {
+            causes: vec![api::status::Cause {
+                reason: "DisruptionBudget".into(),
+                message,
+                field: String::new(),
+            }],
+            ..Details::default()
+        });
+        s
+    };
+    let name = &budget.data.name;
+    if status.int("observedGeneration") < view.st("metadata").int("generation") {
+        let mut s = refuse(format!("The disruption budget {name} is still being processed by the server."));
+        if let Some(d) = &mut s.details {
+            d.retry_after_seconds = 10;
+        }
+        return Ok(Some(s));
+    }
+    if status.int("disruptionsAllowed") <= 0 {
+        return Ok(Some(refuse(format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            status.int("desiredHealthy"),
+            status.int("currentHealthy")
+        ))));
+    }
+    if options.dry_run {
+        return Ok(None);
+    }
+    let budget_scope = Scope { resource: &budgets, stored: budgets.stored()?, now: inner.now(), ..*scope };
+    let writes = WriteOptions::default();
+    let plan = Plan { admission: false, privileged: true, ..Plan::new(None, &writes) };
+    let pod_name = object.data.name.clone();
+    update::run(&budget_scope, name, &plan, &|old| {
+        let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
+        let allowed = View::new(schema, &tree).st("status").int("disruptionsAllowed");
+        if allowed <= 0 {
+            return Err(refuse(format!(
+                "The disruption budget {name} does not allow evicting pods currently"
+            )));
+        }
+        if let Some(mut status) = Edit::new(schema, &mut tree).make("status") {
+            status.set("disruptionsAllowed", allowed - 1);
+            if let Some(map) = status.make_map("disruptedPods") {
+                map.insert(pod_name.clone(), budget_scope.now.as_str());
+            }
+        }
+        Ok(tree)
+    })
+    .await?;
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn graceful_deletion() {
+        let clock = at("2026-01-01T00:00:00Z");
+        let fresh = |at_once| Now { deleted: "", grace: None, default: 30, at_once };
+        let set = |deleted: &str, period, first| Grace::Set { deleted: deleted.into(), period, first };
+        assert_eq!(grace(&fresh(false), None, clock), set("2026-01-01T00:00:30Z", 30, true));
+        assert_eq!(grace(&fresh(false), Some(5), clock), set("2026-01-01T00:00:05Z", 5, true));
+        assert_eq!(grace(&fresh(false), Some(-1), clock), set("2026-01-01T00:00:01Z", 1, true));
+        assert_eq!(grace(&fresh(true), Some(5), clock), set("2026-01-01T00:00:00Z", 0, true));
+        let going = Now { deleted: "2026-01-01T00:00:20Z", grace: Some(30), default: 30, at_once: false };
+        assert_eq!(grace(&going, None, clock), Grace::Pending);
+        assert_eq!(grace(&going, Some(30), clock), Grace::Pending);
+        assert_eq!(grace(&going, Some(20), clock), set("2026-01-01T00:00:10Z", 20, false));
+        assert_eq!(grace(&going, Some(5), clock), set("2026-01-01T00:00:00Z", 1, false));
+        assert_eq!(grace(&going, Some(0), clock), set("2026-01-01T00:00:00Z", 0, false));
+        let over = Now { deleted: "2026-01-01T00:00:20Z", grace: Some(0), default: 30, at_once: false };
+        assert_eq!(grace(&over, None, clock), Grace::None);
+    }
+
+    #[test]
+    fn dependents() {
+        let none = DeleteOptions::default();
+        let by = |p| DeleteOptions { propagation: Some(p), ..DeleteOptions::default() };
+        assert_eq!(finalizers(&["a"], &none, Dependents::Background), ["a"]);
+        assert_eq!(finalizers(&["a"], &none, Dependents::Orphan), ["a", "orphan"]);
+        assert_eq!(
+            finalizers(&["orphan"], &by(Propagation::Foreground), Dependents::Orphan),
+            ["foregroundDeletion"]
+        );
+        assert!(finalizers(&[FOREGROUND], &by(Propagation::Background), Dependents::Background).is_empty());
+        assert!(finalizers(&[], &by(Propagation::Orphan), Dependents::Unsupported).is_empty());
+        let orphan = DeleteOptions { orphan_dependents: Some(true), ..DeleteOptions::default() };
+        assert_eq!(finalizers(&[], &orphan, Dependents::Background), ["orphan"]);
+    }
+}

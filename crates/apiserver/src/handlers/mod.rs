@@ -1,0 +1,324 @@
+//! One module a verb, generic over resources; [`dispatch`] finds the one.
+
+pub mod binding;
+pub mod create;
+pub mod delete;
+pub mod get;
+pub mod list;
+pub mod namespace;
+pub mod patch;
+pub mod scale;
+pub mod update;
+pub mod virtuals;
+pub mod watch;
+
+use std::sync::Arc;
+
+use api::schema::Gvk;
+use api::{NewObject, Object, Status, Struct};
+use kinds::{Ctx, Strategy};
+use storage::WriteError;
+
+use crate::admission::{AdmissionRequest, Operation};
+use crate::answer::Outcome;
+use crate::codec;
+use crate::negotiate;
+use crate::options::{FieldValidation, ListOptions, WriteOptions};
+use crate::pipe::method_not_allowed;
+use crate::registry::{Resource, Stored, Subresource};
+use crate::request::{Request, RequestInfo};
+use crate::server::Inner;
+
+/// What every handler works with: the request and what it is about.
+pub(crate) struct Scope<'a> {
+    pub(crate) inner: &'a Arc<Inner>,
+    pub(crate) req: &'a Request,
+    pub(crate) resource: &'a Arc<Resource>,
+    pub(crate) stored: &'a Stored,
+    /// The namespace in which the object is; "" for objects of the cluster.
+    pub(crate) namespace: &'a str,
+    /// Now, as `metav1.Time` text.
+    pub(crate) now: String,
+}
+
+/// The namespace in which a request's objects are.
+pub(crate) fn scope_namespace<'a>(resource: &Resource, info: &'a RequestInfo) -> &'a str {
+    if resource.namespaced { &info.namespace } else { "" }
+}
+
+/// Answers a request for a resource. The caller may.
+pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
+    let info = &req.info;
+    let resource = inner
+        .registry
+        .find(&info.group, &info.version, &info.resource)
+        .ok_or_else(Status::no_such_resource)?;
+    if !resource.namespaced && !info.namespace.is_empty() && info.resource != "namespaces" {
+        return Err(Status::no_such_resource());
+    }
+    if !info.subresource.is_empty() {
+        let sub = resource.subresource(&info.subresource).ok_or_else(Status::no_such_resource)?;
+        if !sub.verbs.iter().any(|v| v == info.verb) {
+            return Err(method_not_allowed());
+        }
+        return subresource(inner, req, resource, sub).await;
+    }
+    if !resource.has_verb(info.verb) {
+        return Err(method_not_allowed());
+    }
+    if resource.namespaced && info.namespace.is_empty() && !matches!(info.verb, "list" | "watch" | "create") {
+        return Err(method_not_allowed());
+    }
+    if resource.stored.is_none() {
+        return virtuals::dispatch(inner, req, resource).await;
+    }
+    let scope = Scope::new(inner, req, resource)?;
+    match info.verb {
+        "get" => get::get(&scope).await,
+        "list" => list::list(&scope, ListOptions::from_query(&req.query, false)?).await,
+        "watch" => watch::watch(inner, req, resource, ListOptions::from_query(&req.query, true)?).await,
+        "create" => create::create(&scope).await,
+        "update" => update::update(&scope, None).await,
+        "patch" => patch::patch(&scope, None).await,
+        "delete" => delete::delete(&scope).await,
+        "deletecollection" => delete::collection(&scope).await,
+        _ => Err(method_not_allowed()),
+    }
+}
+
+async fn subresource(
+    inner: &Arc<Inner>,
+    req: &Request,
+    resource: &Arc<Resource>,
+    sub: &Subresource,
+) -> Result<Outcome, Status> {
+    let scope = Scope::new(inner, req, resource)?;
+    match (req.info.verb, sub.name.as_str()) {
+        (_, "scale") => scale::scale(&scope, sub).await,
+        ("create", "binding") => binding::bind(&scope, sub).await,
+        ("create", "eviction") => delete::evict(&scope, sub).await,
+        ("create", "token") => virtuals::token(&scope, sub).await,
+        ("update", "finalize") => namespace::finalize(&scope).await,
+        ("get", _) if sub.kind == resource.kind => get::get(&scope).await,
+        (verb @ ("update" | "patch"), name) => {
+            let rules = scope
+                .stored
+                .strategy
+                .subresources
+                .iter()
+                .find(|s| s.name == name)
+                .ok_or_else(Status::no_such_resource)?;
+            if verb == "update" {
+                update::update(&scope, Some(rules)).await
+            } else {
+                patch::patch(&scope, Some(rules)).await
+            }
+        }
+        _ => Err(Status::no_such_resource()),
+    }
+}
+
+impl<'a> Scope<'a> {
+    pub(crate) fn new(
+        inner: &'a Arc<Inner>,
+        req: &'a Request,
+        resource: &'a Arc<Resource>,
+    ) -> Result<Self, Status> {
+        Ok(Self {
+            inner,
+            req,
+            resource,
+            stored: resource.stored()?,
+            namespace: scope_namespace(resource, &req.info),
+            now: inner.now(),
+        })
+    }
+    /// The request's name.
+    pub(crate) fn name(&self) -> &'a str {
+        &self.req.info.name
+    }
+    pub(crate) fn strategy(&self) -> &'static Strategy {
+        self.stored.strategy
+    }
+    /// What rules may look at.
+    pub(crate) fn ctx<'c>(&'c self, gate: &'c (dyn Fn(&str) -> bool + Sync)) -> Ctx<'c> {
+        Ctx { schema: self.inner.schema, now: &self.now, gate }
+    }
+    /// Whether a feature is on.
+    pub(crate) fn gate(&self, name: &str) -> bool {
+        self.inner.config.gates.enabled(name)
+    }
+    /// The stored object, or a 404.
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Object>, Status> {
+        self.inner
+            .store
+            .get(self.stored.id, self.namespace, name)
+            .ok_or_else(|| Status::not_found(&self.resource.group, &self.resource.plural, name))
+    }
+    /// Metadata of a tree of the stored version.
+    pub(crate) fn meta<'t>(&'t self, tree: &'t Struct) -> crate::meta::MetaRef<'t> {
+        self.inner.meta.of(tree, self.stored.meta_at)
+    }
+    /// Metadata of a tree of the stored version, to change.
+    pub(crate) fn meta_mut<'t>(&'t self, tree: &'t mut Struct) -> Result<crate::meta::MetaMut<'t>, Status> {
+        self.inner
+            .meta
+            .of_mut(tree, self.stored.meta_at)
+            .ok_or_else(|| Status::internal("the object has no metadata"))
+    }
+    /// Decodes a stored object, with its resourceVersion.
+    pub(crate) fn tree(&self, object: &Object) -> Result<Struct, Status> {
+        let mut tree = self.inner.stored_tree(self.resource, object)?;
+        self.meta_mut(&mut tree)?.set_resource_version(&object.revision.to_string());
+        Ok(tree)
+    }
+    /// Reads the body as an object of this resource, in the stored version and with defaults.
+    pub(crate) fn body(&self, options: &WriteOptions) -> Result<Struct, Status> {
+        let tree = read_object(self.inner, self.req, &self.resource.kind, options.field_validation)?;
+        let tree = self.inner.to_stored(self.resource, tree)?;
+        Ok(self.defaulted(tree))
+    }
+    /// Sets defaults.
+    pub(crate) fn defaulted(&self, mut tree: Struct) -> Struct {
+        kinds::defaults::apply(self.inner.schema, &self.stored.kind, &mut tree);
+        tree
+    }
+    /// Puts the request's namespace into the object, or refuses another one.
+    pub(crate) fn ensure_namespace(&self, tree: &mut Struct) -> Result<(), Status> {
+        let wanted = self.namespace;
+        let mut meta = self.meta_mut(tree)?;
+        let has = meta.read().namespace();
+        if has == wanted {
+            return Ok(());
+        }
+        if has.is_empty() || wanted.is_empty() {
+            meta.set_namespace(wanted);
+            return Ok(());
+        }
+        Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ))
+    }
+    /// Drops owner references that stand twice, with a warning.
+    pub(crate) fn dedup_owners(&self, tree: &mut Struct, after_admission: bool) -> Result<(), Status> {
+        let duplicates = self.meta_mut(tree)?.dedup_owners();
+        if !duplicates.is_empty() {
+            let uids = duplicates.join(", ");
+            let head = ".metadata.ownerReferences contains duplicate entries";
+            self.req.warn(if after_admission {
+                format!("{head} after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) that were observed: {uids}")
+            } else {
+                format!("{head}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s): {uids}")
+            });
+        }
+        Ok(())
+    }
+    /// What admission decides on.
+    pub(crate) fn admission<'r>(
+        &'r self,
+        operation: Operation,
+        kind: &'r Gvk,
+        name: &'r str,
+        old: Option<&'r Struct>,
+        dry_run: bool,
+    ) -> AdmissionRequest<'r> {
+        AdmissionRequest {
+            user: &self.req.user,
+            info: &self.req.info,
+            operation,
+            kind,
+            resource: &self.resource.plural,
+            subresource: &self.req.info.subresource,
+            namespace: if self.resource.plural == "namespaces" && self.resource.group.is_empty() {
+                name
+            } else {
+                self.namespace
+            },
+            name,
+            old,
+            dry_run,
+            options: None,
+            warnings: &self.req.warnings,
+        }
+    }
+    /// The object that the store keeps for a tree.
+    pub(crate) fn new_object(&self, mut tree: Struct) -> Result<NewObject, Status> {
+        let mut fields = Vec::with_capacity(self.strategy().fields.len());
+        (self.strategy().field_values)(self.inner.schema, &tree, &mut fields);
+        self.meta_mut(&mut tree)?.mark_resource_version();
+        let (body, rv_at) = codec::storage_json(self.inner.schema, &tree)?;
+        let meta = self.meta(&tree);
+        Ok(NewObject {
+            name: meta.name().into(),
+            namespace: meta.namespace().into(),
+            uid: meta.uid().into(),
+            labels: meta.labels(),
+            owners: meta.owners(),
+            fields: fields.into(),
+            deleting: meta.deleting(),
+            finalizers: !meta.finalizers().is_empty(),
+            stamp: 0,
+            body,
+            rv_at,
+        })
+    }
+    /// The answer with a stored object.
+    pub(crate) fn stored_answer(&self, status: u16, object: Arc<Object>) -> Outcome {
+        Outcome::Stored { status, resource: Arc::clone(self.resource), object }
+    }
+    /// The answer with a tree of the stored version that was not written.
+    pub(crate) fn dry_answer(&self, status: u16, tree: Struct) -> Result<Outcome, Status> {
+        Ok(Outcome::Tree {
+            status,
+            kind: self.resource.kind.clone(),
+            tree: self.inner.to_served(self.resource, tree)?,
+            resource: Some(Arc::clone(self.resource)),
+        })
+    }
+    /// 409 after a write by somebody else.
+    pub(crate) fn conflict(&self, name: &str, why: &str) -> Status {
+        Status::conflict(&self.resource.group, &self.resource.plural, name, why)
+    }
+    /// An error of the store that no retry helps.
+    pub(crate) fn write_error(&self, error: &WriteError, name: &str) -> Status {
+        match error {
+            WriteError::NotFound => Status::not_found(&self.resource.group, &self.resource.plural, name),
+            WriteError::Exists(_) => {
+                Status::already_exists(&self.resource.group, &self.resource.plural, name)
+            }
+            WriteError::Changed(_) => self.conflict(name, MODIFIED),
+            WriteError::Engine(_) | WriteError::Closed => Status::internal(error),
+        }
+    }
+}
+
+/// Upstream's text for a write over a state that is no longer current.
+pub(crate) const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// Reads the body as an object of a kind; unknown and duplicate fields as the directive says.
+pub(crate) fn read_object(
+    inner: &Inner,
+    req: &Request,
+    kind: &Gvk,
+    validation: FieldValidation,
+) -> Result<Struct, Status> {
+    let format = negotiate::input(&req.content_type)?;
+    let decoded = codec::decode(inner.schema, kind, format, &req.body)?;
+    if !decoded.strict_errors.is_empty() {
+        match validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => decoded.strict_errors.iter().for_each(|e| req.warn(e.clone())),
+            FieldValidation::Strict => {
+                return Err(Status::bad_request(format!(
+                    "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+                    kind.kind,
+                    kind.version.as_str(),
+                    kind.kind,
+                    decoded.strict_errors.join(", ")
+                )));
+            }
+        }
+    }
+    Ok(decoded.tree)
+}

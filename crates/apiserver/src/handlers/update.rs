@@ -1,0 +1,337 @@
+//! Updates: the loop that tries until nobody else wrote in between.
+
+use std::sync::Arc;
+
+use api::status::{FieldError, FieldErrorKind};
+use api::{Object, Status, Struct};
+use kinds::Subresource;
+use storage::{Write, WriteError};
+
+use super::{MODIFIED, Scope, create, patch};
+use crate::admission::Operation;
+use crate::answer::Outcome;
+use crate::options::{WriteKind, WriteOptions, write_options};
+use crate::pipe;
+use crate::request::RequestInfo;
+
+/// Makes the new tree from the current one (with its resourceVersion), or from nothing for a create.
+pub(crate) type Change<'c> = dyn Fn(Option<&Struct>) -> Result<Struct, Status> + Send + Sync + 'c;
+
+/// How an update goes.
+pub(crate) struct Plan<'p> {
+    /// The subresource's rules, or the resource's own.
+    pub(crate) rules: Option<&'static Subresource>,
+    /// The options.
+    pub(crate) options: &'p WriteOptions,
+    /// The uid that the object must have.
+    pub(crate) uid: Option<String>,
+    /// Makes the object if it is not there.
+    pub(crate) create: bool,
+    /// Admission is asked.
+    pub(crate) admission: bool,
+    /// An update by the handlers themselves: what the client may not change is not put back.
+    pub(crate) privileged: bool,
+}
+
+impl<'p> Plan<'p> {
+    /// An ordinary update.
+    pub(crate) fn new(rules: Option<&'static Subresource>, options: &'p WriteOptions) -> Self {
+        Self { rules, options, uid: None, create: false, admission: true, privileged: false }
+    }
+}
+
+/// What an update did.
+pub(crate) enum Done {
+    /// The object as it is stored now, after a write or none.
+    Stored(Arc<Object>),
+    /// It was made.
+    Created(Outcome),
+    /// A dry run: what would be stored.
+    Dry(Struct),
+    /// The last finalizer went, and the object with it; its last state.
+    Deleted(Struct),
+}
+
+pub(crate) async fn update(
+    scope: &Scope<'_>,
+    rules: Option<&'static Subresource>,
+) -> Result<Outcome, Status> {
+    let options = write_options(&scope.req.query, WriteKind::Update)?;
+    let mut tree = scope.body(&options)?;
+    scope.ensure_namespace(&mut tree)?;
+    check_name(scope, &tree)?;
+    scope.dedup_owners(&mut tree, false)?;
+    let uid = scope.meta(&tree).uid().to_owned();
+    let mut plan = Plan::new(rules, &options);
+    plan.uid = (!uid.is_empty()).then_some(uid);
+    plan.create = rules.is_none() && scope.strategy().create_on_update;
+    let done = run(scope, scope.name(), &plan, &|_| Ok(tree.clone())).await?;
+    answer(scope, done)
+}
+
+/// The answer to an update of the resource itself.
+pub(crate) fn answer(scope: &Scope<'_>, done: Done) -> Result<Outcome, Status> {
+    match done {
+        Done::Stored(object) => Ok(scope.stored_answer(200, object)),
+        Done::Created(outcome) => Ok(outcome),
+        Done::Dry(tree) | Done::Deleted(tree) => scope.dry_answer(200, tree),
+    }
+}
+
+/// The object's name must be the request's.
+pub(crate) fn check_name(scope: &Scope<'_>, tree: &Struct) -> Result<(), Status> {
+    let (has, wanted) = (scope.meta(tree).name(), scope.name());
+    if has.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if has != wanted {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({has}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    Ok(())
+}
+
+/// Tries until the write is in, or refused. `change` sees each state anew.
+pub(crate) async fn run(
+    scope: &Scope<'_>,
+    name: &str,
+    plan: &Plan<'_>,
+    change: &Change<'_>,
+) -> Result<Done, Status> {
+    let mut current = scope.inner.store.get(scope.stored.id, scope.namespace, name);
+    loop {
+        let Some(object) = current else {
+            if !plan.create {
+                return Err(Status::not_found(&scope.resource.group, &scope.resource.plural, name));
+            }
+            match create_instead(scope, plan, change).await {
+                Err(e) if e.is_already_exists() => {
+                    current = scope.inner.store.get(scope.stored.id, scope.namespace, name);
+                    if current.is_none() {
+                        return Err(e);
+                    }
+                    continue;
+                }
+                other => return other.map(Done::Created),
+            }
+        };
+        match attempt(scope, name, plan, change, &object).await? {
+            Ok(done) => return Ok(done),
+            Err(newer) => current = newer,
+        }
+    }
+}
+
+async fn create_instead(scope: &Scope<'_>, plan: &Plan<'_>, change: &Change<'_>) -> Result<Outcome, Status> {
+    if let Some(uid) = &plan.uid {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+        return Err(precondition(scope, scope.name(), &why));
+    }
+    let tree = change(None)?;
+    let info = RequestInfo { verb: "create", ..(*scope.req.info).clone() };
+    pipe::authorize(scope.inner, &scope.req.user, &Arc::new(info))?;
+    create::admit_and_store(scope, tree, plan.options).await
+}
+
+/// Upstream's conflict for a precondition that does not hold.
+pub(crate) fn precondition(scope: &Scope<'_>, name: &str, why: &str) -> Status {
+    let key = scope.resource.storage_key(scope.namespace, name);
+    scope.conflict(
+        name,
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+        ),
+    )
+}
+
+/// One try. `Err` holds the newer state over which to try again.
+async fn attempt(
+    scope: &Scope<'_>,
+    name: &str,
+    plan: &Plan<'_>,
+    change: &Change<'_>,
+    object: &Arc<Object>,
+) -> Result<Result<Done, Option<Arc<Object>>>, Status> {
+    let inner = scope.inner;
+    let strategy = scope.strategy();
+    if let Some(uid) = &plan.uid
+        && object.data.uid != *uid
+    {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            object.data.uid
+        );
+        return Err(precondition(scope, name, &why));
+    }
+    let old = scope.tree(object)?;
+    let mut tree = change(Some(&old))?;
+    let dry_run = plan.options.dry_run;
+    if plan.admission {
+        patch::track_update(scope, Some(&old), &mut tree, plan.options);
+        let request = scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
+        inner.admission.mutate(&request, &mut tree).await?;
+        scope.dedup_owners(&mut tree, true)?;
+    }
+    check_revision(scope, name, &tree, object.revision)?;
+    scope.ensure_namespace(&mut tree)?;
+    keep_generation(scope, &mut tree, &old)?;
+    let gate = |name: &str| scope.gate(name);
+    let ctx = scope.ctx(&gate);
+    if !plan.privileged {
+        match plan.rules {
+            Some(rules) => (rules.prepare_update)(&ctx, &mut tree, &old),
+            None => (strategy.prepare_update)(&ctx, &mut tree, &old),
+        }
+    }
+    keep_metadata(scope, &mut tree, &old)?;
+    let reservation = if scope.is_service() && plan.rules.is_none() {
+        Some(inner.allocators.update(scope, &mut tree, &old, dry_run).await?)
+    } else {
+        None
+    };
+    if !plan.privileged {
+        let errors = match plan.rules {
+            Some(rules) => (rules.validate_update)(&ctx, &tree, &old),
+            None => (strategy.validate_update)(&ctx, &tree, &old),
+        };
+        if !errors.is_empty() {
+            let name = scope.meta(&tree).name();
+            return Err(Status::invalid(&scope.resource.group, &scope.resource.kind.kind, name, &errors));
+        }
+        for text in (strategy.warnings)(&ctx, &tree, Some(&old)) {
+            scope.req.warn(text);
+        }
+    }
+    if plan.admission {
+        let request = scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
+        inner.admission.validate(&request, Some(&tree)).await?;
+    }
+    let gone = finalized(scope, &tree, &old);
+    if dry_run {
+        let revision = object.revision.to_string();
+        scope.meta_mut(&mut tree)?.set_resource_version(&revision);
+        return Ok(Ok(if gone { Done::Deleted(tree) } else { Done::Dry(tree) }));
+    }
+    if gone {
+        let write = Write::Delete {
+            resource: scope.stored.id,
+            namespace: object.data.namespace.clone(),
+            name: object.data.name.clone(),
+            expect: object.revision,
+        };
+        return match inner.store.commit(write).await {
+            Ok(_) | Err(WriteError::NotFound) => {
+                scope.after_delete(&old).await;
+                Ok(Ok(Done::Deleted(tree)))
+            }
+            Err(WriteError::Changed(newer)) => Ok(Err(Some(newer))),
+            Err(e) => Err(scope.write_error(&e, name)),
+        };
+    }
+    let new = scope.new_object(patch::keep_times(scope, tree, &old))?;
+    if new.body == object.data.body {
+        return Ok(Ok(Done::Stored(Arc::clone(object))));
+    }
+    let write = Write::Update {
+        resource: scope.stored.id,
+        object: new,
+        expect: object.revision,
+        ttl: scope.stored.ttl,
+    };
+    match inner.store.commit(write).await {
+        Ok(object) => {
+            if let Some(reservation) = reservation {
+                reservation.keep();
+            }
+            Ok(Ok(Done::Stored(object)))
+        }
+        Err(WriteError::Changed(newer)) => Ok(Err(Some(newer))),
+        Err(WriteError::NotFound) => Ok(Err(None)),
+        Err(e) => Err(scope.write_error(&e, name)),
+    }
+}
+
+fn check_revision(scope: &Scope<'_>, name: &str, tree: &Struct, current: u64) -> Result<(), Status> {
+    let wanted = scope.meta(tree).resource_version();
+    if wanted.is_empty() || wanted == "0" {
+        if scope.strategy().unconditional_update {
+            return Ok(());
+        }
+        let error = FieldError {
+            kind: FieldErrorKind::Invalid,
+            field: "metadata.resourceVersion".into(),
+            value: Some("0".into()),
+            detail: "must be specified for an update".into(),
+        };
+        return Err(Status::invalid(&scope.resource.group, &scope.resource.plural, name, &[error]));
+    }
+    match wanted.parse::<u64>() {
+        Ok(revision) if revision == current => Ok(()),
+        Ok(_) => Err(scope.conflict(name, MODIFIED)),
+        Err(_) => Err(Status::internal(format!(
+            "resourceVersion: Invalid value: {wanted:?}: strconv.ParseUint: parsing {wanted:?}: invalid syntax"
+        ))),
+    }
+}
+
+/// A client's generation is never taken.
+fn keep_generation(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) -> Result<(), Status> {
+    let generation = scope.meta(old).generation();
+    scope.meta_mut(tree)?.set_generation(generation);
+    Ok(())
+}
+
+/// What no update changes: uid (unless given), creation, and deletion once it is under way.
+fn keep_metadata(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) -> Result<(), Status> {
+    let (uid, created, deleted, grace) = {
+        let m = scope.meta(old);
+        (m.uid().to_owned(), m.created().to_owned(), m.deleted().to_owned(), m.grace())
+    };
+    let mut meta = scope.meta_mut(tree)?;
+    if meta.read().uid().is_empty() {
+        meta.set_uid(&uid);
+    }
+    if !created.is_empty() {
+        meta.set_created(&created);
+    }
+    if !deleted.is_empty() {
+        meta.set_deleted(&deleted);
+    }
+    if grace.is_some() && meta.read().grace().is_none() {
+        meta.set_grace(grace);
+    }
+    Ok(())
+}
+
+/// Whether an update took away the last thing that kept a deleted object.
+fn finalized(scope: &Scope<'_>, tree: &Struct, old: &Struct) -> bool {
+    let before = scope.meta(old);
+    scope.meta(tree).finalizers().is_empty()
+        && before.deleting()
+        && before.grace().is_none_or(|g| g == 0)
+        && (!scope.is_namespace() || super::namespace::spec_finalizers(scope.inner.schema, tree).is_empty())
+}
+
+impl Scope<'_> {
+    /// Whether the resource is the core group's services.
+    pub(crate) fn is_service(&self) -> bool {
+        self.resource.group.is_empty() && self.resource.plural == "services"
+    }
+    /// Whether the resource is the core group's namespaces.
+    pub(crate) fn is_namespace(&self) -> bool {
+        self.resource.group.is_empty() && self.resource.plural == "namespaces"
+    }
+    /// Whether the resource is the core group's pods.
+    pub(crate) fn is_pod(&self) -> bool {
+        self.resource.group.is_empty() && self.resource.plural == "pods"
+    }
+    /// Gives back what a deleted object held.
+    pub(crate) async fn after_delete(&self, tree: &Struct) {
+        if self.is_service() {
+            self.inner.allocators.release(self.inner, tree).await;
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `/livez`, `/readyz`, `/healthz` and their single checks.
+
+use std::sync::Arc;
+
+use http::Response;
+use parking_lot::RwLock;
+
+use crate::proxy::Body;
+use crate::query::Query;
+use crate::server::{Inner, text};
+
+/// Tells whether something works; the reason if not.
+pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+#[derive(Clone)]
+struct Named {
+    name: String,
+    ready_only: bool,
+    check: Check,
+}
+
+/// The checks of a server.
+#[derive(Default)]
+pub struct Health {
+    checks: RwLock<Vec<Named>>,
+}
+
+impl Health {
+    pub(crate) fn new() -> Self {
+        let health = Self::default();
+        health.add("ping", false, Arc::new(|| Ok(())));
+        health
+    }
+    /// Adds a check; one of readiness only does not count for liveness.
+    pub fn add(&self, name: impl Into<String>, ready_only: bool, check: Check) {
+        self.checks.write().push(Named { name: name.into(), ready_only, check });
+    }
+    /// Whether every check of readiness passes.
+    pub fn ready(&self) -> bool {
+        self.checks.read().iter().all(|c| (c.check)().is_ok())
+    }
+    fn of(&self, endpoint: &str) -> Vec<Named> {
+        self.checks.read().iter().filter(|c| endpoint == "readyz" || !c.ready_only).cloned().collect()
+    }
+}
+
+/// Answers a health path.
+pub(crate) fn serve(inner: &Inner, path: &str, query: &Query) -> Option<Response<Body>> {
+    let mut parts = path.trim_start_matches('/').splitn(2, '/');
+    let endpoint = parts.next().filter(|e| matches!(*e, "livez" | "readyz" | "healthz"))?;
+    let checks = inner.health.of(endpoint);
+    if let Some(name) = parts.next().filter(|n| !n.is_empty()) {
+        let check = checks.iter().find(|c| c.name == name)?;
+        return Some(match (check.check)() {
+            Ok(()) => text(200, "ok"),
+            Err(why) => text(500, format!("internal server error: {why}\n")),
+        });
+    }
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    let mut out = String::new();
+    let mut failed = false;
+    for check in &checks {
+        if excluded.contains(&check.name.as_str()) {
+            out.push_str(&format!("[+]{} excluded: ok\n", check.name));
+        } else if let Err(why) = (check.check)() {
+            tracing::warn!(check = check.name, why, "health check failed");
+            failed = true;
+            out.push_str(&format!("[-]{} failed: reason withheld\n", check.name));
+        } else {
+            out.push_str(&format!("[+]{} ok\n", check.name));
+        }
+    }
+    let unknown: Vec<String> =
+        excluded.iter().filter(|e| checks.iter().all(|c| c.name != **e)).map(|e| format!("{e:?}")).collect();
+    if !unknown.is_empty() {
+        out.push_str(&format!(
+            "warn: some health checks cannot be excluded: no matches for {}\n",
+            unknown.join(", ")
+        ));
+    }
+    Some(if failed {
+        text(500, format!("{out}{endpoint} check failed\n"))
+    } else if query.get("verbose").is_some() {
+        text(200, format!("{out}{endpoint} check passed\n"))
+    } else {
+        text(200, "ok")
+    })
+}

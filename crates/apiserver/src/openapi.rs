@@ -1,0 +1,102 @@
+//! `/openapi/v2` and `/openapi/v3`: documents that are made when first asked for.
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Response, StatusCode};
+use sha2::{Digest, Sha512};
+
+use crate::discovery::hex;
+use crate::proxy::Body;
+use crate::query::Query;
+use crate::server::{Inner, full, header as header_of};
+
+/// Makes the documents of OpenAPI.
+pub trait Documents: Send + Sync + 'static {
+    /// The whole of v2: as JSON, or as protobuf (`openapi.v2.Document`).
+    fn v2(&self, protobuf: bool) -> Bytes;
+    /// The paths of v3 documents (`api/v1`, `apis/apps/v1`, `version`, …), in order.
+    fn v3_paths(&self) -> Vec<String>;
+    /// The document of a path: as JSON, or as protobuf (`openapi.v3.Document`).
+    fn v3(&self, path: &str, protobuf: bool) -> Option<Bytes>;
+}
+
+fn digest(bytes: &[u8]) -> String {
+    hex(&Sha512::digest(bytes)).to_uppercase()
+}
+
+fn answer(parts: &http::request::Parts, body: Bytes, media: &'static str, etag: &str) -> Response<Body> {
+    let etag = format!("\"{etag}\"");
+    let fresh = header_of(parts, header::IF_NONE_MATCH).split(',').any(|e| e.trim() == etag);
+    let mut response = Response::new(full(if fresh { Bytes::new() } else { body }));
+    if fresh {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept"));
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        headers.insert(header::ETAG, etag);
+    }
+    response
+}
+
+/// Answers a path below `/openapi/`.
+pub(crate) fn serve(
+    inner: &Inner,
+    parts: &http::request::Parts,
+    path: &str,
+    query: &Query,
+) -> Option<Response<Body>> {
+    let documents = inner.openapi.get()?;
+    let accept = header_of(parts, header::ACCEPT);
+    let protobuf = accept.contains("proto-openapi") || accept.contains("com.github.proto-openapi");
+    let path = path.trim_end_matches('/');
+    if path == "/openapi/v2" {
+        let body = documents.v2(protobuf);
+        let media = if protobuf {
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+        } else {
+            "application/json"
+        };
+        let etag = digest(&body);
+        return Some(answer(parts, body, media, &etag));
+    }
+    if path == "/openapi/v3" {
+        let entries: Vec<String> = documents
+            .v3_paths()
+            .into_iter()
+            .filter_map(|p| {
+                let hash = digest(&documents.v3(&p, false)?);
+                Some(format!("\"{p}\":{{\"serverRelativeURL\":\"/openapi/v3/{p}?hash={hash}\"}}"))
+            })
+            .collect();
+        let body = Bytes::from(format!("{{\"paths\":{{{}}}}}", entries.join(",")));
+        let etag = digest(&body);
+        return Some(answer(parts, body, "application/json", &etag));
+    }
+    let name = path.strip_prefix("/openapi/v3/")?;
+    let json = documents.v3(name, false)?;
+    let etag = digest(&json);
+    let asked = query.str("hash");
+    if !asked.is_empty() && asked != etag {
+        let mut response = Response::new(full(Bytes::new()));
+        *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+        let to = format!("/openapi/v3/{name}?hash={etag}");
+        if let Ok(to) = HeaderValue::from_str(&to) {
+            response.headers_mut().insert(header::LOCATION, to);
+        }
+        return Some(response);
+    }
+    let (body, media) = if protobuf {
+        (documents.v3(name, true)?, "application/com.github.proto-openapi.spec.v3.v1.0+protobuf")
+    } else {
+        (json, "application/json")
+    };
+    let mut response = answer(parts, body, media, &etag);
+    if !asked.is_empty() {
+        // The hash names the content: it may be kept for good.
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    }
+    Some(response)
+}

@@ -1,0 +1,451 @@
+//! The options of each verb, from query parameters, with upstream's checks.
+
+use api::status::{FieldError, FieldErrorKind};
+use api::{Status, Text};
+
+use crate::query::Query;
+
+const META: &str = "meta.k8s.io";
+
+/// What to do with fields that the schema does not know, and with fields given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum FieldValidation {
+    /// Drop them in silence.
+    Ignore,
+    /// Drop them and say so in Warning headers.
+    #[default]
+    Warn,
+    /// Refuse the request.
+    Strict,
+}
+
+/// `CreateOptions`, `UpdateOptions` and `PatchOptions`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct WriteOptions {
+    /// Nothing is stored.
+    pub dry_run: bool,
+    /// Who is recorded in managedFields; "" for the user agent.
+    pub field_manager: Text,
+    /// Unknown and duplicate fields.
+    pub field_validation: FieldValidation,
+    /// Take over fields that other appliers own.
+    pub force: Option<bool>,
+}
+
+/// Which `*Options` kind is checked; it stands in the error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteKind {
+    /// A create.
+    Create,
+    /// An update.
+    Update,
+    /// A patch that is no apply.
+    Patch,
+    /// Server-side apply.
+    Apply,
+}
+
+fn error(kind: FieldErrorKind, field: &str, value: Option<String>, detail: impl Into<String>) -> FieldError {
+    FieldError { kind, field: field.into(), value, detail: detail.into() }
+}
+
+fn not_supported(field: &str, value: &str, supported: &[&str]) -> FieldError {
+    let list: Vec<String> = supported.iter().map(|v| format!("{v:?}")).collect();
+    error(
+        FieldErrorKind::NotSupported,
+        field,
+        Some(format!("{value:?}")),
+        format!("supported values: {}", list.join(", ")),
+    )
+}
+
+fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
+    let values: Vec<&str> = values.collect();
+    if values.iter().any(|v| *v != "All") {
+        let shown = format!("[{}]", values.iter().map(|v| format!("{v:?}")).collect::<Vec<_>>().join(","));
+        errors.push(error(FieldErrorKind::NotSupported, "dryRun", Some(shown), "supported values: \"All\""));
+    }
+    !values.is_empty()
+}
+
+fn check_manager(manager: &str, errors: &mut Vec<FieldError>) {
+    if manager.len() > 128 {
+        errors.push(error(FieldErrorKind::TooLong, "fieldManager", None, "may not be more than 128 bytes"));
+    }
+    if let Some((at, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+        errors.push(error(
+            FieldErrorKind::Invalid,
+            "fieldManager",
+            Some(format!("{manager:?}")),
+            format!("invalid character U+{:04X} (at position {at}) is not printable", c as u32),
+        ));
+    }
+}
+
+/// Reads the options of a write.
+pub(crate) fn write_options(query: &Query, kind: WriteKind) -> Result<WriteOptions, Status> {
+    let mut errors = Vec::new();
+    let mut options = WriteOptions { field_manager: query.str("fieldManager").into(), ..Default::default() };
+    if matches!(kind, WriteKind::Patch | WriteKind::Apply) {
+        options.force = query.bool("force");
+        if kind == WriteKind::Apply {
+            if options.field_manager.is_empty() {
+                errors.push(error(
+                    FieldErrorKind::Required,
+                    "fieldManager",
+                    None,
+                    "is required for apply patch",
+                ));
+            }
+        } else if options.force.is_some() {
+            errors.push(error(
+                FieldErrorKind::Forbidden,
+                "force",
+                None,
+                "may not be specified for non-apply patch",
+            ));
+        }
+    }
+    check_manager(&options.field_manager, &mut errors);
+    options.dry_run = check_dry_run(query.all("dryRun"), &mut errors);
+    options.field_validation = match query.str("fieldValidation") {
+        "" | "Warn" => FieldValidation::Warn,
+        "Strict" => FieldValidation::Strict,
+        "Ignore" => FieldValidation::Ignore,
+        other => {
+            errors.push(not_supported("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]));
+            FieldValidation::Warn
+        }
+    };
+    if errors.is_empty() {
+        return Ok(options);
+    }
+    let kind = match kind {
+        WriteKind::Create => "CreateOptions",
+        WriteKind::Update => "UpdateOptions",
+        WriteKind::Patch | WriteKind::Apply => "PatchOptions",
+    };
+    Err(Status::invalid(META, kind, "", &errors))
+}
+
+/// What happens to an object's dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// They stay.
+    Orphan,
+    /// They go after it.
+    Background,
+    /// They go before it.
+    Foreground,
+}
+
+/// `DeleteOptions`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct DeleteOptions {
+    /// Seconds until the object is removed; what the kind says if absent.
+    pub grace: Option<i64>,
+    /// The object's uid must be this.
+    pub uid: Option<Text>,
+    /// The object's resourceVersion must be this.
+    pub resource_version: Option<Text>,
+    /// The old form of `propagation`.
+    pub orphan_dependents: Option<bool>,
+    /// What happens to dependents.
+    pub propagation: Option<Propagation>,
+    /// Nothing is stored.
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// From the body's JSON.
+    pub fn from_json(body: &[u8]) -> Result<Self, Status> {
+        #[derive(serde::Deserialize, Default)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Preconditions {
+            uid: Option<Text>,
+            resource_version: Option<Text>,
+        }
+        #[derive(serde::Deserialize, Default)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Wire {
+            grace_period_seconds: Option<i64>,
+            preconditions: Option<Preconditions>,
+            orphan_dependents: Option<bool>,
+            propagation_policy: Option<String>,
+            dry_run: Option<Vec<String>>,
+            kind: String,
+            api_version: String,
+        }
+        let wire: Wire = serde_json::from_slice(body)
+            .map_err(|e| Status::bad_request(format!("couldn't get version/kind; json parse error: {e}")))?;
+        if !wire.kind.is_empty() && wire.kind != "DeleteOptions" {
+            let version = wire.api_version.rsplit('/').next().unwrap_or_default();
+            return Err(Status::bad_request(format!(
+                "no kind {:?} is registered for version {:?} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:33\"",
+                wire.kind,
+                if wire.api_version.is_empty() { version } else { &wire.api_version },
+            )));
+        }
+        let preconditions = wire.preconditions.unwrap_or_default();
+        Self {
+            grace: wire.grace_period_seconds,
+            uid: preconditions.uid,
+            resource_version: preconditions.resource_version,
+            orphan_dependents: wire.orphan_dependents,
+            ..Self::default()
+        }
+        .checked(
+            wire.propagation_policy.as_deref(),
+            wire.dry_run.unwrap_or_default().iter().map(String::as_str),
+        )
+    }
+    /// From the query, when there is no body.
+    pub fn from_query(query: &Query) -> Result<Self, Status> {
+        Self {
+            grace: query.int("gracePeriodSeconds")?,
+            orphan_dependents: query.bool("orphanDependents"),
+            ..Self::default()
+        }
+        .checked(query.get("propagationPolicy"), query.all("dryRun"))
+    }
+    fn checked<'a>(
+        mut self,
+        propagation: Option<&str>,
+        dry_run: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, Status> {
+        let mut errors = Vec::new();
+        if propagation.is_some() && self.orphan_dependents.is_some() {
+            errors.push(error(
+                FieldErrorKind::Invalid,
+                "propagationPolicy",
+                propagation.map(|p| format!("{p:?}")),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
+        }
+        self.propagation = match propagation {
+            None | Some("") => None,
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some(other) => {
+                errors.push(not_supported(
+                    "propagationPolicy",
+                    other,
+                    &["Foreground", "Background", "Orphan", "nil"],
+                ));
+                None
+            }
+        };
+        self.dry_run = check_dry_run(dry_run, &mut errors);
+        if errors.is_empty() { Ok(self) } else { Err(Status::invalid(META, "DeleteOptions", "", &errors)) }
+    }
+}
+
+/// `resourceVersionMatch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// Exactly that state.
+    Exact,
+    /// That state or a later one.
+    NotOlderThan,
+}
+
+/// `ListOptions`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ListOptions {
+    /// As sent.
+    pub label_selector: String,
+    /// As sent.
+    pub field_selector: String,
+    /// A watch is asked for.
+    pub watch: bool,
+    /// Bookmarks are welcome.
+    pub bookmarks: bool,
+    /// As sent; see [`ListOptions::revision`].
+    pub resource_version: String,
+    /// How to read it.
+    pub matching: Option<Match>,
+    /// Seconds until a watch ends.
+    pub timeout: Option<i64>,
+    /// At most so many items; 0 for all.
+    pub limit: i64,
+    /// Where to go on.
+    pub token: String,
+    /// A watch begins with the current state; `None` where neither asked nor implied.
+    pub initial_events: Option<bool>,
+}
+
+impl ListOptions {
+    /// Reads, sets the implied, checks.
+    pub fn from_query(query: &Query, force_watch: bool) -> Result<Self, Status> {
+        let mut o = Self {
+            label_selector: query.str("labelSelector").into(),
+            field_selector: query.str("fieldSelector").into(),
+            watch: force_watch || query.bool("watch").unwrap_or_default(),
+            bookmarks: query.bool("allowWatchBookmarks").unwrap_or_default(),
+            resource_version: query.str("resourceVersion").into(),
+            matching: None,
+            timeout: query.int("timeoutSeconds")?,
+            limit: query.int("limit")?.unwrap_or_default(),
+            token: query.str("continue").into(),
+            initial_events: query.bool("sendInitialEvents"),
+        };
+        let mut matching = query.str("resourceVersionMatch");
+        let mut errors = Vec::new();
+        let forbidden = |field: &str, why: &str| error(FieldErrorKind::Forbidden, field, None, why);
+        if o.watch {
+            if o.initial_events.is_none()
+                && matching.is_empty()
+                && matches!(o.resource_version.as_str(), "" | "0")
+            {
+                o.initial_events = Some(true);
+                matching = "NotOlderThan";
+            }
+            if o.initial_events.is_some() && matching != "NotOlderThan" {
+                errors.push(forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                ));
+            }
+            if !matching.is_empty() {
+                if o.initial_events.is_none() {
+                    errors.push(forbidden(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                    ));
+                }
+                if matching != "NotOlderThan" {
+                    errors.push(not_supported("resourceVersionMatch", matching, &["NotOlderThan"]));
+                }
+                if !o.token.is_empty() {
+                    errors.push(forbidden(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch is forbidden when continue is provided",
+                    ));
+                }
+            }
+        } else {
+            if !matching.is_empty() {
+                if o.resource_version.is_empty() {
+                    errors.push(forbidden(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                    ));
+                }
+                if !o.token.is_empty() {
+                    errors.push(forbidden(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch is forbidden when continue is provided",
+                    ));
+                }
+                if !matches!(matching, "Exact" | "NotOlderThan") {
+                    errors.push(not_supported(
+                        "resourceVersionMatch",
+                        matching,
+                        &["Exact", "NotOlderThan", ""],
+                    ));
+                }
+                if matching == "Exact" && o.resource_version == "0" {
+                    errors.push(forbidden(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                    ));
+                }
+            }
+            if o.initial_events.is_some() {
+                errors.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(Status::invalid(META, "ListOptions", "", &errors));
+        }
+        o.matching = match matching {
+            "Exact" => Some(Match::Exact),
+            "NotOlderThan" => Some(Match::NotOlderThan),
+            _ => None,
+        };
+        Ok(o)
+    }
+    /// The resourceVersion as a number; 0 for "" and "0".
+    pub fn revision(&self) -> Result<u64, Status> {
+        revision(&self.resource_version)
+    }
+}
+
+/// A resourceVersion as a number; "" is 0. Upstream's error otherwise.
+pub(crate) fn revision(text: &str) -> Result<u64, Status> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|e: std::num::ParseIntError| {
+        let why = if matches!(e.kind(), std::num::IntErrorKind::PosOverflow) {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
+        Status::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}"
+        ))
+    })
+}
+
+/// The name under which a write without `fieldManager` is recorded: what stands before the first
+/// slash of the user agent, printable, at most 128 bytes.
+pub(crate) fn manager_of(user_agent: &str) -> Text {
+    let mut out = Text::default();
+    for c in user_agent.split('/').next().unwrap_or_default().chars() {
+        if c.is_control() {
+            continue;
+        }
+        if out.len() + c.len_utf8() > 128 {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_rules() {
+        let check = |query: &str, expected: &str| {
+            let message = ListOptions::from_query(&Query::parse(query), false).err().map(|s| s.message);
+            assert_eq!(message.unwrap_or_default(), expected, "{query}");
+        };
+        check("resourceVersion=5&resourceVersionMatch=Exact", "");
+        check("watch=1", "");
+        check(
+            "resourceVersionMatch=Exact",
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+        );
+        check(
+            "resourceVersion=0&resourceVersionMatch=Exact",
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        );
+        check(
+            "sendInitialEvents=true",
+            "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+        );
+        check(
+            "watch=1&resourceVersion=7&sendInitialEvents=true",
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        );
+    }
+
+    #[test]
+    fn delete_options_from_body_and_query() {
+        let o = DeleteOptions::from_json(
+            br#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}"#,
+        )
+        .unwrap();
+        assert_eq!(o.grace, Some(0));
+        assert_eq!(o.uid.as_deref(), Some("u"));
+        assert_eq!(o.propagation, Some(Propagation::Background));
+        let o = DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&dryRun=All")).unwrap();
+        assert!(o.dry_run && o.propagation == Some(Propagation::Orphan));
+        assert!(DeleteOptions::from_query(&Query::parse("propagationPolicy=Never")).is_err());
+    }
+}

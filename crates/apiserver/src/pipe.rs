@@ -1,0 +1,230 @@
+//! The pipe: authentication → authorization → flow control → body → handler → answer.
+
+use std::sync::Arc;
+
+use api::Status;
+use api::status::qualified;
+use bytes::Bytes;
+use http::{Method, Response, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use rustls_pki_types::CertificateDer;
+
+use crate::answer::Outcome;
+use crate::auth::Decision;
+use crate::handlers;
+use crate::negotiate::{self, Allowed, Form};
+use crate::proxy::{Body, Connect};
+use crate::query::Query;
+use crate::request::{Attributes, Request, RequestInfo, UserInfo};
+use crate::server::{Inner, full, header as header_of, outcome_response, read_body, status_response, text};
+use crate::{discovery, health, request_info};
+
+/// Answers an HTTP request.
+pub(crate) async fn http(
+    inner: &Arc<Inner>,
+    request: http::Request<Incoming>,
+    peer: Option<&[CertificateDer<'static>]>,
+    query: Query,
+    info: RequestInfo,
+) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let user = match inner.auth.authenticator.authenticate(&parts, peer) {
+        Ok(user) => user,
+        Err(status) => return status_response(inner, &status, Form::JSON),
+    };
+    let info = Arc::new(info);
+    let attributes = Attributes { user: Arc::clone(&user), info: Arc::clone(&info) };
+    let user = match inner.auth.authenticator.impersonate(&parts.headers, &attributes) {
+        Ok(other) => other.unwrap_or(user),
+        Err(status) => return status_response(inner, &status, Form::JSON),
+    };
+    if let Err(status) = authorize(inner, &user, &info) {
+        return status_response(inner, &status, error_form(header_of(&parts, header::ACCEPT), &query));
+    }
+    let long_running = info.verb == "watch" || Connect::serves(&info.resource, &info.subresource);
+    let _permit = if long_running {
+        None
+    } else {
+        let mutating = !matches!(parts.method, Method::GET | Method::HEAD);
+        match inner.metrics.enter(mutating, &inner.config) {
+            Some(permit) => Some(permit),
+            None if user.groups.iter().any(|g| g == "system:masters") => None,
+            None => {
+                let mut response = text(429, "Too many requests, please try again later.\n");
+                response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+                return response;
+            }
+        }
+    };
+    if !info.is_resource {
+        return plain(inner, &parts, &query, &info);
+    }
+    if info.group.is_empty()
+        && Connect::serves(&info.resource, &info.subresource)
+        && let Some(connect) = inner.connect.get()
+    {
+        let attributes = Attributes { user, info };
+        return connect.handle(http::Request::from_parts(parts, body), &attributes).await;
+    }
+    let accept = header_of(&parts, header::ACCEPT);
+    let user_agent = header_of(&parts, header::USER_AGENT);
+    let stream = info.verb == "watch";
+    let form = match negotiate::output(accept, &query, user_agent, Allowed::Meta, stream) {
+        Ok(form) => form,
+        Err(status) => return status_response(inner, &status, Form::JSON),
+    };
+    let plain_form = Form { convert: negotiate::Convert::None, ..form };
+    let body = if matches!(parts.method, Method::GET | Method::HEAD) {
+        Ok(bytes::Bytes::new())
+    } else {
+        read_body(body).await
+    };
+    let body = match body {
+        Ok(body) => body,
+        Err(status) => return status_response(inner, &status, plain_form),
+    };
+    let request = Request {
+        user,
+        info,
+        content_type: header_of(&parts, header::CONTENT_TYPE).to_owned(),
+        accept: accept.to_owned(),
+        user_agent: user_agent.to_owned(),
+        query,
+        body,
+        ..Request::default()
+    };
+    let gzip = parts.method == Method::GET
+        && header_of(&parts, header::ACCEPT_ENCODING).split(',').any(|e| e.trim().starts_with("gzip"));
+    let result = handlers::dispatch(inner, &request).await;
+    let warnings = std::mem::take(&mut *request.warnings.lock());
+    let mut response = match result {
+        Ok(outcome) => outcome_response(inner, outcome, form, gzip, warnings),
+        Err(status) => {
+            let mut response = status_response(inner, &status, plain_form);
+            crate::server::add_warnings(&mut response, warnings);
+            response
+        }
+    };
+    if parts.method == Method::HEAD {
+        *response.body_mut() = full(bytes::Bytes::new());
+    }
+    response
+}
+
+/// Answers a request of this process: the same pipe from authorization on.
+pub(crate) async fn local(inner: &Arc<Inner>, request: &Request) -> Result<Outcome, Status> {
+    authorize(inner, &request.user, &request.info)?;
+    handlers::dispatch(inner, request).await
+}
+
+/// Answers a GET of this process for a path that is no resource.
+pub(crate) async fn local_path(
+    inner: &Arc<Inner>,
+    user: &Arc<UserInfo>,
+    path: &str,
+) -> Result<Bytes, Status> {
+    let request = http::Request::builder()
+        .uri(path)
+        .header(header::ACCEPT, "application/json")
+        .body(())
+        .map_err(|e| Status::bad_request(e.to_string()))?;
+    let (parts, ()) = request.into_parts();
+    let query = Query::parse(parts.uri.query().unwrap_or_default());
+    let info = Arc::new(request_info::parse(&parts.method, parts.uri.path(), &query)?);
+    authorize(inner, user, &info)?;
+    let response = plain(inner, &parts, &query, &info);
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.map_err(Status::internal)?.to_bytes();
+    if code >= 400 {
+        let text = String::from_utf8_lossy(&body).into_owned();
+        return Err(if code == 404 { Status::no_such_resource() } else { Status::failure(code, "", text) });
+    }
+    Ok(body)
+}
+
+fn error_form(accept: &str, query: &Query) -> Form {
+    negotiate::output(accept, query, "", Allowed::Meta, false)
+        .map_or(Form::JSON, |f| Form { convert: negotiate::Convert::None, ..f })
+}
+
+/// Whether the caller may; upstream's 403 if not.
+pub(crate) fn authorize(inner: &Inner, user: &Arc<UserInfo>, info: &Arc<RequestInfo>) -> Result<(), Status> {
+    let attributes = Attributes { user: Arc::clone(user), info: Arc::clone(info) };
+    match inner.auth.authorizer.authorize(&attributes) {
+        Decision::Allow => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(&attributes, &reason)),
+    }
+}
+
+/// The 403 for a request that is not allowed.
+pub(crate) fn forbidden(attributes: &Attributes, reason: &str) -> Status {
+    let (user, info) = (&attributes.user, &attributes.info);
+    let mut why = if info.is_resource {
+        let mut resource = info.resource.to_string();
+        if !info.subresource.is_empty() {
+            resource.push('/');
+            resource.push_str(&info.subresource);
+        }
+        let place = if info.namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace {:?}", info.namespace.as_str())
+        };
+        format!(
+            "User {:?} cannot {} resource {:?} in API group {:?} {place}",
+            user.name.as_str(),
+            info.verb,
+            resource,
+            info.group.as_str(),
+        )
+    } else {
+        format!("User {:?} cannot {} path {:?}", user.name.as_str(), info.verb, info.path)
+    };
+    why = why.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    if !reason.is_empty() {
+        why.push_str(": ");
+        why.push_str(reason);
+    }
+    if info.is_resource {
+        Status::forbidden(&info.group, &info.resource, &info.name, why)
+    } else {
+        let subject = qualified(&info.group, &info.resource);
+        let mut status = Status::failure(403, "Forbidden", format!("forbidden: {why}"));
+        debug_assert!(subject.is_empty());
+        status.details = Some(api::status::Details::default());
+        status
+    }
+}
+
+/// Paths that are no resources.
+fn plain(
+    inner: &Arc<Inner>,
+    parts: &http::request::Parts,
+    query: &Query,
+    info: &RequestInfo,
+) -> Response<Body> {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return status_response(inner, &method_not_allowed(), Form::JSON);
+    }
+    let path = info.path.as_str();
+    let answer = health::serve(inner, path, query)
+        .or_else(|| (path == "/metrics").then(|| inner.metrics.serve()))
+        .or_else(|| discovery::serve(inner, parts, path, query));
+    let mut response = answer.unwrap_or_else(|| text(404, "404 page not found\n"));
+    if parts.method == Method::HEAD {
+        *response.body_mut() = full(bytes::Bytes::new());
+    }
+    response
+}
+
+/// The 405 for a method that a path does not take.
+pub(crate) fn method_not_allowed() -> Status {
+    let mut status = Status::failure(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    );
+    status.details = Some(api::status::Details::default());
+    status
+}

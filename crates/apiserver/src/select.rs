@@ -1,0 +1,105 @@
+//! Which objects of a resource a list or a watch is about.
+
+use api::selector::{fields, labels};
+use api::{Object, Status, Text};
+use storage::Scope;
+
+use crate::registry::Stored;
+
+/// A selection: a scope that the store knows how to find, and what is left to check.
+#[derive(Debug, Clone)]
+pub(crate) struct Selection {
+    /// For the store.
+    pub scope: Scope,
+    labels: labels::Selector,
+    /// Position in the envelope's fields, wanted value, and whether it must (not) be that.
+    fields: Vec<(Place, Text, bool)>,
+    /// Nothing is left out within the namespace.
+    pub everything: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Name,
+    Namespace,
+    Field(usize),
+}
+
+impl Selection {
+    /// Reads the selectors of a request.
+    pub fn new(
+        stored: &Stored,
+        namespace: &str,
+        name: &str,
+        label_selector: &str,
+        field_selector: &str,
+    ) -> Result<Self, Status> {
+        let labels =
+            labels::Selector::parse(label_selector).map_err(|e| Status::bad_request(e.to_string()))?;
+        let fields =
+            fields::Selector::parse(field_selector).map_err(|e| Status::bad_request(e.to_string()))?;
+        let mut selection = Self {
+            scope: Scope { namespace: namespace.into(), ..Scope::default() },
+            everything: labels.is_empty() && fields.is_empty(),
+            labels,
+            fields: Vec::new(),
+        };
+        for term in &fields.terms {
+            let place = match term.field.as_str() {
+                "metadata.name" => Place::Name,
+                "metadata.namespace" => Place::Namespace,
+                field => {
+                    let at = stored.strategy.fields.iter().position(|f| *f == field);
+                    Place::Field(at.ok_or_else(|| unknown(stored, field))?)
+                }
+            };
+            let wanted = !term.negated;
+            match place {
+                Place::Name if wanted => selection.scope.name = term.value.clone(),
+                Place::Namespace if wanted && namespace.is_empty() => {
+                    selection.scope.namespace = term.value.clone();
+                }
+                Place::Field(at) if wanted && stored.strategy.fields[at] == "spec.nodeName" => {
+                    selection.scope.field = Some((at, term.value.clone()));
+                }
+                _ => {}
+            }
+            selection.fields.push((place, term.value.clone(), wanted));
+        }
+        if !name.is_empty() {
+            if selection.fields.is_empty() {
+                selection.fields.push((Place::Name, name.into(), true));
+                selection.scope.name = name.into();
+                selection.everything = false;
+            } else if selection.scope.name != name {
+                return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+            }
+        }
+        Ok(selection)
+    }
+    /// Whether an object is in it; its scope is checked again.
+    pub fn matches(&self, object: &Object) -> bool {
+        let data = &object.data;
+        self.fields.iter().all(|(place, value, wanted)| {
+            let got = match place {
+                Place::Name => &data.name,
+                Place::Namespace => &data.namespace,
+                Place::Field(at) => match data.fields.get(*at) {
+                    Some(v) => v,
+                    None => return !*wanted && !value.is_empty() || *wanted && value.is_empty(),
+                },
+            };
+            (got == value) == *wanted
+        }) && (self.labels.is_empty() || self.labels.matches(|key| object.label(key)))
+    }
+}
+
+fn unknown(stored: &Stored, field: &str) -> Status {
+    if stored.strategy.fields.is_empty() {
+        Status::bad_request(format!(
+            "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        ))
+    } else {
+        Status::bad_request(format!("field label not supported: {field}"))
+    }
+}

@@ -1,0 +1,499 @@
+//! The server: what the pipe works on, and the HTTP front.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use api::{Object, Schema, Status, Struct};
+use bytes::Bytes;
+use component::Shutdown;
+use futures::Stream;
+use http::header::{self, HeaderValue};
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls_pki_types::CertificateDer;
+use storage::Store;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::admission::Admission;
+use crate::allocate::Allocators;
+use crate::answer::{self, Encoded, Outcome};
+use crate::auth::Auth;
+use crate::codec;
+use crate::config::{Config, MAX_BODY};
+use crate::discovery::Discovery;
+use crate::forms::FormCache;
+use crate::handlers::watch::{Framer, WatchSource};
+use crate::health::Health;
+use crate::meta::Meta;
+use crate::metrics::Metrics;
+use crate::negotiate::Form;
+use crate::openapi::Documents;
+use crate::pipe;
+use crate::proxy::{Body, Connect};
+use crate::query::Query;
+use crate::reader::Reader;
+use crate::registry::{Registry, Resource};
+use crate::request_info;
+
+/// What every request works on.
+pub struct Inner {
+    pub(crate) config: Config,
+    pub(crate) schema: &'static Schema,
+    pub(crate) meta: Meta,
+    pub(crate) store: Store,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) auth: Auth,
+    pub(crate) admission: Arc<dyn Admission>,
+    pub(crate) connect: OnceLock<Connect>,
+    pub(crate) openapi: OnceLock<Box<dyn Documents>>,
+    pub(crate) allocators: Allocators,
+    pub(crate) forms: FormCache,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) discovery: Discovery,
+    pub(crate) reader: Reader,
+    pub(crate) shutdown: Shutdown,
+}
+
+/// Why a server could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The schema lacks a kind of the table of resources.
+    #[error("{0}")]
+    Schema(String),
+    /// A service CIDR or a range of ports cannot be used.
+    #[error("{0}")]
+    Services(String),
+}
+
+/// The API server. Clones share it.
+#[derive(Clone)]
+pub struct Server(pub(crate) Arc<Inner>);
+
+impl Inner {
+    /// Decodes a stored object into the version of a resource.
+    pub(crate) fn served_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+        let stored = resource.stored()?;
+        let mut tree = codec::stored(self.schema, stored.root, object)?;
+        if let Some(mut meta) = self.meta.of_mut(&mut tree, stored.meta_at) {
+            meta.set_resource_version(&object.revision.to_string());
+        }
+        self.to_served(resource, tree)
+    }
+    /// Decodes a stored object in the version in which it is stored, without its resourceVersion.
+    pub(crate) fn stored_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+        codec::stored(self.schema, resource.stored()?.root, object)
+    }
+    /// Converts a tree from the stored version to the one that is served.
+    pub(crate) fn to_served(&self, resource: &Resource, tree: Struct) -> Result<Struct, Status> {
+        let stored = resource.stored()?;
+        if stored.kind == resource.kind {
+            return Ok(tree);
+        }
+        kinds::convert::convert(self.schema, tree, &stored.kind, &resource.kind).map_err(Status::internal)
+    }
+    /// Converts a tree from the version that is served to the stored one.
+    pub(crate) fn to_stored(&self, resource: &Resource, tree: Struct) -> Result<Struct, Status> {
+        let stored = resource.stored()?;
+        if stored.kind == resource.kind {
+            return Ok(tree);
+        }
+        kinds::convert::convert(self.schema, tree, &resource.kind, &stored.kind).map_err(Status::internal)
+    }
+    /// Now, as `metav1.Time` text.
+    pub(crate) fn now(&self) -> String {
+        time_text(self.config.clock.now())
+    }
+}
+
+/// A point in time as `metav1.Time` writes it.
+pub(crate) fn time_text(t: jiff::Timestamp) -> String {
+    let whole = jiff::Timestamp::from_second(t.as_second()).unwrap_or(t);
+    whole.to_string()
+}
+
+impl Server {
+    /// A server over the store of a reader. It answers HTTPS once `serve` is called; until then only
+    /// [`Server::transport`] reaches it.
+    pub fn new(
+        config: Config,
+        reader: Reader,
+        auth: Auth,
+        admission: Arc<dyn Admission>,
+        shutdown: Shutdown,
+    ) -> Result<Self, ServerError> {
+        let (schema, registry, store) = (reader.schema, Arc::clone(&reader.registry), reader.store.clone());
+        let meta =
+            Meta::new(schema).ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
+        let allocators = Allocators::new(&config, reader.clone()).map_err(ServerError::Services)?;
+        Ok(Self(Arc::new(Inner {
+            schema,
+            meta,
+            discovery: Discovery::new(&registry),
+            registry,
+            auth,
+            admission,
+            connect: OnceLock::new(),
+            openapi: OnceLock::new(),
+            allocators,
+            forms: FormCache::new(config.form_budget),
+            metrics: Metrics::new(),
+            health: Health::new(),
+            reader,
+            store,
+            config,
+            shutdown,
+        })))
+    }
+    /// Sets what serves exec, logs and the proxies; once.
+    pub fn set_connect(&self, connect: Connect) {
+        let _ = self.0.connect.set(connect);
+    }
+    /// Sets what makes the documents of OpenAPI; once.
+    pub fn set_openapi(&self, documents: Box<dyn Documents>) {
+        let _ = self.0.openapi.set(documents);
+    }
+    /// The metrics, to register more.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+    /// Typed reads over the store.
+    pub fn reader(&self) -> &Reader {
+        &self.0.reader
+    }
+    /// Health checks, to add to.
+    pub fn health(&self) -> &Health {
+        &self.0.health
+    }
+    /// Serves HTTPS until the shutdown's signal; then lets the requests under way end.
+    pub async fn serve(&self, listener: TcpListener, tls: rustls::ServerConfig, shutdown: Shutdown) {
+        let mut tls = tls;
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http2()
+            .max_concurrent_streams(1000)
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(16 << 20)
+            .max_frame_size(1 << 20)
+            .max_send_buf_size(1 << 20)
+            .timer(hyper_util::rt::TokioTimer::new());
+        builder.http1().timer(hyper_util::rt::TokioTimer::new());
+        let builder = Arc::new(builder);
+        let connections = shutdown.child();
+        loop {
+            let accepted = tokio::select! {
+                () = shutdown.wait() => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let (server, acceptor, builder) = (self.clone(), acceptor.clone(), Arc::clone(&builder));
+                    let stop = connections.clone();
+                    connections.spawn(async move {
+                        if let Err(error) = server.connection(stream, acceptor, &builder, &stop).await {
+                            tracing::debug!(%peer, %error, "connection ended");
+                        }
+                    });
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely: those under way must end first.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            }
+        }
+        connections.finish().await;
+    }
+    async fn connection(
+        &self,
+        stream: TcpStream,
+        acceptor: TlsAcceptor,
+        builder: &auto::Builder<TokioExecutor>,
+        stop: &Shutdown,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        stream.set_nodelay(true)?;
+        let handshake = tokio::time::timeout(std::time::Duration::from_secs(10), acceptor.accept(stream));
+        let tls = handshake.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let peer: Option<Arc<[CertificateDer<'static>]>> = tls
+            .get_ref()
+            .1
+            .peer_certificates()
+            .map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect::<Vec<_>>().into());
+        let service = hyper::service::service_fn(move |request| {
+            let (server, peer) = (self.clone(), peer.clone());
+            async move { Ok::<_, Infallible>(server.respond(request, peer.as_deref()).await) }
+        });
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
+        tokio::pin!(connection);
+        tokio::select! {
+            done = connection.as_mut() => return done,
+            () = stop.wait() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), connection).await;
+        Ok(())
+    }
+    /// Answers one HTTP request.
+    pub(crate) async fn respond(
+        &self,
+        request: http::Request<Incoming>,
+        peer: Option<&[CertificateDer<'static>]>,
+    ) -> Response<Body> {
+        let inner = &self.0;
+        let started = tokio::time::Instant::now();
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        let info = request_info::parse(request.method(), request.uri().path(), &query);
+        let (verb, group, version, resource, subresource) = match &info {
+            Ok(i) => (i.verb, i.group.clone(), i.version.clone(), i.resource.clone(), i.subresource.clone()),
+            Err(_) => Default::default(),
+        };
+        let mut response = match info {
+            Ok(info) => pipe::http(inner, request, peer, query, info).await,
+            Err(status) => status_response(inner, &status, Form::JSON),
+        };
+        inner.metrics.request(
+            verb,
+            &group,
+            &version,
+            &resource,
+            &subresource,
+            response.status().as_u16(),
+            started.elapsed(),
+        );
+        let headers = response.headers_mut();
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        if let Ok(id) = HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()) {
+            headers.insert("audit-id", id);
+        }
+        response
+    }
+}
+
+/// A body of one piece.
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
+}
+
+/// A plain text answer.
+pub(crate) fn text(status: u16, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// An error as an answer.
+pub(crate) fn status_response(inner: &Inner, status: &Status, form: Form) -> Response<Body> {
+    let mut response = Response::new(full(answer::encode_status(inner, status, form)));
+    *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(form.format.media_type()));
+    if let Some(seconds) = status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0) {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// Turns what a handler answered into an HTTP answer.
+pub(crate) fn outcome_response(
+    inner: &Arc<Inner>,
+    outcome: Outcome,
+    form: Form,
+    gzip: bool,
+    warnings: Vec<String>,
+) -> Response<Body> {
+    let mut response = match outcome {
+        Outcome::Watch(source) => watch_response(inner, source, form),
+        other => match answer::encode(inner, other, form) {
+            Ok((status, encoded)) => encoded_response(status, encoded, form, gzip),
+            Err(status) => status_response(inner, &status, form),
+        },
+    };
+    add_warnings(&mut response, warnings);
+    response
+}
+
+/// Adds Warning headers, as upstream words them: code 299, no agent, the text quoted.
+pub(crate) fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
+    let mut size = 0;
+    for text in warnings {
+        let clean: String = text.chars().filter(|c| !c.is_control()).collect();
+        size += clean.len();
+        if size > 4096 {
+            break;
+        }
+        let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+/// Bodies above this are compressed for those who take it; upstream's threshold.
+const GZIP_FROM: usize = 128 << 10;
+
+fn encoded_response(status: u16, encoded: Encoded, form: Form, gzip: bool) -> Response<Body> {
+    let mut compressed = false;
+    let body = match encoded {
+        Encoded::Whole(bytes) if gzip && bytes.len() > GZIP_FROM => {
+            compressed = true;
+            PieceBody::new(Box::new(std::iter::once(bytes)), true).boxed()
+        }
+        Encoded::Whole(bytes) => full(bytes),
+        Encoded::Items(mut writer) => match (writer.next_chunk(), writer.next_chunk()) {
+            (Some(first), None) if !gzip || first.len() <= GZIP_FROM => full(first),
+            (first, second) => {
+                compressed = gzip;
+                let rest = std::iter::from_fn(move || writer.next_chunk());
+                let all = first.into_iter().chain(second).chain(rest);
+                PieceBody::new(Box::new(all), gzip).boxed()
+            }
+        },
+        Encoded::Pieces(pieces) => {
+            compressed = gzip && pieces.as_slice().iter().map(Bytes::len).sum::<usize>() > GZIP_FROM;
+            PieceBody::new(Box::new(pieces), compressed).boxed()
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(form.format.media_type()));
+    if compressed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    response
+}
+
+/// A body of pieces that are made while it is sent.
+struct PieceBody {
+    pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>,
+    gzip: Option<flate2::write::GzEncoder<Vec<u8>>>,
+}
+
+impl PieceBody {
+    fn new(pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>, gzip: bool) -> Self {
+        let level = flate2::Compression::fast();
+        Self { pieces, gzip: gzip.then(|| flate2::write::GzEncoder::new(Vec::new(), level)) }
+    }
+    fn compressed(&mut self) -> Option<io::Result<Bytes>> {
+        use std::io::Write;
+        loop {
+            let encoder = self.gzip.as_mut()?;
+            let Some(piece) = self.pieces.next() else {
+                return self.gzip.take().map(|e| e.finish().map(Bytes::from));
+            };
+            if let Err(e) = encoder.write_all(&piece) {
+                self.gzip = None;
+                return Some(Err(e));
+            }
+            let out = encoder.get_mut();
+            if !out.is_empty() {
+                return Some(Ok(std::mem::take(out).into()));
+            }
+        }
+    }
+}
+
+impl http_body::Body for PieceBody {
+    type Data = Bytes;
+    type Error = crate::proxy::BodyError;
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.gzip.is_some() {
+            return Poll::Ready(self.compressed().map(|r| r.map(Frame::data).map_err(Into::into)));
+        }
+        Poll::Ready(self.pieces.next().map(|b| Ok(Frame::data(b))))
+    }
+}
+
+fn watch_response(inner: &Arc<Inner>, source: Box<WatchSource>, form: Form) -> Response<Body> {
+    let framer = Framer::new(inner, &source.resource, form);
+    inner.metrics.watches(1);
+    let body = WatchBody { source, framer, inner: Arc::clone(inner) };
+    let mut response = Response::new(body.boxed());
+    let media = form.format.watch_type().unwrap_or("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+/// The frames of a watch.
+struct WatchBody {
+    source: Box<WatchSource>,
+    framer: Framer,
+    inner: Arc<Inner>,
+}
+
+impl Drop for WatchBody {
+    fn drop(&mut self) {
+        self.inner.metrics.watches(-1);
+    }
+}
+
+impl http_body::Body for WatchBody {
+    type Data = Bytes;
+    type Error = crate::proxy::BodyError;
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        match Pin::new(&mut *this.source).poll_next(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Ready(Some(item)) => Poll::Ready(Some(Ok(Frame::data(this.framer.frame(item))))),
+        }
+    }
+}
+
+/// Reads a body within the limit; a 413 above it.
+pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Status> {
+    let too_large = || {
+        Status::failure(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {MAX_BODY}"),
+        )
+    };
+    if http_body::Body::size_hint(&body).lower() > MAX_BODY as u64 {
+        return Err(too_large());
+    }
+    let mut first = Bytes::new();
+    let mut all: Vec<u8> = Vec::new();
+    let mut body = body;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Status::bad_request(format!("unexpected end of the body: {e}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + all.len() + data.len() > MAX_BODY {
+            return Err(too_large());
+        }
+        if first.is_empty() && all.is_empty() {
+            first = data;
+        } else {
+            if all.is_empty() {
+                all.extend_from_slice(&first);
+                first = Bytes::new();
+            }
+            all.extend_from_slice(&data);
+        }
+    }
+    Ok(if all.is_empty() { first } else { all.into() })
+}
+
+/// The headers of a request that matter to the pipe.
+pub(crate) fn header<'a>(parts: &'a http::request::Parts, name: header::HeaderName) -> &'a str {
+    parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+}

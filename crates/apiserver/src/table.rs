@@ -1,0 +1,202 @@
+//! Tables for kubectl: columns and rows.
+
+use api::schema::Gvk;
+use api::{Object, Status, Struct};
+use bytes::Bytes;
+use kinds::columns::{self, Columns};
+use serde_json::{Map, Value, json};
+
+use crate::answer::{self, List};
+use crate::codec;
+use crate::negotiate::{IncludeObject, MetaVersion};
+use crate::registry::Resource;
+use crate::server::Inner;
+
+fn columns(resource: Option<&Resource>) -> &'static Columns {
+    resource.map_or(columns::fallback(), |r| {
+        let (group, plural) = r
+            .stored
+            .as_ref()
+            .map_or((r.group.as_str(), r.plural.as_str()), |s| (s.group.as_str(), s.plural.as_str()));
+        columns::columns(group, plural)
+    })
+}
+
+fn definitions(columns: &Columns) -> Value {
+    columns
+        .definitions
+        .iter()
+        .map(|d| {
+            json!({
+                "name": d.name,
+                "type": d.kind,
+                "format": d.format,
+                "description": d.description,
+                "priority": d.priority,
+            })
+        })
+        .collect()
+}
+
+fn raw(bytes: &[u8]) -> Result<Value, Status> {
+    serde_json::from_slice(bytes).map_err(Status::internal)
+}
+
+struct Builder<'a> {
+    inner: &'a Inner,
+    columns: &'static Columns,
+    version: MetaVersion,
+    include: IncludeObject,
+    now: jiff::Timestamp,
+    out: Vec<u8>,
+    rows: usize,
+}
+
+impl<'a> Builder<'a> {
+    fn new(
+        inner: &'a Inner,
+        resource: Option<&Resource>,
+        version: MetaVersion,
+        include: IncludeObject,
+        meta: &str,
+        headers: bool,
+    ) -> Self {
+        let columns = columns(resource);
+        let definitions = if headers { definitions(columns).to_string() } else { "null".into() };
+        let out = format!(
+            "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"columnDefinitions\":{definitions},\"rows\":[",
+            version.api_version()
+        );
+        let now = inner.config.clock.now();
+        Self { inner, columns, version, include, now, out: out.into_bytes(), rows: 0 }
+    }
+    fn row(&mut self, tree: &Struct, object: &[u8]) {
+        if self.rows > 0 {
+            self.out.push(b',');
+        }
+        self.rows += 1;
+        let row = (self.columns.cells)(self.inner.schema, tree, self.now);
+        self.out.extend_from_slice(b"{\"cells\":");
+        self.out.extend_from_slice(Value::Array(row.cells).to_string().as_bytes());
+        if !row.conditions.is_empty() {
+            self.out.extend_from_slice(b",\"conditions\":");
+            self.out.extend_from_slice(Value::Array(row.conditions).to_string().as_bytes());
+        }
+        self.out.extend_from_slice(b",\"object\":");
+        self.out.extend_from_slice(object);
+        self.out.push(b'}');
+    }
+    fn stored(&mut self, resource: &Resource, object: &Object) -> Result<(), Status> {
+        let tree = self.inner.stored_tree(resource, object)?;
+        let bytes = match self.include {
+            IncludeObject::None => Bytes::from_static(b"null"),
+            IncludeObject::Metadata => answer::partial_json(object, self.version.api_version()),
+            IncludeObject::Object => answer::object_json(self.inner, resource, object)?,
+        };
+        self.row(&tree, &bytes);
+        Ok(())
+    }
+    fn finish(mut self) -> Bytes {
+        self.out.extend_from_slice(b"]}");
+        self.out.into()
+    }
+}
+
+/// A Table of stored objects; its metadata holds the revision of a single one.
+pub(crate) fn of_objects(
+    inner: &Inner,
+    resource: &Resource,
+    objects: &[impl std::borrow::Borrow<Object>],
+    version: MetaVersion,
+    include: IncludeObject,
+    headers: bool,
+) -> Result<Bytes, Status> {
+    let meta = match objects {
+        [one] => format!("{{\"resourceVersion\":\"{}\"}}", one.borrow().revision),
+        _ => "{}".into(),
+    };
+    let mut builder = Builder::new(inner, Some(resource), version, include, &meta, headers);
+    for object in objects {
+        builder.stored(resource, object.borrow())?;
+    }
+    Ok(builder.finish())
+}
+
+/// A Table of a list.
+pub(crate) fn of_list(
+    inner: &Inner,
+    list: &List,
+    meta: &str,
+    version: MetaVersion,
+    include: IncludeObject,
+) -> Result<Bytes, Status> {
+    let mut builder = Builder::new(inner, Some(&list.resource), version, include, meta, true);
+    for object in &list.items {
+        builder.stored(&list.resource, object)?;
+    }
+    Ok(builder.finish())
+}
+
+/// A Table of trees that are not stored like this.
+pub(crate) fn of_trees(
+    inner: &Inner,
+    resource: Option<&Resource>,
+    kind: &Gvk,
+    trees: &[Struct],
+    version: MetaVersion,
+    include: IncludeObject,
+) -> Bytes {
+    let mut builder = Builder::new(inner, resource, version, include, "{}", true);
+    for tree in trees {
+        let full = codec::json_with(inner.schema, b"", tree);
+        let object = match include {
+            IncludeObject::None => Value::Null,
+            IncludeObject::Object => {
+                let mut value = raw(&full).unwrap_or_default();
+                if let Some(map) = value.as_object_mut() {
+                    map.insert("kind".into(), kind.kind.as_str().into());
+                    map.insert("apiVersion".into(), kind.api_version().as_str().into());
+                }
+                value
+            }
+            IncludeObject::Metadata => {
+                let metadata = raw(&full).ok().and_then(|v| v.get("metadata").cloned()).unwrap_or_default();
+                let mut map = Map::new();
+                map.insert("kind".into(), "PartialObjectMetadata".into());
+                map.insert("apiVersion".into(), version.api_version().into());
+                map.insert("metadata".into(), metadata);
+                Value::Object(map)
+            }
+        };
+        builder.row(tree, object.to_string().as_bytes());
+    }
+    builder.finish()
+}
+
+/// The Table of a bookmark: one row whose object tells the revision, if objects are included at all.
+#[allow(clippy::too_many_arguments, reason = "one caller")]
+pub(crate) fn bookmark(
+    inner: &Inner,
+    resource: &Resource,
+    revision: u64,
+    tree: &Struct,
+    partial: &[u8],
+    version: MetaVersion,
+    include: IncludeObject,
+    initial_end: bool,
+    headers: bool,
+) -> Bytes {
+    let meta = format!("{{\"resourceVersion\":\"{revision}\"}}");
+    let mut builder = Builder::new(inner, Some(resource), version, include, &meta, headers);
+    let full;
+    let object: &[u8] = match include {
+        IncludeObject::None if !initial_end => b"null",
+        IncludeObject::Object => {
+            full = codec::json_with(inner.schema, &resource.type_meta, tree);
+            &full
+        }
+        _ => partial,
+    };
+    builder.row(tree, object);
+    builder.finish()
+}

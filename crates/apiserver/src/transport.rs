@@ -1,0 +1,193 @@
+//! The transport of components in this process: the same pipe, without HTTP.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use api::Status;
+use bytes::{BufMut, Bytes, BytesMut};
+use client::{Call, EventKind, ListAnswer, Transport, Verb, WatchEvent};
+use futures::Stream;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+
+use crate::answer::{self, Encoded, Outcome};
+use crate::codec;
+use crate::handlers::watch::{WatchItem, WatchSource, bookmark_tree};
+use crate::negotiate::Form;
+use crate::pipe;
+use crate::query::Query;
+use crate::request::{Request, RequestInfo, UserInfo};
+use crate::server::{Inner, Server};
+
+/// A caller inside this process.
+struct Local {
+    inner: Arc<Inner>,
+    user: Arc<UserInfo>,
+    agent: String,
+}
+
+impl Server {
+    /// A transport with an identity. Authorization and admission apply as they do to anybody.
+    /// `agent` stands for the user agent: who is recorded in managedFields when a write does not say.
+    pub fn transport(&self, user: UserInfo, agent: &str) -> Arc<dyn Transport> {
+        Arc::new(Local { inner: Arc::clone(&self.0), user: Arc::new(user), agent: agent.to_owned() })
+    }
+}
+
+impl Local {
+    fn request(&self, call: Call) -> Request {
+        let verb = match call.verb {
+            Verb::Get => "get",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::JsonPatch | Verb::MergePatch | Verb::StrategicPatch | Verb::Apply => "patch",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+        };
+        let content_type = match call.verb {
+            Verb::JsonPatch => "application/json-patch+json",
+            Verb::MergePatch => "application/merge-patch+json",
+            Verb::StrategicPatch => "application/strategic-merge-patch+json",
+            Verb::Apply => "application/apply-patch+yaml",
+            _ => "application/json",
+        };
+        let mut query: Vec<(String, String)> =
+            call.query.into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+        if call.verb == Verb::Watch {
+            query.push(("watch".into(), "true".into()));
+        }
+        let query = Query::from_pairs(query);
+        let namespace = if call.resource.group.is_empty() && call.resource.plural == "namespaces" {
+            call.name.clone()
+        } else {
+            call.namespace
+        };
+        let info = RequestInfo {
+            is_resource: true,
+            verb,
+            prefix: if call.resource.group.is_empty() { "api".into() } else { "apis".into() },
+            group: call.resource.group,
+            version: call.resource.version,
+            namespace,
+            resource: call.resource.plural,
+            subresource: call.subresource,
+            name: call.name,
+            field_selector: query.str("fieldSelector").to_owned(),
+            label_selector: query.str("labelSelector").to_owned(),
+            ..RequestInfo::default()
+        };
+        Request {
+            user: Arc::clone(&self.user),
+            info: Arc::new(info),
+            query,
+            content_type: content_type.into(),
+            user_agent: self.agent.clone(),
+            body: call.body,
+            ..Request::default()
+        }
+    }
+}
+
+impl Transport for Local {
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
+        Box::pin(async move {
+            let request = self.request(call);
+            let outcome = pipe::local(&self.inner, &request).await?;
+            let (_, encoded) = answer::encode(&self.inner, outcome, Form::JSON)?;
+            Ok(match encoded {
+                Encoded::Whole(bytes) => bytes,
+                Encoded::Items(mut writer) => {
+                    let mut all = BytesMut::new();
+                    while let Some(chunk) = writer.next_chunk() {
+                        all.put_slice(&chunk);
+                    }
+                    all.freeze()
+                }
+                Encoded::Pieces(pieces) => pieces.flatten().collect::<Vec<u8>>().into(),
+            })
+        })
+    }
+    fn raw(&self, path: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
+        let path = path.to_owned();
+        Box::pin(async move { pipe::local_path(&self.inner, &self.user, &path).await })
+    }
+    fn list(&self, call: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
+        Box::pin(async move {
+            let request = self.request(call);
+            match pipe::local(&self.inner, &request).await? {
+                Outcome::List(list) => Ok(ListAnswer {
+                    resource_version: list.revision.to_string(),
+                    items: list
+                        .items
+                        .iter()
+                        .map(|o| answer::object_json(&self.inner, &list.resource, o))
+                        .collect::<Result<_, _>>()?,
+                    continue_token: list.token,
+                }),
+                Outcome::Computed { items, .. } => Ok(ListAnswer {
+                    resource_version: String::new(),
+                    items: items.iter().map(|i| codec::json_with(self.inner.schema, b"", i)).collect(),
+                    continue_token: String::new(),
+                }),
+                _ => Err(Status::bad_request("not a list")),
+            }
+        })
+    }
+    fn watch(
+        &self,
+        call: Call,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
+        Box::pin(async move {
+            let request = self.request(call);
+            match pipe::local(&self.inner, &request).await? {
+                Outcome::Watch(source) => {
+                    let events = LocalWatch { inner: Arc::clone(&self.inner), source };
+                    Ok(Box::pin(events) as BoxStream<'static, _>)
+                }
+                _ => Err(Status::bad_request("not a watch")),
+            }
+        })
+    }
+}
+
+/// The form number of events in this process: an object's JSON, the same for every kind of event.
+const LOCAL_FORM: u32 = 0xf00;
+
+struct LocalWatch {
+    inner: Arc<Inner>,
+    source: Box<WatchSource>,
+}
+
+impl Stream for LocalWatch {
+    type Item = Result<WatchEvent, Status>;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let item = match Pin::new(&mut *this.source).poll_next(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Ready(Some(item)) => item,
+        };
+        let resource = &this.source.resource;
+        Poll::Ready(Some(match item {
+            WatchItem::Event { kind, object, event } => {
+                let number = resource.number << 12 | LOCAL_FORM;
+                let bytes = match event {
+                    Some(event) if resource.same_version() => {
+                        Ok(event.encoded(number, || object.json(&resource.type_meta)))
+                    }
+                    _ => answer::object_json(&this.inner, resource, &object),
+                };
+                bytes.map(|object| WatchEvent { kind, object })
+            }
+            WatchItem::Bookmark { revision, initial_end } => {
+                let tree = bookmark_tree(&this.inner, resource, revision, initial_end);
+                let object = codec::json_with(this.inner.schema, &resource.type_meta, &tree);
+                Ok(WatchEvent { kind: EventKind::Bookmark, object })
+            }
+            WatchItem::Error(status) => Err(status),
+        }))
+    }
+}

@@ -1,0 +1,147 @@
+//! Conversions between the versions of a kind that are served and the one that is stored.
+
+use api::schema::Gvk;
+use api::{Node, Schema, Struct, StructId};
+
+use crate::access::{Edit, View};
+
+/// Why a tree cannot be converted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoConversion {
+    from: Gvk,
+    to: Gvk,
+}
+
+impl std::fmt::Display for NoConversion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = |g: &Gvk| format!("{}, Kind={}", g.api_version(), g.kind);
+        write!(f, "converting ({}) to ({}): unknown conversion", name(&self.from), name(&self.to))
+    }
+}
+
+impl std::error::Error for NoConversion {}
+
+/// Core and `events.k8s.io` names of an Event's fields, where they differ.
+const EVENT: [(&str, &str); 8] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+    ("involvedObject", "regarding"),
+];
+
+/// Converts a tree of one version into another.
+pub fn convert(schema: &Schema, tree: Struct, from: &Gvk, to: &Gvk) -> Result<Struct, NoConversion> {
+    if from == to {
+        return Ok(tree);
+    }
+    let none = || NoConversion { from: from.clone(), to: to.clone() };
+    let root = schema.kind(to).ok_or_else(none)?;
+    match (from.kind.as_str(), from.group.as_str(), to.group.as_str()) {
+        ("Event", "", "events.k8s.io") => Ok(renamed(schema, &tree, root, &|name| {
+            EVENT.iter().find(|e| e.0 == name).map_or(name.to_owned(), |e| e.1.to_owned())
+        })),
+        ("Event", "events.k8s.io", "") => Ok(renamed(schema, &tree, root, &|name| {
+            EVENT.iter().find(|e| e.1 == name).map_or(name.to_owned(), |e| e.0.to_owned())
+        })),
+        ("HorizontalPodAutoscaler", _, _) if to.version == "v2" => Ok(autoscaler_to_v2(schema, &tree, root)),
+        ("HorizontalPodAutoscaler", _, _) if to.version == "v1" => Ok(autoscaler_to_v1(schema, &tree, root)),
+        _ if from.group == to.group && from.kind == to.kind => {
+            Ok(renamed(schema, &tree, root, &|name| name.to_owned()))
+        }
+        _ => Err(none()),
+    }
+}
+
+/// A tree of another struct type with the same fields, but for the names of the outermost.
+fn renamed(schema: &Schema, tree: &Struct, to: StructId, name: &dyn Fn(&str) -> String) -> Struct {
+    let mut out = Struct::new(to);
+    let from = schema.st(tree.id);
+    for (no, node) in tree.iter() {
+        let target = name(&from.at(no).json);
+        let Some(at) = schema.st(to).field(&target) else { continue };
+        let ty = schema.st(to).at(at).ty;
+        out.set(at, retyped(schema, node, ty));
+    }
+    out
+}
+
+fn retyped(schema: &Schema, node: &Node, ty: api::TypeId) -> Node {
+    match (node, schema.ty(ty)) {
+        (Node::Struct(s), api::Type::Struct(id)) if s.id != *id => {
+            Node::from(renamed(schema, s, *id, &|name| name.to_owned()))
+        }
+        (Node::List(l), api::Type::List { of, .. }) => {
+            Node::List(l.iter().map(|n| retyped(schema, n, *of)).collect())
+        }
+        (other, _) => other.clone(),
+    }
+}
+
+/// The first resource metric on CPU by utilization, which is all that v1 can say.
+fn is_cpu(metric: &View<'_>) -> bool {
+    let resource = metric.st("resource");
+    metric.str("type") == "Resource" && resource.str("name") == "cpu"
+}
+
+fn autoscaler_to_v2(schema: &Schema, tree: &Struct, root: StructId) -> Struct {
+    let mut out = renamed(schema, tree, root, &|name| name.to_owned());
+    let view = View::new(schema, tree);
+    let target = view.st("spec").opt_int("targetCPUUtilizationPercentage");
+    let current = view.st("status").opt_int("currentCPUUtilizationPercentage");
+    let mut edit = Edit::new(schema, &mut out);
+    if let (Some(target), Some(mut spec)) = (target, edit.make("spec"))
+        && let Some(mut metric) = spec.fresh("metrics")
+    {
+        let mut m = Edit::new(schema, &mut metric);
+        m.set("type", "Resource");
+        if let Some(mut r) = m.make("resource") {
+            r.set("name", "cpu");
+            if let Some(mut t) = r.make("target") {
+                t.set("type", "Utilization");
+                t.set("averageUtilization", target);
+            }
+        }
+        spec.set("metrics", vec![Node::from(metric)]);
+    }
+    if let (Some(current), Some(mut status)) = (current, edit.make("status"))
+        && let Some(mut metric) = status.fresh("currentMetrics")
+    {
+        let mut m = Edit::new(schema, &mut metric);
+        m.set("type", "Resource");
+        if let Some(mut r) = m.make("resource") {
+            r.set("name", "cpu");
+            if let Some(mut c) = r.make("current") {
+                c.set("averageUtilization", current);
+            }
+        }
+        status.set("currentMetrics", vec![Node::from(metric)]);
+    }
+    out
+}
+
+fn autoscaler_to_v1(schema: &Schema, tree: &Struct, root: StructId) -> Struct {
+    let mut out = renamed(schema, tree, root, &|name| name.to_owned());
+    let view = View::new(schema, tree);
+    let target = view
+        .st("spec")
+        .items("metrics")
+        .find(is_cpu)
+        .and_then(|m| m.st("resource").st("target").opt_int("averageUtilization"));
+    let current = view
+        .st("status")
+        .items("currentMetrics")
+        .find(is_cpu)
+        .and_then(|m| m.st("resource").st("current").opt_int("averageUtilization"));
+    let mut edit = Edit::new(schema, &mut out);
+    if let (Some(target), Some(mut spec)) = (target, edit.make("spec")) {
+        spec.set("targetCPUUtilizationPercentage", target);
+    }
+    if let (Some(current), Some(mut status)) = (current, edit.make("status")) {
+        status.set("currentCPUUtilizationPercentage", current);
+    }
+    out
+}
