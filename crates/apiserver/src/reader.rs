@@ -60,9 +60,10 @@ impl Reader {
     }
     /// Every stored resource: group, plural name and the store's number.
     pub fn resources(&self) -> impl Iterator<Item = ((api::Text, api::Text), storage::ResourceId)> {
-        self.registry.iter().filter(|r| r.same_version()).filter_map(|r| {
-            Some(((r.group.clone(), r.plural.clone()), r.stored.as_ref()?.id))
-        })
+        self.registry
+            .iter()
+            .filter(|r| r.same_version())
+            .filter_map(|r| Some(((r.group.clone(), r.plural.clone()), r.stored.as_ref()?.id)))
     }
     /// The schema of the trees.
     pub fn schema(&self) -> &'static Schema {
