@@ -34,7 +34,7 @@ pub(super) struct NodeRestriction;
 
 impl Plugin for NodeRestriction {
     fn mutate(&self, env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
-        self.check(env, request, Some(object))
+        Self::check(env, request, Some(object))
     }
 
     fn validate(
@@ -44,7 +44,7 @@ impl Plugin for NodeRestriction {
         object: Option<&Struct>,
     ) -> Result<(), Status> {
         // Everything else was seen before it could be changed.
-        if request.operation == Operation::Delete { self.check(env, request, object) } else { Ok(()) }
+        if request.operation == Operation::Delete { Self::check(env, request, object) } else { Ok(()) }
     }
 }
 
@@ -57,12 +57,7 @@ struct Case<'a> {
 }
 
 impl NodeRestriction {
-    fn check(
-        &self,
-        env: &Env,
-        request: &AdmissionRequest<'_>,
-        object: Option<&Struct>,
-    ) -> Result<(), Status> {
+    fn check(env: &Env, request: &AdmissionRequest<'_>, object: Option<&Struct>) -> Result<(), Status> {
         let Some(node) = node_name(request.user) else { return Ok(()) };
         let case = Case { env, request, node, object };
         if node.is_empty() {

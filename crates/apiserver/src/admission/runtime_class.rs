@@ -47,13 +47,11 @@ impl Class {
     /// The class that a pod names; `None` if it names none.
     fn of(env: &Env, request: &AdmissionRequest<'_>, pod: &Struct) -> Result<Option<Self>, Status> {
         let Some(name) = env.view(pod).st("spec").opt_str("runtimeClassName") else { return Ok(None) };
-        match env.reader.get(("node.k8s.io", "runtimeclasses"), "", name) {
-            Some(class) => Ok(Some(read(&class).unwrap_or_default())),
-            None => {
-                let why = format!("pod rejected: RuntimeClass {name:?} not found");
-                Err(env.forbidden(request, Some(pod), why))
-            }
+        if let Some(class) = env.reader.get(("node.k8s.io", "runtimeclasses"), "", name) {
+            return Ok(Some(read(&class).unwrap_or_default()));
         }
+        let why = format!("pod rejected: RuntimeClass {name:?} not found");
+        Err(env.forbidden(request, Some(pod), why))
     }
 }
 

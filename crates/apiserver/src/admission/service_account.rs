@@ -120,7 +120,7 @@ impl Plugin for ServiceAccount {
         let Some(object) = object else { return Ok(()) };
         let ephemeral =
             request.operation == Operation::Update && request.is_with("", "pods", "ephemeralcontainers");
-        if !ephemeral && !(request.operation == Operation::Create && request.is("", "pods")) {
+        if !(ephemeral || request.operation == Operation::Create && request.is("", "pods")) {
             return Ok(());
         }
         let pod = env.view(object);

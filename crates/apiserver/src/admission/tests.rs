@@ -343,7 +343,8 @@ async fn what_a_node_may_change() {
         )
     };
     let n = || kubelet("n");
-    let cases: Vec<((Case<'_>, Option<Value>), Result<(), &str>)> = vec![
+    type Sent<'a> = (Case<'a>, Option<Value>);
+    let cases: Vec<(Sent<'_>, Result<(), &str>)> = vec![
         ((nodes(n(), None), Some(plain())), Ok(())),
         (
             (nodes(kubelet("m"), None), Some(plain())),

@@ -228,7 +228,8 @@ mod tests {
     fn bearer_tokens() {
         let protocol = format!("v5.channel.k8s.io, {PROTOCOL}{}", URL_SAFE_NO_PAD.encode("tok"));
         let alone = format!("{PROTOCOL}{}", URL_SAFE_NO_PAD.encode("tok"));
-        let cases: [(&[(&str, &str)], Result<Option<&str>, ()>); 8] = [
+        type Headers<'a> = &'a [(&'a str, &'a str)];
+        let cases: [(Headers<'_>, Result<Option<&str>, ()>); 8] = [
             (&[], Ok(None)),
             (&[("authorization", "Bearer tok")], Ok(Some("tok"))),
             (&[("authorization", "bearer tok")], Ok(Some("tok"))),

@@ -23,16 +23,8 @@ fn split_unescaped(text: &str) -> impl Iterator<Item = &str> {
             escaped = c == '\\' && !escaped;
             here.then_some(i)
         });
-        match comma {
-            Some(i) => {
-                rest = Some(&all[i + 1..]);
-                Some(&all[..i])
-            }
-            None => {
-                rest = None;
-                Some(all)
-            }
-        }
+        rest = comma.map(|i| &all[i + 1..]);
+        Some(comma.map_or(all, |i| &all[..i]))
     })
 }
 

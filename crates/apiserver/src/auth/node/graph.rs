@@ -200,7 +200,7 @@ mod wire {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     pub(super) struct Meta {
-        pub annotations: Option<HashMap<Text, serde::de::IgnoredAny>>,
+        pub annotations: HashMap<Text, Text>,
     }
 
     #[derive(Deserialize, Default)]
@@ -391,7 +391,7 @@ impl PodRefs {
         if let Some(extended) = pod.status.extended_resource_claim_status {
             add(Kind::ResourceClaim, extended.resource_claim_name);
         }
-        let mirror = pod.metadata.annotations.is_some_and(|a| a.contains_key("kubernetes.io/config.mirror"));
+        let mirror = pod.metadata.annotations.contains_key("kubernetes.io/config.mirror");
         Some(Self { node: spec.node_name, mirror, names })
     }
 }

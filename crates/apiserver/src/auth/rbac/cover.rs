@@ -1,6 +1,8 @@
 //! Whether rules that somebody wants to grant are covered by rules that they have.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 use api::Text;
 
@@ -22,7 +24,8 @@ pub fn refusal(user: &UserInfo, missing: Vec<Rule>, resolution_errors: Option<&s
         texts.into_iter().collect::<Vec<_>>().join("\n")
     );
     if let Some(errors) = resolution_errors {
-        text.push_str(&format!("; resolution errors: [{errors}]"));
+        // Writing to a string cannot fail.
+        let _ = write!(text, "; resolution errors: [{errors}]");
     }
     text
 }
@@ -87,15 +90,16 @@ fn covers(owner: &Rule, part: &Rule) -> bool {
 /// Joins parts about the same resource into one rule with all their verbs.
 fn compact(parts: Vec<Rule>) -> Vec<Rule> {
     let mut others = Vec::new();
-    let mut simple: BTreeMap<(Vec<Text>, Vec<Text>, Vec<Text>), Rule> = BTreeMap::new();
+    let mut simple = BTreeMap::new();
     for part in parts {
         if part.non_resource_urls.is_empty() {
             let key = (part.api_groups.clone(), part.resources.clone(), part.resource_names.clone());
             match simple.entry(key) {
-                std::collections::btree_map::Entry::Occupied(mut rule) => {
-                    rule.get_mut().verbs.extend(part.verbs);
+                Entry::Occupied(mut rule) => {
+                    let rule: &mut Rule = rule.get_mut();
+                    rule.verbs.extend(part.verbs);
                 }
-                std::collections::btree_map::Entry::Vacant(slot) => drop(slot.insert(part)),
+                Entry::Vacant(slot) => drop(slot.insert(part)),
             }
         } else {
             others.push(part);

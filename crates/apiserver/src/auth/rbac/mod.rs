@@ -181,8 +181,8 @@ impl Binding {
             tracing::error!(name = %object.data.name, namespace = %object.data.namespace, error = %e, "unreadable binding");
             Self::default()
         });
-        binding.name = object.data.name.clone();
-        binding.namespace = object.data.namespace.clone();
+        binding.name.clone_from(&object.data.name);
+        binding.namespace.clone_from(&object.data.namespace);
         binding
     }
     fn describe(&self, subject: &Subject) -> String {
