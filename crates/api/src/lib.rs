@@ -10,6 +10,7 @@ pub mod codec;
 pub mod names;
 pub mod object;
 pub mod patch;
+pub mod openapi;
 pub mod quantity;
 pub mod resources;
 pub mod schema;

@@ -55,6 +55,24 @@ impl ResourceInfo {
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }
+    /// Whether a delete answers with the object; all others answer with a `Status`.
+    pub fn returns_deleted(&self) -> bool {
+        match self.group {
+            "" => matches!(
+                self.resource,
+                "persistentvolumeclaims"
+                    | "persistentvolumes"
+                    | "pods"
+                    | "podtemplates"
+                    | "resourcequotas"
+                    | "serviceaccounts"
+                    | "services"
+            ),
+            "resource.k8s.io" => true,
+            "storage.k8s.io" => self.resource != "csistoragecapacities",
+            _ => false,
+        }
+    }
     /// The subresource of a name.
     pub fn subresource(&self, name: &str) -> Option<&SubresourceInfo> {
         self.subresources.iter().find(|s| s.name == name)

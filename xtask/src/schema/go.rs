@@ -50,6 +50,8 @@ pub(super) enum Def {
 pub(super) struct Decl {
     /// What it is.
     pub def: Def,
+    /// Declared with `=`: another name of the same type.
+    pub alias: bool,
     /// `+marker` lines of its comment.
     pub markers: Vec<String>,
     /// Import alias to path, of the file that declares it.
@@ -125,7 +127,12 @@ fn read_file(text: &str, package: &mut Package) -> Result<()> {
             if let Some(def) = def {
                 package.types.insert(
                     name.to_owned(),
-                    Decl { def, markers: std::mem::take(&mut markers), imports: imports.clone() },
+                    Decl {
+                        def,
+                        alias: rest.starts_with("= "),
+                        markers: std::mem::take(&mut markers),
+                        imports: imports.clone(),
+                    },
                 );
             }
         }

@@ -1,5 +1,6 @@
 //! `cargo xtask schema`: the description of the built-in kinds, from the Go API types.
 
+mod check;
 mod go;
 mod model;
 mod resources;
@@ -21,6 +22,10 @@ pub(crate) struct Args {
     /// categories, verbs, subresources, served by default, enabled by, storage version.
     #[arg(long, value_name = "TSV", requires = "go_src")]
     resources: Option<PathBuf>,
+    /// Compares our OpenAPI with these documents: v2, or v3 under upstream's file names
+    /// (`apis__apps__v1_openapi.json`).
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    check: Vec<PathBuf>,
 }
 
 /// Where the description is committed.
@@ -49,5 +54,5 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             std::fs::write(to.join(name), text)?;
         }
     }
-    Ok(())
+    if args.check.is_empty() { Ok(()) } else { check::run(&args.check) }
 }

@@ -156,9 +156,13 @@ pub(super) fn read(roots: &[PathBuf], wanted: &BTreeSet<(String, String)>) -> Re
     let mut gvs: BTreeMap<String, (String, String)> = BTreeMap::new();
     for path in candidates(roots)? {
         let version = path.rsplit('/').next().unwrap_or_default().to_owned();
+        if !version.starts_with('v') || !version[1..].starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
         let dir = reader.dir(&path).context("a directory that was just listed")?;
         let Some(group) = group_name(&dir)? else { continue };
-        if group != "meta.k8s.io" {
+        // Discovery has kinds, but no API group of its own.
+        if group != "meta.k8s.io" && group != "apidiscovery.k8s.io" {
             versions.insert((group.clone(), version.clone()));
         }
         let gv = (group, version);
@@ -399,6 +403,8 @@ fn make_field(
             Some("atomic") => mark = Some("atomic"),
             _ => {}
         }
+    } else if form == "bytes" {
+        mark = list.filter(|l| *l == "atomic").map(|_| "atomic");
     } else {
         let text = marker(&f.markers, "mapType").or(marker(&f.markers, "structType"));
         mark = match text {
@@ -475,6 +481,10 @@ fn type_text(
             let of = reader.decl(&at, name).with_context(|| format!("no type {at}.{name}"))?.clone();
             match &of.def {
                 Def::Struct(_) => {
+                    queue.push((at.clone(), name.clone()));
+                    Ok(format!("{}.{name}", alias(&at)))
+                }
+                Def::Expr(Expr::Name(..)) if !of.alias && reader.struct_decl(&at, name).is_ok() => {
                     queue.push((at.clone(), name.clone()));
                     Ok(format!("{}.{name}", alias(&at)))
                 }

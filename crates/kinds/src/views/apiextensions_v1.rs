@@ -3,26 +3,26 @@
 use super::meta_v1;
 use crate::view::prelude::*;
 
-view! { ConversionRequest conversion_request 110 {
+view! { ConversionRequest conversion_request 111 {
     0 UID uid: &'a str;
     1 DESIRED_API_VERSION desired_api_version: &'a str;
     2 OBJECTS objects: ListView<'a, Option<&'a Tree>>;
 } }
 
-view! { ConversionResponse conversion_response 111 {
+view! { ConversionResponse conversion_response 112 {
     0 UID uid: &'a str;
     1 CONVERTED_OBJECTS converted_objects: ListView<'a, Option<&'a Tree>>;
     2 RESULT result: meta_v1::Status<'a>;
 } }
 
-view! { ConversionReview conversion_review 112 {
+view! { ConversionReview conversion_review 113 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 REQUEST request: Option<ConversionRequest<'a>>;
     3 RESPONSE response: Option<ConversionResponse<'a>>;
 } }
 
-view! { CustomResourceColumnDefinition custom_resource_column_definition 113 {
+view! { CustomResourceColumnDefinition custom_resource_column_definition 114 {
     0 NAME name: &'a str;
     1 TYPE type_: &'a str;
     2 FORMAT format: &'a str;
@@ -31,12 +31,12 @@ view! { CustomResourceColumnDefinition custom_resource_column_definition 113 {
     5 JSON_PATH json_path: &'a str;
 } }
 
-view! { CustomResourceConversion custom_resource_conversion 114 {
+view! { CustomResourceConversion custom_resource_conversion 115 {
     0 STRATEGY strategy: &'a str;
     1 WEBHOOK webhook: Option<WebhookConversion<'a>>;
 } }
 
-view! { CustomResourceDefinition custom_resource_definition 115 {
+view! { CustomResourceDefinition custom_resource_definition 116 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -44,7 +44,7 @@ view! { CustomResourceDefinition custom_resource_definition 115 {
     4 STATUS status: CustomResourceDefinitionStatus<'a>;
 } }
 
-view! { CustomResourceDefinitionCondition custom_resource_definition_condition 116 {
+view! { CustomResourceDefinitionCondition custom_resource_definition_condition 117 {
     0 TYPE type_: &'a str;
     1 STATUS status: &'a str;
     2 LAST_TRANSITION_TIME last_transition_time: &'a str;
@@ -53,14 +53,14 @@ view! { CustomResourceDefinitionCondition custom_resource_definition_condition 1
     5 OBSERVED_GENERATION observed_generation: i64;
 } }
 
-view! { CustomResourceDefinitionList custom_resource_definition_list 117 {
+view! { CustomResourceDefinitionList custom_resource_definition_list 118 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, CustomResourceDefinition<'a>>;
 } }
 
-view! { CustomResourceDefinitionNames custom_resource_definition_names 118 {
+view! { CustomResourceDefinitionNames custom_resource_definition_names 119 {
     0 PLURAL plural: &'a str;
     1 SINGULAR singular: &'a str;
     2 SHORT_NAMES short_names: ListView<'a, &'a str>;
@@ -69,7 +69,7 @@ view! { CustomResourceDefinitionNames custom_resource_definition_names 118 {
     5 CATEGORIES categories: ListView<'a, &'a str>;
 } }
 
-view! { CustomResourceDefinitionSpec custom_resource_definition_spec 119 {
+view! { CustomResourceDefinitionSpec custom_resource_definition_spec 120 {
     0 GROUP group: &'a str;
     1 NAMES names: CustomResourceDefinitionNames<'a>;
     2 SCOPE scope: &'a str;
@@ -78,14 +78,14 @@ view! { CustomResourceDefinitionSpec custom_resource_definition_spec 119 {
     5 PRESERVE_UNKNOWN_FIELDS preserve_unknown_fields: bool;
 } }
 
-view! { CustomResourceDefinitionStatus custom_resource_definition_status 120 {
+view! { CustomResourceDefinitionStatus custom_resource_definition_status 121 {
     0 CONDITIONS conditions: ListView<'a, CustomResourceDefinitionCondition<'a>>;
     1 ACCEPTED_NAMES accepted_names: CustomResourceDefinitionNames<'a>;
     2 STORED_VERSIONS stored_versions: ListView<'a, &'a str>;
     3 OBSERVED_GENERATION observed_generation: i64;
 } }
 
-view! { CustomResourceDefinitionVersion custom_resource_definition_version 121 {
+view! { CustomResourceDefinitionVersion custom_resource_definition_version 122 {
     0 NAME name: &'a str;
     1 SERVED served: bool;
     2 STORAGE storage: bool;
@@ -97,30 +97,30 @@ view! { CustomResourceDefinitionVersion custom_resource_definition_version 121 {
     8 SELECTABLE_FIELDS selectable_fields: ListView<'a, SelectableField<'a>>;
 } }
 
-view! { CustomResourceSubresourceScale custom_resource_subresource_scale 122 {
+view! { CustomResourceSubresourceScale custom_resource_subresource_scale 123 {
     0 SPEC_REPLICAS_PATH spec_replicas_path: &'a str;
     1 STATUS_REPLICAS_PATH status_replicas_path: &'a str;
     2 LABEL_SELECTOR_PATH label_selector_path: Option<&'a str>;
 } }
 
-view! { CustomResourceSubresourceStatus custom_resource_subresource_status 123 {
+view! { CustomResourceSubresourceStatus custom_resource_subresource_status 124 {
 } }
 
-view! { CustomResourceSubresources custom_resource_subresources 124 {
+view! { CustomResourceSubresources custom_resource_subresources 125 {
     0 STATUS status: Option<CustomResourceSubresourceStatus<'a>>;
     1 SCALE scale: Option<CustomResourceSubresourceScale<'a>>;
 } }
 
-view! { CustomResourceValidation custom_resource_validation 125 {
+view! { CustomResourceValidation custom_resource_validation 126 {
     0 OPEN_APIV3_SCHEMA open_apiv3_schema: Option<JSONSchemaProps<'a>>;
 } }
 
-view! { ExternalDocumentation external_documentation 126 {
+view! { ExternalDocumentation external_documentation 127 {
     0 DESCRIPTION description: &'a str;
     1 URL url: &'a str;
 } }
 
-view! { JSONSchemaProps json_schema_props 127 {
+view! { JSONSchemaProps json_schema_props 128 {
     0 ID_ id: &'a str;
     1 SCHEMA schema: &'a str;
     2 REF ref_: Option<&'a str>;
@@ -167,18 +167,18 @@ view! { JSONSchemaProps json_schema_props 127 {
     43 X_KUBERNETES_VALIDATIONS x_kubernetes_validations: ListView<'a, ValidationRule<'a>>;
 } }
 
-view! { SelectableField selectable_field 128 {
+view! { SelectableField selectable_field 129 {
     0 JSON_PATH json_path: &'a str;
 } }
 
-view! { ServiceReference service_reference 129 {
+view! { ServiceReference service_reference 130 {
     0 NAMESPACE namespace: &'a str;
     1 NAME name: &'a str;
     2 PATH path: Option<&'a str>;
     3 PORT port: Option<i64>;
 } }
 
-view! { ValidationRule validation_rule 130 {
+view! { ValidationRule validation_rule 131 {
     0 RULE rule: &'a str;
     1 MESSAGE message: &'a str;
     2 MESSAGE_EXPRESSION message_expression: &'a str;
@@ -187,13 +187,13 @@ view! { ValidationRule validation_rule 130 {
     5 OPTIONAL_OLD_SELF optional_old_self: Option<bool>;
 } }
 
-view! { WebhookClientConfig webhook_client_config 131 {
+view! { WebhookClientConfig webhook_client_config 132 {
     0 URL url: Option<&'a str>;
     1 SERVICE service: Option<ServiceReference<'a>>;
     2 CA_BUNDLE ca_bundle: &'a str;
 } }
 
-view! { WebhookConversion webhook_conversion 132 {
+view! { WebhookConversion webhook_conversion 133 {
     0 CLIENT_CONFIG client_config: Option<WebhookClientConfig<'a>>;
     1 CONVERSION_REVIEW_VERSIONS conversion_review_versions: ListView<'a, &'a str>;
 } }

@@ -4,7 +4,7 @@ use super::core_v1;
 use super::meta_v1;
 use crate::view::prelude::*;
 
-view! { ControllerRevision controller_revision 145 {
+view! { ControllerRevision controller_revision 146 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -12,14 +12,14 @@ view! { ControllerRevision controller_revision 145 {
     4 REVISION revision: i64;
 } }
 
-view! { ControllerRevisionList controller_revision_list 146 {
+view! { ControllerRevisionList controller_revision_list 147 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, ControllerRevision<'a>>;
 } }
 
-view! { DaemonSet daemon_set 147 {
+view! { DaemonSet daemon_set 148 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -27,7 +27,7 @@ view! { DaemonSet daemon_set 147 {
     4 STATUS status: DaemonSetStatus<'a>;
 } }
 
-view! { DaemonSetCondition daemon_set_condition 148 {
+view! { DaemonSetCondition daemon_set_condition 149 {
     0 TYPE type_: &'a str;
     1 STATUS status: &'a str;
     2 LAST_TRANSITION_TIME last_transition_time: &'a str;
@@ -35,14 +35,14 @@ view! { DaemonSetCondition daemon_set_condition 148 {
     4 MESSAGE message: &'a str;
 } }
 
-view! { DaemonSetList daemon_set_list 149 {
+view! { DaemonSetList daemon_set_list 150 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, DaemonSet<'a>>;
 } }
 
-view! { DaemonSetSpec daemon_set_spec 150 {
+view! { DaemonSetSpec daemon_set_spec 151 {
     0 SELECTOR selector: Option<meta_v1::LabelSelector<'a>>;
     1 TEMPLATE template: core_v1::PodTemplateSpec<'a>;
     2 UPDATE_STRATEGY update_strategy: DaemonSetUpdateStrategy<'a>;
@@ -50,7 +50,7 @@ view! { DaemonSetSpec daemon_set_spec 150 {
     4 REVISION_HISTORY_LIMIT revision_history_limit: Option<i64>;
 } }
 
-view! { DaemonSetStatus daemon_set_status 151 {
+view! { DaemonSetStatus daemon_set_status 152 {
     0 CURRENT_NUMBER_SCHEDULED current_number_scheduled: i64;
     1 NUMBER_MISSCHEDULED number_misscheduled: i64;
     2 DESIRED_NUMBER_SCHEDULED desired_number_scheduled: i64;
@@ -63,12 +63,12 @@ view! { DaemonSetStatus daemon_set_status 151 {
     9 CONDITIONS conditions: ListView<'a, DaemonSetCondition<'a>>;
 } }
 
-view! { DaemonSetUpdateStrategy daemon_set_update_strategy 152 {
+view! { DaemonSetUpdateStrategy daemon_set_update_strategy 153 {
     0 TYPE type_: &'a str;
     1 ROLLING_UPDATE rolling_update: Option<RollingUpdateDaemonSet<'a>>;
 } }
 
-view! { Deployment deployment 153 {
+view! { Deployment deployment 154 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -76,7 +76,7 @@ view! { Deployment deployment 153 {
     4 STATUS status: DeploymentStatus<'a>;
 } }
 
-view! { DeploymentCondition deployment_condition 154 {
+view! { DeploymentCondition deployment_condition 155 {
     0 TYPE type_: &'a str;
     1 STATUS status: &'a str;
     2 LAST_UPDATE_TIME last_update_time: &'a str;
@@ -85,14 +85,14 @@ view! { DeploymentCondition deployment_condition 154 {
     5 MESSAGE message: &'a str;
 } }
 
-view! { DeploymentList deployment_list 155 {
+view! { DeploymentList deployment_list 156 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, Deployment<'a>>;
 } }
 
-view! { DeploymentSpec deployment_spec 156 {
+view! { DeploymentSpec deployment_spec 157 {
     0 REPLICAS replicas: Option<i64>;
     1 SELECTOR selector: Option<meta_v1::LabelSelector<'a>>;
     2 TEMPLATE template: core_v1::PodTemplateSpec<'a>;
@@ -103,7 +103,7 @@ view! { DeploymentSpec deployment_spec 156 {
     7 PROGRESS_DEADLINE_SECONDS progress_deadline_seconds: Option<i64>;
 } }
 
-view! { DeploymentStatus deployment_status 157 {
+view! { DeploymentStatus deployment_status 158 {
     0 OBSERVED_GENERATION observed_generation: i64;
     1 REPLICAS replicas: i64;
     2 UPDATED_REPLICAS updated_replicas: i64;
@@ -115,12 +115,12 @@ view! { DeploymentStatus deployment_status 157 {
     8 COLLISION_COUNT collision_count: Option<i64>;
 } }
 
-view! { DeploymentStrategy deployment_strategy 158 {
+view! { DeploymentStrategy deployment_strategy 159 {
     0 TYPE type_: &'a str;
     1 ROLLING_UPDATE rolling_update: Option<RollingUpdateDeployment<'a>>;
 } }
 
-view! { ReplicaSet replica_set 159 {
+view! { ReplicaSet replica_set 160 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -128,7 +128,7 @@ view! { ReplicaSet replica_set 159 {
     4 STATUS status: ReplicaSetStatus<'a>;
 } }
 
-view! { ReplicaSetCondition replica_set_condition 160 {
+view! { ReplicaSetCondition replica_set_condition 161 {
     0 TYPE type_: &'a str;
     1 STATUS status: &'a str;
     2 LAST_TRANSITION_TIME last_transition_time: &'a str;
@@ -136,21 +136,21 @@ view! { ReplicaSetCondition replica_set_condition 160 {
     4 MESSAGE message: &'a str;
 } }
 
-view! { ReplicaSetList replica_set_list 161 {
+view! { ReplicaSetList replica_set_list 162 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, ReplicaSet<'a>>;
 } }
 
-view! { ReplicaSetSpec replica_set_spec 162 {
+view! { ReplicaSetSpec replica_set_spec 163 {
     0 REPLICAS replicas: Option<i64>;
     1 MIN_READY_SECONDS min_ready_seconds: i64;
     2 SELECTOR selector: Option<meta_v1::LabelSelector<'a>>;
     3 TEMPLATE template: core_v1::PodTemplateSpec<'a>;
 } }
 
-view! { ReplicaSetStatus replica_set_status 163 {
+view! { ReplicaSetStatus replica_set_status 164 {
     0 REPLICAS replicas: i64;
     1 FULLY_LABELED_REPLICAS fully_labeled_replicas: i64;
     2 READY_REPLICAS ready_replicas: i64;
@@ -160,22 +160,22 @@ view! { ReplicaSetStatus replica_set_status 163 {
     6 CONDITIONS conditions: ListView<'a, ReplicaSetCondition<'a>>;
 } }
 
-view! { RollingUpdateDaemonSet rolling_update_daemon_set 164 {
+view! { RollingUpdateDaemonSet rolling_update_daemon_set 165 {
     0 MAX_UNAVAILABLE max_unavailable: Option<IntOrStr<'a>>;
     1 MAX_SURGE max_surge: Option<IntOrStr<'a>>;
 } }
 
-view! { RollingUpdateDeployment rolling_update_deployment 165 {
+view! { RollingUpdateDeployment rolling_update_deployment 166 {
     0 MAX_UNAVAILABLE max_unavailable: Option<IntOrStr<'a>>;
     1 MAX_SURGE max_surge: Option<IntOrStr<'a>>;
 } }
 
-view! { RollingUpdateStatefulSetStrategy rolling_update_stateful_set_strategy 166 {
+view! { RollingUpdateStatefulSetStrategy rolling_update_stateful_set_strategy 167 {
     0 PARTITION partition: Option<i64>;
     1 MAX_UNAVAILABLE max_unavailable: Option<IntOrStr<'a>>;
 } }
 
-view! { StatefulSet stateful_set 167 {
+view! { StatefulSet stateful_set 168 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -183,7 +183,7 @@ view! { StatefulSet stateful_set 167 {
     4 STATUS status: StatefulSetStatus<'a>;
 } }
 
-view! { StatefulSetCondition stateful_set_condition 168 {
+view! { StatefulSetCondition stateful_set_condition 169 {
     0 TYPE type_: &'a str;
     1 STATUS status: &'a str;
     2 LAST_TRANSITION_TIME last_transition_time: &'a str;
@@ -191,23 +191,23 @@ view! { StatefulSetCondition stateful_set_condition 168 {
     4 MESSAGE message: &'a str;
 } }
 
-view! { StatefulSetList stateful_set_list 169 {
+view! { StatefulSetList stateful_set_list 170 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, StatefulSet<'a>>;
 } }
 
-view! { StatefulSetOrdinals stateful_set_ordinals 170 {
+view! { StatefulSetOrdinals stateful_set_ordinals 171 {
     0 START start: i64;
 } }
 
-view! { StatefulSetPersistentVolumeClaimRetentionPolicy stateful_set_persistent_volume_claim_retention_policy 171 {
+view! { StatefulSetPersistentVolumeClaimRetentionPolicy stateful_set_persistent_volume_claim_retention_policy 172 {
     0 WHEN_DELETED when_deleted: &'a str;
     1 WHEN_SCALED when_scaled: &'a str;
 } }
 
-view! { StatefulSetSpec stateful_set_spec 172 {
+view! { StatefulSetSpec stateful_set_spec 173 {
     0 REPLICAS replicas: Option<i64>;
     1 SELECTOR selector: Option<meta_v1::LabelSelector<'a>>;
     2 TEMPLATE template: core_v1::PodTemplateSpec<'a>;
@@ -221,7 +221,7 @@ view! { StatefulSetSpec stateful_set_spec 172 {
     10 ORDINALS ordinals: Option<StatefulSetOrdinals<'a>>;
 } }
 
-view! { StatefulSetStatus stateful_set_status 173 {
+view! { StatefulSetStatus stateful_set_status 174 {
     0 OBSERVED_GENERATION observed_generation: i64;
     1 REPLICAS replicas: i64;
     2 READY_REPLICAS ready_replicas: i64;
@@ -234,7 +234,7 @@ view! { StatefulSetStatus stateful_set_status 173 {
     9 AVAILABLE_REPLICAS available_replicas: i64;
 } }
 
-view! { StatefulSetUpdateStrategy stateful_set_update_strategy 174 {
+view! { StatefulSetUpdateStrategy stateful_set_update_strategy 175 {
     0 TYPE type_: &'a str;
     1 ROLLING_UPDATE rolling_update: Option<RollingUpdateStatefulSetStrategy<'a>>;
 } }

@@ -3,17 +3,17 @@
 use super::meta_v1;
 use crate::view::prelude::*;
 
-view! { FieldSelectorAttributes field_selector_attributes 185 {
+view! { FieldSelectorAttributes field_selector_attributes 186 {
     0 RAW_SELECTOR raw_selector: &'a str;
     1 REQUIREMENTS requirements: ListView<'a, meta_v1::FieldSelectorRequirement<'a>>;
 } }
 
-view! { LabelSelectorAttributes label_selector_attributes 186 {
+view! { LabelSelectorAttributes label_selector_attributes 187 {
     0 RAW_SELECTOR raw_selector: &'a str;
     1 REQUIREMENTS requirements: ListView<'a, meta_v1::LabelSelectorRequirement<'a>>;
 } }
 
-view! { LocalSubjectAccessReview local_subject_access_review 187 {
+view! { LocalSubjectAccessReview local_subject_access_review 188 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -21,17 +21,17 @@ view! { LocalSubjectAccessReview local_subject_access_review 187 {
     4 STATUS status: SubjectAccessReviewStatus<'a>;
 } }
 
-view! { NonResourceAttributes non_resource_attributes 188 {
+view! { NonResourceAttributes non_resource_attributes 189 {
     0 PATH path: &'a str;
     1 VERB verb: &'a str;
 } }
 
-view! { NonResourceRule non_resource_rule 189 {
+view! { NonResourceRule non_resource_rule 190 {
     0 VERBS verbs: ListView<'a, &'a str>;
     1 NON_RESOURCE_URLS non_resource_urls: ListView<'a, &'a str>;
 } }
 
-view! { ResourceAttributes resource_attributes 190 {
+view! { ResourceAttributes resource_attributes 191 {
     0 NAMESPACE namespace: &'a str;
     1 VERB verb: &'a str;
     2 GROUP group: &'a str;
@@ -43,14 +43,14 @@ view! { ResourceAttributes resource_attributes 190 {
     8 LABEL_SELECTOR label_selector: Option<LabelSelectorAttributes<'a>>;
 } }
 
-view! { ResourceRule resource_rule 191 {
+view! { ResourceRule resource_rule 192 {
     0 VERBS verbs: ListView<'a, &'a str>;
     1 API_GROUPS api_groups: ListView<'a, &'a str>;
     2 RESOURCES resources: ListView<'a, &'a str>;
     3 RESOURCE_NAMES resource_names: ListView<'a, &'a str>;
 } }
 
-view! { SelfSubjectAccessReview self_subject_access_review 192 {
+view! { SelfSubjectAccessReview self_subject_access_review 193 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -58,12 +58,12 @@ view! { SelfSubjectAccessReview self_subject_access_review 192 {
     4 STATUS status: SubjectAccessReviewStatus<'a>;
 } }
 
-view! { SelfSubjectAccessReviewSpec self_subject_access_review_spec 193 {
+view! { SelfSubjectAccessReviewSpec self_subject_access_review_spec 194 {
     0 RESOURCE_ATTRIBUTES resource_attributes: Option<ResourceAttributes<'a>>;
     1 NON_RESOURCE_ATTRIBUTES non_resource_attributes: Option<NonResourceAttributes<'a>>;
 } }
 
-view! { SelfSubjectRulesReview self_subject_rules_review 194 {
+view! { SelfSubjectRulesReview self_subject_rules_review 195 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -71,11 +71,11 @@ view! { SelfSubjectRulesReview self_subject_rules_review 194 {
     4 STATUS status: SubjectRulesReviewStatus<'a>;
 } }
 
-view! { SelfSubjectRulesReviewSpec self_subject_rules_review_spec 195 {
+view! { SelfSubjectRulesReviewSpec self_subject_rules_review_spec 196 {
     0 NAMESPACE namespace: &'a str;
 } }
 
-view! { SubjectAccessReview subject_access_review 196 {
+view! { SubjectAccessReview subject_access_review 197 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -83,7 +83,7 @@ view! { SubjectAccessReview subject_access_review 196 {
     4 STATUS status: SubjectAccessReviewStatus<'a>;
 } }
 
-view! { SubjectAccessReviewSpec subject_access_review_spec 197 {
+view! { SubjectAccessReviewSpec subject_access_review_spec 198 {
     0 RESOURCE_ATTRIBUTES resource_attributes: Option<ResourceAttributes<'a>>;
     1 NON_RESOURCE_ATTRIBUTES non_resource_attributes: Option<NonResourceAttributes<'a>>;
     2 USER user: &'a str;
@@ -92,14 +92,14 @@ view! { SubjectAccessReviewSpec subject_access_review_spec 197 {
     5 UID uid: &'a str;
 } }
 
-view! { SubjectAccessReviewStatus subject_access_review_status 198 {
+view! { SubjectAccessReviewStatus subject_access_review_status 199 {
     0 ALLOWED allowed: bool;
     1 DENIED denied: bool;
     2 REASON reason: &'a str;
     3 EVALUATION_ERROR evaluation_error: &'a str;
 } }
 
-view! { SubjectRulesReviewStatus subject_rules_review_status 199 {
+view! { SubjectRulesReviewStatus subject_rules_review_status 200 {
     0 RESOURCE_RULES resource_rules: ListView<'a, ResourceRule<'a>>;
     1 NON_RESOURCE_RULES non_resource_rules: ListView<'a, NonResourceRule<'a>>;
     2 INCOMPLETE incomplete: bool;

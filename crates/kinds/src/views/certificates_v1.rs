@@ -3,7 +3,7 @@
 use super::meta_v1;
 use crate::view::prelude::*;
 
-view! { CertificateSigningRequest certificate_signing_request 249 {
+view! { CertificateSigningRequest certificate_signing_request 250 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -11,7 +11,7 @@ view! { CertificateSigningRequest certificate_signing_request 249 {
     4 STATUS status: CertificateSigningRequestStatus<'a>;
 } }
 
-view! { CertificateSigningRequestCondition certificate_signing_request_condition 250 {
+view! { CertificateSigningRequestCondition certificate_signing_request_condition 251 {
     0 TYPE type_: &'a str;
     1 STATUS status: &'a str;
     2 REASON reason: &'a str;
@@ -20,14 +20,14 @@ view! { CertificateSigningRequestCondition certificate_signing_request_condition
     5 LAST_TRANSITION_TIME last_transition_time: &'a str;
 } }
 
-view! { CertificateSigningRequestList certificate_signing_request_list 251 {
+view! { CertificateSigningRequestList certificate_signing_request_list 252 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, CertificateSigningRequest<'a>>;
 } }
 
-view! { CertificateSigningRequestSpec certificate_signing_request_spec 252 {
+view! { CertificateSigningRequestSpec certificate_signing_request_spec 253 {
     0 REQUEST request: &'a str;
     1 SIGNER_NAME signer_name: &'a str;
     2 EXPIRATION_SECONDS expiration_seconds: Option<i64>;
@@ -38,7 +38,7 @@ view! { CertificateSigningRequestSpec certificate_signing_request_spec 252 {
     7 EXTRA extra: MapView<'a, ListView<'a, &'a str>>;
 } }
 
-view! { CertificateSigningRequestStatus certificate_signing_request_status 253 {
+view! { CertificateSigningRequestStatus certificate_signing_request_status 254 {
     0 CONDITIONS conditions: ListView<'a, CertificateSigningRequestCondition<'a>>;
     1 CERTIFICATE certificate: &'a str;
 } }

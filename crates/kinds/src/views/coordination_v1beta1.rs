@@ -3,28 +3,28 @@
 use super::meta_v1;
 use crate::view::prelude::*;
 
-view! { Lease lease 275 {
+view! { Lease lease 276 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
     3 SPEC spec: LeaseSpec<'a>;
 } }
 
-view! { LeaseCandidate lease_candidate 276 {
+view! { LeaseCandidate lease_candidate 277 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
     3 SPEC spec: LeaseCandidateSpec<'a>;
 } }
 
-view! { LeaseCandidateList lease_candidate_list 277 {
+view! { LeaseCandidateList lease_candidate_list 278 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, LeaseCandidate<'a>>;
 } }
 
-view! { LeaseCandidateSpec lease_candidate_spec 278 {
+view! { LeaseCandidateSpec lease_candidate_spec 279 {
     0 LEASE_NAME lease_name: &'a str;
     1 PING_TIME ping_time: Option<&'a str>;
     2 RENEW_TIME renew_time: Option<&'a str>;
@@ -33,14 +33,14 @@ view! { LeaseCandidateSpec lease_candidate_spec 278 {
     5 STRATEGY strategy: &'a str;
 } }
 
-view! { LeaseList lease_list 279 {
+view! { LeaseList lease_list 280 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, Lease<'a>>;
 } }
 
-view! { LeaseSpec lease_spec 280 {
+view! { LeaseSpec lease_spec 281 {
     0 HOLDER_IDENTITY holder_identity: Option<&'a str>;
     1 LEASE_DURATION_SECONDS lease_duration_seconds: Option<i64>;
     2 ACQUIRE_TIME acquire_time: Option<&'a str>;

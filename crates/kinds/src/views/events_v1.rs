@@ -4,7 +4,7 @@ use super::core_v1;
 use super::meta_v1;
 use crate::view::prelude::*;
 
-view! { Event event 521 {
+view! { Event event 522 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -24,14 +24,14 @@ view! { Event event 521 {
     16 DEPRECATED_COUNT deprecated_count: i64;
 } }
 
-view! { EventList event_list 522 {
+view! { EventList event_list 523 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, Event<'a>>;
 } }
 
-view! { EventSeries event_series 523 {
+view! { EventSeries event_series 524 {
     0 COUNT count: i64;
     1 LAST_OBSERVED_TIME last_observed_time: &'a str;
 } }

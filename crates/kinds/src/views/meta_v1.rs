@@ -2,7 +2,7 @@
 
 use crate::view::prelude::*;
 
-view! { APIGroup api_group 547 {
+view! { APIGroup api_group 548 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 NAME name: &'a str;
@@ -11,13 +11,13 @@ view! { APIGroup api_group 547 {
     5 SERVER_ADDRESS_BY_CLIENT_CIDRS server_address_by_client_cidrs: ListView<'a, ServerAddressByClientCIDR<'a>>;
 } }
 
-view! { APIGroupList api_group_list 548 {
+view! { APIGroupList api_group_list 549 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 GROUPS groups: ListView<'a, APIGroup<'a>>;
 } }
 
-view! { APIResource api_resource 549 {
+view! { APIResource api_resource 550 {
     0 NAME name: &'a str;
     1 SINGULAR_NAME singular_name: &'a str;
     2 NAMESPACED namespaced: bool;
@@ -30,21 +30,21 @@ view! { APIResource api_resource 549 {
     9 STORAGE_VERSION_HASH storage_version_hash: &'a str;
 } }
 
-view! { APIResourceList api_resource_list 550 {
+view! { APIResourceList api_resource_list 551 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 GROUP_VERSION group_version: &'a str;
     3 RESOURCES resources: ListView<'a, APIResource<'a>>;
 } }
 
-view! { APIVersions api_versions 551 {
+view! { APIVersions api_versions 552 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 VERSIONS versions: ListView<'a, &'a str>;
     3 SERVER_ADDRESS_BY_CLIENT_CIDRS server_address_by_client_cidrs: ListView<'a, ServerAddressByClientCIDR<'a>>;
 } }
 
-view! { ApplyOptions apply_options 552 {
+view! { ApplyOptions apply_options 553 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 DRY_RUN dry_run: ListView<'a, &'a str>;
@@ -52,7 +52,7 @@ view! { ApplyOptions apply_options 552 {
     4 FIELD_MANAGER field_manager: &'a str;
 } }
 
-view! { Condition condition 553 {
+view! { Condition condition 554 {
     0 TYPE type_: &'a str;
     1 STATUS status: &'a str;
     2 OBSERVED_GENERATION observed_generation: i64;
@@ -61,7 +61,7 @@ view! { Condition condition 553 {
     5 MESSAGE message: &'a str;
 } }
 
-view! { CreateOptions create_options 554 {
+view! { CreateOptions create_options 555 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 DRY_RUN dry_run: ListView<'a, &'a str>;
@@ -69,7 +69,7 @@ view! { CreateOptions create_options 554 {
     4 FIELD_VALIDATION field_validation: &'a str;
 } }
 
-view! { DeleteOptions delete_options 555 {
+view! { DeleteOptions delete_options 556 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 GRACE_PERIOD_SECONDS grace_period_seconds: Option<i64>;
@@ -80,59 +80,59 @@ view! { DeleteOptions delete_options 555 {
     7 IGNORE_STORE_READ_ERROR_WITH_CLUSTER_BREAKING_POTENTIAL ignore_store_read_error_with_cluster_breaking_potential: Option<bool>;
 } }
 
-view! { FieldSelectorRequirement field_selector_requirement 556 {
+view! { FieldSelectorRequirement field_selector_requirement 557 {
     0 KEY key: &'a str;
     1 OPERATOR operator: &'a str;
     2 VALUES values: ListView<'a, &'a str>;
 } }
 
-view! { GetOptions get_options 557 {
+view! { GetOptions get_options 558 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 RESOURCE_VERSION resource_version: &'a str;
 } }
 
-view! { GroupResource group_resource 558 {
+view! { GroupResource group_resource 559 {
     0 GROUP group: &'a str;
     1 RESOURCE resource: &'a str;
 } }
 
-view! { GroupVersionForDiscovery group_version_for_discovery 559 {
+view! { GroupVersionForDiscovery group_version_for_discovery 560 {
     0 GROUP_VERSION group_version: &'a str;
     1 VERSION version: &'a str;
 } }
 
-view! { GroupVersionKind group_version_kind 560 {
+view! { GroupVersionKind group_version_kind 561 {
     0 GROUP group: &'a str;
     1 VERSION version: &'a str;
     2 KIND kind: &'a str;
 } }
 
-view! { GroupVersionResource group_version_resource 561 {
+view! { GroupVersionResource group_version_resource 562 {
     0 GROUP group: &'a str;
     1 VERSION version: &'a str;
     2 RESOURCE resource: &'a str;
 } }
 
-view! { LabelSelector label_selector 562 {
+view! { LabelSelector label_selector 563 {
     0 MATCH_LABELS match_labels: MapView<'a, &'a str>;
     1 MATCH_EXPRESSIONS match_expressions: ListView<'a, LabelSelectorRequirement<'a>>;
 } }
 
-view! { LabelSelectorRequirement label_selector_requirement 563 {
+view! { LabelSelectorRequirement label_selector_requirement 564 {
     0 KEY key: &'a str;
     1 OPERATOR operator: &'a str;
     2 VALUES values: ListView<'a, &'a str>;
 } }
 
-view! { List list 564 {
+view! { List list 565 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: ListMeta<'a>;
     3 ITEMS items: ListView<'a, Option<&'a Tree>>;
 } }
 
-view! { ListMeta list_meta 565 {
+view! { ListMeta list_meta 566 {
     0 SELF_LINK self_link: &'a str;
     1 RESOURCE_VERSION resource_version: &'a str;
     2 CONTINUE continue_: &'a str;
@@ -140,7 +140,7 @@ view! { ListMeta list_meta 565 {
     4 SHARD_INFO shard_info: Option<ShardInfo<'a>>;
 } }
 
-view! { ListOptions list_options 566 {
+view! { ListOptions list_options 567 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 LABEL_SELECTOR label_selector: &'a str;
@@ -156,7 +156,7 @@ view! { ListOptions list_options 566 {
     12 SHARD_SELECTOR shard_selector: &'a str;
 } }
 
-view! { ManagedFieldsEntry managed_fields_entry 567 {
+view! { ManagedFieldsEntry managed_fields_entry 568 {
     0 MANAGER manager: &'a str;
     1 OPERATION operation: &'a str;
     2 API_VERSION api_version: &'a str;
@@ -166,7 +166,7 @@ view! { ManagedFieldsEntry managed_fields_entry 567 {
     6 SUBRESOURCE subresource: &'a str;
 } }
 
-view! { ObjectMeta object_meta 568 {
+view! { ObjectMeta object_meta 569 {
     0 NAME name: &'a str;
     1 GENERATE_NAME generate_name: &'a str;
     2 NAMESPACE namespace: &'a str;
@@ -184,7 +184,7 @@ view! { ObjectMeta object_meta 568 {
     14 MANAGED_FIELDS managed_fields: ListView<'a, ManagedFieldsEntry<'a>>;
 } }
 
-view! { OwnerReference owner_reference 569 {
+view! { OwnerReference owner_reference 570 {
     0 API_VERSION api_version: &'a str;
     1 KIND kind: &'a str;
     2 NAME name: &'a str;
@@ -193,20 +193,20 @@ view! { OwnerReference owner_reference 569 {
     5 BLOCK_OWNER_DELETION block_owner_deletion: Option<bool>;
 } }
 
-view! { PartialObjectMetadata partial_object_metadata 570 {
+view! { PartialObjectMetadata partial_object_metadata 571 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: ObjectMeta<'a>;
 } }
 
-view! { PartialObjectMetadataList partial_object_metadata_list 571 {
+view! { PartialObjectMetadataList partial_object_metadata_list 572 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: ListMeta<'a>;
     3 ITEMS items: ListView<'a, PartialObjectMetadata<'a>>;
 } }
 
-view! { PatchOptions patch_options 573 {
+view! { PatchOptions patch_options 574 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 DRY_RUN dry_run: ListView<'a, &'a str>;
@@ -215,21 +215,21 @@ view! { PatchOptions patch_options 573 {
     5 FIELD_VALIDATION field_validation: &'a str;
 } }
 
-view! { Preconditions preconditions 574 {
+view! { Preconditions preconditions 575 {
     0 UID uid: Option<&'a str>;
     1 RESOURCE_VERSION resource_version: Option<&'a str>;
 } }
 
-view! { ServerAddressByClientCIDR server_address_by_client_cidr 575 {
+view! { ServerAddressByClientCIDR server_address_by_client_cidr 576 {
     0 CLIENT_CIDR client_cidr: &'a str;
     1 SERVER_ADDRESS server_address: &'a str;
 } }
 
-view! { ShardInfo shard_info 576 {
+view! { ShardInfo shard_info 577 {
     0 SELECTOR selector: &'a str;
 } }
 
-view! { Status status 577 {
+view! { Status status 578 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: ListMeta<'a>;
@@ -240,13 +240,13 @@ view! { Status status 577 {
     7 CODE code: i64;
 } }
 
-view! { StatusCause status_cause 578 {
+view! { StatusCause status_cause 579 {
     0 REASON reason: &'a str;
     1 MESSAGE message: &'a str;
     2 FIELD field: &'a str;
 } }
 
-view! { StatusDetails status_details 579 {
+view! { StatusDetails status_details 580 {
     0 NAME name: &'a str;
     1 GROUP group: &'a str;
     2 KIND kind: &'a str;
@@ -255,7 +255,7 @@ view! { StatusDetails status_details 579 {
     5 RETRY_AFTER_SECONDS retry_after_seconds: i64;
 } }
 
-view! { Table table 580 {
+view! { Table table 581 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: ListMeta<'a>;
@@ -263,7 +263,7 @@ view! { Table table 580 {
     4 ROWS rows: ListView<'a, TableRow<'a>>;
 } }
 
-view! { TableColumnDefinition table_column_definition 581 {
+view! { TableColumnDefinition table_column_definition 582 {
     0 NAME name: &'a str;
     1 TYPE type_: &'a str;
     2 FORMAT format: &'a str;
@@ -271,26 +271,26 @@ view! { TableColumnDefinition table_column_definition 581 {
     4 PRIORITY priority: i64;
 } }
 
-view! { TableOptions table_options 582 {
+view! { TableOptions table_options 583 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 INCLUDE_OBJECT include_object: &'a str;
 } }
 
-view! { TableRow table_row 583 {
+view! { TableRow table_row 584 {
     0 CELLS cells: ListView<'a, Option<&'a Tree>>;
     1 CONDITIONS conditions: ListView<'a, TableRowCondition<'a>>;
     2 OBJECT object: Option<&'a Tree>;
 } }
 
-view! { TableRowCondition table_row_condition 584 {
+view! { TableRowCondition table_row_condition 585 {
     0 TYPE type_: &'a str;
     1 STATUS status: &'a str;
     2 REASON reason: &'a str;
     3 MESSAGE message: &'a str;
 } }
 
-view! { UpdateOptions update_options 585 {
+view! { UpdateOptions update_options 586 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 DRY_RUN dry_run: ListView<'a, &'a str>;

@@ -3,7 +3,7 @@
 use super::meta_v1;
 use crate::view::prelude::*;
 
-view! { PriorityClass priority_class 811 {
+view! { PriorityClass priority_class 812 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -13,7 +13,7 @@ view! { PriorityClass priority_class 811 {
     6 PREEMPTION_POLICY preemption_policy: Option<&'a str>;
 } }
 
-view! { PriorityClassList priority_class_list 812 {
+view! { PriorityClassList priority_class_list 813 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;

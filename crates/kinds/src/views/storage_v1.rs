@@ -4,21 +4,21 @@ use super::core_v1;
 use super::meta_v1;
 use crate::view::prelude::*;
 
-view! { CSIDriver csi_driver 831 {
+view! { CSIDriver csi_driver 832 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
     3 SPEC spec: CSIDriverSpec<'a>;
 } }
 
-view! { CSIDriverList csi_driver_list 832 {
+view! { CSIDriverList csi_driver_list 833 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, CSIDriver<'a>>;
 } }
 
-view! { CSIDriverSpec csi_driver_spec 833 {
+view! { CSIDriverSpec csi_driver_spec 834 {
     0 ATTACH_REQUIRED attach_required: Option<bool>;
     1 POD_INFO_ON_MOUNT pod_info_on_mount: Option<bool>;
     2 VOLUME_LIFECYCLE_MODES volume_lifecycle_modes: ListView<'a, &'a str>;
@@ -32,32 +32,32 @@ view! { CSIDriverSpec csi_driver_spec 833 {
     10 PREVENT_POD_SCHEDULING_IF_MISSING prevent_pod_scheduling_if_missing: Option<bool>;
 } }
 
-view! { CSINode csi_node 834 {
+view! { CSINode csi_node 835 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
     3 SPEC spec: CSINodeSpec<'a>;
 } }
 
-view! { CSINodeDriver csi_node_driver 835 {
+view! { CSINodeDriver csi_node_driver 836 {
     0 NAME name: &'a str;
     1 NODE_ID node_id: &'a str;
     2 TOPOLOGY_KEYS topology_keys: ListView<'a, &'a str>;
     3 ALLOCATABLE allocatable: Option<VolumeNodeResources<'a>>;
 } }
 
-view! { CSINodeList csi_node_list 836 {
+view! { CSINodeList csi_node_list 837 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, CSINode<'a>>;
 } }
 
-view! { CSINodeSpec csi_node_spec 837 {
+view! { CSINodeSpec csi_node_spec 838 {
     0 DRIVERS drivers: ListView<'a, CSINodeDriver<'a>>;
 } }
 
-view! { CSIStorageCapacity csi_storage_capacity 838 {
+view! { CSIStorageCapacity csi_storage_capacity 839 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -67,14 +67,14 @@ view! { CSIStorageCapacity csi_storage_capacity 838 {
     6 MAXIMUM_VOLUME_SIZE maximum_volume_size: Option<&'a str>;
 } }
 
-view! { CSIStorageCapacityList csi_storage_capacity_list 839 {
+view! { CSIStorageCapacityList csi_storage_capacity_list 840 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, CSIStorageCapacity<'a>>;
 } }
 
-view! { StorageClass storage_class 840 {
+view! { StorageClass storage_class 841 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -87,19 +87,19 @@ view! { StorageClass storage_class 840 {
     9 ALLOWED_TOPOLOGIES allowed_topologies: ListView<'a, core_v1::TopologySelectorTerm<'a>>;
 } }
 
-view! { StorageClassList storage_class_list 841 {
+view! { StorageClassList storage_class_list 842 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, StorageClass<'a>>;
 } }
 
-view! { TokenRequest token_request 842 {
+view! { TokenRequest token_request 843 {
     0 AUDIENCE audience: &'a str;
     1 EXPIRATION_SECONDS expiration_seconds: Option<i64>;
 } }
 
-view! { VolumeAttachment volume_attachment 843 {
+view! { VolumeAttachment volume_attachment 844 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -107,32 +107,32 @@ view! { VolumeAttachment volume_attachment 843 {
     4 STATUS status: VolumeAttachmentStatus<'a>;
 } }
 
-view! { VolumeAttachmentList volume_attachment_list 844 {
+view! { VolumeAttachmentList volume_attachment_list 845 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, VolumeAttachment<'a>>;
 } }
 
-view! { VolumeAttachmentSource volume_attachment_source 845 {
+view! { VolumeAttachmentSource volume_attachment_source 846 {
     0 PERSISTENT_VOLUME_NAME persistent_volume_name: Option<&'a str>;
     1 INLINE_VOLUME_SPEC inline_volume_spec: Option<core_v1::PersistentVolumeSpec<'a>>;
 } }
 
-view! { VolumeAttachmentSpec volume_attachment_spec 846 {
+view! { VolumeAttachmentSpec volume_attachment_spec 847 {
     0 ATTACHER attacher: &'a str;
     1 SOURCE source: VolumeAttachmentSource<'a>;
     2 NODE_NAME node_name: &'a str;
 } }
 
-view! { VolumeAttachmentStatus volume_attachment_status 847 {
+view! { VolumeAttachmentStatus volume_attachment_status 848 {
     0 ATTACHED attached: bool;
     1 ATTACHMENT_METADATA attachment_metadata: MapView<'a, &'a str>;
     2 ATTACH_ERROR attach_error: Option<VolumeError<'a>>;
     3 DETACH_ERROR detach_error: Option<VolumeError<'a>>;
 } }
 
-view! { VolumeAttributesClass volume_attributes_class 848 {
+view! { VolumeAttributesClass volume_attributes_class 849 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ObjectMeta<'a>;
@@ -140,19 +140,19 @@ view! { VolumeAttributesClass volume_attributes_class 848 {
     4 PARAMETERS parameters: MapView<'a, &'a str>;
 } }
 
-view! { VolumeAttributesClassList volume_attributes_class_list 849 {
+view! { VolumeAttributesClassList volume_attributes_class_list 850 {
     0 KIND kind: &'a str;
     1 API_VERSION api_version: &'a str;
     2 METADATA metadata: meta_v1::ListMeta<'a>;
     3 ITEMS items: ListView<'a, VolumeAttributesClass<'a>>;
 } }
 
-view! { VolumeError volume_error 850 {
+view! { VolumeError volume_error 851 {
     0 TIME time: &'a str;
     1 MESSAGE message: &'a str;
     2 ERROR_CODE error_code: Option<i64>;
 } }
 
-view! { VolumeNodeResources volume_node_resources 851 {
+view! { VolumeNodeResources volume_node_resources 852 {
     0 COUNT count: Option<i64>;
 } }

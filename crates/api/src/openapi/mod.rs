@@ -1,0 +1,223 @@
+//! OpenAPI v2 and v3 of the built-in kinds, from the schema and the table of resources.
+//!
+//! Documents are built once and kept by the server; nothing here is on a request's path.
+
+mod definitions;
+mod gnostic;
+mod paths;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::codec::json::encode_any;
+use crate::resources::ResourceInfo;
+use crate::schema::Schema;
+use crate::tree::{Map, Node, Text};
+
+pub use definitions::Docs;
+use paths::PathItem;
+
+/// Which OpenAPI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    V2,
+    V3,
+}
+
+/// Media type of [`v2_protobuf`].
+pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// An object of these entries.
+fn object<const N: usize>(entries: [(&str, Node); N]) -> Node {
+    Node::Map(entries.into_iter().fold(Map::new(), |mut m, (k, v)| {
+        m.insert(k, v);
+        m
+    }))
+}
+
+/// A list of strings.
+fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> Node {
+    Node::List(values.into_iter().map(Node::from).collect())
+}
+
+fn text(node: &Node) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_any(node, &mut out);
+    out
+}
+
+/// The paths of the OpenAPI v3 documents, as `/openapi/v3` lists them: `api/v1`, `apis/apps/v1`, …
+pub fn v3_paths(resources: &[ResourceInfo]) -> Vec<String> {
+    let mut out: BTreeSet<String> =
+        ["api", "apis", "version", "openid/v1/jwks", ".well-known/openid-configuration"]
+            .map(String::from)
+            .into();
+    for r in resources {
+        if r.group.is_empty() {
+            out.insert(format!("api/{}", r.version));
+        } else {
+            out.insert(format!("apis/{}", r.group));
+            out.insert(format!("apis/{}/{}", r.group, r.version));
+        }
+    }
+    out.into_iter().collect()
+}
+
+/// The OpenAPI v3 document of one of [`v3_paths`], as JSON; `None` if there is none of that path.
+/// `resources` are those that are served.
+pub fn v3(schema: &Schema, resources: &[ResourceInfo], path: &str, docs: &Docs<'_>) -> Option<Vec<u8>> {
+    let mut items = BTreeMap::new();
+    let version = match path.split('/').collect::<Vec<_>>()[..] {
+        ["api"] => {
+            items.extend(paths::api_versions());
+            None
+        }
+        ["apis"] => {
+            items.extend(paths::api_groups());
+            None
+        }
+        ["version"] => {
+            items.extend(paths::version());
+            None
+        }
+        ["openid", ..] => {
+            items.extend(paths::keys());
+            None
+        }
+        [".well-known", ..] => {
+            items.extend(paths::issuer());
+            None
+        }
+        ["api", version] => Some(("", version)),
+        ["apis", group] => {
+            items.extend(paths::api_group(group));
+            None
+        }
+        ["apis", group, version] => Some((group, version)),
+        _ => return None,
+    };
+    if let Some((group, version)) = version {
+        items.extend(paths::resource_list(group, version));
+        let of: Vec<_> = resources.iter().filter(|r| r.group == group && r.version == version).collect();
+        if of.is_empty() {
+            return None;
+        }
+        for r in of {
+            paths::resource(schema, r, &mut items);
+        }
+    } else if let ["apis", group] = path.split('/').collect::<Vec<_>>()[..]
+        && !resources.iter().any(|r| r.group == group)
+    {
+        return None;
+    }
+    let versions: Vec<(Text, Text)> = match version {
+        Some((g, v)) if !g.is_empty() => vec![("".into(), "v1".into()), (g.into(), v.into())],
+        _ => vec![("".into(), "v1".into())],
+    };
+    let (paths, schemas) = render(schema, &items, Dialect::V3, &versions, docs);
+    let security = object([
+        ("description", "Bearer Token authentication".into()),
+        ("in", "header".into()),
+        ("name", "authorization".into()),
+        ("type", "apiKey".into()),
+    ]);
+    let mut components = Map::new();
+    if schemas.as_map().is_some_and(|m| !m.is_empty()) {
+        components.insert("schemas", schemas);
+    }
+    components.insert("securitySchemes", object([("BearerToken", security)]));
+    Some(text(&object([
+        ("openapi", "3.0.0".into()),
+        ("info", info()),
+        ("paths", paths),
+        ("components", components.into()),
+    ])))
+}
+
+fn info() -> Node {
+    object([("title", "Kubernetes".into()), ("version", "v1.36.2".into())])
+}
+
+fn v2_document(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> Node {
+    let mut items = BTreeMap::new();
+    items.extend(paths::api_versions());
+    items.extend(paths::api_groups());
+    items.extend(paths::version());
+    items.extend(paths::keys());
+    items.extend(paths::issuer());
+    for r in resources {
+        if !r.group.is_empty() {
+            items.extend(paths::api_group(r.group));
+        }
+        items.extend(paths::resource_list(r.group, r.version));
+        paths::resource(schema, r, &mut items);
+    }
+    let (paths, definitions) = render(schema, &items, Dialect::V2, schema.versions(), docs);
+    let security = object([
+        ("description", "Bearer Token authentication".into()),
+        ("in", "header".into()),
+        ("name", "authorization".into()),
+        ("type", "apiKey".into()),
+    ]);
+    object([
+        ("swagger", "2.0".into()),
+        ("info", info()),
+        ("paths", paths),
+        ("definitions", definitions),
+        ("securityDefinitions", object([("BearerToken", security)])),
+        ("security", Node::List(vec![object([("BearerToken", Node::List(Vec::new()))])])),
+    ])
+}
+
+/// The OpenAPI v2 document of the served `resources`, as JSON.
+pub fn v2(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> Vec<u8> {
+    text(&v2_document(schema, resources, docs))
+}
+
+/// The OpenAPI v2 document of the served `resources`, as [`V2_PROTOBUF`].
+pub fn v2_protobuf(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> Vec<u8> {
+    gnostic::document(&v2_document(schema, resources, docs))
+}
+
+/// Paths, and the definitions that they need, directly or not.
+fn render(
+    schema: &Schema,
+    items: &BTreeMap<String, PathItem>,
+    dialect: Dialect,
+    versions: &[(Text, Text)],
+    docs: &Docs<'_>,
+) -> (Node, Node) {
+    let mut needed = BTreeSet::new();
+    let mut out = Map::new();
+    for (path, item) in items {
+        out.insert(path.as_str(), item.node(dialect, &mut needed));
+    }
+    (out.into(), definitions::all(schema, needed, dialect, versions, docs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_document_is_there() {
+        let schema = Schema::builtin();
+        let served: Vec<ResourceInfo> =
+            crate::resources::builtin().iter().filter(|r| r.served_by_default).cloned().collect();
+        for path in v3_paths(&served) {
+            let doc = v3(schema, &served, &path, &|_, _| None).unwrap();
+            crate::codec::json::decode_any(&doc).unwrap();
+        }
+        assert_eq!(v3(schema, &served, "apis/none/v1", &|_, _| None), None);
+        assert_eq!(v3(schema, &served, "apis/none", &|_, _| None), None);
+        assert_eq!(v3(schema, &served, "", &|_, _| None), None);
+    }
+
+    #[test]
+    fn protobuf_has_the_shape_of_gnostic() {
+        let schema = Schema::builtin();
+        let doc = v2_protobuf(schema, crate::resources::builtin(), &|_, _| None);
+        // Field 1 of a Document: swagger "2.0".
+        assert!(doc.starts_with(b"\x0a\x032.0"));
+        assert!(doc.len() > 100_000);
+    }
+}
