@@ -5,16 +5,21 @@
 //! bounds it. Names, events, conditions and messages are upstream's (`pkg/controller`). Depends on
 //! `api`, `component` and `client`; it must never know how the server stores or admits anything.
 
+mod clusterroles;
 mod common;
 mod deployment;
 mod discovery;
 mod gc;
 mod namespace;
+mod nodes;
 mod replicas;
 mod root_ca;
 mod serviceaccounts;
 
 use std::time::Duration;
+
+pub use nodes::ipam::CidrError;
+pub use nodes::lifecycle::{EvictionRates, NodeMonitor};
 
 use client::{Client, Factory};
 use component::{Clock, Shutdown};
@@ -29,12 +34,32 @@ pub struct Config {
     /// How long a namespace's deletion waits for API servers that have not seen it yet. Zero where
     /// there is one API server; upstream's controller waits five seconds.
     pub namespace_delay: Duration,
+    /// The Pod network, one block or one of each family separated by a comma; "" leaves the nodes' blocks
+    /// to somebody else.
+    pub cluster_cidr: String,
+    /// The prefix of a node's block of IPv4 addresses.
+    pub node_prefix_v4: u32,
+    /// The prefix of a node's block of IPv6 addresses.
+    pub node_prefix_v6: u32,
+    /// How nodes are watched.
+    pub node_monitor: NodeMonitor,
+    /// How many ended Pods are kept; 0 for all.
+    pub terminated_pods: usize,
 }
 
 impl Config {
     /// With upstream's figures.
     pub fn new(clock: Clock, root_ca: String) -> Self {
-        Self { clock, root_ca, namespace_delay: Duration::ZERO }
+        Self {
+            clock,
+            root_ca,
+            namespace_delay: Duration::ZERO,
+            cluster_cidr: String::new(),
+            node_prefix_v4: 24,
+            node_prefix_v6: 64,
+            node_monitor: NodeMonitor::default(),
+            terminated_pods: 12_500,
+        }
     }
 }
 
@@ -43,7 +68,12 @@ pub const SHARED_USER: &str = "system:kube-controller-manager";
 
 /// Starts every controller; their tasks run until `shutdown`. `clients` gives a client for a user's name:
 /// [`SHARED_USER`] for the caches, `system:serviceaccount:kube-system:NAME` for each controller.
-pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdown) {
+///
+/// # Errors
+/// Where the configuration cannot be used.
+pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdown) -> Result<(), CidrError> {
+    let ranges =
+        nodes::ipam::Ranges::parse(&config.cluster_cidr, config.node_prefix_v4, config.node_prefix_v6)?;
     let own = |name: &str| clients(&format!("system:serviceaccount:kube-system:{name}"));
     let factory = Factory::new(clients(SHARED_USER));
     serviceaccounts::start(own("service-account-controller"), &factory, shutdown);
@@ -61,7 +91,14 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     replicas::start_replication_controllers(own("replication-controller"), clock, 5, &factory, shutdown);
     deployment::start(own("deployment-controller"), clock, 5, &factory, shutdown);
     gc::start(own("generic-garbage-collector"), clock, 20, shutdown);
+    clusterroles::start(own("clusterrole-aggregation-controller"), &factory, shutdown);
+    nodes::ipam::start(own("node-controller"), clock, ranges, &factory, shutdown);
+    nodes::lifecycle::start(own("node-controller"), clock, config.node_monitor, &factory, shutdown);
+    nodes::eviction::start(own("node-controller"), clock, &factory, shutdown);
+    let threshold = config.terminated_pods;
+    nodes::podgc::start(own("pod-garbage-collector"), clock, threshold, &factory, shutdown);
     factory.start(shutdown);
+    Ok(())
 }
 
 /// Starts a controller's workers once the caches that it asked for show a whole state.

@@ -1,0 +1,262 @@
+//! Taint eviction: Pods leave a node that has a NoExecute taint which they do not tolerate, or no longer
+//! (upstream: `pkg/controller/tainteviction`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use client::{Change, Client, EventType, Factory, Informer, Key, Patch, Queue, Recorder};
+use component::{Clock, Shutdown};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Taint, Toleration};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::taints::{self, NO_EXECUTE, tolerates};
+use crate::common::{deleting, pods};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Item {
+    Node(String),
+    Pod(Key),
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(name) => f.write_str(name),
+            Self::Pod(key) => key.fmt(f),
+        }
+    }
+}
+
+/// What is to become of a Pod.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Stay,
+    Go,
+    GoAfter(Duration),
+}
+
+/// Decides from the NoExecute taints of a Pod's node and its tolerations.
+fn decide(taints: &[&Taint], tolerations: &[Toleration]) -> Verdict {
+    let mut shortest: Option<i64> = None;
+    for taint in taints {
+        let Some(used) = tolerations.iter().find(|t| tolerates(t, taint)) else { return Verdict::Go };
+        if let Some(seconds) = used.toleration_seconds {
+            shortest = Some(shortest.map_or(seconds, |s| s.min(seconds)));
+        }
+    }
+    match shortest {
+        None => Verdict::Stay,
+        Some(s) if s <= 0 => Verdict::Go,
+        Some(s) => Verdict::GoAfter(Duration::from_secs(s.unsigned_abs())),
+    }
+}
+
+struct Controller {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    nodes: Informer<Node>,
+    pods: Informer<Pod>,
+    queue: Queue<Item>,
+    /// The Pods that tolerate their taints for a time, and until when.
+    waiting: Mutex<HashMap<Key, Instant>>,
+}
+
+/// Starts it.
+pub(crate) fn start(client: Client, clock: Clock, factory: &Factory, shutdown: &Shutdown) {
+    let controller = Arc::new(Controller {
+        recorder: Recorder::start(client.clone(), "taint-eviction-controller", "", clock, shutdown),
+        client,
+        clock,
+        nodes: factory.informer(),
+        pods: pods::informer(factory),
+        queue: Queue::default(),
+        waiting: Mutex::default(),
+    });
+    let c = controller.clone();
+    controller.nodes.handle(move |change| {
+        let same = match change {
+            Change::Updated { old, new } => evicting(old) == evicting(new),
+            Change::Added(node) => evicting(node).is_empty(),
+            Change::Deleted(_) => false,
+        };
+        if !same {
+            c.queue.add(Item::Node(change.object().metadata.name.clone().unwrap_or_default()));
+        }
+    });
+    let c = controller.clone();
+    controller.pods.handle(move |change| {
+        let tolerations = |p: &Pod| p.spec.as_ref().and_then(|s| s.tolerations.clone());
+        let same = match change {
+            Change::Updated { old, new } => {
+                tolerations(old) == tolerations(new) && pods::node_name(old) == pods::node_name(new)
+            }
+            _ => false,
+        };
+        // Only Pods of tainted nodes matter, and those that wait.
+        let pod = change.object();
+        let key = client::Cached::key(&**pod);
+        if !same && (c.is_tainted(pods::node_name(pod)) || c.waiting.lock().contains_key(&key)) {
+            c.queue.add(Item::Pod(key));
+        }
+    });
+    crate::when_synced(factory, shutdown, move |shutdown| {
+        let queue = controller.queue.clone();
+        queue.work("taint-eviction", 8, shutdown, move |item| {
+            let controller = controller.clone();
+            async move {
+                match item {
+                    Item::Node(name) => {
+                        controller.look_at_node(&name);
+                        Ok(())
+                    }
+                    Item::Pod(key) => controller.look_at_pod(key).await,
+                }
+            }
+        });
+    });
+}
+
+fn evicting(node: &Node) -> Vec<&Taint> {
+    taints::of(node).iter().filter(|t| t.effect == NO_EXECUTE).collect()
+}
+
+impl Controller {
+    fn is_tainted(&self, node: &str) -> bool {
+        !node.is_empty() && self.nodes.get("", node).is_some_and(|n| !evicting(&n).is_empty())
+    }
+
+    fn look_at_node(&self, name: &str) {
+        for pod in self.pods.by_index(pods::BY_NODE, name) {
+            self.queue.add(Item::Pod(client::Cached::key(&*pod)));
+        }
+    }
+
+    async fn look_at_pod(&self, key: Key) -> Result<(), Status> {
+        let pod = self.pods.get_key(&key);
+        let node = pod.as_ref().and_then(|p| self.nodes.get("", pods::node_name(p)));
+        let (Some(pod), Some(node)) = (pod, node) else {
+            self.cancel(&key);
+            return Ok(());
+        };
+        if deleting(&pod.metadata) {
+            self.waiting.lock().remove(&key);
+            return Ok(());
+        }
+        let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.clone()).unwrap_or_default();
+        match decide(&evicting(&node), &tolerations) {
+            Verdict::Stay => {
+                self.cancel(&key);
+                Ok(())
+            }
+            Verdict::Go => {
+                self.cancel(&key);
+                self.evict(&key, &pod).await
+            }
+            Verdict::GoAfter(term) => {
+                let now = Instant::now();
+                // The time runs from the first taint on, also where more come.
+                let until = *self.waiting.lock().entry(key.clone()).or_insert(now + term);
+                if until > now {
+                    self.queue.add_after(Item::Pod(key), until - now);
+                    return Ok(());
+                }
+                self.evict(&key, &pod).await?;
+                self.waiting.lock().remove(&key);
+                Ok(())
+            }
+        }
+    }
+
+    fn tell(&self, key: &Key, text: String) {
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(key.namespace.to_string()),
+            name: Some(key.name.to_string()),
+            ..ObjectReference::default()
+        };
+        self.recorder.event_about(about, EventType::Normal, "TaintManagerEviction", text);
+    }
+
+    fn cancel(&self, key: &Key) {
+        if self.waiting.lock().remove(key).is_some() {
+            self.tell(key, format!("Cancelling deletion of Pod {key}"));
+        }
+    }
+
+    async fn evict(&self, key: &Key, pod: &Pod) -> Result<(), Status> {
+        self.tell(key, format!("Marking for deletion Pod {key}"));
+        let api = self.client.api::<Pod>(&key.namespace);
+        let known = pods::condition(pod, "DisruptionTarget")
+            .is_some_and(|c| c.status == "True" && c.reason.as_deref() == Some("DeletionByTaintManager"));
+        if !known {
+            let patch = disruption(
+                pod,
+                "DeletionByTaintManager",
+                "Taint manager: deleting due to NoExecute taint",
+                self.clock.now(),
+            );
+            match api.patch_status(&key.name, &Patch::Strategic(patch)).await {
+                Err(e) if e.is_not_found() => return Ok(()),
+                other => drop(other?),
+            }
+        }
+        match api.delete(&key.name, None).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The patch that notes in a Pod's status why it is taken away.
+pub(super) fn disruption(pod: &Pod, reason: &str, message: &str, now: jiff::Timestamp) -> serde_json::Value {
+    let mut condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now),
+    });
+    if let Some(generation) = pod.metadata.generation {
+        condition["observedGeneration"] = json!(generation);
+    }
+    json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's cases of `TestCreatePod` and `TestGetMinTolerationTime`.
+    #[test]
+    fn verdicts() {
+        let taint = |key: &str| Taint { key: key.into(), effect: NO_EXECUTE.into(), ..Taint::default() };
+        let toleration = |key: &str, seconds: Option<i64>| Toleration {
+            key: Some(key.into()),
+            operator: Some("Exists".into()),
+            effect: Some(NO_EXECUTE.into()),
+            toleration_seconds: seconds,
+            value: None,
+        };
+        let check = |keys: &[&str], tolerations: &[Toleration], want: Verdict| {
+            let all: Vec<Taint> = keys.iter().map(|k| taint(k)).collect();
+            assert_eq!(
+                decide(&all.iter().collect::<Vec<_>>(), tolerations),
+                want,
+                "{keys:?} {tolerations:?}"
+            );
+        };
+        check(&[], &[], Verdict::Stay);
+        check(&["a"], &[], Verdict::Go);
+        check(&["a"], &[toleration("a", None)], Verdict::Stay);
+        check(&["a"], &[toleration("a", Some(1))], Verdict::GoAfter(Duration::from_secs(1)));
+        check(&["a"], &[toleration("a", Some(0))], Verdict::Go);
+        check(&["a"], &[toleration("a", Some(-5))], Verdict::Go);
+        check(&["a", "b"], &[toleration("a", Some(100))], Verdict::Go);
+        let both = [toleration("a", Some(100)), toleration("b", None)];
+        check(&["a", "b"], &both, Verdict::GoAfter(Duration::from_secs(100)));
+    }
+}

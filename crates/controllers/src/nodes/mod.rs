@@ -1,0 +1,31 @@
+//! What the control plane does about nodes: their Pod networks, their health, and the Pods of those that are gone.
+
+mod cidr;
+pub(crate) mod eviction;
+mod health;
+pub(crate) mod ipam;
+pub(crate) mod lifecycle;
+pub(crate) mod podgc;
+mod taints;
+mod zones;
+
+use client::{EventType, Recorder};
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+
+/// How Events name a node.
+fn reference(node: &Node) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: node.metadata.name.clone(),
+        uid: node.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// Tells that a node's state changed.
+fn record_status(recorder: &Recorder, node: &Node, status: &str) {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let text = format!("Node {name} status is now: {status}");
+    recorder.event_about(reference(node), EventType::Normal, status, text);
+}

@@ -1,0 +1,215 @@
+//! Taints and tolerations, and how a node's taints are written.
+
+use api::Status;
+use client::{Client, Patch};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+pub(super) const NO_EXECUTE: &str = "NoExecute";
+pub(super) const NO_SCHEDULE: &str = "NoSchedule";
+pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
+pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// Conditions with the status that taints, and the taint's key.
+const CONDITIONS: [(&str, &str, &str); 6] = [
+    ("Ready", "False", NOT_READY),
+    ("Ready", "Unknown", UNREACHABLE),
+    ("MemoryPressure", "True", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
+    ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
+    ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
+];
+
+/// A taint's key and effect.
+pub(super) type Mark = (&'static str, &'static str);
+
+/// Changes of a node's taints.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Swap {
+    pub(super) add: Vec<Mark>,
+    pub(super) remove: Vec<Mark>,
+}
+
+impl Swap {
+    pub(super) fn is_empty(&self) -> bool {
+        self.add.is_empty() && self.remove.is_empty()
+    }
+}
+
+pub(super) fn of(node: &Node) -> &[Taint] {
+    node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default()
+}
+
+pub(super) fn has(node: &Node, mark: Mark) -> bool {
+    of(node).iter().any(|t| (t.key.as_str(), t.effect.as_str()) == mark)
+}
+
+/// How a node's NoSchedule taints differ from what its conditions and `spec.unschedulable` call for.
+pub(super) fn no_schedule(node: &Node) -> Swap {
+    let conditions = || node.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let mut swap = Swap::default();
+    let mut want = |key: &'static str, wanted: bool| {
+        let mark = (key, NO_SCHEDULE);
+        match (wanted, has(node, mark)) {
+            (true, false) => swap.add.push(mark),
+            (false, true) => swap.remove.push(mark),
+            _ => {}
+        }
+    };
+    for (condition, status, key) in CONDITIONS {
+        want(key, conditions().any(|c| c.type_ == condition && c.status == status));
+    }
+    want(UNSCHEDULABLE, node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true));
+    swap
+}
+
+/// The NoExecute taints that a node's readiness calls for: of `not-ready` and `unreachable` never both.
+pub(super) fn no_execute(node: &Node, ready: &str) -> Swap {
+    let wanted = match ready {
+        "False" => Some(NOT_READY),
+        "Unknown" => Some(UNREACHABLE),
+        _ => None,
+    };
+    let mut swap = Swap::default();
+    for key in [NOT_READY, UNREACHABLE] {
+        match (wanted == Some(key), has(node, (key, NO_EXECUTE))) {
+            (true, false) => swap.add.push((key, NO_EXECUTE)),
+            (false, true) => swap.remove.push((key, NO_EXECUTE)),
+            _ => {}
+        }
+    }
+    swap
+}
+
+/// A node's taints after a change; `None` if it changes nothing.
+fn swapped(node: &Node, swap: &Swap, now: Timestamp) -> Option<Vec<Taint>> {
+    let mut taints = of(node).to_vec();
+    let before = taints.clone();
+    taints.retain(|t| !swap.remove.iter().any(|m| *m == (t.key.as_str(), t.effect.as_str())));
+    for (key, effect) in &swap.add {
+        if !taints.iter().any(|t| t.key == *key && t.effect == *effect) {
+            taints.push(Taint {
+                key: (*key).to_owned(),
+                effect: (*effect).to_owned(),
+                time_added: Some(Time(now)),
+                value: None,
+            });
+        }
+    }
+    (taints != before).then_some(taints)
+}
+
+/// Writes a change of a node's taints, on its newest state.
+pub(super) async fn write(client: &Client, name: &str, swap: &Swap, now: Timestamp) -> Result<(), Status> {
+    const TRIES: usize = 5;
+    let api = client.api::<Node>("");
+    let mut last = Ok(());
+    for _ in 0..TRIES {
+        let node = match api.get(name).await {
+            Err(e) if e.is_not_found() => return Ok(()),
+            other => other?,
+        };
+        let Some(taints) = swapped(&node, swap, now) else { return Ok(()) };
+        let patch = json!({
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "spec": {"taints": taints},
+        });
+        match api.patch(name, &Patch::Merge(patch)).await {
+            Err(e) if e.is_conflict() => last = Err(e),
+            other => return other.map(drop),
+        }
+    }
+    last
+}
+
+/// Whether a toleration tolerates a taint.
+pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    let (effect, key) = (text(&toleration.effect), text(&toleration.key));
+    if (!effect.is_empty() && effect != taint.effect) || (!key.is_empty() && key != taint.key) {
+        return false;
+    }
+    match toleration.operator.as_deref().unwrap_or_default() {
+        "Exists" => true,
+        "" | "Equal" => text(&toleration.value) == text(&taint.value),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(taints: &[(&str, &str)], conditions: &[(&str, &str)], unschedulable: bool) -> Node {
+        let taints: Vec<_> = taints.iter().map(|(k, e)| json!({"key": k, "effect": e})).collect();
+        let conditions: Vec<_> = conditions.iter().map(|(t, s)| json!({"type": t, "status": s})).collect();
+        serde_json::from_value(json!({
+            "spec": {"taints": taints, "unschedulable": unschedulable}, "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn no_schedule_follows_conditions() {
+        let check = |node: Node, add: &[&str], remove: &[&str]| {
+            let swap = no_schedule(&node);
+            let keys =
+                |marks: &[Mark]| marks.iter().map(|m| m.0.rsplit('/').next().unwrap()).collect::<Vec<_>>();
+            assert_eq!((keys(&swap.add), keys(&swap.remove)), (add.to_vec(), remove.to_vec()));
+        };
+        check(node(&[], &[("Ready", "True")], false), &[], &[]);
+        check(
+            node(&[], &[("Ready", "False"), ("DiskPressure", "True")], false),
+            &["not-ready", "disk-pressure"],
+            &[],
+        );
+        check(
+            node(&[(NOT_READY, NO_SCHEDULE)], &[("Ready", "Unknown")], false),
+            &["unreachable"],
+            &["not-ready"],
+        );
+        check(node(&[(UNSCHEDULABLE, NO_SCHEDULE)], &[], false), &[], &["unschedulable"]);
+        check(
+            node(&[("mine", NO_SCHEDULE), (NOT_READY, NO_EXECUTE)], &[("Ready", "True")], true),
+            &["unschedulable"],
+            &[],
+        );
+    }
+
+    #[test]
+    fn no_execute_follows_readiness() {
+        let check = |taints: &[(&str, &str)], ready: &str, add: usize, remove: usize| {
+            let swap = no_execute(&node(taints, &[], false), ready);
+            assert_eq!((swap.add.len(), swap.remove.len()), (add, remove), "{taints:?} {ready}");
+        };
+        check(&[], "True", 0, 0);
+        check(&[], "False", 1, 0);
+        check(&[(NOT_READY, NO_EXECUTE)], "Unknown", 1, 1);
+        check(&[(UNREACHABLE, NO_EXECUTE)], "True", 0, 1);
+        check(&[(UNREACHABLE, NO_SCHEDULE)], "True", 0, 0);
+    }
+
+    #[test]
+    fn tolerations() {
+        let check = |toleration: serde_json::Value, want: bool| {
+            let t: Toleration = serde_json::from_value(toleration.clone()).unwrap();
+            let taint = Taint {
+                key: "k".into(),
+                value: Some("v".into()),
+                effect: NO_EXECUTE.into(),
+                time_added: None,
+            };
+            assert_eq!(tolerates(&t, &taint), want, "{toleration}");
+        };
+        check(json!({"operator": "Exists"}), true);
+        check(json!({"key": "k", "operator": "Exists"}), true);
+        check(json!({"key": "k", "value": "v"}), true);
+        check(json!({"key": "k", "value": "x"}), false);
+        check(json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"}), false);
+        check(json!({"key": "x", "operator": "Exists"}), false);
+    }
+}
