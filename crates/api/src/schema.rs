@@ -273,6 +273,56 @@ impl Gvk {
     }
 }
 
+/// Field numbers by JSON name: an open-addressed hash table, at most half full.
+#[derive(Debug, Clone, Default)]
+struct NameIndex {
+    slots: Box<[u16]>,
+}
+
+/// No field.
+const EMPTY: u16 = u16::MAX;
+
+/// Enough of a name to tell a struct's fields apart.
+#[inline]
+fn name_hash(name: &[u8]) -> usize {
+    let n = name.len();
+    if n == 0 {
+        return 0;
+    }
+    let (first, middle, last) = (name[0] as usize, name[n / 2] as usize, name[n - 1] as usize);
+    first.wrapping_mul(131) ^ middle.wrapping_mul(31) ^ last.wrapping_mul(17) ^ n.wrapping_mul(7)
+}
+
+impl NameIndex {
+    fn new(st: &StructType) -> Self {
+        let size = (st.fields.len() * 2).next_power_of_two().max(2);
+        let mut slots = vec![EMPTY; size].into_boxed_slice();
+        for (no, f) in st.fields.iter().enumerate() {
+            let mut at = name_hash(f.json.as_bytes()) & (size - 1);
+            while slots[at] != EMPTY {
+                at = (at + 1) & (size - 1);
+            }
+            slots[at] = no as u16;
+        }
+        Self { slots }
+    }
+    #[inline]
+    fn find(&self, st: &StructType, name: &str) -> Option<FieldNo> {
+        let mask = self.slots.len() - 1;
+        let mut at = name_hash(name.as_bytes()) & mask;
+        loop {
+            let no = self.slots[at];
+            if no == EMPTY {
+                return None;
+            }
+            if st.fields[no as usize].json.as_str() == name {
+                return Some(FieldNo(no));
+            }
+            at = (at + 1) & mask;
+        }
+    }
+}
+
 /// The arena of types and the root struct of each kind and version.
 #[derive(Debug, Clone, Default)]
 pub struct Schema {
@@ -280,6 +330,7 @@ pub struct Schema {
     structs: Vec<StructType>,
     kinds: HashMap<Gvk, StructId>,
     names: HashMap<Text, StructId>,
+    index: Vec<NameIndex>,
     wrapped: Vec<TypeId>,
     versions: Vec<(Text, Text)>,
 }
@@ -296,8 +347,9 @@ impl Schema {
                 MessageField::insert(&mut s.message, &f.proto_in, f.proto, FieldNo(i as u16));
             }
         }
+        let index = structs.iter().map(NameIndex::new).collect();
         let names = structs.iter().enumerate().map(|(i, s)| (s.name.clone(), StructId(i as u32))).collect();
-        Self { types, structs, kinds, names, wrapped: Vec::new(), versions: Vec::new() }
+        Self { types, structs, kinds, names, index, wrapped: Vec::new(), versions: Vec::new() }
     }
     /// Marks the list types that protobuf wraps in a message of their own (`ExtraValue`, `Verbs`).
     pub fn with_wrapped(mut self, mut wrapped: Vec<TypeId>) -> Self {
@@ -326,6 +378,11 @@ impl Schema {
     /// A struct type.
     pub fn st(&self, id: StructId) -> &StructType {
         &self.structs[id.0 as usize]
+    }
+    /// The field of a JSON name, found in constant time.
+    #[inline]
+    pub fn field(&self, id: StructId, json: &str) -> Option<FieldNo> {
+        self.index[id.0 as usize].find(&self.structs[id.0 as usize], json)
     }
     /// The root struct of a kind.
     pub fn kind(&self, gvk: &Gvk) -> Option<StructId> {

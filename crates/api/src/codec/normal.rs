@@ -53,6 +53,7 @@ pub(crate) fn from_str(report: &mut Report<'_, '_>, ty: TypeId, s: &str) -> Opti
         Type::String | Type::IntOrString => Some(Node::Str(s.into())),
         Type::Quantity => quantity(report, s),
         Type::Bytes => bytes(report, s),
+        Type::Time if is_normal_time(s.as_bytes()) => Some(Node::Str(s.into())),
         Type::Time => match crate::time::normalize(s) {
             Some(t) if t == "0001-01-01T00:00:00Z" => None,
             Some(t) => Some(Node::Str(t)),
@@ -75,6 +76,25 @@ pub(crate) fn from_str(report: &mut Report<'_, '_>, ty: TypeId, s: &str) -> Opti
             None
         }
     }
+}
+
+/// Whether a text is a time as upstream writes it: most are.
+fn is_normal_time(b: &[u8]) -> bool {
+    let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', i0, i1, b':', s0, s1, b'Z'] = *b
+    else {
+        return false;
+    };
+    if ![y0, y1, y2, y3, m0, m1, d0, d1, h0, h1, i0, i1, s0, s1].iter().all(u8::is_ascii_digit) {
+        return false;
+    }
+    let two = |a: u8, b: u8| (a - b'0') * 10 + (b - b'0');
+    // Days that not every month has, and the year of Go's zero time, take the long way.
+    (1..=12).contains(&two(m0, m1))
+        && (1..=28).contains(&two(d0, d1))
+        && two(h0, h1) < 24
+        && two(i0, i1) < 60
+        && two(s0, s1) < 60
+        && (y0, y1) != (b'0', b'0')
 }
 
 fn unreadable_time(report: &mut Report<'_, '_>, s: &str, layout: &str) -> Option<Node> {

@@ -94,7 +94,7 @@ impl Converter<'_> {
         let schema = self.report.schema;
         let st = schema.st(into.id);
         for (key, node) in map.into_entries() {
-            let Some(no) = st.field(&key) else {
+            let Some(no) = schema.field(into.id, &key) else {
                 self.report.unknown(&key);
                 continue;
             };

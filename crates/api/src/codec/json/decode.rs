@@ -6,7 +6,7 @@ use super::super::normal;
 use super::super::report::{Report, Step, go_struct};
 use super::super::{DecodeError, Decoded};
 use super::lexer::{Lexed, Lexer};
-use crate::schema::{AnyKind, Field, FieldNo, Or, Schema, StructId, Type, TypeId};
+use crate::schema::{AnyKind, Field, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
 /// Invalid UTF-8 is replaced, as Go does.
@@ -89,10 +89,9 @@ impl Decoder<'_, '_> {
         self.lexer.open()?;
         let mut first = true;
         let mut seen: u128 = 0;
-        let mut guess = 0;
         while let Some(key) = self.lexer.key(first)? {
             first = false;
-            let Some(no) = find(st, &key, &mut guess) else {
+            let Some(no) = schema.field(into.id, &key) else {
                 self.report.unknown(&key);
                 self.lexer.skip()?;
                 continue;
@@ -368,19 +367,4 @@ impl Decoder<'_, '_> {
             _ => Err(self.lexer.no_value()),
         }
     }
-}
-
-/// The field of a key. Keys mostly come in order of name (kubectl) or of declaration (Go clients):
-/// the one behind the last in order of name is tried first.
-#[inline]
-fn find(st: &crate::schema::StructType, key: &str, guess: &mut usize) -> Option<FieldNo> {
-    if let Some(no) = st.by_json.get(*guess)
-        && st.at(*no).json == key
-    {
-        *guess += 1;
-        return Some(*no);
-    }
-    let at = st.by_json.binary_search_by(|n| st.at(*n).json.as_str().cmp(key)).ok()?;
-    *guess = at + 1;
-    Some(st.by_json[at])
 }
