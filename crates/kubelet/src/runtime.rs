@@ -109,3 +109,8 @@ pub enum RuntimeError {
 pub(crate) fn nanos(t: i64) -> Option<Timestamp> {
     (t > 0).then(|| Timestamp::from_nanosecond(i128::from(t)).ok()).flatten()
 }
+
+/// A runtime's error as Go's gRPC prints it; clients know that text from Events and messages.
+pub(crate) fn error_text(status: &tonic::Status) -> String {
+    format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
+}

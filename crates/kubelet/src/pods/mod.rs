@@ -1,7 +1,21 @@
 //! Pods: what is wanted of them, what the runtime has of them, and the way from one to the other.
 
+pub(crate) mod actions;
+pub(crate) mod admission;
+pub(crate) mod config;
+pub(crate) mod dns;
+pub(crate) mod downward;
+pub(crate) mod env;
+pub(crate) mod hooks;
+pub(crate) mod kill;
 pub mod labels;
 pub mod manager;
+pub(crate) mod messages;
 pub mod observed;
+pub(crate) mod resources;
+pub(crate) mod security;
+pub(crate) mod spec;
+pub(crate) mod sync;
+pub(crate) mod worker;
 
 pub use manager::{ContainerRef, PodManager};

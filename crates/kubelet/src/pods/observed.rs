@@ -6,6 +6,9 @@ use jiff::Timestamp;
 use super::labels;
 use crate::runtime::nanos;
 
+/// Annotation of a sandbox: the root directory of the kubelet that made it. Several kubelets may share a runtime.
+pub const ROOT_ANNOTATION: &str = "ferrokube.io/kubelet-root";
+
 /// A container's state in the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum State {

@@ -1,0 +1,215 @@
+//! Cgroups of Pods: `kubepods`, a cgroup for each lesser class of service in it, and one for each Pod.
+//!
+//! Written for both hierarchies: the unified one, and v1 with a directory a controller.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cri::runtime::CgroupDriver;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::pods::resources::{MIN_SHARES, PodCgroup, QUOTA_PERIOD, pod_cgroup, shares, weight};
+use crate::pods::spec::{self, Qos};
+
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// The cgroups of one kubelet.
+#[derive(Debug, Clone)]
+pub(crate) struct Cgroups {
+    mount: PathBuf,
+    root: String,
+    unified: bool,
+    driver: CgroupDriver,
+}
+
+impl Cgroups {
+    /// Below `root` of the machine's hierarchy, in the runtime's way of naming.
+    pub(crate) fn new(root: &str, driver: CgroupDriver) -> Self {
+        let mount = PathBuf::from(MOUNT);
+        let unified = mount.join("cgroup.controllers").exists();
+        Self { mount, root: root.trim_matches('/').to_owned(), unified, driver }
+    }
+
+    /// Names of the cgroups from the root to the Pod's.
+    fn names(&self, class: Qos, uid: Option<&str>) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.root.split('/').filter(|p| !p.is_empty()).map(str::to_owned).collect();
+        names.push("kubepods".into());
+        match class {
+            Qos::Guaranteed => {}
+            Qos::Burstable => names.push("burstable".into()),
+            Qos::BestEffort => names.push("besteffort".into()),
+        }
+        names.extend(uid.map(|uid| format!("pod{uid}")));
+        names
+    }
+
+    /// What CRI is told as the parent of a Pod's containers.
+    pub(crate) fn parent(&self, pod: &Pod) -> String {
+        let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
+        match self.driver {
+            CgroupDriver::Cgroupfs => format!("/{}", names.join("/")),
+            CgroupDriver::Systemd => {
+                let escaped: Vec<String> = names.iter().map(|n| n.replace('-', "_")).collect();
+                format!("{}.slice", escaped.join("-"))
+            }
+        }
+    }
+
+    /// The directories of a cgroup: one, or one for each controller that is set here.
+    fn dirs(&self, names: &[String]) -> Vec<PathBuf> {
+        let below = |base: PathBuf| names.iter().fold(base, |dir, name| dir.join(name));
+        if self.unified {
+            return vec![below(self.mount.clone())];
+        }
+        ["cpu", "memory", "pids"]
+            .iter()
+            .map(|c| self.mount.join(c))
+            .filter(|d| d.is_dir())
+            .map(below)
+            .collect()
+    }
+
+    fn create(&self, names: &[String]) -> io::Result<()> {
+        for dir in self.dirs(names) {
+            if self.unified {
+                let mut at = self.mount.clone();
+                for name in names {
+                    delegate(&at);
+                    at = at.join(name);
+                    make(&at)?;
+                }
+            } else {
+                std::fs::create_dir_all(&dir)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&self, names: &[String], want: &PodCgroup) -> io::Result<()> {
+        for dir in self.dirs(names) {
+            if self.unified {
+                write(&dir, "cpu.weight", weight(want.shares))?;
+                let max = want.quota.map_or("max".to_owned(), |q| q.to_string());
+                write(&dir, "cpu.max", format!("{max} {QUOTA_PERIOD}"))?;
+                write(&dir, "memory.max", want.memory.map_or("max".to_owned(), |m| m.to_string()))?;
+                continue;
+            }
+            match dir.strip_prefix(&self.mount).ok().and_then(|d| d.iter().next()).and_then(|c| c.to_str()) {
+                Some("cpu") => {
+                    write(&dir, "cpu.shares", want.shares)?;
+                    if want.quota.is_some() || dir.join("cpu.cfs_quota_us").exists() {
+                        write(&dir, "cpu.cfs_period_us", QUOTA_PERIOD)?;
+                        write(&dir, "cpu.cfs_quota_us", want.quota.unwrap_or(-1))?;
+                    }
+                }
+                Some("memory") => write(&dir, "memory.limit_in_bytes", want.memory.unwrap_or(-1))?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `kubepods` and the classes' cgroups; `cpus` is how many the node has.
+    pub(crate) fn ensure_root(&self, cpus: usize) -> io::Result<()> {
+        if self.driver == CgroupDriver::Systemd {
+            return Ok(());
+        }
+        for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+            let names = self.names(class, None);
+            self.create(&names)?;
+            let milli = if class == Qos::Guaranteed { cpus as i64 * 1000 } else { 0 };
+            self.set(&names, &PodCgroup { shares: shares(milli), ..PodCgroup::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Gives the burstable class the shares that its Pods ask for together.
+    pub(crate) fn balance(&self, pods: &[std::sync::Arc<Pod>]) {
+        if self.driver == CgroupDriver::Systemd {
+            return;
+        }
+        let milli: i64 = pods
+            .iter()
+            .filter(|p| spec::qos(p) == Qos::Burstable)
+            .filter(|p| !matches!(spec::status(p).phase.as_deref(), Some("Succeeded" | "Failed")))
+            .map(|p| spec::pod_request(p, "cpu"))
+            .sum();
+        let want = PodCgroup { shares: shares(milli).max(MIN_SHARES), ..PodCgroup::default() };
+        if let Err(error) = self.set(&self.names(Qos::Burstable, None), &want) {
+            tracing::debug!(%error, "burstable cgroup");
+        }
+    }
+
+    /// Whether a Pod's cgroup is there.
+    pub(crate) fn exists(&self, pod: &Pod) -> bool {
+        self.driver == CgroupDriver::Systemd
+            || self
+                .dirs(&self.names(spec::qos(pod), Some(spec::uid(pod))))
+                .iter()
+                .all(|d| d.is_dir())
+    }
+
+    /// Makes a Pod's cgroup, or sets it anew.
+    pub(crate) fn ensure(&self, pod: &Pod) -> io::Result<()> {
+        if self.driver == CgroupDriver::Systemd {
+            return Ok(());
+        }
+        let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
+        self.create(&names)?;
+        self.set(&names, &pod_cgroup(pod))
+    }
+
+    /// Removes a Pod's cgroup from every hierarchy, whatever its class was.
+    pub(crate) fn remove(&self, uid: &str) {
+        if self.driver == CgroupDriver::Systemd {
+            return;
+        }
+        let bases: Vec<PathBuf> = if self.unified {
+            vec![self.mount.clone()]
+        } else {
+            let entries = std::fs::read_dir(&self.mount).into_iter().flatten().flatten();
+            entries.map(|e| e.path()).filter(|p| p.is_dir() && !p.is_symlink()).collect()
+        };
+        for base in bases {
+            for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+                let dir = self.names(class, Some(uid)).iter().fold(base.clone(), |d, n| d.join(n));
+                if dir.is_dir() {
+                    remove_tree(&dir);
+                }
+            }
+        }
+    }
+}
+
+/// Lets the children of a cgroup have its controllers. What the kernel refuses, the setting itself reports.
+fn delegate(dir: &Path) {
+    for controller in ["cpuset", "cpu", "io", "memory", "hugetlb", "pids"] {
+        let _ = std::fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+}
+
+fn make(dir: &Path) -> io::Result<()> {
+    match std::fs::create_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+fn write(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
+    let path = dir.join(file);
+    std::fs::write(&path, value.to_string())
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+}
+
+/// Removes a cgroup and those in it; a directory of cgroupfs goes by rmdir with its files in it.
+fn remove_tree(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            remove_tree(&entry.path());
+        }
+    }
+    if let Err(error) = std::fs::remove_dir(dir) {
+        tracing::debug!(dir = %dir.display(), %error, "cgroup stays");
+    }
+}

@@ -1,0 +1,135 @@
+//! What happens in the runtime: its events where it sends them, else a comparison of what it lists.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::runtime as pb;
+use tonic::Code;
+
+use crate::Kubelet;
+use crate::pods::labels;
+use crate::pods::observed::ROOT_ANNOTATION;
+
+/// How often the runtime's lists are compared while it sends events.
+const SLOW: Duration = Duration::from_secs(60);
+/// How often they are compared while it does not.
+const FAST: Duration = Duration::from_secs(1);
+/// How long to wait before asking for events again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Follows the runtime until the kubelet stops.
+pub(crate) async fn follow(kubelet: Arc<Kubelet>) {
+    let streaming = Arc::new(tokio::sync::watch::Sender::new(false));
+    let (k, s) = (kubelet.clone(), streaming.clone());
+    let listen = async move {
+        loop {
+            let answer = k.runtime.service().get_container_events(pb::GetEventsRequest {}).await;
+            match answer {
+                Ok(stream) => {
+                    s.send_replace(true);
+                    let mut stream = stream.into_inner();
+                    while let Ok(Some(event)) = stream.message().await {
+                        wake(&k, &event);
+                    }
+                    s.send_replace(false);
+                    // Events may have been lost.
+                    k.wake_all();
+                }
+                Err(error) if error.code() == Code::Unimplemented => return,
+                Err(error) => tracing::debug!(error = error.message(), "no container events"),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    };
+    let compare = async {
+        let mut known = None;
+        let mut changed = streaming.subscribe();
+        loop {
+            let period = if *changed.borrow_and_update() { SLOW } else { FAST };
+            tokio::select! {
+                () = tokio::time::sleep(period) => {}
+                _ = changed.changed() => continue,
+            }
+            if kubelet.workers().is_empty() {
+                continue;
+            }
+            match list(&kubelet).await {
+                Ok(now) => {
+                    for uid in differing(known.as_ref(), &now) {
+                        kubelet.wake(&uid);
+                    }
+                    known = Some(now);
+                }
+                Err(error) => tracing::debug!(error = error.message(), "cannot list containers"),
+            }
+        }
+    };
+    let stop = kubelet.shutdown.clone();
+    let _ = stop.run(futures::future::join(listen, compare)).await;
+}
+
+fn wake(kubelet: &Kubelet, event: &pb::ContainerEventResponse) {
+    let of_sandbox = event.pod_sandbox_status.as_ref().and_then(|s| s.metadata.as_ref()).map(|m| m.uid.as_str());
+    let of_container =
+        event.containers_statuses.first().and_then(|c| c.labels.get(labels::POD_UID)).map(String::as_str);
+    if let Some(uid) = of_sandbox.or(of_container) {
+        kubelet.wake(uid);
+    }
+}
+
+/// State of each container and sandbox, by Pod and id.
+type Listing = BTreeMap<(String, String), i32>;
+
+async fn list(kubelet: &Kubelet) -> Result<Listing, tonic::Status> {
+    let (mut a, mut b) = (kubelet.runtime.service(), kubelet.runtime.service());
+    let (containers, sandboxes) = tokio::try_join!(
+        a.list_containers(pb::ListContainersRequest::default()),
+        b.list_pod_sandbox(pb::ListPodSandboxRequest::default())
+    )?;
+    let uid = |labels: &std::collections::HashMap<String, String>| labels.get(labels::POD_UID).cloned();
+    let containers = containers.into_inner().containers.into_iter();
+    let sandboxes = sandboxes.into_inner().items.into_iter();
+    Ok(containers
+        .filter_map(|c| Some(((uid(&c.labels)?, c.id), c.state)))
+        .chain(sandboxes.filter_map(|s| Some(((uid(&s.labels)?, s.id), s.state))))
+        .collect())
+}
+
+/// Pods of which something is new, gone or in another state.
+fn differing(old: Option<&Listing>, new: &Listing) -> HashSet<String> {
+    let Some(old) = old else { return new.keys().map(|k| k.0.clone()).collect() };
+    let changed = new.iter().filter(|(key, state)| old.get(*key) != Some(*state)).map(|(key, _)| key);
+    let gone = old.keys().filter(|key| !new.contains_key(*key));
+    changed.chain(gone).map(|key| key.0.clone()).collect()
+}
+
+/// Sandboxes in the runtime that this kubelet made, by Pod: uid, namespace, name.
+pub(crate) async fn own_pods(kubelet: &Kubelet) -> Result<HashSet<(String, String, String)>, tonic::Status> {
+    let root = kubelet.config.root_dir.to_string_lossy();
+    let listed = kubelet.runtime.service().list_pod_sandbox(pb::ListPodSandboxRequest::default()).await?;
+    let own = |s: &pb::PodSandbox| s.annotations.get(ROOT_ANNOTATION).is_some_and(|r| *r == root);
+    Ok(listed
+        .into_inner()
+        .items
+        .into_iter()
+        .filter(own)
+        .filter_map(|s| s.metadata.map(|m| (m.uid, m.namespace, m.name)))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_that_differ_are_found() {
+        let listing = |items: &[(&str, &str, i32)]| -> Listing {
+            items.iter().map(|(u, i, s)| (((*u).to_owned(), (*i).to_owned()), *s)).collect()
+        };
+        let old = listing(&[("a", "1", 0), ("b", "2", 0), ("c", "3", 0)]);
+        let new = listing(&[("a", "1", 0), ("b", "2", 1), ("d", "4", 0)]);
+        let found = differing(Some(&old), &new);
+        assert_eq!(found, HashSet::from(["b".to_owned(), "c".to_owned(), "d".to_owned()]));
+    }
+}

@@ -1,0 +1,266 @@
+//! Whether this node takes a Pod: the node may have changed since the scheduler chose it, or nobody
+//! asked the scheduler.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
+
+use super::spec;
+use super::worker::Worker;
+use crate::Kubelet;
+use crate::quantity;
+
+/// Why a Pod is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// `OutOfcpu`, `NodeAffinity`, …
+    pub(crate) reason: String,
+    /// Upstream's text.
+    pub(crate) message: String,
+}
+
+fn refuse(reason: &str, message: impl Into<String>) -> Option<Refusal> {
+    Some(Refusal { reason: reason.to_owned(), message: message.into() })
+}
+
+/// Decides once for each Pod, one Pod after the other.
+pub(crate) async fn admit(kubelet: &Kubelet, worker: &Arc<Worker>) -> Result<Option<Refusal>, String> {
+    let mut admitted = kubelet.admitted.lock().await;
+    if admitted.contains(&worker.uid) {
+        return Ok(None);
+    }
+    let pod = worker.pod();
+    let observed = worker.look(kubelet).await?;
+    // What ran here before this kubelet started goes on.
+    if observed.sandboxes.is_empty() && !spec::is_static(&pod) {
+        let Some(node) = kubelet.node() else {
+            return Err("the node is not known yet".into());
+        };
+        let others: Vec<Arc<Pod>> = kubelet
+            .workers()
+            .into_iter()
+            .filter(|w| w.uid != worker.uid && w.active() && admitted.contains(&w.uid))
+            .map(|w| w.pod())
+            .collect();
+        if let Some(refusal) = decide(&pod, &node, &others) {
+            return Ok(Some(refusal));
+        }
+    }
+    admitted.insert(worker.uid.clone());
+    Ok(None)
+}
+
+/// Decides about a Pod beside others that the node has taken.
+pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refusal> {
+    let s = spec::spec(pod);
+    if s.os.as_ref().is_some_and(|os| os.name != "linux") {
+        return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
+    }
+    if let Some(refusal) = sysctls(pod) {
+        return Some(refusal);
+    }
+    let status = node.status.clone().unwrap_or_default();
+    let allocatable = status.allocatable.or(status.capacity).unwrap_or_default();
+    let most = quantity::value(allocatable.get("pods"));
+    if allocatable.contains_key("pods") && others.len() as i64 + 1 > most {
+        return refuse("OutOfpods", lacking("pods", 1, others.len() as i64, most));
+    }
+    let mut names: Vec<&str> = vec!["cpu", "memory", "ephemeral-storage"];
+    let requested = spec::containers(pod).iter().chain(spec::init_containers(pod));
+    names.extend(
+        requested
+            .filter_map(|c| c.resources.as_ref()?.requests.as_ref())
+            .flat_map(|r| r.keys().map(String::as_str))
+            .filter(|n| allocatable.contains_key(*n)),
+    );
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let unit = if name == "cpu" { 1 } else { 1000 };
+        let request = spec::pod_request(pod, name) / unit;
+        if request == 0 || !allocatable.contains_key(name) {
+            continue;
+        }
+        let used: i64 = others.iter().map(|p| spec::pod_request(p, name) / unit).sum();
+        let capacity = quantity::milli(allocatable.get(name)) / unit;
+        if request > capacity - used {
+            return refuse(&format!("OutOf{name}"), lacking(name, request, used, capacity));
+        }
+    }
+    if !node_matches(pod, node) {
+        return refuse(
+            "NodeAffinity",
+            "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+        );
+    }
+    let ports = host_ports(pod);
+    let taken = others.iter().flat_map(|p| host_ports(p)).any(|(ip, protocol, port)| {
+        ports.iter().any(|(i, pr, po)| {
+            *po == port && *pr == protocol && (*i == ip || i == "0.0.0.0" || ip == "0.0.0.0")
+        })
+    });
+    if taken {
+        return refuse(
+            "NodePorts",
+            "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+        );
+    }
+    let untolerated = node.spec.iter().flat_map(|s| s.taints.iter().flatten()).any(|taint| {
+        taint.effect == "NoExecute"
+            && !s.tolerations.iter().flatten().any(|t| {
+                let effect = t.effect.as_deref().unwrap_or_default();
+                let key = t.key.as_deref().unwrap_or_default();
+                (effect.is_empty() || effect == taint.effect)
+                    && (key.is_empty() || key == taint.key)
+                    && match t.operator.as_deref().unwrap_or("Equal") {
+                        "Exists" => true,
+                        _ => t.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default(),
+                    }
+            })
+    });
+    if untolerated {
+        return refuse("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate");
+    }
+    None
+}
+
+fn lacking(name: &str, requested: i64, used: i64, capacity: i64) -> String {
+    format!("Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}")
+}
+
+/// Sysctls that touch nothing beyond the Pod; upstream's list.
+const SAFE_SYSCTLS: [&str; 13] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.tcp_slow_start_after_idle",
+];
+
+fn sysctls(pod: &Pod) -> Option<Refusal> {
+    let s = spec::spec(pod);
+    for sysctl in s.security_context.iter().flat_map(|c| c.sysctls.iter().flatten()) {
+        let name = sysctl.name.replace('/', ".");
+        if spec::host_network(pod) && name.starts_with("net.") {
+            return refuse(
+                "SysctlForbidden",
+                format!("forbidden sysctl: {:?} not allowed with host net enabled", sysctl.name),
+            );
+        }
+        if s.host_ipc == Some(true) && (name.starts_with("kernel.shm") || name.starts_with("kernel.msg") || name.starts_with("fs.mqueue.")) {
+            return refuse(
+                "SysctlForbidden",
+                format!("forbidden sysctl: {:?} not allowed with host ipc enabled", sysctl.name),
+            );
+        }
+        if !SAFE_SYSCTLS.contains(&name.as_str()) {
+            return refuse("SysctlForbidden", format!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
+        }
+    }
+    None
+}
+
+fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {
+    spec::containers(pod)
+        .iter()
+        .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)))
+        .flat_map(|c| c.ports.iter().flatten())
+        .filter_map(|p| {
+            let port = p.host_port.filter(|p| *p > 0)?;
+            let ip = p.host_ip.clone().filter(|i| !i.is_empty()).unwrap_or_else(|| "0.0.0.0".into());
+            Some((ip, p.protocol.clone().unwrap_or_else(|| "TCP".into()), port))
+        })
+        .collect()
+}
+
+/// Whether the node's labels are what the Pod selects and requires.
+fn node_matches(pod: &Pod, node: &Node) -> bool {
+    let s = spec::spec(pod);
+    let label = |key: &str| node.metadata.labels.as_ref().and_then(|l| l.get(key)).map(String::as_str);
+    if s.node_selector.iter().flatten().any(|(key, value)| label(key) != Some(value)) {
+        return false;
+    }
+    let required = s
+        .affinity
+        .as_ref()
+        .and_then(|a| a.node_affinity.as_ref())
+        .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+    let Some(required) = required else { return true };
+    let name = node.metadata.name.as_deref();
+    let term = |t: &NodeSelectorTerm| {
+        let expressions = t.match_expressions.iter().flatten();
+        let fields = t.match_fields.iter().flatten();
+        let any = t.match_expressions.iter().flatten().next().is_some() || t.match_fields.iter().flatten().next().is_some();
+        any && expressions.clone().all(|r| requirement(r, label(&r.key)))
+            && fields.clone().all(|r| requirement(r, if r.key == "metadata.name" { name } else { None }))
+    };
+    required.node_selector_terms.iter().any(term)
+}
+
+fn requirement(r: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = r.values.as_deref().unwrap_or_default();
+    let listed = value.is_some_and(|v| values.iter().any(|w| w == v));
+    let compare = |test: fn(&i64, &i64) -> bool| {
+        let (Some(have), Some(want)) =
+            (value.and_then(|v| v.parse().ok()), values.first().and_then(|w| w.parse().ok()))
+        else {
+            return false;
+        };
+        test(&have, &want)
+    };
+    match r.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compare(i64::gt),
+        "Lt" => compare(i64::lt),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_takes_what_fits() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n1", "labels": {"zone": "a"}},
+            "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "3"}}
+        }))
+        .unwrap();
+        let pod = |s: serde_json::Value| -> Pod { serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": s})).unwrap() };
+        let cpu = |amount: &str| json!([{"name": "c", "resources": {"requests": {"cpu": amount}}}]);
+        let other = vec![Arc::new(pod(json!({"containers": [
+            {"name": "c", "resources": {"requests": {"cpu": "600m"}}, "ports": [{"containerPort": 80, "hostPort": 80}]}]})))];
+        for (s, want) in [
+            (json!({"containers": cpu("400m")}), None),
+            (json!({"containers": cpu("500m")}), Some(("OutOfcpu", "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000"))),
+            (json!({"containers": [], "nodeSelector": {"zone": "b"}}), Some(("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"))),
+            (json!({"containers": [], "nodeSelector": {"zone": "a"}}), None),
+            (json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 80}]}]}), Some(("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"))),
+            (json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 80, "protocol": "UDP"}]}]}), None),
+            (json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}), Some(("SysctlForbidden", "forbidden sysctl: \"kernel.msgmax\" not allowlisted"))),
+            (json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}}), None),
+            (json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}}), None),
+        ] {
+            let got = decide(&pod(s.clone()), &node, &other);
+            let got = got.as_ref().map(|r| (r.reason.as_str(), r.message.as_str()));
+            assert_eq!(got, want, "{s}");
+        }
+        let full: Vec<_> = (0..3).map(|_| Arc::new(pod(json!({"containers": []})))).collect();
+        assert_eq!(decide(&pod(json!({"containers": []})), &node, &full).unwrap().reason, "OutOfpods");
+    }
+}

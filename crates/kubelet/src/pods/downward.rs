@@ -1,0 +1,172 @@
+//! Values of a Pod that its containers may see: fields and resources of the downward API.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::spec;
+use crate::quantity::{self, Resources};
+
+/// What a Pod's fields are read from.
+pub(crate) struct Facts<'a> {
+    /// The Pod.
+    pub(crate) pod: &'a Pod,
+    /// Its addresses, the primary one first.
+    pub(crate) pod_ips: &'a [String],
+    /// The node's addresses, the primary one first.
+    pub(crate) node_ips: &'a [IpAddr],
+    /// What the node gives to Pods: the limits of containers without limits.
+    pub(crate) allocatable: &'a Resources,
+}
+
+impl Facts<'_> {
+    /// The value of a field path, as upstream converts it.
+    pub(crate) fn field(&self, path: &str) -> Result<String, String> {
+        let meta = &self.pod.metadata;
+        if let Some((base, key)) = subscript(path) {
+            return match base {
+                "metadata.labels" => Ok(get(meta.labels.as_ref(), key)),
+                "metadata.annotations" => Ok(get(meta.annotations.as_ref(), key)),
+                _ => Err(format!("fieldPath {path:?} does not support subscript")),
+            };
+        }
+        let join = |ips: Vec<String>| ips.join(",");
+        Ok(match path {
+            "metadata.name" => spec::name(self.pod).to_owned(),
+            "metadata.namespace" => spec::namespace(self.pod).to_owned(),
+            "metadata.uid" => spec::uid(self.pod).to_owned(),
+            "metadata.labels" => format_map(meta.labels.as_ref()),
+            "metadata.annotations" => format_map(meta.annotations.as_ref()),
+            "spec.nodeName" => spec::spec(self.pod).node_name.clone().unwrap_or_default(),
+            "spec.serviceAccountName" => {
+                spec::spec(self.pod).service_account_name.clone().unwrap_or_default()
+            }
+            "status.hostIP" => self.node_ips.first().map(ToString::to_string).unwrap_or_default(),
+            "status.hostIPs" => join(self.node_ips.iter().map(ToString::to_string).collect()),
+            "status.podIP" => self.pod_ips.first().cloned().unwrap_or_default(),
+            "status.podIPs" => join(self.pod_ips.to_vec()),
+            _ => return Err(format!("unsupported fieldPath: {path}")),
+        })
+    }
+
+    /// The value of a container's resource (`limits.cpu`, …) in units of `divisor`, rounded up.
+    pub(crate) fn resource(
+        &self,
+        container: &Container,
+        resource: &str,
+        divisor: Option<&str>,
+    ) -> Result<String, String> {
+        let unsupported = || format!("unsupported container resource : {resource}");
+        let (list, name) = resource.split_once('.').ok_or_else(unsupported)?;
+        let known =
+            matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+        let r = container.resources.as_ref();
+        let (amounts, limit) = match list {
+            "limits" if known => (r.and_then(|r| r.limits.as_ref()), true),
+            "requests" if known => (r.and_then(|r| r.requests.as_ref()), false),
+            _ => return Err(unsupported()),
+        };
+        let set = amounts.and_then(|a| a.get(name));
+        let mut value = quantity::milli(set);
+        if value == 0 && limit {
+            value = quantity::milli(self.allocatable.get(name));
+        }
+        let unit = match divisor {
+            None | Some("" | "0") => 1000,
+            Some(d) => quantity::parse_milli(d).filter(|d| *d > 0).unwrap_or(1000),
+        };
+        let value = i128::from(value);
+        Ok((value / unit + i128::from(value % unit != 0)).to_string())
+    }
+}
+
+fn get(map: Option<&BTreeMap<String, String>>, key: &str) -> String {
+    map.and_then(|m| m.get(key)).cloned().unwrap_or_default()
+}
+
+/// `path['key']` in its parts.
+fn subscript(path: &str) -> Option<(&str, &str)> {
+    let (base, rest) = path.split_once("['")?;
+    Some((base, rest.strip_suffix("']")?))
+}
+
+/// One `key="value"` a line, sorted, values quoted as Go quotes them.
+fn format_map(map: Option<&BTreeMap<String, String>>) -> String {
+    let lines: Vec<String> =
+        map.into_iter().flatten().map(|(k, v)| format!("{k}={}", go_quote(v))).collect();
+    lines.join("\n")
+}
+
+/// A string as Go's `%q` writes it.
+pub(crate) fn go_quote(text: &str) -> String {
+    use std::fmt::Write;
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ResourceRequirements;
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fields_and_resources() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"b": "2", "a": "x\"y"}},
+            "spec": {"nodeName": "node", "containers": []}
+        }))
+        .unwrap();
+        let allocatable = Resources::from([("cpu".to_owned(), Quantity("4".into()))]);
+        let facts = Facts { pod: &pod, pod_ips: &["10.0.0.1".into()], node_ips: &[], allocatable: &allocatable };
+        for (path, want) in [
+            ("metadata.name", Ok("p".to_owned())),
+            ("metadata.labels", Ok("a=\"x\\\"y\"\nb=\"2\"".to_owned())),
+            ("metadata.labels['b']", Ok("2".to_owned())),
+            ("metadata.labels['none']", Ok(String::new())),
+            ("status.podIP", Ok("10.0.0.1".to_owned())),
+            ("spec.foo", Err("unsupported fieldPath: spec.foo".to_owned())),
+        ] {
+            assert_eq!(facts.field(path), want, "{path}");
+        }
+        let container = Container {
+            resources: Some(ResourceRequirements {
+                requests: Some(Resources::from([("memory".to_owned(), Quantity("100Mi".into()))])),
+                ..ResourceRequirements::default()
+            }),
+            ..Container::default()
+        };
+        for (resource, divisor, want) in [
+            ("limits.cpu", None, "4"),
+            ("limits.cpu", Some("1m"), "4000"),
+            ("requests.memory", Some("1Mi"), "100"),
+            ("requests.memory", Some("1Gi"), "1"),
+            ("requests.cpu", None, "0"),
+        ] {
+            assert_eq!(facts.resource(&container, resource, divisor).as_deref(), Ok(want), "{resource}");
+        }
+        assert!(facts.resource(&container, "limits.gpu", None).is_err());
+    }
+}

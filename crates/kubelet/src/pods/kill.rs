@@ -1,0 +1,226 @@
+//! Stopping containers and Pods.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::runtime as pb;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tonic::Code;
+
+use super::actions::KillReason;
+use super::observed::{ContainerStatus, PodStatus};
+use super::{hooks, spec};
+use crate::Kubelet;
+use crate::runtime::error_text;
+
+/// The shortest grace a container gets; upstream's.
+const MIN_GRACE: i64 = 2;
+
+/// The grace of a container in seconds: the Pod's, or a failed probe's own.
+fn grace(pod: &Pod, container: &Container, reason: KillReason) -> i64 {
+    let probe = match reason {
+        KillReason::LivenessProbe => container.liveness_probe.as_ref(),
+        KillReason::StartupProbe => container.startup_probe.as_ref(),
+        _ => None,
+    };
+    if let Some(deletion) = pod.metadata.deletion_grace_period_seconds {
+        return deletion;
+    }
+    probe
+        .and_then(|p| p.termination_grace_period_seconds)
+        .or(spec::spec(pod).termination_grace_period_seconds)
+        .unwrap_or(MIN_GRACE)
+}
+
+/// Runs the preStop hook, and stops the container.
+pub(crate) async fn container(
+    kubelet: &Kubelet,
+    pod: &Pod,
+    status: &ContainerStatus,
+    message: &str,
+    reason: KillReason,
+    grace_override: Option<i64>,
+    turn: Option<&Turns>,
+) -> Result<(), String> {
+    let found = spec::find_container(pod, &status.name);
+    let container = found.unwrap_or_else(|| Container { name: status.name.clone(), ..Container::default() });
+    let text =
+        if message.is_empty() { format!("Stopping container {}", status.name) } else { message.to_owned() };
+    kubelet.recorder.container(pod, &status.name, "Normal", "Killing", text);
+    let mut left = grace_override.unwrap_or_else(|| grace(pod, &container, reason));
+    if let Some(Lifecycle { pre_stop: Some(hook), .. }) = &container.lifecycle {
+        if left > 0 {
+            let began = Instant::now();
+            let limit = Duration::from_secs(u64::try_from(left).unwrap_or(0));
+            match timeout(limit, hooks::run(kubelet, pod, &container, &status.id, hook)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    kubelet.recorder.container(
+                        pod,
+                        &status.name,
+                        "Warning",
+                        "FailedPreStopHook",
+                        "PreStopHook failed",
+                    );
+                    tracing::debug!(pod = spec::full_name(pod), container = status.name, error, "preStop hook");
+                }
+                Err(_) => tracing::debug!(pod = spec::full_name(pod), container = status.name, "preStop hook took all its time"),
+            }
+            left -= began.elapsed().as_secs() as i64;
+        }
+    }
+    if let Some(turns) = turn {
+        if left > 0 {
+            left -= turns.wait(&status.name, left).await;
+        }
+    }
+    let left = left.max(MIN_GRACE);
+    let request = pb::StopContainerRequest { container_id: status.id.clone(), timeout: left };
+    let stopped = match kubelet.runtime.service().stop_container(request).await {
+        Ok(_) => Ok(()),
+        Err(gone) if gone.code() == Code::NotFound => Ok(()),
+        Err(error) => Err(error_text(&error)),
+    };
+    if stopped.is_ok() {
+        if let Some(turns) = turn {
+            turns.ended(&status.name);
+        }
+    }
+    stopped
+}
+
+/// The order in which a Pod's containers end: sidecars after the containers, the last one first.
+pub(crate) struct Turns {
+    ended: HashMap<String, watch::Sender<bool>>,
+    before: HashMap<String, Vec<String>>,
+}
+
+impl Turns {
+    /// From the specification and the containers that run.
+    pub(crate) fn new(pod: &Pod, running: &[&str]) -> Self {
+        let mut ended = HashMap::new();
+        let mut before: HashMap<String, Vec<String>> = HashMap::new();
+        let main: Vec<String> = spec::containers(pod).iter().map(|c| c.name.clone()).collect();
+        for c in spec::containers(pod).iter().chain(spec::init_containers(pod)) {
+            ended.insert(c.name.clone(), watch::Sender::new(!running.contains(&c.name.as_str())));
+        }
+        let mut later: Option<String> = None;
+        for c in spec::init_containers(pod).iter().rev().filter(|c| spec::is_sidecar(c)) {
+            let list = before.entry(c.name.clone()).or_default();
+            list.extend(main.iter().cloned());
+            list.extend(later.replace(c.name.clone()));
+        }
+        Self { ended, before }
+    }
+    /// Waits for those before, at most so many seconds; answers how many it took.
+    async fn wait(&self, name: &str, seconds: i64) -> i64 {
+        let began = Instant::now();
+        let all = async {
+            for other in self.before.get(name).into_iter().flatten() {
+                if let Some(ended) = self.ended.get(other) {
+                    // The sender lives as long as `self`.
+                    let _ = ended.subscribe().wait_for(|e| *e).await;
+                }
+            }
+        };
+        let _ = timeout(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)), all).await;
+        began.elapsed().as_secs() as i64
+    }
+    fn ended(&self, name: &str) {
+        if let Some(ended) = self.ended.get(name) {
+            ended.send_replace(true);
+        }
+    }
+}
+
+/// Stops every container of a Pod, in order, then its sandboxes.
+///
+/// # Errors
+/// The runtime's, joined; what could be stopped is stopped.
+pub(crate) async fn pod(
+    kubelet: &Arc<Kubelet>,
+    pod: &Pod,
+    observed: &PodStatus,
+    grace_override: Option<i64>,
+) -> Result<(), String> {
+    let running: Vec<&ContainerStatus> = observed
+        .containers
+        .iter()
+        .filter(|c| !matches!(c.state, super::observed::State::Exited | super::observed::State::Created))
+        .collect();
+    let names: Vec<&str> = running.iter().map(|c| c.name.as_str()).collect();
+    let sidecars = spec::init_containers(pod).iter().any(spec::is_sidecar);
+    let turns = sidecars.then(|| Turns::new(pod, &names));
+    let kills = running
+        .iter()
+        .map(|c| container(kubelet, pod, c, "", KillReason::None, grace_override, turns.as_ref()));
+    let mut errors: Vec<String> = join_all(kills).await.into_iter().filter_map(Result::err).collect();
+    for sandbox in &observed.sandboxes {
+        errors.extend(stop_sandbox(kubelet, &sandbox.id).await.err());
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
+}
+
+/// Stops a sandbox and its network.
+pub(crate) async fn stop_sandbox(kubelet: &Kubelet, id: &str) -> Result<(), String> {
+    let request = pb::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+    match kubelet.runtime.service().stop_pod_sandbox(request).await {
+        Ok(_) => Ok(()),
+        Err(gone) if gone.code() == Code::NotFound => Ok(()),
+        Err(error) => Err(error_text(&error)),
+    }
+}
+
+/// Removes a Pod's containers and sandboxes from the runtime.
+pub(crate) async fn remove(kubelet: &Kubelet, observed: &PodStatus) -> Result<(), String> {
+    let ignore_gone = |result: Result<(), tonic::Status>| match result {
+        Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
+        _ => Ok(()),
+    };
+    for c in &observed.containers {
+        remove_container(kubelet, c).await?;
+    }
+    for sandbox in &observed.sandboxes {
+        let request = pb::RemovePodSandboxRequest { pod_sandbox_id: sandbox.id.clone() };
+        ignore_gone(kubelet.runtime.service().remove_pod_sandbox(request).await.map(drop))?;
+    }
+    Ok(())
+}
+
+/// Removes a container that has ended.
+pub(crate) async fn remove_container(kubelet: &Kubelet, c: &ContainerStatus) -> Result<(), String> {
+    let request = pb::RemoveContainerRequest { container_id: c.id.clone() };
+    match kubelet.runtime.service().remove_container(request).await {
+        Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn sidecars_end_last_in_reverse() {
+        let p: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "main"}], "initContainers": [
+                {"name": "i"}, {"name": "s1", "restartPolicy": "Always"}, {"name": "s2", "restartPolicy": "Always"}]}
+        }))
+        .unwrap();
+        let turns = Turns::new(&p, &["main", "s1", "s2"]);
+        assert_eq!(turns.wait("main", 30).await, 0);
+        assert_eq!(turns.wait("s2", 30).await, 30, "the container still runs");
+        turns.ended("main");
+        assert_eq!(turns.wait("s2", 30).await, 0);
+        assert_eq!(turns.wait("s1", 7).await, 7, "the later sidecar still runs");
+        turns.ended("s2");
+        assert_eq!(turns.wait("s1", 7).await, 0);
+    }
+}

@@ -1,0 +1,254 @@
+//! Security contexts: the Pod's and the container's together, as the runtime wants them.
+
+use std::sync::LazyLock;
+
+use cri::runtime as pb;
+use k8s_openapi::api::core::v1::{
+    AppArmorProfile, Container, Pod, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
+};
+
+use super::spec;
+
+/// The container's security context over the Pod's.
+pub(crate) fn effective(pod: &Pod, container: &Container) -> SecurityContext {
+    let of_pod = spec::spec(pod).security_context.clone().unwrap_or_default();
+    let own = container.security_context.clone().unwrap_or_default();
+    SecurityContext {
+        se_linux_options: own.se_linux_options.or(of_pod.se_linux_options),
+        run_as_user: own.run_as_user.or(of_pod.run_as_user),
+        run_as_group: own.run_as_group.or(of_pod.run_as_group),
+        run_as_non_root: own.run_as_non_root.or(of_pod.run_as_non_root),
+        seccomp_profile: own.seccomp_profile.or(of_pod.seccomp_profile),
+        app_armor_profile: own.app_armor_profile.or(of_pod.app_armor_profile),
+        ..own
+    }
+}
+
+/// The user that an image's configuration names: a number, or a name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ImageUser {
+    /// Numeric user.
+    pub(crate) uid: Option<i64>,
+    /// User by name, "" for none.
+    pub(crate) name: String,
+}
+
+/// Refuses a container that must not run as root and would, or might.
+pub(crate) fn verify_non_root(pod: &Pod, container: &Container, image: &ImageUser) -> Result<(), String> {
+    let context = effective(pod, container);
+    if context.run_as_non_root != Some(true) {
+        return Ok(());
+    }
+    let who = format!("(pod: \"{}\", container: {})", spec::full_name(pod), container.name);
+    match (context.run_as_user, image.uid) {
+        (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {who}")),
+        (Some(_), _) => Ok(()),
+        (None, Some(0)) => Err(format!("container has runAsNonRoot and image will run as root {who}")),
+        (None, Some(uid)) if !(0..=i64::from(i32::MAX)).contains(&uid) => Err(format!(
+            "container has runAsNonRoot and image has an invalid user id ({uid}). (Must be 1-(2147483647)): must be between 0 and 2147483647, inclusive {who}"
+        )),
+        (None, Some(_)) => Ok(()),
+        (None, None) if !image.name.is_empty() => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {who}",
+            image.name
+        )),
+        (None, None) => Ok(()),
+    }
+}
+
+fn seccomp(profile: Option<&SeccompProfile>, root: &std::path::Path) -> Result<pb::SecurityProfile, String> {
+    let kind = |t: pb::security_profile::ProfileType| pb::SecurityProfile {
+        profile_type: t.into(),
+        localhost_ref: String::new(),
+    };
+    match profile.map(|p| p.type_.as_str()) {
+        Some("RuntimeDefault") => Ok(kind(pb::security_profile::ProfileType::RuntimeDefault)),
+        Some("Localhost") => {
+            let name = profile.and_then(|p| p.localhost_profile.as_deref()).filter(|n| !n.is_empty()).ok_or(
+                "localhostProfile must be set if seccompProfile type is Localhost.",
+            )?;
+            Ok(pb::SecurityProfile {
+                localhost_ref: root.join(name).to_string_lossy().into_owned(),
+                ..kind(pb::security_profile::ProfileType::Localhost)
+            })
+        }
+        _ => Ok(kind(pb::security_profile::ProfileType::Unconfined)),
+    }
+}
+
+fn app_armor(profile: Option<&AppArmorProfile>) -> Result<(Option<pb::SecurityProfile>, String), String> {
+    let Some(profile) = profile else { return Ok((None, String::new())) };
+    let made = |t: pb::security_profile::ProfileType, name: &str| {
+        Some(pb::SecurityProfile { profile_type: t.into(), localhost_ref: name.to_owned() })
+    };
+    use pb::security_profile::ProfileType;
+    Ok(match profile.type_.as_str() {
+        "RuntimeDefault" => (made(ProfileType::RuntimeDefault, ""), "runtime/default".to_owned()),
+        "Unconfined" => (made(ProfileType::Unconfined, ""), "unconfined".to_owned()),
+        "Localhost" => {
+            let name =
+                profile.localhost_profile.as_deref().ok_or("missing localhost apparmor profile name")?;
+            (made(ProfileType::Localhost, name), format!("localhost/{name}"))
+        }
+        other => return Err(format!("unknown apparmor profile type: {other:?}")),
+    })
+}
+
+/// SELinux options as the runtime wants them.
+pub(crate) fn selinux(options: Option<&SELinuxOptions>) -> Option<pb::SeLinuxOption> {
+    let o = options?;
+    let text = |s: &Option<String>| s.clone().unwrap_or_default();
+    Some(pb::SeLinuxOption {
+        user: text(&o.user),
+        role: text(&o.role),
+        r#type: text(&o.type_),
+        level: text(&o.level),
+    })
+}
+
+/// Namespaces that the Pod's containers share.
+pub(crate) fn namespaces(pod: &Pod) -> pb::NamespaceOption {
+    let s = spec::spec(pod);
+    let node = |is: Option<bool>, other| if is == Some(true) { pb::NamespaceMode::Node } else { other };
+    let pid = if s.share_process_namespace == Some(true) {
+        pb::NamespaceMode::Pod
+    } else {
+        pb::NamespaceMode::Container
+    };
+    pb::NamespaceOption {
+        network: node(s.host_network, pb::NamespaceMode::Pod).into(),
+        ipc: node(s.host_ipc, pb::NamespaceMode::Pod).into(),
+        pid: node(s.host_pid, pid).into(),
+        ..pb::NamespaceOption::default()
+    }
+}
+
+/// Groups that the Pod adds to its processes, and how they join those of the image.
+pub(crate) fn groups(context: Option<&PodSecurityContext>) -> (Vec<i64>, pb::SupplementalGroupsPolicy) {
+    let Some(context) = context else { return (Vec::new(), pb::SupplementalGroupsPolicy::Merge) };
+    let mut groups: Vec<i64> = context.fs_group.into_iter().collect();
+    groups.extend(context.supplemental_groups.iter().flatten());
+    let policy = match context.supplemental_groups_policy.as_deref() {
+        Some("Strict") => pb::SupplementalGroupsPolicy::Strict,
+        _ => pb::SupplementalGroupsPolicy::Merge,
+    };
+    (groups, policy)
+}
+
+/// What upstream hides of /proc and /sys in a container.
+fn masked_paths() -> Vec<String> {
+    static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let mut paths: Vec<String> = [
+            "/proc/asound",
+            "/proc/acpi",
+            "/proc/interrupts",
+            "/proc/kcore",
+            "/proc/keys",
+            "/proc/latency_stats",
+            "/proc/timer_list",
+            "/proc/timer_stats",
+            "/proc/sched_debug",
+            "/proc/scsi",
+            "/sys/firmware",
+            "/sys/devices/virtual/powercap",
+        ]
+        .map(str::to_owned)
+        .into();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        paths.extend(
+            (0..cpus)
+                .map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle"))
+                .filter(|p| std::path::Path::new(p).exists()),
+        );
+        paths
+    });
+    PATHS.clone()
+}
+
+const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// The security context of a container.
+pub(crate) fn container_context(
+    pod: &Pod,
+    container: &Container,
+    image: &ImageUser,
+    target: Option<String>,
+    profiles: &std::path::Path,
+) -> Result<pb::LinuxContainerSecurityContext, String> {
+    let c = effective(pod, container);
+    let (supplemental_groups, policy) = groups(spec::spec(pod).security_context.as_ref());
+    let (apparmor, deprecated) = app_armor(c.app_armor_profile.as_ref())?;
+    let mut options = namespaces(pod);
+    if let Some(id) = target.filter(|_| options.pid() == pb::NamespaceMode::Container) {
+        options.set_pid(pb::NamespaceMode::Target);
+        options.target_id = id;
+    }
+    let int = |value| pb::Int64Value { value };
+    let unmasked = c.proc_mount.as_deref() == Some("Unmasked");
+    #[allow(deprecated, reason = "older runtimes read only the profile's name")]
+    let made = pb::LinuxContainerSecurityContext {
+        capabilities: c.capabilities.map(|caps| pb::Capability {
+            add_capabilities: caps.add.unwrap_or_default(),
+            drop_capabilities: caps.drop.unwrap_or_default(),
+            ..pb::Capability::default()
+        }),
+        privileged: c.privileged == Some(true),
+        namespace_options: Some(options),
+        selinux_options: selinux(c.se_linux_options.as_ref()),
+        run_as_user: c.run_as_user.or(image.uid).map(int),
+        run_as_username: if c.run_as_user.is_none() { image.name.clone() } else { String::new() },
+        run_as_group: c.run_as_group.map(int),
+        readonly_rootfs: c.read_only_root_filesystem == Some(true),
+        supplemental_groups,
+        supplemental_groups_policy: policy.into(),
+        no_new_privs: c.allow_privilege_escalation == Some(false),
+        masked_paths: if unmasked { Vec::new() } else { masked_paths() },
+        readonly_paths: if unmasked {
+            Vec::new()
+        } else {
+            READONLY_PATHS.iter().map(|p| (*p).to_owned()).collect()
+        },
+        seccomp: Some(seccomp(c.seccomp_profile.as_ref(), profiles)?),
+        apparmor,
+        apparmor_profile: deprecated,
+        ..pb::LinuxContainerSecurityContext::default()
+    };
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn root_is_refused_where_it_must_not_run() {
+        let check = |pod_context: serde_json::Value, own: serde_json::Value, uid: Option<i64>, name: &str| {
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"name": "p", "namespace": "n", "uid": "u"},
+                "spec": {"containers": [{"name": "c", "securityContext": own}], "securityContext": pod_context}
+            }))
+            .unwrap();
+            let c = spec::containers(&pod)[0].clone();
+            verify_non_root(&pod, &c, &ImageUser { uid, name: name.to_owned() })
+        };
+        let at_pod = json!({"runAsNonRoot": true});
+        assert_eq!(check(json!({}), json!({}), Some(0), ""), Ok(()));
+        assert_eq!(check(at_pod.clone(), json!({"runAsUser": 1}), Some(0), ""), Ok(()));
+        assert_eq!(check(at_pod.clone(), json!({"runAsNonRoot": false}), Some(0), ""), Ok(()));
+        assert_eq!(check(at_pod.clone(), json!({}), Some(1000), ""), Ok(()));
+        assert_eq!(
+            check(at_pod.clone(), json!({"runAsUser": 0}), None, "").unwrap_err(),
+            "container's runAsUser breaks non-root policy (pod: \"p_n(u)\", container: c)"
+        );
+        assert_eq!(
+            check(at_pod.clone(), json!({}), Some(0), "").unwrap_err(),
+            "container has runAsNonRoot and image will run as root (pod: \"p_n(u)\", container: c)"
+        );
+        assert_eq!(
+            check(at_pod, json!({}), None, "web").unwrap_err(),
+            "container has runAsNonRoot and image has non-numeric user (web), cannot verify user is non-root (pod: \"p_n(u)\", container: c)"
+        );
+    }
+}

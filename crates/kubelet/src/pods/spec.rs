@@ -1,0 +1,270 @@
+//! Questions about a Pod's specification.
+
+use std::sync::LazyLock;
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec, PodStatus,
+};
+
+use crate::quantity::{self, Resources};
+
+/// The specification; an empty one where there is none.
+pub(crate) fn spec(pod: &Pod) -> &PodSpec {
+    static NONE: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
+    pod.spec.as_ref().unwrap_or(&NONE)
+}
+/// The status that the API knows; an empty one where there is none.
+pub(crate) fn status(pod: &Pod) -> &PodStatus {
+    static NONE: LazyLock<PodStatus> = LazyLock::new(PodStatus::default);
+    pod.status.as_ref().unwrap_or(&NONE)
+}
+/// uid.
+pub(crate) fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+/// Name.
+pub(crate) fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+/// Namespace.
+pub(crate) fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or_default()
+}
+/// `name_namespace(uid)`, as upstream's messages name a Pod.
+pub(crate) fn full_name(pod: &Pod) -> String {
+    format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
+}
+/// Init containers.
+pub(crate) fn init_containers(pod: &Pod) -> &[Container] {
+    spec(pod).init_containers.as_deref().unwrap_or_default()
+}
+/// Containers.
+pub(crate) fn containers(pod: &Pod) -> &[Container] {
+    &spec(pod).containers
+}
+/// Ephemeral containers as containers, each with its target.
+pub(crate) fn ephemeral_containers(pod: &Pod) -> Vec<(Container, Option<String>)> {
+    spec(pod).ephemeral_containers.iter().flatten().map(ephemeral).collect()
+}
+
+fn ephemeral(e: &EphemeralContainer) -> (Container, Option<String>) {
+    let e = e.clone();
+    let container = Container {
+        args: e.args,
+        command: e.command,
+        env: e.env,
+        env_from: e.env_from,
+        image: e.image,
+        image_pull_policy: e.image_pull_policy,
+        lifecycle: e.lifecycle,
+        liveness_probe: e.liveness_probe,
+        name: e.name,
+        ports: e.ports,
+        readiness_probe: e.readiness_probe,
+        resize_policy: e.resize_policy,
+        resources: e.resources,
+        restart_policy: e.restart_policy,
+        restart_policy_rules: e.restart_policy_rules,
+        security_context: e.security_context,
+        startup_probe: e.startup_probe,
+        stdin: e.stdin,
+        stdin_once: e.stdin_once,
+        termination_message_path: e.termination_message_path,
+        termination_message_policy: e.termination_message_policy,
+        tty: e.tty,
+        volume_devices: e.volume_devices,
+        volume_mounts: e.volume_mounts,
+        working_dir: e.working_dir,
+    };
+    (container, e.target_container_name)
+}
+
+/// The container of a name, of any of the three kinds.
+pub(crate) fn find_container(pod: &Pod, name: &str) -> Option<Container> {
+    containers(pod).iter().chain(init_containers(pod)).find(|c| c.name == name).cloned().or_else(|| {
+        spec(pod).ephemeral_containers.iter().flatten().find(|c| c.name == name).map(|e| ephemeral(e).0)
+    })
+}
+
+/// Where a container stands in the Pod, as events and upstream's messages point to it.
+pub(crate) fn field_path(pod: &Pod, container: &str) -> String {
+    let list = if containers(pod).iter().any(|c| c.name == container) {
+        "containers"
+    } else if init_containers(pod).iter().any(|c| c.name == container) {
+        "initContainers"
+    } else {
+        "ephemeralContainers"
+    };
+    format!("spec.{list}{{{container}}}")
+}
+
+/// Whether an init container is a sidecar: it runs beside the containers and is restarted always.
+pub(crate) fn is_sidecar(init: &Container) -> bool {
+    init.restart_policy.as_deref() == Some("Always")
+}
+/// The Pod's restart policy.
+pub(crate) fn restart_policy(pod: &Pod) -> &str {
+    spec(pod).restart_policy.as_deref().unwrap_or("Always")
+}
+/// Whether the Pod shares the node's network.
+pub(crate) fn host_network(pod: &Pod) -> bool {
+    spec(pod).host_network == Some(true)
+}
+/// Whether the Pod comes from a file of this node.
+pub(crate) fn is_static(pod: &Pod) -> bool {
+    pod.metadata
+        .annotations
+        .as_ref()
+        .and_then(|a| a.get(super::labels::CONFIG_SOURCE))
+        .is_some_and(|source| source != "api")
+}
+/// The grace period of deletion if it is being deleted, else the Pod's own.
+pub(crate) fn grace_period(pod: &Pod) -> i64 {
+    pod.metadata
+        .deletion_grace_period_seconds
+        .or(spec(pod).termination_grace_period_seconds)
+        .unwrap_or(30)
+}
+
+fn rule_matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {
+    let Some(codes) = &rule.exit_codes else { return false };
+    let named = codes.values.as_ref().is_some_and(|v| v.contains(&exit_code));
+    match codes.operator.as_str() {
+        "In" => named,
+        "NotIn" => !named,
+        _ => false,
+    }
+}
+
+/// Whether a container that ended with this code is to run again: its own rules, then its own
+/// policy, then the Pod's.
+pub(crate) fn should_restart(container: &Container, pod: &Pod, exit_code: i32) -> bool {
+    let policy = if let Some(policy) = &container.restart_policy {
+        if container.restart_policy_rules.iter().flatten().any(|r| rule_matches(r, exit_code)) {
+            return true;
+        }
+        policy.as_str()
+    } else {
+        restart_policy(pod)
+    };
+    match policy {
+        "Never" => false,
+        "OnFailure" => exit_code != 0,
+        _ => true,
+    }
+}
+
+/// Quality of service class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Qos {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+impl Qos {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Guaranteed => "Guaranteed",
+            Self::Burstable => "Burstable",
+            Self::BestEffort => "BestEffort",
+        }
+    }
+}
+
+/// The class, as the API's status has it or computed from cpu and memory.
+pub(crate) fn qos(pod: &Pod) -> Qos {
+    match status(pod).qos_class.as_deref() {
+        Some("Guaranteed") => return Qos::Guaranteed,
+        Some("Burstable") => return Qos::Burstable,
+        Some("BestEffort") => return Qos::BestEffort,
+        _ => {}
+    }
+    let mut guaranteed = true;
+    let mut any = false;
+    let pod_level = spec(pod).resources.iter().filter(|r| r.limits.is_some() || r.requests.is_some());
+    let mut all: Vec<_> = pod_level.cloned().collect();
+    if all.is_empty() {
+        all = containers(pod)
+            .iter()
+            .chain(init_containers(pod))
+            .map(|c| c.resources.clone().unwrap_or_default())
+            .collect();
+    }
+    for r in all {
+        for name in ["cpu", "memory"] {
+            let request = amount(r.requests.as_ref(), name);
+            let limit = amount(r.limits.as_ref(), name);
+            any |= request > 0 || limit > 0;
+            guaranteed &= limit > 0 && (request == limit || request == 0);
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => Qos::BestEffort,
+        (true, true) => Qos::Guaranteed,
+        (true, false) => Qos::Burstable,
+    }
+}
+
+/// An amount of a resource list in thousandths.
+pub(crate) fn amount(list: Option<&Resources>, name: &str) -> i64 {
+    quantity::milli(list.and_then(|l| l.get(name)))
+}
+/// A container's request in thousandths; its limit where it has no request.
+pub(crate) fn request(c: &Container, name: &str) -> i64 {
+    let Some(r) = &c.resources else { return 0 };
+    match r.requests.as_ref().and_then(|l| l.get(name)) {
+        Some(q) => quantity::milli(Some(q)),
+        None => amount(r.limits.as_ref(), name),
+    }
+}
+/// A container's limit in thousandths; 0 for none.
+pub(crate) fn limit(c: &Container, name: &str) -> i64 {
+    amount(c.resources.as_ref().and_then(|r| r.limits.as_ref()), name)
+}
+
+/// What the whole Pod asks of a resource, in thousandths: containers and sidecars together, or what
+/// initialization needs at its peak, and the overhead.
+pub(crate) fn pod_request(pod: &Pod, name: &str) -> i64 {
+    total(pod, name, request, |r| r.requests.as_ref())
+}
+/// The whole Pod's limit in thousandths: 0 if any container is without one.
+pub(crate) fn pod_limit(pod: &Pod, name: &str) -> i64 {
+    let at_pod = amount(spec(pod).resources.as_ref().and_then(|r| r.limits.as_ref()), name);
+    let unlimited = |c: &Container| limit(c, name) == 0;
+    if at_pod == 0 && (containers(pod).iter().any(unlimited) || init_containers(pod).iter().any(unlimited)) {
+        return 0;
+    }
+    total(pod, name, limit, |r| r.limits.as_ref())
+}
+
+fn total(
+    pod: &Pod,
+    name: &str,
+    of: impl Fn(&Container, &str) -> i64,
+    at_pod: impl Fn(&k8s_openapi::api::core::v1::ResourceRequirements) -> Option<&Resources>,
+) -> i64 {
+    let mut sum: i64 = containers(pod).iter().map(|c| of(c, name)).sum();
+    let (mut sidecars, mut peak) = (0, 0);
+    for c in init_containers(pod) {
+        if is_sidecar(c) {
+            sidecars += of(c, name);
+            peak = peak.max(sidecars);
+        } else {
+            peak = peak.max(sidecars + of(c, name));
+        }
+    }
+    sum = (sum + sidecars).max(peak);
+    if let Some(q) = spec(pod).resources.as_ref().and_then(at_pod).and_then(|l| l.get(name)) {
+        sum = quantity::milli(Some(q));
+    }
+    sum + amount(spec(pod).overhead.as_ref(), name)
+}
+
+/// Hash of what makes a running container another one when it changes: its name and image. Resources
+/// are resized in place.
+pub(crate) fn container_hash(c: &Container) -> u64 {
+    let text = serde_json::json!({"name": c.name, "image": c.image.as_deref().unwrap_or_default()}).to_string();
+    // FNV-1a, 32 bits: stable across builds, which std's hasher is not.
+    u64::from(text.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193)))
+}

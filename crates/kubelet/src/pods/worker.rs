@@ -1,0 +1,425 @@
+//! One worker a Pod: it runs the Pod, stops it, and cleans up after it; nobody else does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Backoff;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::observed::PodStatus;
+use super::{admission, kill, spec, sync};
+use crate::Kubelet;
+use crate::status::generate::{self, Inputs, Waiting};
+
+/// What a worker is at. It only ever goes forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// The Pod is to run.
+    Running,
+    /// Its containers are being stopped.
+    Terminating,
+    /// Its containers are gone for good.
+    Terminated,
+}
+
+/// What a worker and those who look at it share.
+pub(crate) struct State {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) phase: Phase,
+    pub(crate) observed: Arc<PodStatus>,
+    /// Whether the runtime was asked at least once.
+    pub(crate) looked: bool,
+    /// Containers that could not be started, and why.
+    pub(crate) waiting: Waiting,
+    /// Why the Pod failed, if not by its containers.
+    pub(crate) failed: Option<(String, String)>,
+    /// The status of a Pod that this node refused.
+    pub(crate) rejected: Option<ApiStatus>,
+    /// What was computed last.
+    pub(crate) status: ApiStatus,
+    /// What the API is known to have, and at which revision.
+    pub(crate) sent: ApiStatus,
+    pub(crate) sent_revision: u64,
+    /// Whether everything on this node is gone but what logs are read from.
+    pub(crate) cleaned: bool,
+    /// Whether the object is gone from the API.
+    pub(crate) gone: bool,
+    /// State of a resize: condition type, reason, message.
+    pub(crate) resize: Option<(String, String, String)>,
+    /// Resources that running containers were given, by CRI id.
+    pub(crate) actuated: sync::Actuated,
+}
+
+/// A Pod's worker as others see it.
+pub(crate) struct Worker {
+    pub(crate) uid: String,
+    pub(crate) state: Mutex<State>,
+    /// Something happened that the worker must look at.
+    pub(crate) wake: Notify,
+    /// Something happened that the reported status depends on.
+    pub(crate) report: Notify,
+    /// Set once the containers are to be stopped.
+    terminate: CancellationToken,
+    /// The grace in seconds with which they are; it only shrinks.
+    grace: watch::Sender<Option<i64>>,
+    /// The last status was written, or nobody wants it any more.
+    written: watch::Sender<bool>,
+}
+
+fn revision(pod: &Pod) -> u64 {
+    pod.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+impl Worker {
+    /// A worker for a Pod that the API has.
+    pub(crate) fn new(pod: Arc<Pod>) -> Arc<Self> {
+        let status = spec::status(&pod).clone();
+        let worker = Arc::new(Self {
+            uid: spec::uid(&pod).to_owned(),
+            state: Mutex::new(State {
+                phase: Phase::Running,
+                observed: Arc::default(),
+                looked: false,
+                waiting: Waiting::new(),
+                failed: None,
+                rejected: None,
+                sent: status.clone(),
+                sent_revision: revision(&pod),
+                status,
+                cleaned: false,
+                gone: false,
+                resize: None,
+                actuated: sync::Actuated::default(),
+                pod: pod.clone(),
+            }),
+            wake: Notify::new(),
+            report: Notify::new(),
+            terminate: CancellationToken::new(),
+            grace: watch::Sender::new(None),
+            written: watch::Sender::new(false),
+        });
+        worker.update(pod);
+        worker
+    }
+
+    /// Takes a new state of the object.
+    pub(crate) fn update(&self, pod: Arc<Pod>) {
+        {
+            let mut state = self.state.lock();
+            if revision(&pod) >= state.sent_revision {
+                state.sent = spec::status(&pod).clone();
+                state.sent_revision = revision(&pod);
+            }
+            state.pod = pod.clone();
+        }
+        if pod.metadata.deletion_timestamp.is_some() {
+            self.stop(pod.metadata.deletion_grace_period_seconds.or(spec::spec(&pod).termination_grace_period_seconds));
+        } else if matches!(spec::status(&pod).phase.as_deref(), Some("Failed" | "Succeeded")) {
+            self.stop(None);
+        }
+        self.changed();
+    }
+
+    /// The object is gone: the containers must go, too.
+    pub(crate) fn deleted(&self) {
+        let grace = {
+            let mut state = self.state.lock();
+            state.gone = true;
+            spec::grace_period(&state.pod)
+        };
+        self.written.send_replace(true);
+        self.stop(Some(grace));
+        self.changed();
+    }
+
+    /// Asks for the containers' end within so many seconds; a shorter grace than before counts.
+    pub(crate) fn stop(&self, grace: Option<i64>) {
+        self.grace.send_if_modified(|now| match (*now, grace) {
+            (_, None) => false,
+            (Some(old), Some(new)) if old <= new => false,
+            (_, new) => {
+                *now = new;
+                true
+            }
+        });
+        self.terminate.cancel();
+    }
+
+    /// Ends the Pod as failed.
+    pub(crate) fn fail(&self, reason: &str, message: &str, grace: Option<i64>) {
+        self.state.lock().failed.get_or_insert_with(|| (reason.to_owned(), message.to_owned()));
+        self.stop(grace);
+        self.changed();
+    }
+
+    /// Wakes the worker and the reporter.
+    pub(crate) fn changed(&self) {
+        self.wake.notify_one();
+        self.report.notify_one();
+    }
+
+    /// The Pod as the API has it.
+    pub(crate) fn pod(&self) -> Arc<Pod> {
+        self.state.lock().pod.clone()
+    }
+
+    /// Whether the Pod still uses the node's resources.
+    pub(crate) fn active(&self) -> bool {
+        let state = self.state.lock();
+        state.phase != Phase::Terminated && state.rejected.is_none()
+    }
+
+    /// Notes what the runtime has.
+    pub(crate) fn observe(&self, kubelet: &Kubelet, observed: Arc<PodStatus>) {
+        {
+            let mut state = self.state.lock();
+            state.observed = observed.clone();
+            state.looked = true;
+        }
+        kubelet.pods.observe(&self.uid, observed);
+        self.report.notify_one();
+    }
+
+    /// Computes the status anew; none before the runtime was asked.
+    pub(crate) fn compute(&self, kubelet: &Kubelet) -> Option<ApiStatus> {
+        let mut state = self.state.lock();
+        let status = if let Some(rejected) = &state.rejected {
+            rejected.clone()
+        } else if state.looked {
+            let probe = |kind, id: &str| kubelet.probes.get(id, kind);
+            let terminal = state.phase == Phase::Terminated;
+            // What was reported last is what the API has, or what it will have.
+            let generated = generate::generate(&Inputs {
+                pod: &state.pod,
+                observed: &state.observed,
+                waiting: &state.waiting,
+                probe: &probe,
+                old: &state.status,
+                terminal,
+                failed: state.failed.as_ref(),
+                node_ips: &kubelet.config.node_ips,
+                runtime: &kubelet.runtime.version.runtime_name,
+                resize: state.resize.as_ref(),
+                now: kubelet.clock.now(),
+            });
+            if terminal { generate::terminate(generated, &state.pod) } else { generated }
+        } else {
+            return None;
+        };
+        state.status = status.clone();
+        let mut shown = (*state.pod).clone();
+        shown.status = Some(status.clone());
+        drop(state);
+        kubelet.pods.put(&self.uid, Arc::new(shown));
+        Some(status)
+    }
+
+    fn phase(&self) -> Phase {
+        self.state.lock().phase
+    }
+
+    fn advance(&self, phase: Phase) {
+        let mut state = self.state.lock();
+        state.phase = state.phase.max(phase);
+    }
+
+    /// Asks the runtime, and notes the answer.
+    pub(crate) async fn look(&self, kubelet: &Kubelet) -> Result<Arc<PodStatus>, String> {
+        let pod = self.pod();
+        let observed = sync::observe(kubelet, &pod).await?;
+        let observed = Arc::new(observed);
+        self.observe(kubelet, observed.clone());
+        Ok(observed)
+    }
+
+    /// Works until the Pod is gone from the API and from this node.
+    pub(crate) async fn run(self: Arc<Self>, kubelet: Arc<Kubelet>) {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
+        loop {
+            let step = match self.phase() {
+                Phase::Running => self.sync(&kubelet).await,
+                Phase::Terminating => self.end(&kubelet).await,
+                Phase::Terminated => match self.finish(&kubelet).await {
+                    Ok(Finish::Done) => return,
+                    Ok(Finish::Wait) => Ok(Step::Wait(None)),
+                    Err(error) => Err(error),
+                },
+            };
+            let wait = match step {
+                Ok(Step::Next(phase)) => {
+                    self.advance(phase);
+                    self.report.notify_one();
+                    backoff.reset();
+                    continue;
+                }
+                Ok(Step::Wait(until)) => {
+                    backoff.reset();
+                    until
+                }
+                Err(error) => {
+                    let pod = self.pod();
+                    tracing::debug!(pod = spec::full_name(&pod), error, "Pod not in its wanted state yet");
+                    Some(Instant::now() + backoff.delay())
+                }
+            };
+            let running = self.phase() == Phase::Running;
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep_until(wait.unwrap_or_else(Instant::now)), if wait.is_some() => {}
+                () = self.terminate.cancelled(), if running => {}
+            }
+        }
+    }
+
+    async fn sync(self: &Arc<Self>, kubelet: &Arc<Kubelet>) -> Result<Step, String> {
+        if self.terminate.is_cancelled() {
+            return Ok(Step::Next(Phase::Terminating));
+        }
+        // What runs must end at once when the Pod is to end: a pull or a hook may take minutes.
+        self.terminate
+            .run_until_cancelled(async {
+                if let Some(refusal) = admission::admit(kubelet, self).await? {
+                    let pod = self.pod();
+                    kubelet.recorder.pod(&pod, "Warning", &refusal.reason, refusal.message.clone());
+                    let now = kubelet.clock.now();
+                    let status = generate::rejected(&pod, &refusal.reason, &refusal.message, now);
+                    self.state.lock().rejected = Some(status);
+                    return Ok(Step::Next(Phase::Terminating));
+                }
+                sync::sync(kubelet, self).await
+            })
+            .await
+            .unwrap_or(Ok(Step::Next(Phase::Terminating)))
+    }
+
+    /// Stops the containers.
+    async fn end(self: &Arc<Self>, kubelet: &Arc<Kubelet>) -> Result<Step, String> {
+        let observed = self.look(kubelet).await?;
+        let pod = self.pod();
+        kubelet.probes.follow(kubelet, &pod, &observed, true);
+        let mut grace = self.grace.subscribe();
+        let seconds = *grace.borrow_and_update();
+        if observed.running().next().is_some() || observed.sandboxes.iter().any(|s| s.ready) {
+            tokio::select! {
+                stopped = kill::pod(kubelet, &pod, &observed, seconds) => stopped.map_err(|error| {
+                    kubelet.recorder.pod(&pod, "Warning", "FailedKillPod", format!("error killing pod: {error}"));
+                    error
+                })?,
+                // A shorter grace: begin again with it.
+                _ = grace.changed() => return Ok(Step::Next(Phase::Terminating)),
+            }
+        }
+        let observed = self.look(kubelet).await?;
+        if observed.running().next().is_some() {
+            return Err("containers still run".into());
+        }
+        kubelet.probes.forget(&self.uid);
+        Ok(Step::Next(Phase::Terminated))
+    }
+
+    /// Takes away what the Pod had on this node, then the object if it is being deleted.
+    async fn finish(self: &Arc<Self>, kubelet: &Arc<Kubelet>) -> Result<Finish, String> {
+        let cleaned = self.state.lock().cleaned;
+        if !cleaned {
+            kubelet.objects.unregister(&self.uid);
+            kubelet.tokens.forget(&self.uid);
+            kubelet.images.forget(&self.uid);
+            kubelet.crashes.forget(&self.uid);
+            crate::volumes::remove_volumes(kubelet, &self.uid).await?;
+            kubelet.cgroups.remove(&self.uid);
+            kubelet.balance();
+            self.state.lock().cleaned = true;
+            self.report.notify_one();
+        }
+        let (pod, gone) = {
+            let state = self.state.lock();
+            (state.pod.clone(), state.gone)
+        };
+        if !gone {
+            if pod.metadata.deletion_timestamp.is_none() {
+                return Ok(Finish::Wait);
+            }
+            // The last status first: who watches must see how it ended.
+            let mut written = self.written.subscribe();
+            let _ = written.wait_for(|w| *w).await;
+            sync::delete_object(kubelet, &pod).await?;
+        }
+        let observed = self.look(kubelet).await?;
+        kill::remove(kubelet, &observed).await?;
+        crate::volumes::remove_pod(kubelet, &self.uid).await?;
+        let logs = kubelet.config.pod_log_dir(spec::namespace(&pod), spec::name(&pod), &self.uid);
+        match tokio::fs::remove_dir_all(&logs).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.to_string()),
+            _ => {}
+        }
+        kubelet.release(self);
+        Ok(Finish::Done)
+    }
+
+    /// Writes the status whenever it changes, until the Pod is gone.
+    pub(crate) async fn report(self: Arc<Self>, kubelet: Arc<Kubelet>) {
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+        loop {
+            self.report.notified().await;
+            loop {
+                if self.state.lock().gone {
+                    self.written.send_replace(true);
+                    return;
+                }
+                // The last status is final only once it was computed after the clean-up.
+                let last = {
+                    let state = self.state.lock();
+                    state.phase == Phase::Terminated && state.cleaned
+                };
+                let Some(status) = self.compute(&kubelet) else { break };
+                match sync::write_status(&kubelet, &self, &status).await {
+                    Ok(()) => {
+                        backoff.reset();
+                        if last {
+                            self.written.send_replace(true);
+                        }
+                        break;
+                    }
+                    Err(error) if error.is_not_found() || error.is_conflict() => {
+                        // Gone, or another Pod of that name: the watch will say so.
+                        if last {
+                            self.written.send_replace(true);
+                        }
+                        break;
+                    }
+                    Err(error) => {
+                        let pod = self.pod();
+                        tracing::debug!(pod = spec::full_name(&pod), %error, "status not written");
+                        tokio::time::sleep(backoff.delay()).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What follows a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Step {
+    /// Go on to a phase.
+    Next(Phase),
+    /// Wait for something to happen, at most until then.
+    Wait(Option<Instant>),
+}
+
+enum Finish {
+    /// Nothing of the Pod is left.
+    Done,
+    /// The object is still wanted.
+    Wait,
+}
+
+/// The instant of a wall-clock time.
+pub(crate) fn instant_at(at: Timestamp, now: Timestamp) -> Instant {
+    Instant::now() + Duration::try_from(at.duration_since(now)).unwrap_or_default()
+}

@@ -1,0 +1,458 @@
+//! One check of a container: a command in it, an HTTP request, a TCP connection or a gRPC health check.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cri::runtime as pb;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::Code;
+
+use crate::runtime::{Runtime, error_text};
+
+/// How much of an answer's body a message shows.
+const MAX_BODY: usize = 10 << 10;
+const MAX_REDIRECTS: usize = 10;
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All is well.
+    Success,
+    /// Well, with something to say.
+    Warning(String),
+    /// Not well, and why.
+    Failure(String),
+    /// The check itself could not be made.
+    Error(String),
+}
+
+/// A port by number or by the name it has in the container.
+pub(crate) fn port(port: &IntOrString, container: &Container) -> Result<u16, String> {
+    let number = match port {
+        IntOrString::Int(n) => *n,
+        IntOrString::String(name) => {
+            let named =
+                container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name.as_str()));
+            match named {
+                Some(p) => p.container_port,
+                None => name.parse().map_err(|_| format!("couldn't find port: {name:?}"))?,
+            }
+        }
+    };
+    u16::try_from(number).ok().filter(|p| *p > 0).ok_or_else(|| format!("invalid port number: {number}"))
+}
+
+/// Runs a command in a container.
+pub(crate) async fn exec(runtime: &Runtime, id: &str, command: &[String], limit: Duration) -> Outcome {
+    let request = pb::ExecSyncRequest {
+        container_id: id.to_owned(),
+        cmd: command.to_vec(),
+        timeout: limit.as_secs() as i64,
+    };
+    // The runtime enforces the limit; it is only given a little longer to say so.
+    let answer = timeout(limit + Duration::from_secs(2), runtime.service().exec_sync(request)).await;
+    let late = || {
+        Outcome::Failure(format!(
+            "command timed out: {:?} timed out after {}s",
+            command.join(" "),
+            limit.as_secs()
+        ))
+    };
+    match answer {
+        Err(_) => late(),
+        Ok(Err(status)) if status.code() == Code::DeadlineExceeded => late(),
+        Ok(Err(status)) => Outcome::Error(error_text(&status)),
+        Ok(Ok(answer)) => {
+            let answer = answer.into_inner();
+            if answer.exit_code == 0 {
+                return Outcome::Success;
+            }
+            let mut output = String::from_utf8_lossy(&answer.stdout).into_owned();
+            output.push_str(&String::from_utf8_lossy(&answer.stderr));
+            Outcome::Failure(cut(output))
+        }
+    }
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_BODY {
+        let end = (0..=MAX_BODY).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        text.truncate(end);
+    }
+    text
+}
+
+/// Opens a TCP connection.
+pub(crate) async fn tcp(host: &str, port: u16, limit: Duration) -> Outcome {
+    match timeout(limit, TcpStream::connect((host, port))).await {
+        Ok(Ok(_)) => Outcome::Success,
+        Ok(Err(error)) => Outcome::Failure(dial_error(host, port, &error)),
+        Err(_) => Outcome::Failure(format!("dial tcp {}: i/o timeout", address(host, port))),
+    }
+}
+
+fn address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn dial_error(host: &str, port: u16, error: &std::io::Error) -> String {
+    let why = match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        std::io::ErrorKind::HostUnreachable => "no route to host".to_owned(),
+        std::io::ErrorKind::NetworkUnreachable => "network is unreachable".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("dial tcp {}: connect: {why}", address(host, port))
+}
+
+/// An HTTP request to a container.
+#[derive(Debug, Clone)]
+pub(crate) struct HttpTarget {
+    /// `http` or `https`.
+    pub(crate) scheme: String,
+    /// Host to connect to.
+    pub(crate) host: String,
+    /// Port.
+    pub(crate) port: u16,
+    /// Path and query.
+    pub(crate) path: String,
+    /// Headers; `Host` replaces the request's own.
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+impl HttpTarget {
+    /// The target of an action in a container of a Pod with this address.
+    pub(crate) fn new(
+        action: &HTTPGetAction,
+        container: &Container,
+        pod_ip: &str,
+        agent: &str,
+    ) -> Result<Self, String> {
+        let host = action.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(pod_ip).to_owned();
+        let mut path = action.path.clone().unwrap_or_default();
+        if !path.starts_with('/') {
+            path.insert(0, '/');
+        }
+        let mut headers: Vec<(String, String)> =
+            action.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
+        let has = |headers: &[(String, String)], name: &str| {
+            headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name))
+        };
+        if !has(&headers, "User-Agent") {
+            headers.push(("User-Agent".into(), agent.to_owned()));
+        }
+        if !has(&headers, "Accept") {
+            headers.push(("Accept".into(), "*/*".into()));
+        }
+        // An explicit empty value asks for no header at all.
+        headers.retain(|(_, value)| !value.is_empty());
+        Ok(Self {
+            scheme: action.scheme.as_deref().unwrap_or("HTTP").to_lowercase(),
+            host,
+            port: port(&action.port, container)?,
+            path,
+            headers,
+        })
+    }
+    fn url(&self) -> String {
+        format!("{}://{}{}", self.scheme, address(&self.host, self.port), self.path)
+    }
+}
+
+/// Makes an HTTP request and judges its answer's status.
+pub(crate) async fn http(target: &HttpTarget, limit: Duration) -> Outcome {
+    let late = || {
+        Outcome::Failure(format!(
+            "Get {:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+            target.url()
+        ))
+    };
+    match timeout(limit, follow(target)).await {
+        Err(_) => late(),
+        Ok(Err(why)) => Outcome::Failure(format!("Get {:?}: {why}", target.url())),
+        Ok(Ok(Answer::Elsewhere)) => {
+            Outcome::Warning("Probe terminated redirects, Response body: ".to_owned())
+        }
+        Ok(Ok(Answer::Status(code))) if (200..400).contains(&code) => Outcome::Success,
+        Ok(Ok(Answer::Status(code))) => {
+            Outcome::Failure(format!("HTTP probe failed with statuscode: {code}"))
+        }
+    }
+}
+
+enum Answer {
+    Status(u16),
+    /// A redirection to another host, which a probe does not follow.
+    Elsewhere,
+}
+
+async fn follow(target: &HttpTarget) -> Result<Answer, String> {
+    let mut target = target.clone();
+    for _ in 0..MAX_REDIRECTS {
+        let (status, location) = request(&target).await?;
+        let Some(location) = location.filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308)) else {
+            return Ok(Answer::Status(status));
+        };
+        if location.starts_with('/') && !location.starts_with("//") {
+            target.path = location;
+            continue;
+        }
+        let uri: http::Uri = location.parse().map_err(|e| format!("{e}"))?;
+        let scheme = uri.scheme_str().unwrap_or(&target.scheme).to_owned();
+        if uri.host().is_some_and(|h| h != target.host) {
+            return Ok(Answer::Elsewhere);
+        }
+        target.port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+        target.scheme = scheme;
+        target.path = uri.path_and_query().map_or("/".to_owned(), ToString::to_string);
+    }
+    Err("stopped after 10 redirects".into())
+}
+
+/// One request: status, and where a redirection leads.
+pub(crate) async fn request(target: &HttpTarget) -> Result<(u16, Option<String>), String> {
+    let stream = TcpStream::connect((target.host.as_str(), target.port))
+        .await
+        .map_err(|e| dial_error(&target.host, target.port, &e))?;
+    if target.scheme == "https" {
+        let connector = tokio_rustls::TlsConnector::from(tls().ok_or("TLS is not available")?);
+        let name = ServerName::try_from(target.host.clone()).map_err(|e| e.to_string())?;
+        let stream = connector.connect(name, stream).await.map_err(|e| e.to_string())?;
+        send(target, TokioIo::new(stream)).await
+    } else {
+        send(target, TokioIo::new(stream)).await
+    }
+}
+
+async fn send<S>(target: &HttpTarget, io: S) -> Result<(u16, Option<String>), String>
+where
+    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(io).await.map_err(|e| e.to_string())?;
+    let mut request = http::Request::get(&target.path);
+    if !target.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case("host")) {
+        request = request.header("Host", address(&target.host, target.port));
+    }
+    for (name, value) in &target.headers {
+        request = request.header(name.as_str(), value.as_str());
+    }
+    let request = request.body(Empty::<Bytes>::new()).map_err(|e| e.to_string())?;
+    let talk = async {
+        let answer = sender.send_request(request).await.map_err(|e| match e.is_incomplete_message() {
+            true => "EOF".to_owned(),
+            false => e.to_string(),
+        })?;
+        let status = answer.status().as_u16();
+        let location =
+            answer.headers().get(http::header::LOCATION).and_then(|l| l.to_str().ok()).map(str::to_owned);
+        // Reading what there is lets a simple server end in peace; its text does not matter.
+        let _ = Limited::new(answer.into_body(), MAX_BODY).collect().await;
+        Ok((status, location))
+    };
+    tokio::pin!(talk);
+    tokio::select! {
+        done = &mut talk => done,
+        ended = connection => match ended {
+            Ok(()) => talk.await,
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+/// TLS towards containers: their certificates are theirs, as upstream's probes have it.
+fn tls() -> Option<Arc<rustls::ClientConfig>> {
+    static CONFIG: std::sync::OnceLock<Option<Arc<rustls::ClientConfig>>> = std::sync::OnceLock::new();
+    CONFIG
+        .get_or_init(|| {
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let config = rustls::ClientConfig::builder_with_provider(provider.clone())
+                .with_safe_default_protocol_versions()
+                .ok()?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+                .with_no_client_auth();
+            Some(Arc::new(config))
+        })
+        .clone()
+}
+
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckResponse {
+    /// 1 is `SERVING`.
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// Asks a gRPC server's health service.
+pub(crate) async fn grpc(host: &str, port: u16, service: &str, limit: Duration) -> Outcome {
+    let at = address(host, port);
+    let ask = async {
+        let channel = tonic::transport::Endpoint::from_shared(format!("http://{at}"))
+            .map_err(|e| Outcome::Error(e.to_string()))?
+            .user_agent("kube-probe/1.36")
+            .map_err(|e| Outcome::Error(e.to_string()))?
+            .connect()
+            .await
+            .map_err(|e| {
+                let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
+                Outcome::Failure(format!("error: health rpc failed: {why}"))
+            })?;
+        let mut client = tonic::client::Grpc::new(channel);
+        client.ready().await.map_err(|e| Outcome::Failure(e.to_string()))?;
+        let codec = tonic_prost::ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
+        let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+        let request = tonic::Request::new(HealthCheckRequest { service: service.to_owned() });
+        client.unary(request, path, codec).await.map_err(|status| match status.code() {
+            Code::Unimplemented => Outcome::Failure(format!(
+                "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
+                status.message()
+            )),
+            Code::DeadlineExceeded => {
+                Outcome::Failure(format!("timeout: health rpc did not complete within {}s", limit.as_secs()))
+            }
+            _ => Outcome::Failure(format!("error: health rpc probe failed: {}", error_text(&status))),
+        })
+    };
+    match timeout(limit, ask).await {
+        Err(_) => Outcome::Failure(format!(
+            "timeout: failed to connect service {at:?} within {}s: context deadline exceeded",
+            limit.as_secs()
+        )),
+        Ok(Err(outcome)) => outcome,
+        Ok(Ok(answer)) => match answer.into_inner().status {
+            1 => Outcome::Success,
+            other => {
+                let name = match other {
+                    0 => "UNKNOWN",
+                    2 => "NOT_SERVING",
+                    3 => "SERVICE_UNKNOWN",
+                    _ => "",
+                };
+                Outcome::Failure(format!("service unhealthy (responded with {name:?})"))
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn serve(answer: &'static str) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut seen = [0; 1024];
+                let n = stream.read(&mut seen).await.unwrap_or(0);
+                let at_new = seen[..n].starts_with(b"GET /new");
+                let text = if at_new { "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" } else { answer };
+                let _ = stream.write_all(text.as_bytes()).await;
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn http_answers_are_judged() {
+        for (answer, want) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Outcome::Success),
+            ("HTTP/1.1 399 Odd\r\nContent-Length: 0\r\n\r\n", Outcome::Success),
+            (
+                "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n",
+                Outcome::Failure("HTTP probe failed with statuscode: 500".into()),
+            ),
+            ("HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n", Outcome::Success),
+            (
+                "HTTP/1.1 302 Found\r\nLocation: http://other.test/\r\nContent-Length: 0\r\n\r\n",
+                Outcome::Warning("Probe terminated redirects, Response body: ".into()),
+            ),
+        ] {
+            let action = HTTPGetAction {
+                host: Some("127.0.0.1".into()),
+                port: IntOrString::Int(i32::from(serve(answer).await)),
+                ..HTTPGetAction::default()
+            };
+            let target = HttpTarget::new(&action, &Container::default(), "", "kube-probe/1.36").unwrap();
+            assert_eq!(http(&target, Duration::from_secs(5)).await, want, "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(tcp("127.0.0.1", port, Duration::from_secs(1)).await, Outcome::Success);
+        drop(listener);
+        assert_eq!(
+            tcp("127.0.0.1", port, Duration::from_secs(1)).await,
+            Outcome::Failure(format!("dial tcp 127.0.0.1:{port}: connect: connection refused"))
+        );
+    }
+}

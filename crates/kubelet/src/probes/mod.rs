@@ -1,0 +1,326 @@
+//! Probes: one task for each probe of a running container, idle between checks.
+
+pub(crate) mod check;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, Probe};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::Kubelet;
+use crate::pods::actions::ProbeResults;
+use crate::pods::observed::PodStatus;
+use crate::pods::spec;
+use check::Outcome;
+
+/// Which probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Liveness,
+    Readiness,
+    Startup,
+}
+
+impl Kind {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Liveness => "Liveness",
+            Self::Readiness => "Readiness",
+            Self::Startup => "Startup",
+        }
+    }
+    fn of(self, container: &Container) -> Option<&Probe> {
+        match self {
+            Self::Liveness => container.liveness_probe.as_ref(),
+            Self::Readiness => container.readiness_probe.as_ref(),
+            Self::Startup => container.startup_probe.as_ref(),
+        }
+    }
+}
+
+/// A container's id and one of its probes.
+type Key = (String, Kind);
+
+struct Worker {
+    uid: String,
+    task: AbortHandle,
+    /// Wakes a worker that waits for the startup probe, or between two checks.
+    poke: Arc<Notify>,
+}
+
+/// What probes said last, and the tasks that ask.
+#[derive(Default)]
+pub(crate) struct Probes {
+    results: RwLock<HashMap<Key, bool>>,
+    workers: Mutex<HashMap<Key, Worker>>,
+}
+
+impl ProbeResults for Probes {
+    fn liveness(&self, id: &str) -> Option<bool> {
+        self.get(id, Kind::Liveness)
+    }
+    fn startup(&self, id: &str) -> Option<bool> {
+        self.get(id, Kind::Startup)
+    }
+}
+
+impl Probes {
+    /// What a probe of a container said last.
+    pub(crate) fn get(&self, id: &str, kind: Kind) -> Option<bool> {
+        self.results.read().get(&(id.to_owned(), kind)).copied()
+    }
+
+    fn set(&self, kubelet: &Kubelet, uid: &str, key: &Key, value: bool) {
+        if self.results.write().insert(key.clone(), value) == Some(value) {
+            return;
+        }
+        kubelet.changed(uid);
+        if key.1 == Kind::Startup && value {
+            let workers = self.workers.lock();
+            for kind in [Kind::Liveness, Kind::Readiness] {
+                if let Some(worker) = workers.get(&(key.0.clone(), kind)) {
+                    worker.poke.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Starts the probes of the containers that run, and ends those of the ones that do not.
+    pub(crate) fn follow(&self, kubelet: &Arc<Kubelet>, pod: &Arc<Pod>, observed: &PodStatus, ending: bool) {
+        let uid = spec::uid(pod);
+        let mut wanted = HashSet::new();
+        let probed = spec::containers(pod)
+            .iter()
+            .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)));
+        for container in probed {
+            let Some(status) = observed.container(&container.name).filter(|s| s.running()) else { continue };
+            for kind in [Kind::Startup, Kind::Liveness, Kind::Readiness] {
+                if kind.of(container).is_none() || (ending && kind != Kind::Readiness) {
+                    continue;
+                }
+                let key = (status.id.clone(), kind);
+                wanted.insert(key.clone());
+                let mut workers = self.workers.lock();
+                if workers.contains_key(&key) {
+                    continue;
+                }
+                self.start(kubelet, pod, container, status.started_at, &key);
+                let poke = Arc::new(Notify::new());
+                let run = run(
+                    kubelet.clone(),
+                    pod.clone(),
+                    container.clone(),
+                    key.clone(),
+                    status.started_at,
+                    poke.clone(),
+                );
+                let task = kubelet.shutdown.spawn(run).abort_handle();
+                workers.insert(key, Worker { uid: uid.to_owned(), task, poke });
+            }
+        }
+        let mut gone = Vec::new();
+        self.workers.lock().retain(|key, worker| {
+            let keep = worker.uid != uid || wanted.contains(key);
+            if !keep {
+                worker.task.abort();
+                gone.push(key.clone());
+            }
+            keep
+        });
+        for key in gone {
+            self.results.write().remove(&key);
+        }
+    }
+
+    /// The value before the first check: that of the API for a container which ran before this
+    /// kubelet started.
+    fn start(
+        &self,
+        kubelet: &Kubelet,
+        pod: &Pod,
+        container: &Container,
+        started: Option<Timestamp>,
+        key: &Key,
+    ) {
+        let adopted = started.is_some_and(|s| s < kubelet.started_at);
+        let statuses = [&spec::status(pod).container_statuses, &spec::status(pod).init_container_statuses];
+        let known = statuses
+            .into_iter()
+            .flatten()
+            .flatten()
+            .find(|s| s.name == container.name && s.container_id.as_deref().is_some_and(|id| id.ends_with(&key.0)))
+            .filter(|_| adopted);
+        let value = match key.1 {
+            Kind::Liveness => Some(true),
+            Kind::Readiness => Some(known.is_some_and(|s| s.ready)),
+            Kind::Startup => known.and_then(|s| s.started).filter(|s| *s),
+        };
+        if let Some(value) = value {
+            self.results.write().insert(key.clone(), value);
+        }
+    }
+
+    /// Ends every probe of a Pod.
+    pub(crate) fn forget(&self, uid: &str) {
+        let mut gone = Vec::new();
+        self.workers.lock().retain(|key, worker| {
+            if worker.uid == uid {
+                worker.task.abort();
+                gone.push(key.clone());
+            }
+            worker.uid != uid
+        });
+        let mut results = self.results.write();
+        for key in gone {
+            results.remove(&key);
+        }
+    }
+}
+
+fn seconds(value: Option<i32>, default: u64) -> Duration {
+    Duration::from_secs(value.and_then(|v| u64::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default))
+}
+
+/// Counts equal outcomes until they are enough to say something.
+#[derive(Debug, Default)]
+struct Streak {
+    last: Option<bool>,
+    count: i32,
+}
+
+impl Streak {
+    /// Takes an outcome; answers it once it was seen often enough.
+    fn push(&mut self, ok: bool, probe: &Probe) -> Option<bool> {
+        if self.last == Some(ok) {
+            self.count = self.count.saturating_add(1);
+        } else {
+            *self = Self { last: Some(ok), count: 1 };
+        }
+        let needed = if ok { probe.success_threshold.unwrap_or(1) } else { probe.failure_threshold.unwrap_or(3) };
+        (self.count >= needed).then_some(ok)
+    }
+}
+
+async fn run(
+    kubelet: Arc<Kubelet>,
+    pod: Arc<Pod>,
+    container: Container,
+    key: Key,
+    started: Option<Timestamp>,
+    poke: Arc<Notify>,
+) {
+    let (id, kind) = (&key.0, key.1);
+    let Some(probe) = kind.of(&container).cloned() else { return };
+    let period = seconds(probe.period_seconds, 10);
+    let uid = spec::uid(&pod).to_owned();
+    if kind == Kind::Startup && kubelet.probes.get(id, kind) == Some(true) {
+        return;
+    }
+    if kind != Kind::Startup && container.startup_probe.is_some() {
+        while kubelet.probes.get(id, Kind::Startup) != Some(true) {
+            poke.notified().await;
+        }
+    }
+    let delay = Duration::from_secs(probe.initial_delay_seconds.and_then(|d| u64::try_from(d).ok()).unwrap_or(0));
+    let now = kubelet.clock.now();
+    let ran = started.map_or(Duration::ZERO, |s| Duration::try_from(now.duration_since(s)).unwrap_or_default());
+    let mut wait = delay.saturating_sub(ran);
+    let up = Duration::try_from(now.duration_since(kubelet.started_at)).unwrap_or_default();
+    if wait.is_zero() && up < period && started.is_some_and(|s| s < kubelet.started_at) {
+        // After a restart of the kubelet, not every container is asked at once.
+        wait = period.mul_f64(fastrand::f64());
+    }
+    tokio::time::sleep(wait).await;
+
+    let mut streak = Streak::default();
+    loop {
+        let outcome = ask(&kubelet, &pod, &container, &probe, id).await;
+        let (ok, event) = match &outcome {
+            Outcome::Success => (true, None),
+            Outcome::Warning(text) => {
+                (true, Some(("ProbeWarning", format!("{} probe warning: {text}", kind.title()))))
+            }
+            Outcome::Failure(text) => {
+                (false, Some(("Unhealthy", format!("{} probe failed: {text}", kind.title()))))
+            }
+            Outcome::Error(text) => (
+                false,
+                Some((
+                    "Unhealthy",
+                    format!("{} probe errored and resulted in unknown state: {text}", kind.title()),
+                )),
+            ),
+        };
+        if let Some((reason, message)) = event {
+            kubelet.recorder.container(&pod, &container.name, "Warning", reason, message);
+        }
+        // An error says nothing of the container.
+        if !matches!(outcome, Outcome::Error(_)) {
+            if let Some(value) = streak.push(ok, &probe) {
+                kubelet.probes.set(&kubelet, &uid, &key, value);
+                // The container starts anew, or has started: this probe has nothing more to say of it.
+                if (!value && kind != Kind::Readiness) || kind == Kind::Startup {
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(period).await;
+    }
+}
+
+async fn ask(kubelet: &Kubelet, pod: &Pod, container: &Container, probe: &Probe, id: &str) -> Outcome {
+    let limit = seconds(probe.timeout_seconds, 1);
+    if let Some(exec) = &probe.exec {
+        return check::exec(&kubelet.runtime, id, exec.command.as_deref().unwrap_or_default(), limit).await;
+    }
+    let ip = kubelet.pod_ip(pod).unwrap_or_default();
+    if let Some(action) = &probe.http_get {
+        return match check::HttpTarget::new(action, container, &ip, "kube-probe/1.36") {
+            Ok(target) => check::http(&target, limit).await,
+            Err(error) => Outcome::Error(error),
+        };
+    }
+    if let Some(action) = &probe.tcp_socket {
+        let host = action.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(&ip);
+        return match check::port(&action.port, container) {
+            Ok(port) => check::tcp(host, port, limit).await,
+            Err(error) => Outcome::Error(error),
+        };
+    }
+    if let Some(action) = &probe.grpc {
+        let Ok(port) = u16::try_from(action.port) else {
+            return Outcome::Error(format!("invalid port number: {}", action.port));
+        };
+        return check::grpc(&ip, port, action.service.as_deref().unwrap_or_default(), limit).await;
+    }
+    Outcome::Error(format!("missing probe handler for {}:{}", spec::full_name(pod), container.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_count_once_they_are_enough() {
+        let probe = Probe { success_threshold: Some(2), failure_threshold: Some(3), ..Probe::default() };
+        let mut streak = Streak::default();
+        for (ok, want) in [
+            (true, None),
+            (true, Some(true)),
+            (false, None),
+            (false, None),
+            (true, None),
+            (false, None),
+            (false, None),
+            (false, Some(false)),
+            (false, Some(false)),
+        ] {
+            assert_eq!(streak.push(ok, &probe), want);
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! A Pod's status, computed from what the runtime has, what probes say, and what was reported before.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod, PodCondition, PodIP, PodStatus,
+    VolumeMountStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::pods::actions::{any_regular_created, sandbox_changed, should_start};
+use crate::pods::observed::{self, State};
+use crate::pods::spec;
+use crate::probes::Kind;
+use crate::quantity;
+
+/// Condition types that the kubelet writes.
+pub(crate) const OWN_CONDITIONS: [&str; 7] = [
+    "PodScheduled",
+    "Ready",
+    "Initialized",
+    "ContainersReady",
+    "PodReadyToStartContainers",
+    "PodResizePending",
+    "PodResizeInProgress",
+];
+
+/// Why a container waits: reason and message.
+pub(crate) type Waiting = HashMap<String, (String, String)>;
+
+/// What a status is computed from.
+pub(crate) struct Inputs<'a> {
+    /// The Pod as the API has it.
+    pub(crate) pod: &'a Pod,
+    /// What the runtime has.
+    pub(crate) observed: &'a observed::PodStatus,
+    /// Containers that could not be started.
+    pub(crate) waiting: &'a Waiting,
+    /// What a probe of a container said last.
+    pub(crate) probe: &'a dyn Fn(Kind, &str) -> Option<bool>,
+    /// The status reported before.
+    pub(crate) old: &'a PodStatus,
+    /// Whether no container will run again.
+    pub(crate) terminal: bool,
+    /// Why the Pod failed although its containers may not have: reason and message.
+    pub(crate) failed: Option<&'a (String, String)>,
+    /// Addresses of the node.
+    pub(crate) node_ips: &'a [IpAddr],
+    /// Name of the runtime, the prefix of container ids.
+    pub(crate) runtime: &'a str,
+    /// State of a resize: condition type, reason, message.
+    pub(crate) resize: Option<&'a (String, String, String)>,
+    /// Now.
+    pub(crate) now: Timestamp,
+}
+
+/// A time as the API has it, in whole seconds.
+pub(crate) fn time(t: Timestamp) -> Time {
+    Time(Timestamp::from_second(t.as_second()).unwrap_or(t))
+}
+
+fn terminated_unknown(message: &str) -> ContainerState {
+    ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            reason: Some("ContainerStatusUnknown".into()),
+            message: Some(message.into()),
+            exit_code: 137,
+            ..ContainerStateTerminated::default()
+        }),
+        ..ContainerState::default()
+    }
+}
+
+fn waiting(reason: &str, message: &str) -> ContainerState {
+    let text = |s: &str| Some(s.to_owned()).filter(|s| !s.is_empty());
+    ContainerState {
+        waiting: Some(ContainerStateWaiting { reason: text(reason), message: text(message) }),
+        ..ContainerState::default()
+    }
+}
+
+/// The state of a container as the runtime has it.
+fn state(i: &Inputs<'_>, c: &observed::ContainerStatus, old: Option<&ContainerStatus>) -> ContainerState {
+    match c.state {
+        State::Running => ContainerState {
+            running: Some(ContainerStateRunning { started_at: c.started_at.map(time) }),
+            ..ContainerState::default()
+        },
+        State::Exited => ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                exit_code: c.exit_code,
+                reason: Some(c.reason.clone()).filter(|r| !r.is_empty()),
+                message: Some(c.message.clone()).filter(|m| !m.is_empty()),
+                started_at: c.started_at.map(time),
+                finished_at: c.finished_at.map(time),
+                container_id: Some(format!("{}://{}", i.runtime, c.id)),
+                signal: None,
+            }),
+            ..ContainerState::default()
+        },
+        State::Unknown if old.is_some_and(|o| o.state.as_ref().is_some_and(|s| s.running.is_some())) => {
+            terminated_unknown("The container could not be located when the pod was terminated")
+        }
+        State::Created | State::Unknown => waiting("", ""),
+    }
+}
+
+fn is_terminated(s: &ContainerStatus) -> bool {
+    s.state.as_ref().is_some_and(|s| s.terminated.is_some())
+}
+fn is_running(s: &ContainerStatus) -> bool {
+    s.state.as_ref().is_some_and(|s| s.running.is_some())
+}
+fn waiting_reason(s: &ContainerStatus) -> Option<&str> {
+    s.state.as_ref()?.waiting.as_ref().map(|w| w.reason.as_deref().unwrap_or_default())
+}
+fn last_terminated(s: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    s.last_state.as_ref()?.terminated.as_ref()
+}
+
+fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = container.volume_mounts.as_ref().filter(|m| !m.is_empty())?;
+    Some(
+        mounts
+            .iter()
+            .map(|m| VolumeMountStatus {
+                name: m.name.clone(),
+                mount_path: m.mount_path.clone(),
+                read_only: m.read_only.filter(|r| *r),
+                recursive_read_only: (m.read_only == Some(true)).then(|| {
+                    match m.recursive_read_only.as_deref() {
+                        Some("Enabled" | "IfPossible") => "Enabled".to_owned(),
+                        _ => "Disabled".to_owned(),
+                    }
+                }),
+                volume_status: None,
+            })
+            .collect(),
+    )
+}
+
+/// Statuses of one list of containers.
+fn containers(
+    i: &Inputs<'_>,
+    list: &[Container],
+    old: Option<&Vec<ContainerStatus>>,
+    init: bool,
+) -> Vec<ContainerStatus> {
+    let has_init = !spec::init_containers(i.pod).is_empty();
+    let default_reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
+    let mut out = Vec::with_capacity(list.len());
+    for container in list {
+        let old = old.into_iter().flatten().find(|s| s.name == container.name);
+        let mut seen = i.observed.containers.iter().filter(|c| c.name == container.name);
+        let newest = seen.next();
+        let mut status = ContainerStatus {
+            name: container.name.clone(),
+            image: container.image.clone().unwrap_or_default(),
+            state: Some(waiting(default_reason, "")),
+            last_state: Some(ContainerState::default()),
+            volume_mounts: volume_mounts(container),
+            ..ContainerStatus::default()
+        };
+        if let Some(old) = old {
+            if is_terminated(old) {
+                status = old.clone();
+            } else {
+                status.restart_count = old.restart_count;
+                status.last_state.clone_from(&old.last_state);
+            }
+        }
+        if let Some(c) = newest {
+            status = ContainerStatus {
+                name: container.name.clone(),
+                image: c.image.clone(),
+                image_id: c.image_ref.clone(),
+                container_id: Some(format!("{}://{}", i.runtime, c.id)),
+                restart_count: i32::try_from(c.restart_count).unwrap_or(i32::MAX),
+                state: Some(state(i, c, old)),
+                last_state: seen.next().map(|before| state(i, before, None)).or_else(|| {
+                    // The one before may be gone from the runtime.
+                    old.and_then(|o| {
+                        let same = o.container_id.as_deref().is_some_and(|id| id.ends_with(&c.id));
+                        if same || !is_terminated(o) { o.last_state.clone() } else { o.state.clone() }
+                    })
+                }).or_else(|| Some(ContainerState::default())),
+                resources: container.resources.clone(),
+                allocated_resources: container
+                    .resources
+                    .as_ref()
+                    .and_then(|r| r.requests.clone())
+                    .filter(|r| !r.is_empty()),
+                user: c.user.as_ref().map(|u| ContainerUser {
+                    linux: Some(LinuxContainerUser {
+                        uid: u.uid,
+                        gid: u.gid,
+                        supplemental_groups: Some(u.supplemental_groups.clone()).filter(|g| !g.is_empty()),
+                    }),
+                }),
+                volume_mounts: volume_mounts(container),
+                ..ContainerStatus::default()
+            };
+        } else if let Some(old) = old.filter(|o| is_running(o)) {
+            // It ran, and the runtime knows nothing of it any more.
+            if waiting_reason(&status) == Some(default_reason) && last_terminated(&status).is_none() {
+                status.last_state = Some(terminated_unknown(
+                    "The container could not be located when the pod was deleted.  The container used to be Running",
+                ));
+                if i.pod.metadata.deletion_timestamp.is_none() {
+                    status.restart_count = old.restart_count + 1;
+                }
+            }
+        }
+        if init && !spec::is_sidecar(container) {
+            if newest.is_some_and(|c| c.state == State::Exited && c.exit_code == 0) {
+                out.push(status);
+                continue;
+            }
+            if newest.is_none() && any_regular_created(i.pod, i.observed) && waiting_reason(&status).is_some() {
+                status.state = Some(ContainerState {
+                    terminated: Some(ContainerStateTerminated {
+                        reason: Some("Completed".into()),
+                        message: Some("Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally".into()),
+                        exit_code: 0,
+                        ..ContainerStateTerminated::default()
+                    }),
+                    ..ContainerState::default()
+                });
+                out.push(status);
+                continue;
+            }
+        }
+        if should_start(container, i.pod, i.observed) {
+            if let Some((reason, message)) = i.waiting.get(&container.name) {
+                if is_terminated(&status) {
+                    status.last_state = status.state.take();
+                }
+                status.state = Some(waiting(reason, message));
+            }
+        }
+        out.push(status);
+    }
+    if init {
+        return out;
+    }
+    out.sort_by(|a, b| a.name.cmp(&b.name));
+    out
+}
+
+/// Sets `started` and `ready`.
+fn readiness(i: &Inputs<'_>, list: &[Container], statuses: &mut [ContainerStatus], init: bool) {
+    for status in statuses {
+        let Some(container) = list.iter().find(|c| c.name == status.name) else { continue };
+        let id = status.container_id.as_deref().and_then(|id| id.rsplit('/').next()).unwrap_or_default();
+        let started = is_running(status)
+            && (container.startup_probe.is_none() || (i.probe)(Kind::Startup, id) == Some(true));
+        status.started = Some(started);
+        status.ready = if init && !spec::is_sidecar(container) {
+            status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0)
+        } else {
+            started
+                && (container.readiness_probe.is_none() || (i.probe)(Kind::Readiness, id) == Some(true))
+        };
+    }
+}
+
+/// The phase that containers' states make.
+fn phase(i: &Inputs<'_>, init: &[ContainerStatus], regular: &[ContainerStatus]) -> &'static str {
+    let find = |list: &'_ [ContainerStatus], name: &str| list.iter().find(|s| s.name == name).cloned();
+    let exit = |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
+    let (mut pending_init, mut pending_sidecars, mut failed_init) = (0, 0, 0);
+    let (mut unknown, mut running, mut waits) = (0, 0, 0);
+    for container in spec::init_containers(i.pod) {
+        let status = find(init, &container.name);
+        if spec::is_sidecar(container) {
+            match status {
+                None => unknown += 1,
+                Some(s) if is_running(&s) => {
+                    pending_sidecars += i32::from(s.started != Some(true));
+                    running += 1;
+                }
+                Some(s) if is_terminated(&s) => {}
+                Some(s) => {
+                    if last_terminated(&s).is_none() {
+                        pending_sidecars += 1;
+                        waits += 1;
+                    }
+                }
+            }
+            continue;
+        }
+        match status {
+            Some(s) if is_terminated(&s) => {
+                let code = exit(&s).unwrap_or(0);
+                failed_init += i32::from(code != 0 && !spec::should_restart(container, i.pod, code));
+            }
+            Some(s) if waiting_reason(&s).is_some() && last_terminated(&s).is_some() => {
+                let code = last_terminated(&s).map_or(0, |t| t.exit_code);
+                failed_init += i32::from(code != 0 && !spec::should_restart(container, i.pod, code));
+            }
+            _ => pending_init += 1,
+        }
+    }
+    let (mut stopped, mut final_stops, mut succeeded) = (0, 0, 0);
+    for container in spec::containers(i.pod) {
+        match find(regular, &container.name) {
+            None => unknown += 1,
+            Some(s) if is_running(&s) => running += 1,
+            Some(s) => match (exit(&s), last_terminated(&s)) {
+                (Some(code), _) => {
+                    stopped += 1;
+                    final_stops += i32::from(!spec::should_restart(container, i.pod, code));
+                    succeeded += i32::from(code == 0);
+                }
+                (None, Some(last)) => {
+                    stopped += 1;
+                    final_stops += i32::from(!spec::should_restart(container, i.pod, last.exit_code));
+                }
+                (None, None) => waits += 1,
+            },
+        }
+    }
+    if failed_init > 0 {
+        return "Failed";
+    }
+    let initialized = spec::containers(i.pod).iter().any(|c| {
+        i.observed.container(&c.name).is_some_and(|s| matches!(s.state, State::Running | State::Exited))
+    });
+    if pending_init > 0 || (pending_sidecars > 0 && !initialized) || waits > 0 {
+        return "Pending";
+    }
+    if running > 0 && unknown == 0 {
+        return "Running";
+    }
+    if running == 0 && stopped > 0 && unknown == 0 {
+        let ended = if stopped == succeeded { "Succeeded" } else { "Failed" };
+        if i.terminal && !spec::is_static(i.pod) {
+            return ended;
+        }
+        return if stopped == final_stops { ended } else { "Running" };
+    }
+    "Pending"
+}
+
+fn is_final(phase: Option<&str>) -> bool {
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
+fn condition(pod: &Pod, kind: &str, ok: bool, reason: &str, message: String) -> PodCondition {
+    PodCondition {
+        type_: kind.into(),
+        status: if ok { "True" } else { "False" }.into(),
+        reason: Some(reason.to_owned()).filter(|r| !r.is_empty()),
+        message: Some(message).filter(|m| !m.is_empty()),
+        observed_generation: pod.metadata.generation,
+        ..PodCondition::default()
+    }
+}
+
+fn listed(label: &str, names: &[&str]) -> Option<String> {
+    (!names.is_empty()).then(|| format!("{label}: [{}]", names.join(" ")))
+}
+
+fn containers_ready(pod: &Pod, all: &[&ContainerStatus], phase: &str, kind: &str) -> PodCondition {
+    let (mut unknown, mut unready) = (Vec::new(), Vec::new());
+    let sidecars = spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c));
+    for container in sidecars.chain(spec::containers(pod)) {
+        match all.iter().find(|s| s.name == container.name) {
+            None => unknown.push(container.name.as_str()),
+            Some(s) if !s.ready => unready.push(container.name.as_str()),
+            Some(_) => {}
+        }
+    }
+    if phase == "Succeeded" && unknown.is_empty() {
+        return condition(pod, kind, false, "PodCompleted", String::new());
+    }
+    if phase == "Failed" {
+        return condition(pod, kind, false, "PodFailed", String::new());
+    }
+    let messages: Vec<String> = [
+        listed("containers with unknown status", &unknown),
+        listed("containers with unready status", &unready),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let ok = messages.is_empty();
+    condition(pod, kind, ok, if ok { "" } else { "ContainersNotReady" }, messages.join(", "))
+}
+
+fn ready(pod: &Pod, all: &[&ContainerStatus], others: &[PodCondition], phase: &str) -> PodCondition {
+    let of_containers = containers_ready(pod, all, phase, "Ready");
+    if of_containers.status != "True" {
+        return of_containers;
+    }
+    let mut messages = Vec::new();
+    for gate in spec::spec(pod).readiness_gates.iter().flatten() {
+        let kind = &gate.condition_type;
+        match others.iter().find(|c| c.type_ == *kind) {
+            None => messages
+                .push(format!("corresponding condition of pod readiness gate {kind:?} does not exist.")),
+            Some(c) if c.status != "True" => messages.push(format!(
+                "the status of pod readiness gate {kind:?} is not \"True\", but {}",
+                c.status
+            )),
+            Some(_) => {}
+        }
+    }
+    let ok = messages.is_empty();
+    condition(pod, "Ready", ok, if ok { "" } else { "ReadinessGatesNotReady" }, messages.join(", "))
+}
+
+fn initialized(pod: &Pod, all: &[&ContainerStatus], phase: &str) -> PodCondition {
+    let (mut unknown, mut incomplete) = (Vec::new(), Vec::new());
+    for container in spec::init_containers(pod) {
+        let name = container.name.as_str();
+        match all.iter().find(|s| s.name == name) {
+            None => unknown.push(name),
+            Some(s) => {
+                let done = if spec::is_sidecar(container) { s.started == Some(true) } else { s.ready };
+                if !done {
+                    incomplete.push(name);
+                }
+            }
+        }
+    }
+    if phase == "Succeeded" && unknown.is_empty() {
+        return condition(pod, "Initialized", true, "PodCompleted", String::new());
+    }
+    let began = spec::containers(pod).iter().any(|c| {
+        all.iter().find(|s| s.name == c.name).is_some_and(|s| {
+            is_running(s) || is_terminated(s) || last_terminated(s).is_some() || s.started == Some(true)
+        })
+    });
+    let messages: Vec<String> = [
+        listed("containers with unknown status", &unknown),
+        listed("containers with incomplete status", &incomplete),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let ok = began || messages.is_empty();
+    let (reason, text) =
+        if ok { ("", String::new()) } else { ("ContainersNotInitialized", messages.join(", ")) };
+    condition(pod, "Initialized", ok, reason, text)
+}
+
+/// The status.
+pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
+    let pod = i.pod;
+    let ephemeral: Vec<Container> = spec::ephemeral_containers(pod).into_iter().map(|(c, _)| c).collect();
+    let mut regular = containers(i, spec::containers(pod), i.old.container_statuses.as_ref(), false);
+    let mut init = containers(i, spec::init_containers(pod), i.old.init_container_statuses.as_ref(), true);
+    let extra = containers(i, &ephemeral, i.old.ephemeral_container_statuses.as_ref(), false);
+    readiness(i, spec::containers(pod), &mut regular, false);
+    readiness(i, spec::init_containers(pod), &mut init, true);
+
+    let mut phase = phase(i, &init, &regular).to_owned();
+    for known in [i.old.phase.as_deref(), spec::status(pod).phase.as_deref()] {
+        // Nothing leads out of a final phase.
+        if let Some(known) = known.filter(|p| is_final(Some(p))) {
+            known.clone_into(&mut phase);
+        }
+    }
+    let (mut reason, mut message) = (None, None);
+    if i.old.phase.as_deref() == Some(phase.as_str()) {
+        reason = i.old.reason.clone().or_else(|| spec::status(pod).reason.clone());
+        message = i.old.message.clone().or_else(|| spec::status(pod).message.clone());
+    }
+    if let Some((why, text)) = i.failed {
+        phase = "Failed".into();
+        reason = Some(why.clone());
+        message = Some(text.clone());
+    }
+
+    // A Pod is not over while its processes are still there.
+    let runs = i.observed.running().next().is_some();
+    let reported = if is_final(Some(&phase)) && runs && !is_final(i.old.phase.as_deref()) {
+        i.old.phase.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "Pending".into())
+    } else {
+        phase.clone()
+    };
+
+    let own = |c: &PodCondition| OWN_CONDITIONS.contains(&c.type_.as_str());
+    let mut conditions: Vec<PodCondition> =
+        spec::status(pod).conditions.iter().flatten().filter(|c| !own(c)).cloned().collect();
+    if let Some((kind, why, text)) = i.resize {
+        conditions.push(condition(pod, kind, true, why, text.clone()));
+    }
+    let all: Vec<&ContainerStatus> = init.iter().chain(&regular).collect();
+    let sandbox = !sandbox_changed(pod, i.observed).0;
+    conditions.push(condition(pod, "PodReadyToStartContainers", sandbox, "", String::new()));
+    conditions.push(initialized(pod, &all, &phase));
+    let is_ready = ready(pod, &all, &conditions, &phase);
+    conditions.push(is_ready);
+    conditions.push(containers_ready(pod, &all, &phase, "ContainersReady"));
+    conditions.push(condition(pod, "PodScheduled", true, "", String::new()));
+    for c in &mut conditions {
+        let before = i.old.conditions.iter().flatten().find(|o| o.type_ == c.type_);
+        c.last_transition_time = match before {
+            Some(o) if o.status == c.status => o.last_transition_time.clone().or(Some(time(i.now))),
+            _ => c.last_transition_time.clone().filter(|_| !own(c)).or(Some(time(i.now))),
+        };
+    }
+
+    let node_ips: Vec<String> = i.node_ips.iter().map(ToString::to_string).collect();
+    let ips: Vec<String> = if spec::host_network(pod) {
+        node_ips.clone()
+    } else {
+        match i.observed.ips() {
+            // The address outlives the sandbox in the report until the Pod has another one.
+            [] => i.old.pod_ips.iter().flatten().map(|p| p.ip.clone()).collect(),
+            ips => ips.to_vec(),
+        }
+    };
+    let requests: BTreeMap<_, _> = ["cpu", "memory"]
+        .into_iter()
+        .map(|name| (name.to_owned(), spec::pod_request(pod, name)))
+        .filter(|(_, milli)| *milli > 0)
+        .map(|(name, milli)| (name, quantity::from_milli(milli)))
+        .collect();
+    let some = |list: Vec<ContainerStatus>| Some(list).filter(|l| !l.is_empty());
+    PodStatus {
+        observed_generation: pod.metadata.generation,
+        phase: Some(reported),
+        reason,
+        message,
+        conditions: Some(conditions),
+        host_ip: node_ips.first().cloned(),
+        host_ips: Some(node_ips.into_iter().map(|ip| HostIP { ip }).collect()),
+        pod_ip: ips.first().cloned(),
+        pod_ips: Some(ips.into_iter().map(|ip| PodIP { ip }).collect::<Vec<_>>()).filter(|l| !l.is_empty()),
+        start_time: i.old.start_time.clone().or_else(|| Some(time(i.now))),
+        qos_class: Some(spec::qos(pod).as_str().into()),
+        container_statuses: some(regular),
+        init_container_statuses: some(init),
+        ephemeral_container_statuses: some(extra),
+        allocated_resources: Some(requests).filter(|r| !r.is_empty()),
+        resources: spec::spec(pod).resources.clone(),
+        nominated_node_name: spec::status(pod).nominated_node_name.clone(),
+        resource_claim_statuses: spec::status(pod).resource_claim_statuses.clone(),
+        extended_resource_claim_status: spec::status(pod).extended_resource_claim_status.clone(),
+        ..PodStatus::default()
+    }
+}
+
+/// The status of a Pod that this node refuses: it never ran here.
+pub(crate) fn rejected(pod: &Pod, reason: &str, message: &str, now: Timestamp) -> PodStatus {
+    PodStatus {
+        observed_generation: pod.metadata.generation,
+        phase: Some("Failed".into()),
+        reason: Some(reason.to_owned()),
+        message: Some(format!("Pod was rejected: {message}")),
+        start_time: Some(time(now)),
+        qos_class: Some(spec::qos(pod).as_str().into()),
+        conditions: spec::status(pod).conditions.clone(),
+        ..PodStatus::default()
+    }
+}
+
+/// The last status of a Pod: what is not known to have ended is taken for failed.
+pub(crate) fn terminate(mut status: PodStatus, pod: &Pod) -> PodStatus {
+    let gone = || terminated_unknown("The container could not be located when the pod was terminated");
+    let has_run = |s: &ContainerStatus| waiting_reason(s).is_none() || last_terminated(s).is_some();
+    let init = status.init_container_statuses.get_or_insert_default();
+    let known = init.iter().rposition(has_run).map_or(usize::from(!init.is_empty()), |i| i + 1);
+    for s in init.iter_mut().take(known).filter(|s| !is_terminated(s)) {
+        s.state = Some(gone());
+        s.ready = false;
+        s.started = Some(false);
+    }
+    let initialized = spec::init_containers(pod).is_empty()
+        || init.iter().all(|s| {
+            s.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0)
+        });
+    if init.is_empty() {
+        status.init_container_statuses = None;
+    }
+    if initialized {
+        let regular = status.container_statuses.iter_mut().flatten();
+        for s in regular.filter(|s| !is_terminated(s)) {
+            s.state = Some(gone());
+            s.ready = false;
+            s.started = Some(false);
+        }
+    }
+    if !is_final(status.phase.as_deref()) && !spec::is_static(pod) {
+        status.phase = Some("Failed".into());
+    }
+    status
+}

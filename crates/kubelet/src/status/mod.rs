@@ -1,0 +1,4 @@
+//! Statuses of Pods: computed, and written to the API.
+
+pub(crate) mod generate;
+pub(crate) mod patch;

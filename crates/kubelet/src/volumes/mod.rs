@@ -1,0 +1,341 @@
+//! Volumes of Pods: made before the first container, brought up to date while it runs, removed with it.
+
+pub(crate) mod atomic;
+pub(crate) mod mounts;
+pub(crate) mod payload;
+pub(crate) mod subpath;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, FileKeySelector, HostPathVolumeSource, Pod, Volume};
+use rustix::mount::MountFlags;
+
+use crate::Kubelet;
+use crate::pods::downward::Facts;
+use crate::pods::spec;
+use crate::quantity;
+
+/// A volume that containers can mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mounted {
+    /// A path of the node.
+    Path {
+        /// Where.
+        path: PathBuf,
+        /// Whether containers may only read it.
+        read_only: bool,
+    },
+    /// An image that the runtime mounts.
+    Image {
+        /// Its reference.
+        reference: String,
+        /// How it is pulled.
+        pull_policy: Option<String>,
+    },
+}
+
+/// Volumes by name.
+pub(crate) type Volumes = HashMap<String, Mounted>;
+
+/// A volume that could not be made: its name and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VolumeError {
+    /// Name of the volume.
+    pub(crate) volume: String,
+    /// Why.
+    pub(crate) message: String,
+}
+
+/// The plugin's directory name, as upstream has it.
+fn plugin(volume: &Volume) -> &'static str {
+    if volume.empty_dir.is_some() {
+        "kubernetes.io~empty-dir"
+    } else if volume.config_map.is_some() {
+        "kubernetes.io~configmap"
+    } else if volume.secret.is_some() {
+        "kubernetes.io~secret"
+    } else if volume.downward_api.is_some() {
+        "kubernetes.io~downward-api"
+    } else {
+        "kubernetes.io~projected"
+    }
+}
+
+fn group(pod: &Pod) -> Option<u32> {
+    spec::spec(pod)
+        .security_context
+        .as_ref()
+        .and_then(|c| c.fs_group)
+        .and_then(|g| u32::try_from(g).ok())
+}
+
+/// Makes every volume of a Pod, or brings it up to date.
+pub(crate) async fn mount_all(kubelet: &Kubelet, facts: &Facts<'_>) -> Result<Volumes, VolumeError> {
+    let pod = facts.pod;
+    let mut volumes = Volumes::new();
+    for volume in spec::spec(pod).volumes.iter().flatten() {
+        let mounted = mount(kubelet, facts, volume)
+            .await
+            .map_err(|message| VolumeError { volume: volume.name.clone(), message })?;
+        volumes.insert(volume.name.clone(), mounted);
+    }
+    Ok(volumes)
+}
+
+async fn mount(kubelet: &Kubelet, facts: &Facts<'_>, volume: &Volume) -> Result<Mounted, String> {
+    let pod = facts.pod;
+    if let Some(source) = &volume.host_path {
+        let source = source.clone();
+        let path = PathBuf::from(&source.path);
+        blocking(move || check_host_path(&source)).await?;
+        return Ok(Mounted::Path { path, read_only: false });
+    }
+    if let Some(image) = &volume.image {
+        return Ok(Mounted::Image {
+            reference: image.reference.clone().unwrap_or_default(),
+            pull_policy: image.pull_policy.clone(),
+        });
+    }
+    let dir = kubelet.config.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
+    let gid = group(pod);
+    if let Some(source) = &volume.empty_dir {
+        let (source, at) = (source.clone(), dir.clone());
+        let memory = spec::pod_limit(pod, "memory") / 1000;
+        blocking(move || empty_dir(&source, &at, gid, memory)).await?;
+        return Ok(Mounted::Path { path: dir, read_only: false });
+    }
+    let Some(payload) = payload::of_volume(kubelet, facts, volume).await else {
+        return Err("no volume plugin matched".into());
+    };
+    let payload = payload?;
+    let in_memory = volume.config_map.is_none();
+    let at = dir.clone();
+    blocking(move || {
+        if in_memory && !mounts::is_mount_point(&at).unwrap_or(false) {
+            tmpfs(&at, None).map_err(|e| e.to_string())?;
+        }
+        make_dir(&at, 0o777).map_err(|e| e.to_string())?;
+        if let Some(gid) = gid {
+            own(&at, gid, 0o2777).map_err(|e| e.to_string())?;
+        }
+        atomic::write(&at, &payload, gid).map_err(|e| e.to_string())
+    })
+    .await?;
+    Ok(Mounted::Path { path: dir, read_only: true })
+}
+
+/// Runs file work off the async threads.
+pub(crate) async fn blocking<T, F>(work: F) -> Result<T, String>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, String> + Send + 'static,
+{
+    tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
+}
+
+fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let have = fs::metadata(dir)?.permissions().mode() & 0o777;
+    if have != mode & 0o777 {
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+fn own(path: &Path, gid: u32, mode: u32) -> io::Result<()> {
+    chown(path, None, Some(gid))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+fn tmpfs(dir: &Path, size: Option<i64>) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let options = match size {
+        Some(bytes) if bytes > 0 => format!("size={bytes}"),
+        _ => String::new(),
+    };
+    let data = std::ffi::CString::new(options)?;
+    rustix::mount::mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(data.as_c_str()))?;
+    Ok(())
+}
+
+fn empty_dir(
+    source: &EmptyDirVolumeSource,
+    dir: &Path,
+    gid: Option<u32>,
+    pod_memory: i64,
+) -> Result<(), String> {
+    let text = |e: io::Error| e.to_string();
+    let medium = source.medium.as_deref().unwrap_or_default();
+    if dir.is_dir() && (medium.is_empty() || mounts::is_mount_point(dir).map_err(text)?) {
+        return Ok(());
+    }
+    let limit = quantity::value(source.size_limit.as_ref());
+    if medium == "Memory" {
+        let size = match (limit, pod_memory) {
+            (l, m) if l > 0 && m > 0 => l.min(m),
+            (l, m) => l.max(m),
+        };
+        tmpfs(dir, Some(size)).map_err(text)?;
+    } else if let Some(page) = medium.strip_prefix("HugePages") {
+        fs::create_dir_all(dir).map_err(text)?;
+        let options = page.strip_prefix('-').map(|p| format!("pagesize={}", p.trim_end_matches('i')));
+        let data = std::ffi::CString::new(options.unwrap_or_default()).map_err(|e| e.to_string())?;
+        rustix::mount::mount("nodev", dir, "hugetlbfs", MountFlags::empty(), Some(data.as_c_str()))
+            .map_err(|e| e.to_string())?;
+    } else if !medium.is_empty() {
+        return Err(format!("unknown storage medium {medium:?}"));
+    }
+    make_dir(dir, 0o777).map_err(text)?;
+    if let Some(gid) = gid {
+        own(dir, gid, 0o2777).map_err(text)?;
+    }
+    Ok(())
+}
+
+fn check_host_path(source: &HostPathVolumeSource) -> Result<(), String> {
+    let path = Path::new(&source.path);
+    let failed = |what: &str| Err(format!("hostPath type check failed: {} is not {what}", source.path));
+    let found = fs::metadata(path).ok();
+    let kind = found.as_ref().map(fs::Metadata::file_type);
+    match source.type_.as_deref().unwrap_or_default() {
+        "" => Ok(()),
+        "DirectoryOrCreate" => match kind {
+            None => fs::create_dir_all(path)
+                .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
+                .map_err(|e| e.to_string()),
+            Some(k) if k.is_dir() => Ok(()),
+            Some(_) => failed("a directory"),
+        },
+        "Directory" if kind.is_some_and(|k| k.is_dir()) => Ok(()),
+        "Directory" => failed("a directory"),
+        "FileOrCreate" => match kind {
+            None => fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)
+                .and_then(|f| f.set_permissions(fs::Permissions::from_mode(0o644)))
+                .map_err(|e| e.to_string()),
+            Some(k) if k.is_file() => Ok(()),
+            Some(_) => failed("a file"),
+        },
+        "File" if kind.is_some_and(|k| k.is_file()) => Ok(()),
+        "File" => failed("a file"),
+        "Socket" if kind.is_some_and(|k| k.is_socket()) => Ok(()),
+        "Socket" => failed("a socket file"),
+        "CharDevice" if kind.is_some_and(|k| k.is_char_device()) => Ok(()),
+        "CharDevice" => failed("a character device"),
+        "BlockDevice" if kind.is_some_and(|k| k.is_block_device()) => Ok(()),
+        "BlockDevice" => failed("a block device"),
+        other => Err(format!("{other} is an invalid volume type")),
+    }
+}
+
+/// The value of a variable in a file of a volume; none if it is missing and optional.
+pub(crate) async fn env_file(
+    kubelet: &Kubelet,
+    pod: &Pod,
+    selector: &FileKeySelector,
+) -> Result<Option<String>, String> {
+    let volume = spec::spec(pod)
+        .volumes
+        .iter()
+        .flatten()
+        .find(|v| v.name == selector.volume_name && v.empty_dir.is_some())
+        .ok_or_else(|| {
+            format!("cannot find the volume {:?} referenced by FileKeyRef", selector.volume_name)
+        })?;
+    atomic::check_path(&selector.path)?;
+    let dir = kubelet.config.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
+    let (path, key) = (dir.join(&selector.path), selector.key.clone());
+    let value = blocking(move || {
+        let inside = fs::canonicalize(&path).is_ok_and(|real| {
+            fs::canonicalize(&dir).is_ok_and(|root| real.starts_with(root))
+        });
+        if !inside {
+            return Err("couldn't parse env file".to_owned());
+        }
+        let text = fs::read_to_string(&path).map_err(|_| "couldn't parse env file".to_owned())?;
+        Ok(variable(&text, &key))
+    })
+    .await;
+    match value {
+        Ok(None) | Err(_) if selector.optional == Some(true) => Ok(None),
+        Ok(None) => Err(format!("environment variable key {:?} not found in file {:?}", selector.key, selector.path)),
+        other => other,
+    }
+}
+
+/// The value of a key in lines of `KEY='value'`.
+fn variable(text: &str, key: &str) -> Option<String> {
+    text.lines().map(str::trim).filter(|l| !l.starts_with('#')).find_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim_end() == key).then(|| {
+            let value = value.trim();
+            let quoted = ['\'', '"'].iter().find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
+            quoted.unwrap_or(value).to_owned()
+        })
+    })
+}
+
+/// Unmounts and removes a Pod's volumes; what its containers said last stays.
+pub(crate) async fn remove_volumes(kubelet: &Kubelet, uid: &str) -> Result<(), String> {
+    let dir = kubelet.config.pod_dir(uid);
+    blocking(move || {
+        for part in ["volume-subpaths", "volumes"] {
+            mounts::remove_unmounted(&dir.join(part)).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Unmounts and removes everything a Pod had on this node.
+pub(crate) async fn remove_pod(kubelet: &Kubelet, uid: &str) -> Result<(), String> {
+    let dir = kubelet.config.pod_dir(uid);
+    blocking(move || mounts::remove_unmounted(&dir).map_err(|e| e.to_string())).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_paths_are_what_they_say() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        fs::write(&file, "").unwrap();
+        let check = |path: &Path, kind: &str, want: Option<&str>| {
+            let source = HostPathVolumeSource {
+                path: path.to_string_lossy().into_owned(),
+                type_: Some(kind.to_owned()),
+            };
+            let got = check_host_path(&source).err();
+            assert_eq!(got.is_none(), want.is_none(), "{kind}: {got:?}");
+            if let (Some(got), Some(want)) = (got, want) {
+                assert!(got.ends_with(want), "{got}");
+            }
+        };
+        check(&dir.path().join("none"), "", None);
+        check(&file, "Directory", Some("is not a directory"));
+        check(&file, "File", None);
+        check(dir.path(), "File", Some("is not a file"));
+        check(&file, "Socket", Some("is not a socket file"));
+        check(&dir.path().join("d/e"), "DirectoryOrCreate", None);
+        check(&dir.path().join("n"), "FileOrCreate", None);
+        check(Path::new("/dev/null"), "CharDevice", None);
+        check(Path::new("/dev/null"), "BlockDevice", Some("is not a block device"));
+        assert!(dir.path().join("d/e").is_dir() && dir.path().join("n").is_file());
+    }
+
+    #[test]
+    fn variables_of_files() {
+        let text = "# c\nA='x y'\nB=\"z\"\nC = 3\n";
+        for (key, want) in [("A", Some("x y")), ("B", Some("z")), ("C", Some("3")), ("D", None)] {
+            assert_eq!(variable(text, key).as_deref(), want);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The files of ConfigMap, Secret, downward API and projected volumes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{
+    DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume,
+};
+use parking_lot::Mutex;
+
+use super::atomic::{File, Payload};
+use crate::Kubelet;
+use crate::objects::NotThere;
+use crate::pods::downward::Facts;
+use crate::pods::spec;
+
+/// Service account tokens of Pods, kept until they must be renewed.
+#[derive(Default)]
+pub(crate) struct Tokens(Mutex<BTreeMap<TokenKey, Token>>);
+
+/// Pod uid, audience, lifetime asked for.
+type TokenKey = (String, String, i64);
+
+#[derive(Clone)]
+struct Token {
+    text: String,
+    renew: Timestamp,
+}
+
+impl Tokens {
+    /// Forgets a Pod's tokens.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.0.lock().retain(|key, _| key.0 != uid);
+    }
+    /// When a Pod's next token is to be renewed.
+    pub(crate) fn next_renewal(&self, uid: &str) -> Option<Timestamp> {
+        self.0.lock().iter().filter(|(key, _)| key.0 == uid).map(|(_, t)| t.renew).min()
+    }
+}
+
+/// When a token is renewed: after 80 % of its life or a day, a little earlier for some than for others.
+fn renewal(issued: Timestamp, expires: Timestamp) -> Timestamp {
+    let life = Duration::try_from(expires.duration_since(issued)).unwrap_or_default();
+    let at = life.mul_f64(0.8).min(Duration::from_secs(24 * 3600));
+    let jitter = Duration::from_secs(10).mul_f64(fastrand::f64()).min(at / 10);
+    issued.checked_add(at - jitter).unwrap_or(expires)
+}
+
+async fn token(
+    kubelet: &Kubelet,
+    pod: &Pod,
+    projection: &ServiceAccountTokenProjection,
+) -> Result<String, String> {
+    let seconds = projection.expiration_seconds.unwrap_or(3600);
+    let audience = projection.audience.clone().unwrap_or_default();
+    let key = (spec::uid(pod).to_owned(), audience.clone(), seconds);
+    let kept = kubelet.tokens.0.lock().get(&key).cloned();
+    let now = kubelet.clock.now();
+    if let Some(token) = kept.as_ref().filter(|t| t.renew > now) {
+        return Ok(token.text.clone());
+    }
+    let account = spec::spec(pod).service_account_name.as_deref().filter(|n| !n.is_empty()).unwrap_or("default");
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            audiences: Some(audience).filter(|a| !a.is_empty()).into_iter().collect(),
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Pod".into()),
+                name: Some(spec::name(pod).to_owned()),
+                uid: Some(spec::uid(pod).to_owned()),
+            }),
+            expiration_seconds: Some(seconds),
+        },
+        ..TokenRequest::default()
+    };
+    let accounts = kubelet
+        .client
+        .api::<k8s_openapi::api::core::v1::ServiceAccount>(spec::namespace(pod));
+    match accounts.token(account, &request).await {
+        Ok(answer) => {
+            let status = answer.status.unwrap_or_default();
+            let renew = renewal(now, status.expiration_timestamp.0);
+            kubelet.tokens.0.lock().insert(key, Token { text: status.token.clone(), renew });
+            Ok(status.token)
+        }
+        // An old token is better than none while the server is away.
+        Err(error) => match kept {
+            Some(token) => {
+                tracing::warn!(%error, pod = spec::full_name(pod), "token not renewed");
+                Ok(token.text)
+            }
+            None => Err(format!("failed to fetch token: {error}")),
+        },
+    }
+}
+
+fn mode(own: Option<i32>, default: Option<i32>) -> u32 {
+    u32::try_from(own.or(default).unwrap_or(0o644)).unwrap_or(0o644) & 0o7777
+}
+
+/// The files that `items` choose of `data`, or all of it.
+fn select(
+    data: &BTreeMap<String, Vec<u8>>,
+    items: Option<&Vec<KeyToPath>>,
+    default_mode: Option<i32>,
+    optional: bool,
+    kind: &str,
+) -> Result<Payload, String> {
+    let file = |data: &Vec<u8>, own| File { data: data.clone(), mode: mode(own, default_mode), owner: None };
+    let Some(items) = items.filter(|i| !i.is_empty()) else {
+        return Ok(data.iter().map(|(key, data)| (key.clone(), file(data, None))).collect());
+    };
+    let mut files = Payload::new();
+    for item in items {
+        match data.get(&item.key) {
+            Some(found) => {
+                files.insert(item.path.clone(), file(found, item.mode));
+            }
+            None if optional => {}
+            None => return Err(format!("references non-existent {kind} key: {}", item.key)),
+        }
+    }
+    Ok(files)
+}
+
+async fn config_map(
+    kubelet: &Kubelet,
+    pod: &Pod,
+    name: &str,
+    items: Option<&Vec<KeyToPath>>,
+    default_mode: Option<i32>,
+    optional: bool,
+) -> Result<Payload, String> {
+    let data = match kubelet.objects.config_map(spec::namespace(pod), name).await {
+        Ok(map) => {
+            let texts = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
+            texts.chain(map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()))).collect()
+        }
+        Err(NotThere::Missing(_)) if optional => BTreeMap::new(),
+        Err(error) => return Err(error.to_string()),
+    };
+    select(&data, items, default_mode, optional, "config")
+}
+
+async fn secret(
+    kubelet: &Kubelet,
+    pod: &Pod,
+    name: &str,
+    items: Option<&Vec<KeyToPath>>,
+    default_mode: Option<i32>,
+    optional: bool,
+) -> Result<Payload, String> {
+    let data = match kubelet.objects.secret(spec::namespace(pod), name).await {
+        Ok(secret) => secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect(),
+        Err(NotThere::Missing(_)) if optional => BTreeMap::new(),
+        Err(error) => return Err(error.to_string()),
+    };
+    select(&data, items, default_mode, optional, "secret")
+}
+
+fn downward(
+    facts: &Facts<'_>,
+    items: &[DownwardAPIVolumeFile],
+    default_mode: Option<i32>,
+) -> Result<Payload, String> {
+    let mut files = Payload::new();
+    for item in items {
+        let text = if let Some(field) = &item.field_ref {
+            facts.field(&field.field_path)?
+        } else if let Some(resource) = &item.resource_field_ref {
+            let name = resource.container_name.as_deref().unwrap_or_default();
+            let container = spec::find_container(facts.pod, name)
+                .ok_or_else(|| format!("container {name} not found"))?;
+            let divisor = resource.divisor.as_ref().map(|d| d.0.as_str());
+            facts.resource(&container, &resource.resource, divisor)?
+        } else {
+            continue;
+        };
+        let file = File { data: text.into_bytes(), mode: mode(item.mode, default_mode), owner: None };
+        files.insert(item.path.clone(), file);
+    }
+    Ok(files)
+}
+
+/// The one user that all containers run as, if there is one.
+fn common_user(pod: &Pod) -> Option<u32> {
+    let users: Vec<Option<i64>> = spec::init_containers(pod)
+        .iter()
+        .chain(spec::containers(pod))
+        .map(|c| crate::pods::security::effective(pod, c).run_as_user)
+        .collect();
+    let first = *users.first()?;
+    users.iter().all(|u| *u == first).then_some(first).flatten().and_then(|u| u32::try_from(u).ok())
+}
+
+async fn projected(
+    kubelet: &Kubelet,
+    facts: &Facts<'_>,
+    source: &ProjectedVolumeSource,
+) -> Result<Payload, String> {
+    let pod = facts.pod;
+    let default = source.default_mode;
+    let mut files = Payload::new();
+    let mut errors = Vec::new();
+    for part in source.sources.iter().flatten() {
+        let made = if let Some(s) = &part.secret {
+            secret(kubelet, pod, &s.name, s.items.as_ref(), default, s.optional == Some(true)).await
+        } else if let Some(c) = &part.config_map {
+            config_map(kubelet, pod, &c.name, c.items.as_ref(), default, c.optional == Some(true)).await
+        } else if let Some(d) = &part.downward_api {
+            downward(facts, d.items.as_deref().unwrap_or_default(), default)
+        } else if let Some(t) = &part.service_account_token {
+            let user = common_user(pod);
+            let grouped = spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).is_some();
+            let mode = if user.is_some() || grouped { 0o600 } else { mode(None, default) };
+            token(kubelet, pod, t).await.map(|text| {
+                Payload::from([(t.path.clone(), File { data: text.into_bytes(), mode, owner: user })])
+            })
+        } else {
+            Err("the projection has no source that this node can serve".into())
+        };
+        match made {
+            Ok(more) => files.extend(more),
+            Err(error) => errors.push(error),
+        }
+    }
+    match errors.as_slice() {
+        [] => Ok(files),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
+
+/// The files of a volume; none if it is not of files.
+pub(crate) async fn of_volume(
+    kubelet: &Kubelet,
+    facts: &Facts<'_>,
+    volume: &Volume,
+) -> Option<Result<Payload, String>> {
+    let pod = facts.pod;
+    if let Some(s) = &volume.config_map {
+        return Some(
+            config_map(kubelet, pod, &s.name, s.items.as_ref(), s.default_mode, s.optional == Some(true)).await,
+        );
+    }
+    if let Some(s) = &volume.secret {
+        let name = s.secret_name.as_deref().unwrap_or_default();
+        return Some(
+            secret(kubelet, pod, name, s.items.as_ref(), s.default_mode, s.optional == Some(true)).await,
+        );
+    }
+    if let Some(s) = &volume.downward_api {
+        return Some(downward(facts, s.items.as_deref().unwrap_or_default(), s.default_mode));
+    }
+    if let Some(s) = &volume.projected {
+        return Some(projected(kubelet, facts, s).await);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_become_files() {
+        let data = BTreeMap::from([("a".to_owned(), b"1".to_vec()), ("b".to_owned(), b"2".to_vec())]);
+        let item = |key: &str, path: &str, mode| KeyToPath { key: key.into(), path: path.into(), mode };
+        let check = |items: Option<Vec<KeyToPath>>, optional, want: Result<Vec<(&str, u32)>, &str>| {
+            let got = select(&data, items.as_ref(), Some(0o600), optional, "config");
+            let got = got.map(|p| p.into_iter().map(|(path, f)| (path, f.mode)).collect::<Vec<_>>());
+            let want = want.map(|w| w.into_iter().map(|(p, m)| (p.to_owned(), m)).collect()).map_err(str::to_owned);
+            assert_eq!(got, want);
+        };
+        check(None, false, Ok(vec![("a", 0o600), ("b", 0o600)]));
+        check(Some(vec![item("a", "x/y", Some(0o400))]), false, Ok(vec![("x/y", 0o400)]));
+        check(Some(vec![item("c", "x", None)]), false, Err("references non-existent config key: c"));
+        check(Some(vec![item("c", "x", None)]), true, Ok(vec![]));
+    }
+
+    #[test]
+    fn tokens_are_renewed_in_time() {
+        let at = |s| Timestamp::from_second(s).unwrap();
+        let r = renewal(at(0), at(3600)).as_second();
+        assert!((2860..=2880).contains(&r), "{r}");
+        let r = renewal(at(0), at(365 * 86400)).as_second();
+        assert!((86_380..=86_400).contains(&r), "{r}");
+    }
+}
