@@ -144,10 +144,7 @@ impl Cgroups {
     /// Whether a Pod's cgroup is there.
     pub(crate) fn exists(&self, pod: &Pod) -> bool {
         self.driver == CgroupDriver::Systemd
-            || self
-                .dirs(&self.names(spec::qos(pod), Some(spec::uid(pod))))
-                .iter()
-                .all(|d| d.is_dir())
+            || self.dirs(&self.names(spec::qos(pod), Some(spec::uid(pod)))).iter().all(|d| d.is_dir())
     }
 
     /// Makes a Pod's cgroup, or sets it anew.

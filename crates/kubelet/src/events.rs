@@ -70,7 +70,8 @@ pub(crate) async fn follow(kubelet: Arc<Kubelet>) {
 }
 
 fn wake(kubelet: &Kubelet, event: &pb::ContainerEventResponse) {
-    let of_sandbox = event.pod_sandbox_status.as_ref().and_then(|s| s.metadata.as_ref()).map(|m| m.uid.as_str());
+    let of_sandbox =
+        event.pod_sandbox_status.as_ref().and_then(|s| s.metadata.as_ref()).map(|m| m.uid.as_str());
     let of_container =
         event.containers_statuses.first().and_then(|c| c.labels.get(labels::POD_UID)).map(String::as_str);
     if let Some(uid) = of_sandbox.or(of_container) {

@@ -84,12 +84,16 @@ fn parse_name(image: &str) -> Result<ImageName<'_>, &'static str> {
         }
     }
     let (domain, path) = match repository.split_once('/') {
-        Some((d, p)) if d.contains(['.', ':']) || d == "localhost" || d.bytes().any(|b| b.is_ascii_uppercase()) => {
+        Some((d, p))
+            if d.contains(['.', ':']) || d == "localhost" || d.bytes().any(|b| b.is_ascii_uppercase()) =>
+        {
             (Some(d), p)
         }
         _ => (None, repository),
     };
-    if domain.is_some_and(|d| !d.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':' | b'[' | b']'))) {
+    if domain.is_some_and(|d| {
+        !d.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':' | b'[' | b']'))
+    }) {
         return Err(FORMAT);
     }
     for component in path.split('/') {
@@ -109,8 +113,7 @@ fn parse_name(image: &str) -> Result<ImageName<'_>, &'static str> {
 
 /// The image with its tag, `latest` where it has none.
 fn with_tag(image: &str) -> Result<String, String> {
-    let name = parse_name(image)
-        .map_err(|why| format!("couldn't parse image name {image:?}: {why}"))?;
+    let name = parse_name(image).map_err(|why| format!("couldn't parse image name {image:?}: {why}"))?;
     Ok(if name.tagged { image.to_owned() } else { format!("{image}:latest") })
 }
 
@@ -144,8 +147,9 @@ pub(crate) async fn ensure(
         })?;
         match there {
             Some(found) => {
-                let message =
-                    format!("Container image {wanted:?} already present on machine and can be accessed by the pod");
+                let message = format!(
+                    "Container image {wanted:?} already present on machine and can be accessed by the pod"
+                );
                 tell("Normal", "Pulled", message);
                 return Ok(found.id);
             }
@@ -256,11 +260,8 @@ async fn pull(
     let began = Instant::now();
     let mut errors = Vec::new();
     for auth in credentials {
-        let request = pb::PullImageRequest {
-            image: Some(image.clone()),
-            auth,
-            sandbox_config: Some(sandbox.clone()),
-        };
+        let request =
+            pb::PullImageRequest { image: Some(image.clone()), auth, sandbox_config: Some(sandbox.clone()) };
         match kubelet.runtime.images().pull_image(request).await {
             Ok(answer) => {
                 let size = inspect(kubelet, image).await.ok().flatten().map_or(0, |i| i.size);
@@ -360,7 +361,8 @@ fn matching(secret: &Secret, repository: &str) -> Vec<pb::AuthConfig> {
 fn covers(key: &str, repository: &str) -> bool {
     let (key_host, key_path) = key.split_once('/').unwrap_or((key, ""));
     let (host, path) = repository.split_once('/').unwrap_or((repository, ""));
-    let (key_parts, parts): (Vec<&str>, Vec<&str>) = (key_host.split('.').collect(), host.split('.').collect());
+    let (key_parts, parts): (Vec<&str>, Vec<&str>) =
+        (key_host.split('.').collect(), host.split('.').collect());
     key_parts.len() == parts.len()
         && key_parts.iter().zip(&parts).all(|(k, p)| *k == "*" || k == p)
         && (key_path.is_empty() || path == key_path || path.starts_with(&format!("{key_path}/")))

@@ -118,9 +118,8 @@ pub(crate) fn compute_actions(pod: &Pod, observed: &PodStatus, probes: &dyn Prob
             .enumerate()
             .filter(|(_, c)| {
                 let policy = c.restart_policy.as_deref().unwrap_or(spec::restart_policy(pod));
-                let succeeded = observed
-                    .container(&c.name)
-                    .is_some_and(|s| s.state == State::Exited && s.exit_code == 0);
+                let succeeded =
+                    observed.container(&c.name).is_some_and(|s| s.state == State::Exited && s.exit_code == 0);
                 !(policy == "OnFailure" && succeeded)
             })
             .map(|(i, _)| i)

@@ -114,18 +114,26 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
                     && (key.is_empty() || key == taint.key)
                     && match t.operator.as_deref().unwrap_or("Equal") {
                         "Exists" => true,
-                        _ => t.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default(),
+                        _ => {
+                            t.value.as_deref().unwrap_or_default()
+                                == taint.value.as_deref().unwrap_or_default()
+                        }
                     }
             })
     });
     if untolerated {
-        return refuse("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate");
+        return refuse(
+            "TaintToleration",
+            "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
+        );
     }
     None
 }
 
 fn lacking(name: &str, requested: i64, used: i64, capacity: i64) -> String {
-    format!("Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}")
+    format!(
+        "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+    )
 }
 
 /// Sysctls that touch nothing beyond the Pod; upstream's list.
@@ -155,7 +163,11 @@ fn sysctls(pod: &Pod) -> Option<Refusal> {
                 format!("forbidden sysctl: {:?} not allowed with host net enabled", sysctl.name),
             );
         }
-        if s.host_ipc == Some(true) && (name.starts_with("kernel.shm") || name.starts_with("kernel.msg") || name.starts_with("fs.mqueue.")) {
+        if s.host_ipc == Some(true)
+            && (name.starts_with("kernel.shm")
+                || name.starts_with("kernel.msg")
+                || name.starts_with("fs.mqueue."))
+        {
             return refuse(
                 "SysctlForbidden",
                 format!("forbidden sysctl: {:?} not allowed with host ipc enabled", sysctl.name),
@@ -198,7 +210,8 @@ fn node_matches(pod: &Pod, node: &Node) -> bool {
     let term = |t: &NodeSelectorTerm| {
         let expressions = t.match_expressions.iter().flatten();
         let fields = t.match_fields.iter().flatten();
-        let any = t.match_expressions.iter().flatten().next().is_some() || t.match_fields.iter().flatten().next().is_some();
+        let any = t.match_expressions.iter().flatten().next().is_some()
+            || t.match_fields.iter().flatten().next().is_some();
         any && expressions.clone().all(|r| requirement(r, label(&r.key)))
             && fields.clone().all(|r| requirement(r, if r.key == "metadata.name" { name } else { None }))
     };
@@ -240,21 +253,53 @@ mod tests {
             "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "3"}}
         }))
         .unwrap();
-        let pod = |s: serde_json::Value| -> Pod { serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": s})).unwrap() };
+        let pod = |s: serde_json::Value| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": s})).unwrap()
+        };
         let cpu = |amount: &str| json!([{"name": "c", "resources": {"requests": {"cpu": amount}}}]);
         let other = vec![Arc::new(pod(json!({"containers": [
             {"name": "c", "resources": {"requests": {"cpu": "600m"}}, "ports": [{"containerPort": 80, "hostPort": 80}]}]})))];
         for (s, want) in [
             (json!({"containers": cpu("400m")}), None),
-            (json!({"containers": cpu("500m")}), Some(("OutOfcpu", "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000"))),
-            (json!({"containers": [], "nodeSelector": {"zone": "b"}}), Some(("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"))),
+            (
+                json!({"containers": cpu("500m")}),
+                Some((
+                    "OutOfcpu",
+                    "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000",
+                )),
+            ),
+            (
+                json!({"containers": [], "nodeSelector": {"zone": "b"}}),
+                Some((
+                    "NodeAffinity",
+                    "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+                )),
+            ),
             (json!({"containers": [], "nodeSelector": {"zone": "a"}}), None),
-            (json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 80}]}]}), Some(("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"))),
-            (json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 80, "protocol": "UDP"}]}]}), None),
-            (json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}), Some(("SysctlForbidden", "forbidden sysctl: \"kernel.msgmax\" not allowlisted"))),
-            (json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}}), None),
-            (json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}}), None),
+            (
+                json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 80}]}]}),
+                Some((
+                    "NodePorts",
+                    "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+                )),
+            ),
+            (
+                json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 80, "protocol": "UDP"}]}]}),
+                None,
+            ),
+            (
+                json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}),
+                Some(("SysctlForbidden", "forbidden sysctl: \"kernel.msgmax\" not allowlisted")),
+            ),
+            (
+                json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}}),
+                None,
+            ),
+            (
+                json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}}),
+                None,
+            ),
         ] {
             let got = decide(&pod(s.clone()), &node, &other);
             let got = got.as_ref().map(|r| (r.reason.as_str(), r.message.as_str()));

@@ -28,15 +28,22 @@ fn pod_labels(pod: &Pod) -> HashMap<String, String> {
 ///
 /// # Errors
 /// Upstream's text, where a name or the resolver configuration cannot be made.
-pub(crate) async fn sandbox(kubelet: &Kubelet, pod: &Pod, attempt: u32) -> Result<pb::PodSandboxConfig, String> {
+pub(crate) async fn sandbox(
+    kubelet: &Kubelet,
+    pod: &Pod,
+    attempt: u32,
+) -> Result<pb::PodSandboxConfig, String> {
     let config = &kubelet.config;
     let text = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
     let (dns_config, note) = dns::pod_dns(pod, config, dns::parse_resolv_conf(&text));
     if let Some((reason, message)) = note {
         kubelet.recorder.pod(pod, "Warning", reason, message);
     }
-    let hostname =
-        if spec::host_network(pod) { String::new() } else { dns::kernel_hostname(pod, &config.cluster_domain)? };
+    let hostname = if spec::host_network(pod) {
+        String::new()
+    } else {
+        dns::kernel_hostname(pod, &config.cluster_domain)?
+    };
     let port_mappings = spec::containers(pod)
         .iter()
         .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)))
@@ -175,7 +182,10 @@ pub(crate) async fn container(
         command,
         args,
         working_dir: c.working_dir.clone().unwrap_or_default(),
-        envs: vars.iter().map(|(key, value)| pb::KeyValue { key: key.clone(), value: value.clone().into() }).collect(),
+        envs: vars
+            .iter()
+            .map(|(key, value)| pb::KeyValue { key: key.clone(), value: value.clone().into() })
+            .collect(),
         mounts: mounts(kubelet, i, &vars).await?,
         labels: HashMap::from([
             (labels::POD_NAME.into(), spec::name(pod).into()),
@@ -214,8 +224,7 @@ fn annotations(pod: &Pod, c: &Container, restart_count: u32) -> HashMap<String, 
     if let Some(grace) = spec::spec(pod).termination_grace_period_seconds {
         all.insert(labels::POD_TERMINATION_GRACE_PERIOD, grace.to_string());
     }
-    if let Some(Ok(hook)) =
-        c.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref()).map(serde_json::to_string)
+    if let Some(Ok(hook)) = c.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref()).map(serde_json::to_string)
     {
         all.insert(labels::PRE_STOP_HANDLER, hook);
     }
@@ -259,7 +268,11 @@ fn recursive_read_only(mount: &VolumeMount, runtime: bool) -> Result<bool, Strin
     }
 }
 
-async fn mounts(kubelet: &Kubelet, i: &ContainerInputs<'_>, vars: &env::Env) -> Result<Vec<pb::Mount>, String> {
+async fn mounts(
+    kubelet: &Kubelet,
+    i: &ContainerInputs<'_>,
+    vars: &env::Env,
+) -> Result<Vec<pb::Mount>, String> {
     let (pod, c) = (i.facts.pod, i.container);
     let pod_dir = kubelet.config.pod_dir(spec::uid(pod));
     let mut out = Vec::new();
@@ -350,7 +363,11 @@ fn expand_strict(expr: &str, vars: &env::Env) -> Result<String, String> {
 }
 
 /// Writes the Pod's hosts file anew, and mounts it.
-async fn hosts_mount(kubelet: &Kubelet, i: &ContainerInputs<'_>, pod_dir: &Path) -> Result<pb::Mount, String> {
+async fn hosts_mount(
+    kubelet: &Kubelet,
+    i: &ContainerInputs<'_>,
+    pod_dir: &Path,
+) -> Result<pb::Mount, String> {
     let pod = i.facts.pod;
     let aliases = spec::spec(pod).host_aliases.clone().unwrap_or_default();
     let text = if spec::host_network(pod) {

@@ -113,12 +113,13 @@ pub(crate) fn pod_dns(
         let line = dns.servers.join(" ");
         note = Some((
             "DNSConfigForming",
-            format!("Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {line}"),
+            format!(
+                "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {line}"
+            ),
         ));
     }
-    let fits = |searches: &[String]| {
-        searches.len() <= MAX_SEARCHES && searches.join(" ").len() <= MAX_SEARCH_CHARS
-    };
+    let fits =
+        |searches: &[String]| searches.len() <= MAX_SEARCHES && searches.join(" ").len() <= MAX_SEARCH_CHARS;
     if !fits(&dns.searches) {
         while !fits(&dns.searches) {
             dns.searches.pop();
@@ -126,7 +127,9 @@ pub(crate) fn pod_dns(
         let line = dns.searches.join(" ");
         note = Some((
             "DNSConfigForming",
-            format!("Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {line}"),
+            format!(
+                "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {line}"
+            ),
         ));
     }
     (dns, note)
@@ -209,8 +212,10 @@ mod tests {
     use super::*;
 
     fn pod(spec: serde_json::Value) -> Pod {
-        serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}))
-            .unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -220,21 +225,41 @@ mod tests {
         let host = || parse_resolv_conf("nameserver 1.1.1.1\nsearch a.example. b\noptions ndots:1 edns0\n");
         let check = |s: serde_json::Value, servers: &[&str], searches: &[&str], options: &[&str]| {
             let (dns, _) = pod_dns(&pod(s), &config, host());
-            assert_eq!((dns.servers, dns.searches, dns.options), (
-                servers.iter().map(|s| (*s).to_owned()).collect(),
-                searches.iter().map(|s| (*s).to_owned()).collect(),
-                options.iter().map(|s| (*s).to_owned()).collect(),
-            ));
+            assert_eq!(
+                (dns.servers, dns.searches, dns.options),
+                (
+                    servers.iter().map(|s| (*s).to_owned()).collect(),
+                    searches.iter().map(|s| (*s).to_owned()).collect(),
+                    options.iter().map(|s| (*s).to_owned()).collect(),
+                )
+            );
         };
         let cluster = ["ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "a.example", "b"];
         check(json!({"containers": []}), &["10.0.0.10"], &cluster, &["ndots:5"]);
-        check(json!({"containers": [], "dnsPolicy": "Default"}), &["1.1.1.1"], &["a.example", "b"], &["ndots:1", "edns0"]);
-        check(json!({"containers": [], "hostNetwork": true}), &["1.1.1.1"], &["a.example", "b"], &["ndots:1", "edns0"]);
-        check(json!({"containers": [], "hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"}), &["10.0.0.10"], &cluster, &["ndots:5"]);
+        check(
+            json!({"containers": [], "dnsPolicy": "Default"}),
+            &["1.1.1.1"],
+            &["a.example", "b"],
+            &["ndots:1", "edns0"],
+        );
+        check(
+            json!({"containers": [], "hostNetwork": true}),
+            &["1.1.1.1"],
+            &["a.example", "b"],
+            &["ndots:1", "edns0"],
+        );
+        check(
+            json!({"containers": [], "hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"}),
+            &["10.0.0.10"],
+            &cluster,
+            &["ndots:5"],
+        );
         check(
             json!({"containers": [], "dnsPolicy": "None", "dnsConfig": {"nameservers": ["2.2.2.2"], "searches": ["x"],
                 "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]}}),
-            &["2.2.2.2"], &["x"], &["ndots:2", "edns0"],
+            &["2.2.2.2"],
+            &["x"],
+            &["ndots:2", "edns0"],
         );
     }
 
@@ -245,7 +270,13 @@ mod tests {
         };
         check(json!({"containers": []}), Ok("p"));
         check(json!({"containers": [], "hostname": "h", "subdomain": "s"}), Ok("h"));
-        check(json!({"containers": [], "hostname": "h", "subdomain": "s", "setHostnameAsFQDN": true}), Ok("h.s.ns.svc.cluster.local"));
-        check(json!({"containers": [], "hostname": "h".repeat(50), "subdomain": "s", "setHostnameAsFQDN": true}), Err(()));
+        check(
+            json!({"containers": [], "hostname": "h", "subdomain": "s", "setHostnameAsFQDN": true}),
+            Ok("h.s.ns.svc.cluster.local"),
+        );
+        check(
+            json!({"containers": [], "hostname": "h".repeat(50), "subdomain": "s", "setHostnameAsFQDN": true}),
+            Err(()),
+        );
     }
 }

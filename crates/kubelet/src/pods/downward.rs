@@ -59,8 +59,7 @@ impl Facts<'_> {
     ) -> Result<String, String> {
         let unsupported = || format!("unsupported container resource : {resource}");
         let (list, name) = resource.split_once('.').ok_or_else(unsupported)?;
-        let known =
-            matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+        let known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
         let r = container.resources.as_ref();
         let (amounts, limit) = match list {
             "limits" if known => (r.and_then(|r| r.limits.as_ref()), true),
@@ -76,8 +75,7 @@ impl Facts<'_> {
             None | Some("" | "0") => 1000,
             Some(d) => quantity::parse_milli(d).filter(|d| *d > 0).unwrap_or(1000),
         };
-        let value = i128::from(value);
-        Ok((value / unit + i128::from(value % unit != 0)).to_string())
+        Ok((value / unit + i64::from(value % unit != 0)).to_string())
     }
 }
 
@@ -93,8 +91,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 
 /// One `key="value"` a line, sorted, values quoted as Go quotes them.
 fn format_map(map: Option<&BTreeMap<String, String>>) -> String {
-    let lines: Vec<String> =
-        map.into_iter().flatten().map(|(k, v)| format!("{k}={}", go_quote(v))).collect();
+    let lines: Vec<String> = map.into_iter().flatten().map(|(k, v)| format!("{k}={}", go_quote(v))).collect();
     lines.join("\n")
 }
 
@@ -140,7 +137,8 @@ mod tests {
         }))
         .unwrap();
         let allocatable = Resources::from([("cpu".to_owned(), Quantity("4".into()))]);
-        let facts = Facts { pod: &pod, pod_ips: &["10.0.0.1".into()], node_ips: &[], allocatable: &allocatable };
+        let facts =
+            Facts { pod: &pod, pod_ips: &["10.0.0.1".into()], node_ips: &[], allocatable: &allocatable };
         for (path, want) in [
             ("metadata.name", Ok("p".to_owned())),
             ("metadata.labels", Ok("a=\"x\\\"y\"\nb=\"2\"".to_owned())),

@@ -157,7 +157,10 @@ pub(crate) async fn environment(
             pod,
             "Warning",
             "InvalidEnvironmentVariableNames",
-            format!("Keys [{}] were skipped since they are considered invalid environment variable names.", invalid.join(", ")),
+            format!(
+                "Keys [{}] were skipped since they are considered invalid environment variable names.",
+                invalid.join(", ")
+            ),
         );
     }
 
@@ -232,9 +235,8 @@ pub(crate) async fn environment(
 
 /// Command and arguments with their references replaced.
 pub(crate) fn command(container: &Container, env: &Env) -> (Vec<String>, Vec<String>) {
-    let all = |list: &Option<Vec<String>>| {
-        list.iter().flatten().map(|a| expand(a, |name| env.get(name))).collect()
-    };
+    let all =
+        |list: &Option<Vec<String>>| list.iter().flatten().map(|a| expand(a, |name| env.get(name))).collect();
     (all(&container.command), all(&container.args))
 }
 

@@ -27,11 +27,8 @@ pub(crate) async fn run(
     if let Some(exec) = &hook.exec {
         let command = exec.command.as_deref().unwrap_or_default();
         // A limit of 0 is none.
-        let request = cri::runtime::ExecSyncRequest {
-            container_id: id.to_owned(),
-            cmd: command.to_vec(),
-            timeout: 0,
-        };
+        let request =
+            cri::runtime::ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: 0 };
         let failed = |why: String, output: &str| {
             format!(
                 "Exec lifecycle hook ([{}]) for Container {:?} in Pod {:?} failed - error: {why}, message: {output:?}",
@@ -52,7 +49,12 @@ pub(crate) async fn run(
                 let mut output = String::from_utf8_lossy(&answer.stdout).into_owned();
                 output.push_str(&String::from_utf8_lossy(&answer.stderr));
                 Err(failed(
-                    format!("command '{}' exited with {}: {}", command.join(" "), answer.exit_code, output.trim_end()),
+                    format!(
+                        "command '{}' exited with {}: {}",
+                        command.join(" "),
+                        answer.exit_code,
+                        output.trim_end()
+                    ),
                     &output,
                 ))
             }

@@ -66,9 +66,18 @@ pub(crate) async fn container(
                         "FailedPreStopHook",
                         "PreStopHook failed",
                     );
-                    tracing::debug!(pod = spec::full_name(pod), container = status.name, error, "preStop hook");
+                    tracing::debug!(
+                        pod = spec::full_name(pod),
+                        container = status.name,
+                        error,
+                        "preStop hook"
+                    );
                 }
-                Err(_) => tracing::debug!(pod = spec::full_name(pod), container = status.name, "preStop hook took all its time"),
+                Err(_) => tracing::debug!(
+                    pod = spec::full_name(pod),
+                    container = status.name,
+                    "preStop hook took all its time"
+                ),
             }
             left -= began.elapsed().as_secs() as i64;
         }

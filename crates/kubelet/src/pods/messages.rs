@@ -61,7 +61,8 @@ fn log_tail(bytes: &[u8]) -> String {
     let mut open = false;
     for line in text.lines() {
         let mut parts = line.splitn(4, ' ');
-        let (Some(_), Some("stdout" | "stderr"), Some(tag)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(_), Some("stdout" | "stderr"), Some(tag)) = (parts.next(), parts.next(), parts.next())
+        else {
             continue;
         };
         let content = parts.next().unwrap_or_default();

@@ -1,6 +1,8 @@
 //! Pods: what is wanted of them, what the runtime has of them, and the way from one to the other.
 
 pub(crate) mod actions;
+#[cfg(test)]
+mod actions_tests;
 pub(crate) mod admission;
 pub(crate) mod config;
 pub(crate) mod dns;

@@ -45,8 +45,8 @@ pub(crate) fn oom_score_adj(pod: &Pod, container: &Container, node_memory: i64) 
     };
     let score = |bytes: i64| 1000 - (1000_i128 * i128::from(bytes) / i128::from(node_memory)) as i64;
     let mut adj = score(memory(container));
-    let sidecar = spec::init_containers(pod).iter().any(|c| c.name == container.name)
-        && spec::is_sidecar(container);
+    let sidecar =
+        spec::init_containers(pod).iter().any(|c| c.name == container.name) && spec::is_sidecar(container);
     if sidecar {
         let least = spec::containers(pod).iter().map(memory).min().unwrap_or(0);
         adj = adj.min(score(least));

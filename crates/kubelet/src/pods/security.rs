@@ -64,9 +64,10 @@ fn seccomp(profile: Option<&SeccompProfile>, root: &std::path::Path) -> Result<p
     match profile.map(|p| p.type_.as_str()) {
         Some("RuntimeDefault") => Ok(kind(pb::security_profile::ProfileType::RuntimeDefault)),
         Some("Localhost") => {
-            let name = profile.and_then(|p| p.localhost_profile.as_deref()).filter(|n| !n.is_empty()).ok_or(
-                "localhostProfile must be set if seccompProfile type is Localhost.",
-            )?;
+            let name = profile
+                .and_then(|p| p.localhost_profile.as_deref())
+                .filter(|n| !n.is_empty())
+                .ok_or("localhostProfile must be set if seccompProfile type is Localhost.")?;
             Ok(pb::SecurityProfile {
                 localhost_ref: root.join(name).to_string_lossy().into_owned(),
                 ..kind(pb::security_profile::ProfileType::Localhost)

@@ -120,10 +120,7 @@ pub(crate) fn is_static(pod: &Pod) -> bool {
 }
 /// The grace period of deletion if it is being deleted, else the Pod's own.
 pub(crate) fn grace_period(pod: &Pod) -> i64 {
-    pod.metadata
-        .deletion_grace_period_seconds
-        .or(spec(pod).termination_grace_period_seconds)
-        .unwrap_or(30)
+    pod.metadata.deletion_grace_period_seconds.or(spec(pod).termination_grace_period_seconds).unwrap_or(30)
 }
 
 fn rule_matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {
@@ -264,7 +261,8 @@ fn total(
 /// Hash of what makes a running container another one when it changes: its name and image. Resources
 /// are resized in place.
 pub(crate) fn container_hash(c: &Container) -> u64 {
-    let text = serde_json::json!({"name": c.name, "image": c.image.as_deref().unwrap_or_default()}).to_string();
+    let text =
+        serde_json::json!({"name": c.name, "image": c.image.as_deref().unwrap_or_default()}).to_string();
     // FNV-1a, 32 bits: stable across builds, which std's hasher is not.
     u64::from(text.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193)))
 }

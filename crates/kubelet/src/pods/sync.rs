@@ -64,7 +64,12 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
     let decided = actions::compute_actions(&pod, &observed, &kubelet.probes);
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     // With nothing left to run, the sandbox and what still stands beside it end as a whole.
-    if over || (decided.kill_pod && !decided.create_sandbox && !observed.containers.is_empty() && ended(&pod, &observed)) {
+    if over
+        || (decided.kill_pod
+            && !decided.create_sandbox
+            && !observed.containers.is_empty()
+            && ended(&pod, &observed))
+    {
         return Ok(Step::Next(Phase::Terminating));
     }
 
@@ -72,7 +77,8 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
     prepare(kubelet, &pod).await?;
     let ips: Vec<String> = pod_ips(kubelet, &pod, &observed);
     let allocatable = kubelet.allocatable();
-    let facts = Facts { pod: &pod, pod_ips: &ips, node_ips: &kubelet.config.node_ips, allocatable: &allocatable };
+    let facts =
+        Facts { pod: &pod, pod_ips: &ips, node_ips: &kubelet.config.node_ips, allocatable: &allocatable };
     let volumes = volumes::mount_all(kubelet, &facts).await.map_err(|error| {
         let message = format!("MountVolume.SetUp failed for volume {:?} : {}", error.volume, error.message);
         kubelet.recorder.pod(&pod, "Warning", "FailedMount", message.clone());
@@ -98,17 +104,14 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
 /// Whether no container of the Pod runs or will run again, as far as the containers tell.
 fn ended(pod: &Pod, observed: &PodStatus) -> bool {
     let over = |c: &Container| {
-        observed.container(&c.name).is_none_or(|s| {
-            s.state == State::Exited && !spec::should_restart(c, pod, s.exit_code)
-        })
-    };
-    let init_failed = spec::init_containers(pod).iter().filter(|c| !spec::is_sidecar(c)).any(|c| {
         observed
             .container(&c.name)
-            .is_some_and(|s| s.failed() && !spec::should_restart(c, pod, s.exit_code))
+            .is_none_or(|s| s.state == State::Exited && !spec::should_restart(c, pod, s.exit_code))
+    };
+    let init_failed = spec::init_containers(pod).iter().filter(|c| !spec::is_sidecar(c)).any(|c| {
+        observed.container(&c.name).is_some_and(|s| s.failed() && !spec::should_restart(c, pod, s.exit_code))
     });
-    init_failed
-        || (actions::any_regular_created(pod, observed) && spec::containers(pod).iter().all(over))
+    init_failed || (actions::any_regular_created(pod, observed) && spec::containers(pod).iter().all(over))
 }
 
 fn deadline(worker: &Worker, pod: &Pod) -> Option<Timestamp> {
@@ -224,8 +227,14 @@ impl Doer<'_> {
         }
         let mut sandbox_id = a.sandbox_id.clone().unwrap_or_default();
         let sandbox = config::sandbox(kubelet, self.pod, a.attempt).await.map_err(|error| {
-            let message = format!("Failed to generate sandbox config for pod {:?}: {error}", spec::full_name(self.pod));
-            kubelet.recorder.pod(self.pod, "Warning", "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {message}"));
+            let message =
+                format!("Failed to generate sandbox config for pod {:?}: {error}", spec::full_name(self.pod));
+            kubelet.recorder.pod(
+                self.pod,
+                "Warning",
+                "FailedCreatePodSandBox",
+                format!("Failed to create pod sandbox: {message}"),
+            );
             message
         })?;
         if a.create_sandbox {
@@ -275,8 +284,7 @@ impl Doer<'_> {
             }
         }
         let handler = self.runtime_handler().await?;
-        let request =
-            pb::RunPodSandboxRequest { config: Some(sandbox.clone()), runtime_handler: handler };
+        let request = pb::RunPodSandboxRequest { config: Some(sandbox.clone()), runtime_handler: handler };
         match kubelet.runtime.service().run_pod_sandbox(request).await {
             Ok(answer) => Ok(answer.into_inner().pod_sandbox_id),
             Err(error) => {
@@ -306,7 +314,8 @@ impl Doer<'_> {
                 } else {
                     format!("Failed to get RuntimeClass {name}: {error}")
                 };
-                let full = format!("Failed to create sandbox for pod {:?}: {message}", spec::full_name(self.pod));
+                let full =
+                    format!("Failed to create sandbox for pod {:?}: {message}", spec::full_name(self.pod));
                 self.kubelet.recorder.pod(
                     self.pod,
                     "Warning",
@@ -371,7 +380,10 @@ impl Doer<'_> {
                 format!("Back-off restarting failed container {} in pod {pod}", c.name),
             );
             let delay = go_duration(kubelet.crashes.delay(&key));
-            return Some((until, format!("back-off {delay} restarting failed container={} pod={pod}", c.name)));
+            return Some((
+                until,
+                format!("back-off {delay} restarting failed container={} pod={pod}", c.name),
+            ));
         }
         kubelet.crashes.next(&key, finished, now);
         None
@@ -491,7 +503,9 @@ impl Doer<'_> {
     ) -> Result<HashMap<String, String>, NotStarted> {
         let mut found = HashMap::new();
         for mount in c.volume_mounts.iter().flatten() {
-            let Some(Mounted::Image { reference, pull_policy }) = self.volumes.get(&mount.name) else { continue };
+            let Some(Mounted::Image { reference, pull_policy }) = self.volumes.get(&mount.name) else {
+                continue;
+            };
             let stand_in = Container {
                 name: c.name.clone(),
                 image: Some(reference.clone()),
@@ -523,8 +537,10 @@ impl Doer<'_> {
             }
             let restart = c.resize_policy.iter().flatten().any(|p| {
                 let of = |r: &ResourceRequirements| {
-                    (r.requests.as_ref().and_then(|l| l.get(&p.resource_name)).cloned(),
-                     r.limits.as_ref().and_then(|l| l.get(&p.resource_name)).cloned())
+                    (
+                        r.requests.as_ref().and_then(|l| l.get(&p.resource_name)).cloned(),
+                        r.limits.as_ref().and_then(|l| l.get(&p.resource_name)).cloned(),
+                    )
                 };
                 p.restart_policy == "RestartContainer" && of(&have) != of(&want)
             });
@@ -593,7 +609,8 @@ pub(crate) async fn write_status(
     let pods = kubelet.client.api::<Pod>(spec::namespace(&pod));
     let answer = pods.patch_status(spec::name(&pod), &Patch::Strategic(body)).await?;
     let mut state = worker.state.lock();
-    state.sent_revision = answer.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
+    state.sent_revision =
+        answer.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
     state.sent = answer.status.unwrap_or_default();
     Ok(())
 }
@@ -602,10 +619,7 @@ pub(crate) async fn write_status(
 pub(crate) async fn delete_object(kubelet: &Kubelet, pod: &Pod) -> Result<(), String> {
     let options = DeleteOptions {
         grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions {
-            uid: pod.metadata.uid.clone(),
-            ..Preconditions::default()
-        }),
+        preconditions: Some(Preconditions { uid: pod.metadata.uid.clone(), ..Preconditions::default() }),
         ..DeleteOptions::default()
     };
     let pods = kubelet.client.api::<Pod>(spec::namespace(pod));
@@ -614,4 +628,3 @@ pub(crate) async fn delete_object(kubelet: &Kubelet, pod: &Pod) -> Result<(), St
         _ => Ok(()),
     }
 }
-

@@ -118,7 +118,11 @@ impl Worker {
             state.pod = pod.clone();
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            self.stop(pod.metadata.deletion_grace_period_seconds.or(spec::spec(&pod).termination_grace_period_seconds));
+            self.stop(
+                pod.metadata
+                    .deletion_grace_period_seconds
+                    .or(spec::spec(&pod).termination_grace_period_seconds),
+            );
         } else if matches!(spec::status(&pod).phase.as_deref(), Some("Failed" | "Succeeded")) {
             self.stop(None);
         }

@@ -40,8 +40,7 @@ pub(crate) fn port(port: &IntOrString, container: &Container) -> Result<u16, Str
     let number = match port {
         IntOrString::Int(n) => *n,
         IntOrString::String(name) => {
-            let named =
-                container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name.as_str()));
+            let named = container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name.as_str()));
             match named {
                 Some(p) => p.container_port,
                 None => name.parse().map_err(|_| format!("couldn't find port: {name:?}"))?,
@@ -306,12 +305,7 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &rustls::DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            cert,
-            dss,
-            &self.0.signature_verification_algorithms,
-        )
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
     }
     fn verify_tls13_signature(
         &self,
@@ -319,12 +313,7 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &rustls::DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            cert,
-            dss,
-            &self.0.signature_verification_algorithms,
-        )
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
     }
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()

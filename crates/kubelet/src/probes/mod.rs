@@ -153,7 +153,9 @@ impl Probes {
             .into_iter()
             .flatten()
             .flatten()
-            .find(|s| s.name == container.name && s.container_id.as_deref().is_some_and(|id| id.ends_with(&key.0)))
+            .find(|s| {
+                s.name == container.name && s.container_id.as_deref().is_some_and(|id| id.ends_with(&key.0))
+            })
             .filter(|_| adopted);
         let value = match key.1 {
             Kind::Liveness => Some(true),
@@ -201,7 +203,8 @@ impl Streak {
         } else {
             *self = Self { last: Some(ok), count: 1 };
         }
-        let needed = if ok { probe.success_threshold.unwrap_or(1) } else { probe.failure_threshold.unwrap_or(3) };
+        let needed =
+            if ok { probe.success_threshold.unwrap_or(1) } else { probe.failure_threshold.unwrap_or(3) };
         (self.count >= needed).then_some(ok)
     }
 }
@@ -226,9 +229,11 @@ async fn run(
             poke.notified().await;
         }
     }
-    let delay = Duration::from_secs(probe.initial_delay_seconds.and_then(|d| u64::try_from(d).ok()).unwrap_or(0));
+    let delay =
+        Duration::from_secs(probe.initial_delay_seconds.and_then(|d| u64::try_from(d).ok()).unwrap_or(0));
     let now = kubelet.clock.now();
-    let ran = started.map_or(Duration::ZERO, |s| Duration::try_from(now.duration_since(s)).unwrap_or_default());
+    let ran =
+        started.map_or(Duration::ZERO, |s| Duration::try_from(now.duration_since(s)).unwrap_or_default());
     let mut wait = delay.saturating_sub(ran);
     let up = Duration::try_from(now.duration_since(kubelet.started_at)).unwrap_or_default();
     if wait.is_zero() && up < period && started.is_some_and(|s| s < kubelet.started_at) {

@@ -180,13 +180,17 @@ fn containers(
                 container_id: Some(format!("{}://{}", i.runtime, c.id)),
                 restart_count: i32::try_from(c.restart_count).unwrap_or(i32::MAX),
                 state: Some(state(i, c, old)),
-                last_state: seen.next().map(|before| state(i, before, None)).or_else(|| {
-                    // The one before may be gone from the runtime.
-                    old.and_then(|o| {
-                        let same = o.container_id.as_deref().is_some_and(|id| id.ends_with(&c.id));
-                        if same || !is_terminated(o) { o.last_state.clone() } else { o.state.clone() }
+                last_state: seen
+                    .next()
+                    .map(|before| state(i, before, None))
+                    .or_else(|| {
+                        // The one before may be gone from the runtime.
+                        old.and_then(|o| {
+                            let same = o.container_id.as_deref().is_some_and(|id| id.ends_with(&c.id));
+                            if same || !is_terminated(o) { o.last_state.clone() } else { o.state.clone() }
+                        })
                     })
-                }).or_else(|| Some(ContainerState::default())),
+                    .or_else(|| Some(ContainerState::default())),
                 resources: container.resources.clone(),
                 allocated_resources: container
                     .resources
@@ -219,7 +223,8 @@ fn containers(
                 out.push(status);
                 continue;
             }
-            if newest.is_none() && any_regular_created(i.pod, i.observed) && waiting_reason(&status).is_some() {
+            if newest.is_none() && any_regular_created(i.pod, i.observed) && waiting_reason(&status).is_some()
+            {
                 status.state = Some(ContainerState {
                     terminated: Some(ContainerStateTerminated {
                         reason: Some("Completed".into()),
@@ -261,8 +266,7 @@ fn readiness(i: &Inputs<'_>, list: &[Container], statuses: &mut [ContainerStatus
         status.ready = if init && !spec::is_sidecar(container) {
             status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0)
         } else {
-            started
-                && (container.readiness_probe.is_none() || (i.probe)(Kind::Readiness, id) == Some(true))
+            started && (container.readiness_probe.is_none() || (i.probe)(Kind::Readiness, id) == Some(true))
         };
     }
 }
@@ -270,7 +274,8 @@ fn readiness(i: &Inputs<'_>, list: &[Container], statuses: &mut [ContainerStatus
 /// The phase that containers' states make.
 fn phase(i: &Inputs<'_>, init: &[ContainerStatus], regular: &[ContainerStatus]) -> &'static str {
     let find = |list: &'_ [ContainerStatus], name: &str| list.iter().find(|s| s.name == name).cloned();
-    let exit = |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
+    let exit =
+        |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
     let (mut pending_init, mut pending_sidecars, mut failed_init) = (0, 0, 0);
     let (mut unknown, mut running, mut waits) = (0, 0, 0);
     for container in spec::init_containers(i.pod) {
@@ -402,10 +407,8 @@ fn ready(pod: &Pod, all: &[&ContainerStatus], others: &[PodCondition], phase: &s
         match others.iter().find(|c| c.type_ == *kind) {
             None => messages
                 .push(format!("corresponding condition of pod readiness gate {kind:?} does not exist.")),
-            Some(c) if c.status != "True" => messages.push(format!(
-                "the status of pod readiness gate {kind:?} is not \"True\", but {}",
-                c.status
-            )),
+            Some(c) if c.status != "True" => messages
+                .push(format!("the status of pod readiness gate {kind:?} is not \"True\", but {}", c.status)),
             Some(_) => {}
         }
     }
@@ -573,9 +576,9 @@ pub(crate) fn terminate(mut status: PodStatus, pod: &Pod) -> PodStatus {
         s.started = Some(false);
     }
     let initialized = spec::init_containers(pod).is_empty()
-        || init.iter().all(|s| {
-            s.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0)
-        });
+        || init
+            .iter()
+            .all(|s| s.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0));
     if init.is_empty() {
         status.init_container_statuses = None;
     }

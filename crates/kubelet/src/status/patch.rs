@@ -8,7 +8,8 @@ const MERGED: [(&str, &str); 3] = [("conditions", "type"), ("podIPs", "ip"), ("h
 
 /// What must be sent to bring the API's status from `old` to `new`; none if they are equal.
 pub(crate) fn difference(old: &PodStatus, new: &PodStatus) -> Option<Value> {
-    let (Ok(Value::Object(old)), Ok(Value::Object(new))) = (serde_json::to_value(old), serde_json::to_value(new))
+    let (Ok(Value::Object(old)), Ok(Value::Object(new))) =
+        (serde_json::to_value(old), serde_json::to_value(new))
     else {
         return None;
     };

@@ -66,11 +66,7 @@ fn plugin(volume: &Volume) -> &'static str {
 }
 
 fn group(pod: &Pod) -> Option<u32> {
-    spec::spec(pod)
-        .security_context
-        .as_ref()
-        .and_then(|c| c.fs_group)
-        .and_then(|g| u32::try_from(g).ok())
+    spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).and_then(|g| u32::try_from(g).ok())
 }
 
 /// Makes every volume of a Pod, or brings it up to date.
@@ -252,9 +248,8 @@ pub(crate) async fn env_file(
     let dir = kubelet.config.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
     let (path, key) = (dir.join(&selector.path), selector.key.clone());
     let value = blocking(move || {
-        let inside = fs::canonicalize(&path).is_ok_and(|real| {
-            fs::canonicalize(&dir).is_ok_and(|root| real.starts_with(root))
-        });
+        let inside = fs::canonicalize(&path)
+            .is_ok_and(|real| fs::canonicalize(&dir).is_ok_and(|root| real.starts_with(root)));
         if !inside {
             return Err("couldn't parse env file".to_owned());
         }
@@ -264,7 +259,9 @@ pub(crate) async fn env_file(
     .await;
     match value {
         Ok(None) | Err(_) if selector.optional == Some(true) => Ok(None),
-        Ok(None) => Err(format!("environment variable key {:?} not found in file {:?}", selector.key, selector.path)),
+        Ok(None) => {
+            Err(format!("environment variable key {:?} not found in file {:?}", selector.key, selector.path))
+        }
         other => other,
     }
 }

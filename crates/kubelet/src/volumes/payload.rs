@@ -61,10 +61,11 @@ async fn token(
     if let Some(token) = kept.as_ref().filter(|t| t.renew > now) {
         return Ok(token.text.clone());
     }
-    let account = spec::spec(pod).service_account_name.as_deref().filter(|n| !n.is_empty()).unwrap_or("default");
+    let account =
+        spec::spec(pod).service_account_name.as_deref().filter(|n| !n.is_empty()).unwrap_or("default");
     let request = TokenRequest {
-        spec: TokenRequestSpec {
-            audiences: Some(audience).filter(|a| !a.is_empty()).into_iter().collect(),
+        spec: Some(TokenRequestSpec {
+            audiences: Some(audience).filter(|a| !a.is_empty()).map(|a| vec![a]),
             bound_object_ref: Some(BoundObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("Pod".into()),
@@ -72,18 +73,17 @@ async fn token(
                 uid: Some(spec::uid(pod).to_owned()),
             }),
             expiration_seconds: Some(seconds),
-        },
+        }),
         ..TokenRequest::default()
     };
-    let accounts = kubelet
-        .client
-        .api::<k8s_openapi::api::core::v1::ServiceAccount>(spec::namespace(pod));
+    let accounts = kubelet.client.api::<k8s_openapi::api::core::v1::ServiceAccount>(spec::namespace(pod));
     match accounts.token(account, &request).await {
         Ok(answer) => {
             let status = answer.status.unwrap_or_default();
-            let renew = renewal(now, status.expiration_timestamp.0);
-            kubelet.tokens.0.lock().insert(key, Token { text: status.token.clone(), renew });
-            Ok(status.token)
+            let text = status.token.ok_or("failed to fetch token: the answer has none")?;
+            let renew = status.expiration_timestamp.map_or(now, |expires| renewal(now, expires.0));
+            kubelet.tokens.0.lock().insert(key, Token { text: text.clone(), renew });
+            Ok(text)
         }
         // An old token is better than none while the server is away.
         Err(error) => match kept {
@@ -171,8 +171,8 @@ fn downward(
             facts.field(&field.field_path)?
         } else if let Some(resource) = &item.resource_field_ref {
             let name = resource.container_name.as_deref().unwrap_or_default();
-            let container = spec::find_container(facts.pod, name)
-                .ok_or_else(|| format!("container {name} not found"))?;
+            let container =
+                spec::find_container(facts.pod, name).ok_or_else(|| format!("container {name} not found"))?;
             let divisor = resource.divisor.as_ref().map(|d| d.0.as_str());
             facts.resource(&container, &resource.resource, divisor)?
         } else {
@@ -242,7 +242,8 @@ pub(crate) async fn of_volume(
     let pod = facts.pod;
     if let Some(s) = &volume.config_map {
         return Some(
-            config_map(kubelet, pod, &s.name, s.items.as_ref(), s.default_mode, s.optional == Some(true)).await,
+            config_map(kubelet, pod, &s.name, s.items.as_ref(), s.default_mode, s.optional == Some(true))
+                .await,
         );
     }
     if let Some(s) = &volume.secret {
@@ -271,7 +272,8 @@ mod tests {
         let check = |items: Option<Vec<KeyToPath>>, optional, want: Result<Vec<(&str, u32)>, &str>| {
             let got = select(&data, items.as_ref(), Some(0o600), optional, "config");
             let got = got.map(|p| p.into_iter().map(|(path, f)| (path, f.mode)).collect::<Vec<_>>());
-            let want = want.map(|w| w.into_iter().map(|(p, m)| (p.to_owned(), m)).collect()).map_err(str::to_owned);
+            let want =
+                want.map(|w| w.into_iter().map(|(p, m)| (p.to_owned(), m)).collect()).map_err(str::to_owned);
             assert_eq!(got, want);
         };
         check(None, false, Ok(vec![("a", 0o600), ("b", 0o600)]));

@@ -58,7 +58,8 @@ fn make_dirs(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let mode = Mode::from_raw_mode(of_root.st_mode & 0o7777);
     let mut at = PathBuf::new();
     for component in path.components() {
-        let parent = open_beneath(root, if at.as_os_str().is_empty() { Path::new(".") } else { &at }, OFlags::PATH)?;
+        let parent =
+            open_beneath(root, if at.as_os_str().is_empty() { Path::new(".") } else { &at }, OFlags::PATH)?;
         at.push(component);
         match open_beneath(root, &at, OFlags::PATH) {
             Ok(_) => continue,
@@ -112,12 +113,8 @@ pub(crate) fn prepare(pod_dir: &Path, sub: &SubPath<'_>) -> Result<PathBuf, SubP
         let (volume, container) = named();
         SubPathError::Prepare { volume, container, source }
     };
-    let root: OwnedFd = rustix::fs::open(
-        sub.volume_path,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(|e| prepare(e.into()))?;
+    let root: OwnedFd = rustix::fs::open(sub.volume_path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| prepare(e.into()))?;
     let source = match open_beneath(&root, relative, OFlags::PATH) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             make_dirs(&root, relative).map_err(|source| {
@@ -129,11 +126,8 @@ pub(crate) fn prepare(pod_dir: &Path, sub: &SubPath<'_>) -> Result<PathBuf, SubP
         other => other,
     }
     .map_err(prepare)?;
-    let target = pod_dir
-        .join("volume-subpaths")
-        .join(sub.volume)
-        .join(sub.container)
-        .join(sub.index.to_string());
+    let target =
+        pod_dir.join("volume-subpaths").join(sub.volume).join(sub.container).join(sub.index.to_string());
     bind(&source, &target).map_err(prepare)?;
     Ok(target)
 }
@@ -147,7 +141,11 @@ fn bind(source: &OwnedFd, target: &Path) -> io::Result<()> {
     let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     match std::fs::symlink_metadata(target) {
         Ok(old) if old.is_dir() != directory => {
-            if old.is_dir() { std::fs::remove_dir(target)? } else { std::fs::remove_file(target)? }
+            if old.is_dir() {
+                std::fs::remove_dir(target)?
+            } else {
+                std::fs::remove_file(target)?
+            }
         }
         _ => {}
     }

@@ -1,0 +1,196 @@
+//! Phases and conditions, after upstream's `TestPodPhase*` and `TestGenerate*` cases.
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use serde_json::{Value, json};
+
+use super::generate::{Inputs, Waiting, generate, terminate};
+use crate::pods::observed::{self, ContainerStatus, SandboxStatus, State};
+use crate::probes::Kind;
+
+fn pod(policy: &str, init: &Value, containers: &Value) -> Pod {
+    serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 3},
+        "spec": {"restartPolicy": policy, "initContainers": init, "containers": containers}}))
+    .unwrap()
+}
+
+/// `name:run`, `name:EXIT-CODE`.
+fn seen(containers: &str) -> observed::PodStatus {
+    observed::PodStatus {
+        sandboxes: vec![SandboxStatus {
+            id: "s".into(),
+            ready: true,
+            ips: vec!["10.0.0.9".into()],
+            ..SandboxStatus::default()
+        }],
+        containers: containers
+            .split_whitespace()
+            .map(|item| {
+                let (name, state) = item.split_once(':').unwrap();
+                let running = state == "run";
+                ContainerStatus {
+                    id: format!("id-{name}"),
+                    name: name.into(),
+                    state: if running { State::Running } else { State::Exited },
+                    exit_code: state.parse().unwrap_or(0),
+                    ..ContainerStatus::default()
+                }
+            })
+            .collect(),
+        ..observed::PodStatus::default()
+    }
+}
+
+fn status(
+    pod: &Pod,
+    seen: &observed::PodStatus,
+    waiting: &Waiting,
+    old: &PodStatus,
+    probe: &dyn Fn(Kind, &str) -> Option<bool>,
+) -> PodStatus {
+    generate(&Inputs {
+        pod,
+        observed: seen,
+        waiting,
+        probe,
+        old,
+        terminal: false,
+        failed: None,
+        node_ips: &["192.0.2.1".parse().unwrap()],
+        runtime: "containerd",
+        resize: None,
+        now: jiff::Timestamp::from_second(100).unwrap(),
+    })
+}
+
+#[test]
+fn phases() {
+    let two = json!([{"name": "a"}, {"name": "b"}]);
+    let init = json!([{"name": "i"}]);
+    let none = json!([]);
+    for (policy, init, containers, want) in [
+        ("Always", &none, "", "Pending"),
+        ("Always", &none, "a:run b:run", "Running"),
+        ("Always", &none, "a:run", "Pending"),
+        ("Always", &none, "a:0 b:0", "Running"),
+        ("Always", &none, "a:run b:1", "Running"),
+        ("Never", &none, "a:run b:run", "Running"),
+        ("Never", &none, "a:0 b:0", "Succeeded"),
+        ("Never", &none, "a:1 b:0", "Failed"),
+        ("Never", &none, "a:run b:1", "Running"),
+        ("OnFailure", &none, "a:0 b:0", "Succeeded"),
+        ("OnFailure", &none, "a:1 b:0", "Running"),
+        ("Always", &init, "", "Pending"),
+        ("Always", &init, "i:run", "Pending"),
+        ("Always", &init, "i:1", "Pending"),
+        ("Never", &init, "i:1", "Failed"),
+        ("Never", &init, "i:0", "Pending"),
+        ("Never", &init, "i:0 a:run b:run", "Running"),
+        ("Never", &init, "i:0 a:0 b:0", "Succeeded"),
+    ] {
+        let p = pod(policy, init, &two);
+        let got = status(&p, &seen(containers), &Waiting::new(), &PodStatus::default(), &|_, _| None);
+        assert_eq!(got.phase.as_deref(), Some(want), "{policy} {containers}");
+    }
+}
+
+#[test]
+fn conditions() {
+    let p = pod(
+        "Always",
+        &json!([{"name": "i"}]),
+        &json!([{"name": "a", "readinessProbe": {}}, {"name": "b", "startupProbe": {}}]),
+    );
+    let check = |containers: &str, ready_probe: Option<bool>, startup: Option<bool>, want: &str| {
+        let probe = |kind, _: &str| if kind == Kind::Readiness { ready_probe } else { startup };
+        let got = status(&p, &seen(containers), &Waiting::new(), &PodStatus::default(), &probe);
+        let text: Vec<String> = got
+            .conditions
+            .unwrap()
+            .iter()
+            .map(|c| {
+                assert_eq!(c.observed_generation, Some(3));
+                let reason = c
+                    .reason
+                    .as_deref()
+                    .map(|r| format!("({r}: {})", c.message.as_deref().unwrap_or_default()));
+                format!("{}={}{}", c.type_, c.status, reason.unwrap_or_default())
+            })
+            .collect();
+        assert_eq!(text.join(" "), want, "{containers}");
+    };
+    let tail = "PodScheduled=True";
+    check(
+        "",
+        None,
+        None,
+        &format!(
+            "PodReadyToStartContainers=True Initialized=False(ContainersNotInitialized: containers with incomplete status: [i]) Ready=False(ContainersNotReady: containers with unready status: [a b]) ContainersReady=False(ContainersNotReady: containers with unready status: [a b]) {tail}"
+        ),
+    );
+    check(
+        "i:0 a:run b:run",
+        Some(true),
+        Some(true),
+        &format!("PodReadyToStartContainers=True Initialized=True Ready=True ContainersReady=True {tail}"),
+    );
+    check(
+        "i:0 a:run b:run",
+        Some(false),
+        Some(true),
+        &format!(
+            "PodReadyToStartContainers=True Initialized=True Ready=False(ContainersNotReady: containers with unready status: [a]) ContainersReady=False(ContainersNotReady: containers with unready status: [a]) {tail}"
+        ),
+    );
+    check(
+        "i:0 a:run b:run",
+        Some(true),
+        None,
+        &format!(
+            "PodReadyToStartContainers=True Initialized=True Ready=False(ContainersNotReady: containers with unready status: [b]) ContainersReady=False(ContainersNotReady: containers with unready status: [b]) {tail}"
+        ),
+    );
+}
+
+#[test]
+fn waiting_and_the_past() {
+    let p = pod("Always", &json!([]), &json!([{"name": "a"}]));
+    let waits = Waiting::from([("a".to_owned(), ("CrashLoopBackOff".to_owned(), "back-off".to_owned()))]);
+    let got = status(&p, &seen("a:1"), &waits, &PodStatus::default(), &|_, _| None);
+    let c = &got.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(
+        c.state.as_ref().unwrap().waiting.as_ref().unwrap().reason.as_deref(),
+        Some("CrashLoopBackOff")
+    );
+    assert_eq!(c.last_state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 1);
+    assert_eq!(c.container_id.as_deref(), Some("containerd://id-a"));
+    assert_eq!(
+        (got.phase.as_deref(), got.pod_ip.as_deref(), got.host_ip.as_deref()),
+        (Some("Running"), Some("10.0.0.9"), Some("192.0.2.1"))
+    );
+
+    // It ran, and the runtime has nothing of it any more.
+    let ran = status(&p, &seen("a:run"), &Waiting::new(), &PodStatus::default(), &|_, _| None);
+    let lost = status(&p, &observed::PodStatus::default(), &Waiting::new(), &ran, &|_, _| None);
+    let c = &lost.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(
+        c.last_state.as_ref().unwrap().terminated.as_ref().unwrap().reason.as_deref(),
+        Some("ContainerStatusUnknown")
+    );
+    assert_eq!(c.restart_count, 1);
+    assert_eq!(lost.pod_ip.as_deref(), Some("10.0.0.9"), "the address is kept");
+    let ended = terminate(lost, &p);
+    assert_eq!(ended.phase.as_deref(), Some("Failed"));
+    assert_eq!(
+        ended.container_statuses.unwrap()[0].state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code,
+        137
+    );
+}
+
+#[test]
+fn nothing_leads_out_of_a_final_phase() {
+    let p = pod("Never", &json!([]), &json!([{"name": "a"}]));
+    let old =
+        PodStatus { phase: Some("Failed".into()), reason: Some("Evicted".into()), ..PodStatus::default() };
+    let got = status(&p, &seen("a:0"), &Waiting::new(), &old, &|_, _| None);
+    assert_eq!((got.phase.as_deref(), got.reason.as_deref()), (Some("Failed"), Some("Evicted")));
+}
