@@ -3,7 +3,7 @@
 pub mod json;
 pub(crate) mod normal;
 pub mod proto;
-mod report;
+pub(crate) mod report;
 
 pub use report::DecodeError;
 

@@ -1,0 +1,86 @@
+//! Server-side apply and `metadata.managedFields`: who manages which fields of an object, how a write
+//! that is no apply changes that ([`Writer::update`]), and what applying a configuration does
+//! ([`Writer::apply`]).
+//!
+//! The model is upstream's `structured-merge-diff` and `apimachinery/pkg/util/managedfields`.
+
+mod apply;
+mod entries;
+mod merge;
+mod set;
+mod update;
+mod value;
+mod walk;
+
+pub use apply::{Applied, ApplyError, Conflict};
+pub use entries::{Manager, Operation, validate_entries};
+pub use set::{Element, FieldSet, path_text};
+pub use update::{keep_times, manager_of_agent};
+pub use walk::{Comparison, compare, of};
+
+use crate::schema::Schema;
+use crate::tree::Struct;
+
+/// The annotation in which `kubectl apply` without server-side apply keeps what it applied.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Which fields a resource or subresource takes from a request: the others it resets, so nobody comes to
+/// manage them through it.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Taken<'a> {
+    /// All.
+    #[default]
+    All,
+    /// All but these and what is below them.
+    AllBut(&'a FieldSet),
+    /// Only what is below one of these paths; `None` stands for any step.
+    Only(&'a [&'a [Option<&'a str>]]),
+}
+
+impl Taken<'_> {
+    fn filter(self, set: FieldSet) -> FieldSet {
+        match self {
+            Self::All => set,
+            Self::AllBut(reset) => set.recursive_difference(reset),
+            Self::Only(patterns) => set.matching(patterns),
+        }
+    }
+    fn filter_all(self, c: Comparison) -> Comparison {
+        match self {
+            Self::All => c,
+            _ => Comparison {
+                added: self.filter(c.added),
+                modified: self.filter(c.modified),
+                removed: self.filter(c.removed),
+            },
+        }
+    }
+}
+
+/// Converts objects of a kind between its versions.
+pub trait Versions {
+    /// The object in another version; `None` if the kind has no such version (any more).
+    fn convert(&self, object: Struct, from: &str, to: &str) -> Result<Option<Struct>, String>;
+}
+
+/// A write by somebody, as far as managedFields are concerned.
+#[derive(Clone, Copy)]
+pub struct Writer<'a> {
+    /// The schema.
+    pub schema: &'a Schema,
+    /// Version of the request, in which also the objects are.
+    pub api_version: &'a str,
+    /// Subresource of the request, "" for the object itself.
+    pub subresource: &'a str,
+    /// Who writes.
+    pub manager: &'a str,
+    /// Now, RFC 3339, UTC, whole seconds.
+    pub now: &'a str,
+    /// What the resource takes from the request.
+    pub taken: Taken<'a>,
+    /// How entries of other versions are compared; without it all versions have the same fields.
+    pub versions: Option<&'a dyn Versions>,
+}
+
+#[cfg(test)]
+mod tests;

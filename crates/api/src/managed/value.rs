@@ -1,0 +1,354 @@
+//! Values as server-side apply sees them: parts of typed trees, with the fields that the encoder writes
+//! although they are absent, and values without a schema; and what the schema says of each.
+
+use std::cmp::Ordering;
+
+use super::set::Element;
+use crate::codec::json;
+use crate::schema::{AnyKind, Field, FieldNo, ListKind, Mark, Schema, StructId, StructType, Type, TypeId};
+use crate::tree::{Map, Node, Struct, Text};
+
+static NULL: Node = Node::Null;
+static FALSE: Node = Node::Bool(false);
+static ZERO: Node = Node::Int(0);
+static ZERO_FLOAT: Node = Node::Float(0.0);
+static EMPTY: Node = Node::Str(Text::const_new(""));
+static ZERO_QUANTITY: Node = Node::Str(Text::const_new("0"));
+static ZERO_DURATION: Node = Node::Str(Text::const_new("0s"));
+
+/// Upstream's order of values: numbers, strings, booleans, lists, maps, null.
+pub(super) fn order(a: &Node, b: &Node) -> Ordering {
+    fn rank(n: &Node) -> u8 {
+        match n {
+            Node::Int(_) | Node::Float(_) => 0,
+            Node::Str(_) => 1,
+            Node::Bool(_) => 2,
+            Node::List(_) => 3,
+            Node::Map(_) | Node::Struct(_) => 4,
+            Node::Null => 5,
+        }
+    }
+    match (a, b) {
+        (Node::Int(a), Node::Int(b)) => a.cmp(b),
+        (Node::Float(a), Node::Float(b)) => a.total_cmp(b),
+        (Node::Int(a), Node::Float(b)) => (*a as f64).total_cmp(b),
+        (Node::Float(a), Node::Int(b)) => a.total_cmp(&(*b as f64)),
+        (Node::Str(a), Node::Str(b)) => a.cmp(b),
+        (Node::Bool(a), Node::Bool(b)) => a.cmp(b),
+        (Node::List(a), Node::List(b)) => a
+            .iter()
+            .zip(b)
+            .map(|(x, y)| order(x, y))
+            .find(|o| o.is_ne())
+            .unwrap_or_else(|| a.len().cmp(&b.len())),
+        (Node::Map(a), Node::Map(b)) => {
+            let sorted = |m: &Map| {
+                let mut m = m.clone();
+                m.sort();
+                m.into_entries()
+            };
+            let (a, b) = (sorted(a), sorted(b));
+            a.iter()
+                .zip(&b)
+                .map(|(x, y)| x.0.cmp(&y.0).then_with(|| order(&x.1, &y.1)))
+                .find(|o| o.is_ne())
+                .unwrap_or_else(|| a.len().cmp(&b.len()))
+        }
+        _ => rank(a).cmp(&rank(b)),
+    }
+}
+
+/// Equality in which an integer equals the same number with a point.
+pub(super) fn same(a: &Node, b: &Node) -> bool {
+    match (a, b) {
+        (Node::Int(_), Node::Float(_)) | (Node::Float(_), Node::Int(_)) => order(a, b).is_eq(),
+        (Node::List(a), Node::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)),
+        (Node::Map(a), Node::Map(b)) => {
+            a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w)))
+        }
+        _ => a == b,
+    }
+}
+
+/// A scalar's type, as far as apply checks it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scalar {
+    Number,
+    Text,
+    Bool,
+    Any,
+}
+
+/// What the schema says of a value.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Shape<'s> {
+    Scalar(Scalar),
+    List {
+        of: TypeId,
+        kind: &'s ListKind,
+    },
+    Map {
+        of: TypeId,
+        atomic: bool,
+    },
+    Struct {
+        id: StructId,
+        atomic: bool,
+    },
+    /// Nothing: maps merge, the rest is one value.
+    Deduced,
+    /// Nothing, and all of it is one value.
+    Opaque,
+}
+
+impl<'s> Shape<'s> {
+    /// Of a type, at a field that may say more.
+    pub(super) fn new(schema: &'s Schema, ty: TypeId, mark: Option<Mark>) -> Self {
+        let atomic = |own: bool| match mark {
+            Some(Mark::Atomic) => true,
+            Some(Mark::Granular) => false,
+            None => own,
+        };
+        match schema.ty(ty) {
+            Type::Bool => Self::Scalar(Scalar::Bool),
+            Type::Int32 | Type::Int64 | Type::Float64 => Self::Scalar(Scalar::Number),
+            Type::String => Self::Scalar(Scalar::Text),
+            Type::Bytes
+            | Type::Quantity
+            | Type::IntOrString
+            | Type::Time
+            | Type::MicroTime
+            | Type::Duration => Self::Scalar(Scalar::Any),
+            Type::Any(AnyKind::RawExtension) => Self::Opaque,
+            Type::Any(_) | Type::Or { .. } => Self::Deduced,
+            Type::List { of, .. } if mark == Some(Mark::Atomic) => {
+                Self::List { of: *of, kind: &ListKind::Atomic }
+            }
+            Type::List { of, kind } => Self::List { of: *of, kind },
+            Type::Map { of, atomic: own } => Self::Map { of: *of, atomic: atomic(*own) },
+            Type::Struct(id) => Self::Struct { id: *id, atomic: atomic(schema.st(*id).atomic) },
+        }
+    }
+    /// Of a field.
+    pub(super) fn field(schema: &'s Schema, field: &Field) -> Self {
+        Self::new(schema, field.ty, field.mark)
+    }
+    /// Of a whole object.
+    pub(super) fn root(id: StructId) -> Self {
+        Self::Struct { id, atomic: false }
+    }
+    /// Of what a step leads to.
+    pub(super) fn below(self, schema: &'s Schema, element: &Element) -> Self {
+        match (self, element) {
+            (Self::Struct { id, .. }, Element::Field(name)) => {
+                let st = schema.st(id);
+                st.field(name).map_or(Self::Opaque, |no| Self::field(schema, st.at(no)))
+            }
+            (Self::Map { of, .. }, Element::Field(_))
+            | (Self::List { of, .. }, Element::Key(_) | Element::Value(_)) => Self::new(schema, of, None),
+            (Self::Deduced, Element::Field(_)) => Self::Deduced,
+            _ => Self::Opaque,
+        }
+    }
+}
+
+/// How a value is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// As a whole.
+    Leaf,
+    List,
+    Map,
+    /// `null`, where the schema allows anything.
+    Any,
+}
+
+/// A value.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Val<'a> {
+    /// Of a tree, or without a schema.
+    Node(&'a Node),
+    /// A struct of a tree.
+    Struct(&'a Struct),
+    /// A struct that is absent, but written.
+    Zero(StructId),
+}
+
+impl<'a> Val<'a> {
+    pub(super) fn is_null(self) -> bool {
+        matches!(self, Self::Node(Node::Null))
+    }
+    /// The struct of a tree, absent or not.
+    fn plain(self) -> Self {
+        match self {
+            Self::Node(Node::Struct(s)) => Self::Struct(s),
+            other => other,
+        }
+    }
+    pub(super) fn is_map(self) -> bool {
+        matches!(self.plain(), Self::Struct(_) | Self::Zero(_) | Self::Node(Node::Map(_)))
+    }
+    /// Whether it is a map with nothing in it.
+    pub(super) fn is_empty_map(self, schema: &Schema) -> bool {
+        let bare = |id: StructId| schema.st(id).fields.iter().all(|f| f.omitempty);
+        match self.plain() {
+            Self::Struct(s) => s.is_empty() && bare(s.id),
+            Self::Zero(id) => bare(id),
+            Self::Node(Node::Map(m)) => m.is_empty(),
+            Self::Node(_) => false,
+        }
+    }
+    /// Whether nothing is in it; what is no map counts as such.
+    pub(super) fn lacks_entries(self, schema: &Schema) -> bool {
+        !self.is_map() || self.is_empty_map(schema)
+    }
+    pub(super) fn items(self) -> &'a [Node] {
+        match self {
+            Self::Node(n) => n.as_list(),
+            _ => &[],
+        }
+    }
+    /// The field of a struct.
+    pub(super) fn field(self, schema: &Schema, st: &StructType, no: FieldNo) -> Option<Val<'a>> {
+        match self.plain() {
+            Self::Struct(s) => match s.get(no) {
+                Some(n) => Some(Val::Node(n).plain()),
+                None => absent(schema, st.at(no)),
+            },
+            Self::Zero(_) => absent(schema, st.at(no)),
+            Self::Node(Node::Map(m)) => m.get(&st.at(no).json).map(Val::Node),
+            Self::Node(_) => None,
+        }
+    }
+    /// The entries of a map by name, sorted.
+    pub(super) fn entries(self, schema: &'a Schema) -> Vec<(&'a Text, Val<'a>)> {
+        let of = |id: StructId| -> Vec<(&'a Text, Val<'a>)> {
+            let st = schema.st(id);
+            st.by_json
+                .iter()
+                .filter_map(|no| Some((&st.at(*no).json, self.field(schema, st, *no)?)))
+                .collect()
+        };
+        match self.plain() {
+            Self::Struct(s) => of(s.id),
+            Self::Zero(id) => of(id),
+            Self::Node(Node::Map(m)) => {
+                let mut all: Vec<_> = m.iter().map(|(k, v)| (k, Val::Node(v).plain())).collect();
+                if !all.windows(2).all(|w| w[0].0 < w[1].0) {
+                    all.sort_by(|a, b| a.0.cmp(b.0));
+                }
+                all
+            }
+            Self::Node(_) => Vec::new(),
+        }
+    }
+    /// How it is walked.
+    pub(super) fn class(self, shape: Shape<'_>) -> Class {
+        match shape {
+            Shape::Scalar(_) => Class::Leaf,
+            Shape::List { .. } => Class::List,
+            Shape::Map { .. } | Shape::Struct { .. } => Class::Map,
+            Shape::Opaque => Class::Leaf,
+            Shape::Deduced if self.is_null() => Class::Any,
+            Shape::Deduced if self.is_map() => Class::Map,
+            Shape::Deduced => Class::Leaf,
+        }
+    }
+    /// Whether both are equal.
+    pub(super) fn equals(self, other: Val<'_>, schema: &Schema) -> bool {
+        match (self.plain(), other.plain()) {
+            (Val::Node(a), Val::Node(b)) => same(a, b),
+            (Val::Struct(a), Val::Struct(b)) => a == b,
+            (Val::Struct(s), Val::Zero(id)) | (Val::Zero(id), Val::Struct(s)) => s.id == id && s.is_empty(),
+            (Val::Zero(a), Val::Zero(b)) => a == b,
+            (a, b) => {
+                let any = |v: Val<'_>| match v {
+                    Val::Node(n) => n.clone(),
+                    Val::Struct(s) => json::to_any(schema, s),
+                    Val::Zero(id) => json::to_any(schema, &Struct::new(id)),
+                };
+                same(&any(a), &any(b))
+            }
+        }
+    }
+    fn scalar(self) -> Option<Node> {
+        match self {
+            Self::Node(n) => Some(n.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// What the encoder writes for an absent field, if it writes one.
+fn absent<'a>(schema: &Schema, field: &Field) -> Option<Val<'a>> {
+    if field.omitempty {
+        return None;
+    }
+    if field.pointer {
+        return Some(Val::Node(&NULL));
+    }
+    Some(Val::Node(match schema.ty(field.ty) {
+        Type::Struct(id) => return Some(Val::Zero(*id)),
+        Type::Bool => &FALSE,
+        Type::Int32 | Type::Int64 | Type::IntOrString => &ZERO,
+        Type::Float64 => &ZERO_FLOAT,
+        Type::String => &EMPTY,
+        Type::Quantity => &ZERO_QUANTITY,
+        Type::Duration => &ZERO_DURATION,
+        _ => &NULL,
+    }))
+}
+
+/// The step to an element of a list that is a set or a map.
+pub(super) fn item_element(
+    schema: &Schema,
+    of: TypeId,
+    kind: &ListKind,
+    item: Val<'_>,
+) -> Result<Element, String> {
+    match kind {
+        ListKind::Atomic => Err("invalid indexing of non-associative list".into()),
+        ListKind::Set => match item {
+            Val::Node(Node::List(_)) => Err("not supported: associative list with lists as elements".into()),
+            Val::Node(Node::Null) => {
+                Err("associative list without keys has an element that's an explicit null".into())
+            }
+            v if v.is_map() => Err("associative list without keys has an element that's a map type".into()),
+            v => Ok(Element::Value(v.scalar().unwrap_or(Node::Null))),
+        },
+        ListKind::Map(keys) => {
+            if item.is_null() {
+                return Err("associative list with keys may not have a null element".into());
+            }
+            if !item.is_map() {
+                return Err("associative list with keys may not have non-map elements".into());
+            }
+            let Type::Struct(id) = schema.ty(of) else {
+                return Err("associative list may not have non-map types".into());
+            };
+            let st = schema.st(*id);
+            let mut found = Vec::with_capacity(keys.len());
+            for no in keys {
+                let field = st.at(*no);
+                let value = match item.field(schema, st, *no) {
+                    Some(v) => v.scalar().unwrap_or(Node::Null),
+                    None => match field.default.as_ref().map(|d| json::decode_any(d.as_bytes())) {
+                        Some(Ok(default)) => default,
+                        _ => continue,
+                    },
+                };
+                found.push((field.json.clone(), value));
+            }
+            if found.is_empty() {
+                let names: Vec<String> =
+                    keys.iter().map(|no| crate::codec::report::go_quote(&st.at(*no).json)).collect();
+                return Err(format!(
+                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                    names.join(" ")
+                ));
+            }
+            found.sort_by(|a, b| a.0.cmp(&b.0));
+            Ok(Element::Key(found))
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Walks over values by the schema: which fields are there, how two objects differ, what is malformed.
+
+use super::set::{Element, Entry, FieldSet};
+use super::value::{Class, Scalar, Shape, Val, item_element};
+use crate::codec::report::go_quote;
+use crate::schema::{ListKind, Schema, StructId, TypeId};
+use crate::tree::{Node, Struct};
+
+/// The fields in which two objects differ. None is in more than one of the sets.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Comparison {
+    /// In the new object only.
+    pub added: FieldSet,
+    /// In both, with another value.
+    pub modified: FieldSet,
+    /// In the old object only.
+    pub removed: FieldSet,
+}
+
+impl Comparison {
+    /// Whether the objects are equal.
+    pub fn is_same(&self) -> bool {
+        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    }
+}
+
+/// The fields of an object: every leaf, every element of lists by key, and every entry of maps.
+pub fn of(schema: &Schema, tree: &Struct) -> Result<FieldSet, String> {
+    of_value(schema, Shape::root(tree.id), Val::Struct(tree))
+}
+
+/// As [`of`], of an object without a schema's types.
+pub(super) fn of_any(schema: &Schema, root: StructId, object: &Node) -> Result<FieldSet, String> {
+    of_value(schema, Shape::root(root), Val::Node(object))
+}
+
+/// How `new` differs from `old`; both are of the same root struct.
+pub fn compare(schema: &Schema, old: &Struct, new: &Struct) -> Result<Comparison, String> {
+    compare_values(schema, new.id, Val::Struct(old), Val::Struct(new))
+}
+
+/// As [`compare`], of objects without a schema's types.
+pub(super) fn compare_any(
+    schema: &Schema,
+    root: StructId,
+    old: &Node,
+    new: &Node,
+) -> Result<Comparison, String> {
+    compare_values(schema, root, Val::Node(old), Val::Node(new))
+}
+
+fn compare_values(schema: &Schema, root: StructId, old: Val<'_>, new: Val<'_>) -> Result<Comparison, String> {
+    let mut out = Comparison::default();
+    Walker { schema }.compare(Shape::root(root), Some(old), Some(new), &mut out)?;
+    Ok(out)
+}
+
+/// Whether the place itself belongs to the set, if its value holds no entries.
+fn of_value(schema: &Schema, shape: Shape<'_>, value: Val<'_>) -> Result<FieldSet, String> {
+    let mut set = FieldSet::default();
+    fields(schema, shape, value, &mut set)?;
+    Ok(set)
+}
+
+/// Adds what is below a value; says whether the value is a leaf.
+fn fields(schema: &Schema, shape: Shape<'_>, value: Val<'_>, set: &mut FieldSet) -> Result<bool, String> {
+    match (value.class(shape), shape) {
+        (Class::Leaf, _)
+        | (Class::List, Shape::List { kind: ListKind::Atomic, .. })
+        | (Class::Map, Shape::Map { atomic: true, .. } | Shape::Struct { atomic: true, .. }) => Ok(true),
+        (Class::List, Shape::List { of, kind }) => {
+            let items = indexed(schema, of, kind, Some(value))?;
+            let below = Shape::new(schema, of, None);
+            for group in items.chunk_by(|a, b| a.0 == b.0) {
+                let mut under = FieldSet::default();
+                if let [(_, item)] = group {
+                    fields(schema, below, *item, &mut under)?;
+                }
+                set.push(Entry { element: group[0].0.clone(), member: true, under });
+            }
+            Ok(false)
+        }
+        (Class::Map, Shape::Struct { id, .. }) => {
+            let st = schema.st(id);
+            for no in &st.by_json {
+                let field = st.at(*no);
+                let Some(v) = value.field(schema, st, *no) else { continue };
+                let mut under = FieldSet::default();
+                let leaf = fields(schema, Shape::field(schema, field), v, &mut under)?;
+                let member = leaf || v.is_null() || v.is_empty_map(schema);
+                set.push(Entry { element: Element::Field(field.json.clone()), member, under });
+            }
+            Ok(false)
+        }
+        _ => {
+            for (name, v) in value.entries(schema) {
+                let element = Element::Field(name.clone());
+                let mut under = FieldSet::default();
+                fields(schema, shape.below(schema, &element), v, &mut under)?;
+                set.push(Entry { element, member: true, under });
+            }
+            Ok(false)
+        }
+    }
+}
+
+/// The elements of a list with their steps, sorted by these; those of the same step in their order.
+fn indexed<'a>(
+    schema: &Schema,
+    of: TypeId,
+    kind: &ListKind,
+    list: Option<Val<'a>>,
+) -> Result<Vec<(Element, Val<'a>)>, String> {
+    let items = list.map_or(&[][..], Val::items);
+    let mut out = Vec::with_capacity(items.len());
+    for (i, item) in items.iter().enumerate() {
+        let item = Val::Node(item);
+        let element = item_element(schema, of, kind, item).map_err(|e| format!("element {i}: {e}"))?;
+        out.push((element, item));
+    }
+    if !out.windows(2).all(|w| w[0].0 <= w[1].0) {
+        out.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+    Ok(out)
+}
+
+/// In which set the place itself is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    None,
+    Added,
+    Modified,
+    Removed,
+}
+
+struct Walker<'s> {
+    schema: &'s Schema,
+}
+
+impl Walker<'_> {
+    fn leaf(&self, l: Option<Val<'_>>, r: Option<Val<'_>>) -> Own {
+        match (l, r) {
+            (None, None) => Own::None,
+            (None, _) => Own::Added,
+            (_, None) => Own::Removed,
+            (Some(l), Some(r)) if l.equals(r, self.schema) => Own::None,
+            _ => Own::Modified,
+        }
+    }
+
+    /// Compares a part and puts it with what is below it into the sets.
+    fn part(
+        &self,
+        element: &Element,
+        shape: Shape<'_>,
+        l: Option<Val<'_>>,
+        r: Option<Val<'_>>,
+        out: &mut Comparison,
+    ) -> Result<(), String> {
+        if l.is_none() && r.is_none() {
+            return Ok(());
+        }
+        let mut below = Comparison::default();
+        let own = self.compare(shape, l, r, &mut below)?;
+        Self::put(element, own, below, out);
+        Ok(())
+    }
+
+    fn put(element: &Element, own: Own, below: Comparison, out: &mut Comparison) {
+        let add = |set: &mut FieldSet, under: FieldSet, which: Own| {
+            if own == which || !under.is_empty() {
+                set.push(Entry { element: element.clone(), member: own == which, under });
+            }
+        };
+        add(&mut out.added, below.added, Own::Added);
+        add(&mut out.modified, below.modified, Own::Modified);
+        add(&mut out.removed, below.removed, Own::Removed);
+    }
+
+    fn compare(
+        &self,
+        shape: Shape<'_>,
+        l: Option<Val<'_>>,
+        r: Option<Val<'_>>,
+        out: &mut Comparison,
+    ) -> Result<Own, String> {
+        let schema = self.schema;
+        let (lc, rc) = (l.map(|v| v.class(shape)), r.map(|v| v.class(shape)));
+        let class = match (lc, rc) {
+            (None, Some(c)) | (Some(c), None) => c,
+            (Some(a), Some(b)) if a == b => a,
+            (Some(Class::Leaf), Some(Class::Leaf)) | (None, None) => Class::Leaf,
+            (Some(Class::Any | Class::Map), Some(Class::Any | Class::Map)) => Class::Map,
+            // A map in the place of something else or the reverse: another value, and what the map holds.
+            _ => {
+                for (name, v) in l.map(|v| v.entries(schema)).unwrap_or_default() {
+                    let element = Element::Field(name.clone());
+                    self.part(&element, shape.below(schema, &element), Some(v), None, out)?;
+                }
+                for (name, v) in r.map(|v| v.entries(schema)).unwrap_or_default() {
+                    let element = Element::Field(name.clone());
+                    self.part(&element, shape.below(schema, &element), None, Some(v), out)?;
+                }
+                return Ok(self.leaf(l, r));
+            }
+        };
+        match (class, shape) {
+            (Class::Leaf, _)
+            | (_, Shape::List { kind: ListKind::Atomic, .. })
+            | (_, Shape::Map { atomic: true, .. } | Shape::Struct { atomic: true, .. }) => {
+                return Ok(self.leaf(l, r));
+            }
+            (Class::List, Shape::List { of, kind }) => {
+                let empty = |v: Option<Val<'_>>| v.is_none_or(|v| v.items().is_empty());
+                if empty(l) && empty(r) {
+                    return Ok(self.leaf(l, r));
+                }
+                self.lists(of, kind, l, r, out)?;
+            }
+            (_, Shape::Struct { id, .. }) => {
+                let empty = |v: Option<Val<'_>>| v.is_none_or(|v| v.lacks_entries(schema));
+                if empty(l) && empty(r) {
+                    return Ok(self.leaf(l, r));
+                }
+                let st = schema.st(id);
+                for no in &st.by_json {
+                    let a = l.and_then(|v| v.field(schema, st, *no));
+                    let b = r.and_then(|v| v.field(schema, st, *no));
+                    if a.is_none() && b.is_none() {
+                        continue;
+                    }
+                    let field = st.at(*no);
+                    let mut below = Comparison::default();
+                    let own = self.compare(Shape::field(schema, field), a, b, &mut below)?;
+                    if own != Own::None || !below.is_same() {
+                        Self::put(&Element::Field(field.json.clone()), own, below, out);
+                    }
+                }
+            }
+            _ => {
+                let a = l.map(|v| v.entries(schema)).unwrap_or_default();
+                let b = r.map(|v| v.entries(schema)).unwrap_or_default();
+                if a.is_empty() && b.is_empty() {
+                    return Ok(self.leaf(l, r));
+                }
+                let (mut a, mut b) = (a.into_iter().peekable(), b.into_iter().peekable());
+                loop {
+                    let (x, y) = match (a.peek(), b.peek()) {
+                        (None, None) => break,
+                        (Some(_), None) => (a.next(), None),
+                        (None, Some(_)) => (None, b.next()),
+                        (Some(x), Some(y)) if x.0 < y.0 => (a.next(), None),
+                        (Some(x), Some(y)) if x.0 > y.0 => (None, b.next()),
+                        _ => (a.next(), b.next()),
+                    };
+                    let Some(name) = x.as_ref().or(y.as_ref()).map(|e| e.0.clone()) else { break };
+                    let element = Element::Field(name);
+                    let below = shape.below(schema, &element);
+                    self.part(&element, below, x.map(|e| e.1), y.map(|e| e.1), out)?;
+                }
+            }
+        }
+        Ok(match (l, r) {
+            (None, _) => Own::Added,
+            (_, None) => Own::Removed,
+            _ => Own::None,
+        })
+    }
+
+    fn lists(
+        &self,
+        of: TypeId,
+        kind: &ListKind,
+        l: Option<Val<'_>>,
+        r: Option<Val<'_>>,
+        out: &mut Comparison,
+    ) -> Result<(), String> {
+        let schema = self.schema;
+        let (l, r) = (indexed(schema, of, kind, l)?, indexed(schema, of, kind, r)?);
+        let below = Shape::new(schema, of, None);
+        let (mut l, mut r) = (l.as_slice(), r.as_slice());
+        let run = |all: &[(Element, Val<'_>)], element: &Element| {
+            all.iter().take_while(|e| e.0 == *element).count()
+        };
+        while let Some(element) = match (l.first(), r.first()) {
+            (Some(a), Some(b)) => Some((&a.0).min(&b.0)),
+            (a, b) => a.or(b).map(|e| &e.0),
+        } {
+            let (a, rest_l) = l.split_at(run(l, element));
+            let (b, rest_r) = r.split_at(run(r, element));
+            let (first_a, first_b) = (a.first().map(|e| e.1), b.first().map(|e| e.1));
+            let own = |own: Own, out: &mut Comparison| Self::put(element, own, Comparison::default(), out);
+            match (a.len(), b.len()) {
+                (0 | 1, 0 | 1) => self.part(element, below, first_a, first_b, out)?,
+                // Elements that stand there twice are compared as one value.
+                (2.., 2..) => {
+                    if a.len() != b.len() || a.iter().zip(b).any(|(x, y)| !x.1.equals(y.1, schema)) {
+                        own(Own::Modified, out);
+                    }
+                }
+                (2.., _) => {
+                    self.part(element, below, None, first_b, out)?;
+                    own(Own::Removed, out);
+                }
+                _ => {
+                    self.part(element, below, first_a, None, out)?;
+                    own(Own::Added, out);
+                }
+            }
+            (l, r) = (rest_l, rest_r);
+        }
+        Ok(())
+    }
+}
+
+/// Checks a value without a schema's types against the schema; the text is upstream's.
+pub(super) fn validate(
+    schema: &Schema,
+    root: StructId,
+    object: &Node,
+    duplicates: bool,
+) -> Result<(), String> {
+    let mut errors = Vec::new();
+    check(schema, Shape::root(root), object, duplicates, &mut String::new(), &mut errors);
+    match errors.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(many.iter().fold("errors:".to_owned(), |s, e| s + "\n  " + e)),
+    }
+}
+
+/// A value as Go prints it with `%v`.
+fn go_value(node: &Node) -> String {
+    match node {
+        Node::Str(s) => s.to_string(),
+        Node::Null => "<nil>".into(),
+        Node::List(l) => format!("[{}]", l.iter().map(go_value).collect::<Vec<_>>().join(" ")),
+        Node::Map(m) => {
+            let mut all: Vec<String> = m.iter().map(|(k, v)| format!("{k}:{}", go_value(v))).collect();
+            all.sort();
+            format!("map[{}]", all.join(" "))
+        }
+        Node::Bool(b) => b.to_string(),
+        Node::Int(i) => i.to_string(),
+        Node::Float(f) => f.to_string(),
+        Node::Struct(_) => "{}".into(),
+    }
+}
+
+fn go_type(node: &Node) -> &'static str {
+    match node {
+        Node::Str(_) => "string",
+        Node::Bool(_) => "bool",
+        Node::Int(_) => "int64",
+        Node::Float(_) => "float64",
+        Node::List(_) => "[]interface {}",
+        Node::Map(_) | Node::Struct(_) => "map[string]interface {}",
+        Node::Null => "<nil>",
+    }
+}
+
+fn check(
+    schema: &Schema,
+    shape: Shape<'_>,
+    value: &Node,
+    duplicates: bool,
+    path: &mut String,
+    errors: &mut Vec<String>,
+) {
+    if *value == Node::Null {
+        return;
+    }
+    let complain = |path: &str, what: String, errors: &mut Vec<String>| {
+        errors.push(if path.is_empty() { what } else { format!("{path}: {what}") });
+    };
+    let into = |path: &mut String, step: &Element, shape: Shape<'_>, v: &Node, errors: &mut Vec<String>| {
+        let length = path.len();
+        path.push_str(&step.to_string());
+        check(schema, shape, v, duplicates, path, errors);
+        path.truncate(length);
+    };
+    match shape {
+        Shape::Scalar(scalar) => {
+            let wrong = match (scalar, value) {
+                (Scalar::Number, Node::Int(_) | Node::Float(_))
+                | (Scalar::Text, Node::Str(_))
+                | (Scalar::Bool, Node::Bool(_))
+                | (Scalar::Any, Node::Int(_) | Node::Float(_) | Node::Str(_) | Node::Bool(_)) => return,
+                (Scalar::Number, v) => format!("expected numeric (int or float), got {}", go_type(v)),
+                (Scalar::Text, v) => {
+                    let shown = match v {
+                        Node::Int(_) | Node::Float(_) | Node::Bool(_) => go_value(v),
+                        Node::List(_) | Node::Map(_) => format!("{}{{...}}", go_type(v)),
+                        v => go_quote(&go_value(v)),
+                    };
+                    format!("expected string, got &value.valueUnstructured{{Value:{shown}}}")
+                }
+                (Scalar::Bool, v) => format!("expected boolean, got &{{{}}}", go_value(v)),
+                (Scalar::Any, v) => format!("expected any scalar, got &{{{}}}", go_value(v)),
+            };
+            complain(path, wrong, errors);
+        }
+        Shape::List { of, kind } => {
+            let Node::List(items) = value else {
+                return complain(path, format!("expected list, got &{{{}}}", go_value(value)), errors);
+            };
+            let below = Shape::new(schema, of, None);
+            let mut seen = std::collections::BTreeSet::new();
+            for (i, item) in items.iter().enumerate() {
+                let step = match kind {
+                    ListKind::Atomic => Element::Index(i64::try_from(i).unwrap_or(i64::MAX)),
+                    _ => match item_element(schema, of, kind, Val::Node(item)) {
+                        Ok(step) => step,
+                        Err(e) => return complain(path, format!("element {i}: {e}"), errors),
+                    },
+                };
+                if *kind != ListKind::Atomic && !seen.insert(step.clone()) && !duplicates {
+                    complain(path, format!("duplicate entries for key {step}"), errors);
+                }
+                into(path, &step, below, item, errors);
+            }
+        }
+        Shape::Map { .. } | Shape::Struct { .. } => {
+            let Node::Map(map) = value else {
+                return complain(path, format!("expected map, got &{{{}}}", go_value(value)), errors);
+            };
+            for (name, v) in map.iter() {
+                let step = Element::Field(name.clone());
+                if let Shape::Struct { id, .. } = shape
+                    && schema.st(id).field(name).is_none()
+                {
+                    return complain(&format!("{path}{step}"), "field not declared in schema".into(), errors);
+                }
+                into(path, &step, shape.below(schema, &step), v, errors);
+            }
+        }
+        Shape::Deduced | Shape::Opaque => {}
+    }
+}
