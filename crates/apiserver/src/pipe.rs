@@ -1,5 +1,6 @@
 //! The pipe: authentication → authorization → flow control → body → handler → answer.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use api::Status;
@@ -210,12 +211,26 @@ fn plain(
     let path = info.path.as_str();
     let answer = health::serve(inner, path, query)
         .or_else(|| (path == "/metrics").then(|| inner.metrics.serve()))
+        .or_else(|| issuer_document(inner, path))
         .or_else(|| discovery::serve(inner, parts, path, query));
     let mut response = answer.unwrap_or_else(|| text(404, "404 page not found\n"));
     if parts.method == Method::HEAD {
         *response.body_mut() = full(bytes::Bytes::new());
     }
     response
+}
+
+/// What others need to verify service account tokens.
+fn issuer_document(inner: &Inner, path: &str) -> Option<Response<Body>> {
+    let config = &inner.config;
+    let address = config.advertise_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let server = format!("https://{}", SocketAddr::new(address, config.port));
+    let (media_type, document) = inner.auth.reviewer.issuer_document(path, &server)?;
+    let mut response = Response::new(full(Bytes::from(document)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("public, max-age=3600"));
+    Some(response)
 }
 
 /// The 405 for a method that a path does not take.

@@ -90,6 +90,12 @@ pub trait Reviewer: Send + Sync + 'static {
         account: &Struct,
         request: &mut Struct,
     ) -> Result<(), Status>;
+    /// The documents about the keys of tokens, by path: their media type and JSON. `server` is the
+    /// URL of this server.
+    fn issuer_document(&self, path: &str, server: &str) -> Option<(&'static str, Vec<u8>)> {
+        let _ = (path, server);
+        None
+    }
 }
 
 /// Everything the pipe needs to know callers.

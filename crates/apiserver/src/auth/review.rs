@@ -283,6 +283,18 @@ impl Reviewer for Reviews {
         }
     }
 
+    fn issuer_document(&self, path: &str, server: &str) -> Option<(&'static str, Vec<u8>)> {
+        const KEYS: &str = "/openid/v1/jwks";
+        let (media_type, document) = match path {
+            KEYS => ("application/jwk-set+json", self.tokens.jwks()),
+            "/.well-known/openid-configuration" => {
+                ("application/json", self.tokens.openid_configuration(&format!("{server}{KEYS}")))
+            }
+            _ => return None,
+        };
+        Some((media_type, document.to_string().into_bytes()))
+    }
+
     fn issue_token(
         &self,
         _caller: &Arc<UserInfo>,
