@@ -10,7 +10,6 @@ pub mod node;
 pub mod rbac;
 mod reader;
 mod review;
-mod selector;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod token;

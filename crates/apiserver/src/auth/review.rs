@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::selector::{fields, labels};
 use api::status::{FieldError, FieldErrorKind};
 use api::{Map, Node, Schema, Status, Struct, Text};
 use component::Clock;
@@ -131,8 +132,7 @@ impl Reviews {
         };
         let attributes = spec.st("resourceAttributes");
         let other = spec.st("nonResourceAttributes");
-        let selector = attributes.st("fieldSelector");
-        let fields = field_selector(&selector);
+        let (fields, ignored) = selectors(&attributes);
         let access = if spec.has("resourceAttributes") {
             Access {
                 is_resource: true,
@@ -159,6 +159,9 @@ impl Reviews {
         status.set("allowed", allowed);
         if !reason.is_empty() {
             status.set("reason", reason);
+        }
+        if !ignored.is_empty() {
+            status.set("evaluationError", ignored);
         }
         Ok(())
     }
@@ -436,23 +439,48 @@ fn rule_tree(status: &Edit<'_>, list: &str, rule: &Rule) -> Option<Struct> {
     Some(made)
 }
 
-/// The field selector of a review in the form of a query; only what demands equality matters.
-fn field_selector(selector: &View<'_>) -> String {
+/// The field selector of a review in the form of a query, of which only what demands equality
+/// matters; and upstream's text about what cannot be read and is left out of the decision.
+fn selectors(attributes: &View<'_>) -> (String, String) {
+    let selector = attributes.st("fieldSelector");
     let raw = selector.str("rawSelector");
+    let mut terms: Vec<String> = Vec::new();
+    let (mut good, mut bad) = (0, 0);
     if !raw.is_empty() {
-        return raw.to_owned();
-    }
-    let equal = selector.items("requirements").filter_map(|r| {
-        let mut values = r.strs("values");
-        match (r.str("operator"), values.next(), values.next()) {
-            ("In", Some(value), None) => {
-                let value = value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
-                Some(format!("{}={value}", r.str("key")))
-            }
-            _ => None,
+        match fields::Selector::parse(raw) {
+            Ok(_) => terms.push(raw.to_owned()),
+            Err(_) => bad += 1,
         }
-    });
-    equal.collect::<Vec<_>>().join(",")
+    }
+    for requirement in selector.items("requirements") {
+        let mut values = requirement.strs("values");
+        match (requirement.str("operator"), values.next(), values.next()) {
+            (operator @ ("In" | "NotIn"), Some(value), None) => {
+                good += 1;
+                if operator == "In" {
+                    let value = value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+                    terms.push(format!("{}={value}", requirement.str("key")));
+                }
+            }
+            _ => bad += 1,
+        }
+    }
+    let mut ignored = Vec::new();
+    let mut say = |name: &str, good: usize, bad: usize| {
+        if bad > 0 {
+            let how = if good > 0 { "partially ignored" } else { "ignored" };
+            ignored.push(format!("spec.resourceAttributes.{name} {how} due to parse error"));
+        }
+    };
+    say("fieldSelector", good, bad);
+    let selector = attributes.st("labelSelector");
+    let raw = selector.str("rawSelector");
+    let known = |r: &View<'_>| matches!(r.str("operator"), "In" | "NotIn" | "Exists" | "DoesNotExist");
+    let good = selector.items("requirements").filter(known).count();
+    let bad = selector.len("requirements") - good
+        + usize::from(!raw.is_empty() && labels::Selector::parse(raw).is_err());
+    say("labelSelector", good, bad);
+    (terms.join(","), ignored.join("; "))
 }
 
 fn print(value: &str) -> String {

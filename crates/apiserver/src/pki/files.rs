@@ -1,6 +1,6 @@
 //! Files that only their owner may read.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -30,16 +30,31 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, PkiError> {
     Ok(Some(text))
 }
 
-/// Replaces the file, 0600, in one step: a crash leaves the old or the new content.
-pub(super) fn write(path: &Path, content: &str) -> Result<(), PkiError> {
+/// Whether a file must outlive a crash of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Nothing can replace it.
+    Durably,
+    /// It is made anew if it is lost or damaged.
+    Loosely,
+}
+
+/// Replaces the file, 0600, in one step: a reader sees the old or the new content.
+pub(super) fn write(path: &Path, content: &str, keep: Keep) -> Result<(), PkiError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{:08x}.tmp", fastrand::u32(..)));
     let temporary = path.with_file_name(name);
     let attempt = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         file.write_all(content.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
+        if keep == Keep::Durably {
+            file.sync_all()?;
+        }
+        fs::rename(&temporary, path)?;
+        match path.parent() {
+            Some(dir) if keep == Keep::Durably => File::open(dir)?.sync_all(),
+            _ => Ok(()),
+        }
     };
     attempt().map_err(|e| {
         // What is left of a failed attempt is of no use to anybody.

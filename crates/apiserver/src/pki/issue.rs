@@ -15,7 +15,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{PkiError, files};
+use super::PkiError;
+use super::files::{self, Keep};
 
 /// Validity of a certificate authority; kubeadm's.
 const CA_VALIDITY: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
@@ -234,8 +235,8 @@ impl Authority {
             (None, _) => {
                 let authority = Self::generate(common_name, now)
                     .map_err(|source| PkiError::Issue { what: stem.into(), source })?;
-                files::write(&key, &authority.key_pem)?;
-                files::write(&crt, &authority.certificate_pem)?;
+                files::write(&key, &authority.key_pem, Keep::Durably)?;
+                files::write(&crt, &authority.certificate_pem, Keep::Durably)?;
                 Ok(authority)
             }
             (Some(_), None) => {
@@ -318,8 +319,8 @@ impl Authority {
         }
         let made =
             self.issue(profile, now).map_err(|source| PkiError::Issue { what: stem.into(), source })?;
-        files::write(&key, &made.key_pem)?;
-        files::write(&crt, &made.certificate_pem)?;
+        files::write(&key, &made.key_pem, Keep::Loosely)?;
+        files::write(&crt, &made.certificate_pem, Keep::Loosely)?;
         Ok(made)
     }
 }
@@ -332,6 +333,6 @@ pub(super) fn ensure_key(path: &Path) -> Result<String, PkiError> {
     let key = KeyPair::generate()
         .map_err(|source| PkiError::Issue { what: path.display().to_string(), source })?
         .serialize_pem();
-    files::write(path, &key)?;
+    files::write(path, &key, Keep::Durably)?;
     Ok(key)
 }

@@ -6,7 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use super::{Credential, PkiError, files};
+use super::files::{self, Keep};
+use super::{Credential, PkiError};
 
 /// A kubeconfig with one context that carries all it needs. It is JSON, which every reader of YAML takes.
 pub fn kubeconfig(server: &str, ca_pem: &str, user: &str, credential: &Credential) -> String {
@@ -42,5 +43,5 @@ pub fn write_kubeconfig(
     if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         files::ensure_dir(dir)?;
     }
-    files::write(path, &kubeconfig(server, ca_pem, user, credential))
+    files::write(path, &kubeconfig(server, ca_pem, user, credential), Keep::Loosely)
 }

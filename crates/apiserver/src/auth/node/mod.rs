@@ -2,8 +2,9 @@
 
 mod graph;
 
+use api::selector::fields;
+
 use crate::auth::rbac::Rule;
-use crate::auth::selector;
 use crate::auth::{Access, Verdict};
 use crate::request::UserInfo;
 
@@ -144,7 +145,7 @@ impl NodeAuthorizer {
             "create" => Ok(()),
             "get" | "update" | "patch" | "delete" => self.related(node, Kind::ResourceSlice, access),
             "watch" | "list" | "deletecollection" => {
-                if selector::requires(access.field_selector, "spec.nodeName", node) {
+                if requires(access.field_selector, "spec.nodeName", node) {
                     Ok(())
                 } else {
                     Err("can only list/watch/deletecollection resourceslices with nodeName field selector".into())
@@ -158,7 +159,7 @@ impl NodeAuthorizer {
         match (access.subresource, access.verb) {
             ("", "get") => self.get_related(node, Kind::Pod, access),
             ("", "list" | "watch") => {
-                if selector::requires(access.field_selector, "spec.nodeName", node) {
+                if requires(access.field_selector, "spec.nodeName", node) {
                     Ok(())
                 } else if access.name.is_empty() {
                     Err("can only list/watch pods with spec.nodeName field selector".into())
@@ -171,6 +172,11 @@ impl NodeAuthorizer {
             _ => Err(String::new()),
         }
     }
+}
+
+/// Whether a field selector as sent demands that a field equals a value.
+fn requires(selector: &str, field: &str, value: &str) -> bool {
+    fields::Selector::parse(selector).is_ok_and(|s| s.exact(field) == Some(value))
 }
 
 fn lease(node: &str, access: &Access<'_>) -> Result<(), String> {
