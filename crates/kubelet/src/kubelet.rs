@@ -209,12 +209,13 @@ impl Kubelet {
         self.pods.put(&worker.uid, worker.pod());
         self.workers.write().insert(worker.uid.clone(), worker.clone());
         let stop = self.shutdown.clone();
-        let (run, report) = (worker.clone().run(self.clone()), worker.report(self.clone()));
+        let (run, report) =
+            (Box::pin(worker.clone().run(self.clone())), Box::pin(worker.report(self.clone())));
         self.shutdown.spawn(async move {
             let _ = stop
                 .run(async {
                     // The worker outlives its reporter by what is left to clean up.
-                    tokio::pin!(run, report);
+                    let (mut run, mut report) = (run, report);
                     tokio::select! {
                         () = &mut run => {}
                         () = &mut report => run.await,

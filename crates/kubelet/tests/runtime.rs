@@ -451,7 +451,8 @@ async fn volumes_are_brought_up_to_date() {
             && log.contains("secret"),
         "{log}"
     );
-    let dir = node.config.root_dir.join("pods");
+    let (kept, dir) = (node._dir.clone(), node.config.root_dir.join("pods"));
     node.finish().await;
     assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0);
+    drop(kept);
 }

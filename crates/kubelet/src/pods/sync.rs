@@ -86,7 +86,7 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
     })?;
 
     let mut doer = Doer { kubelet, worker, pod: &pod, volumes: &volumes, observed, next: None };
-    let acted = doer.act(&decided).await;
+    let acted = Box::pin(doer.act(&decided)).await;
     let next = doer.next;
     if acted.as_ref().is_ok_and(|acted| *acted) || acted.is_err() {
         // What the actions changed is seen at once; the runtime's own events come a little later.
@@ -208,7 +208,7 @@ impl Doer<'_> {
                     "Pod sandbox changed, it will be killed and re-created.",
                 );
             }
-            kill::pod(kubelet, self.pod, &self.observed, None).await?;
+            Box::pin(kill::pod(kubelet, self.pod, &self.observed, None)).await?;
             acted |= !self.observed.sandboxes.is_empty();
             if !a.create_sandbox {
                 return Ok(acted);
@@ -351,7 +351,7 @@ impl Doer<'_> {
             self.wait_for(&c.name, Some(("CrashLoopBackOff".into(), message)));
             return false;
         }
-        match self.create_and_start(c, target, sandbox_id, sandbox, ips).await {
+        match Box::pin(self.create_and_start(c, target, sandbox_id, sandbox, ips)).await {
             Ok(()) => {
                 self.wait_for(&c.name, None);
                 true

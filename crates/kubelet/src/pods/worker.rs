@@ -246,9 +246,10 @@ impl Worker {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
         loop {
             let step = match self.phase() {
-                Phase::Running => self.sync(&kubelet).await,
-                Phase::Terminating => self.end(&kubelet).await,
-                Phase::Terminated => match self.finish(&kubelet).await {
+                // Boxed: each of these steps is large, and most of a Pod's time none of them runs.
+                Phase::Running => Box::pin(self.sync(&kubelet)).await,
+                Phase::Terminating => Box::pin(self.end(&kubelet)).await,
+                Phase::Terminated => match Box::pin(self.finish(&kubelet)).await {
                     Ok(Finish::Done) => return,
                     Ok(Finish::Wait) => Ok(Step::Wait(None)),
                     Err(error) => Err(error),
@@ -295,7 +296,7 @@ impl Worker {
                     self.state.lock().rejected = Some(status);
                     return Ok(Step::Next(Phase::Terminating));
                 }
-                sync::sync(kubelet, self).await
+                Box::pin(sync::sync(kubelet, self)).await
             })
             .await
             .unwrap_or(Ok(Step::Next(Phase::Terminating)))

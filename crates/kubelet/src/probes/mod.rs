@@ -119,7 +119,13 @@ impl Probes {
                     status.started_at,
                     poke.clone(),
                 );
-                let task = kubelet.shutdown.spawn(run).abort_handle();
+                let stop = kubelet.shutdown.clone();
+                let task = kubelet
+                    .shutdown
+                    .spawn(async move {
+                        let _ = stop.run(run).await;
+                    })
+                    .abort_handle();
                 workers.insert(key, Worker { uid: uid.to_owned(), task, poke });
             }
         }
