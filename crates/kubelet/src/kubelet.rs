@@ -179,6 +179,11 @@ impl Kubelet {
         Ok(())
     }
 
+    /// Records Events as this kubelet.
+    pub fn recorder(&self) -> Recorder {
+        self.recorder.0.clone()
+    }
+
     fn hear(self: &Arc<Self>, change: &Change<Pod>) {
         match change {
             Change::Added(pod) => self.take(pod),

@@ -550,9 +550,17 @@ impl Doer<'_> {
                 let message = format!("Container {} resize requires restart", c.name);
                 kill::container(kubelet, self.pod, status, &message, KillReason::None, None, None).await?;
             } else {
+                let mut limits = resources::container_resources(self.pod, c, kubelet.memory());
+                // In an update, 0 leaves the old limit.
+                if limits.cpu_quota == 0 {
+                    limits.cpu_quota = -1;
+                }
+                if limits.memory_limit_in_bytes == 0 {
+                    limits.memory_limit_in_bytes = -1;
+                }
                 let request = pb::UpdateContainerResourcesRequest {
                     container_id: status.id.clone(),
-                    linux: Some(resources::container_resources(self.pod, c, kubelet.memory())),
+                    linux: Some(limits),
                     ..pb::UpdateContainerResourcesRequest::default()
                 };
                 if let Err(error) = kubelet.runtime.service().update_container_resources(request).await {

@@ -182,6 +182,7 @@ impl Worker {
     pub(crate) fn observe(&self, kubelet: &Kubelet, observed: Arc<PodStatus>) {
         {
             let mut state = self.state.lock();
+            state.actuated.retain(|id, _| observed.containers.iter().any(|c| c.id == *id));
             state.observed = observed.clone();
             state.looked = true;
         }
@@ -208,6 +209,7 @@ impl Worker {
                 failed: state.failed.as_ref(),
                 node_ips: &kubelet.config.node_ips,
                 runtime: &kubelet.runtime.version.runtime_name,
+                actuated: &state.actuated,
                 resize: state.resize.as_ref(),
                 now: kubelet.clock.now(),
             });
@@ -390,8 +392,13 @@ impl Worker {
                         }
                         break;
                     }
-                    Err(error) if error.is_not_found() || error.is_conflict() => {
-                        // Gone, or another Pod of that name: the watch will say so.
+                    Err(error) if matches!(error.code, 404 | 409 | 422) => {
+                        // Gone, or another Pod of that name: the watch will say so. What the server
+                        // finds invalid stays so.
+                        if error.code == 422 {
+                            let pod = self.pod();
+                            tracing::warn!(pod = spec::full_name(&pod), %error, "status refused");
+                        }
                         if last {
                             self.written.send_replace(true);
                         }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
     ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod, PodCondition, PodIP, PodStatus,
-    VolumeMountStatus,
+    ResourceRequirements, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -51,6 +51,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) node_ips: &'a [IpAddr],
     /// Name of the runtime, the prefix of container ids.
     pub(crate) runtime: &'a str,
+    /// Resources that running containers were given, by CRI id.
+    pub(crate) actuated: &'a HashMap<String, ResourceRequirements>,
     /// State of a resize: condition type, reason, message.
     pub(crate) resize: Option<&'a (String, String, String)>,
     /// Now.
@@ -191,7 +193,7 @@ fn containers(
                         })
                     })
                     .or_else(|| Some(ContainerState::default())),
-                resources: container.resources.clone(),
+                resources: i.actuated.get(&c.id).or(container.resources.as_ref()).cloned(),
                 allocated_resources: container
                     .resources
                     .as_ref()

@@ -57,6 +57,7 @@ fn status(
         failed: None,
         node_ips: &["192.0.2.1".parse().unwrap()],
         runtime: "containerd",
+        actuated: &std::collections::HashMap::new(),
         resize: None,
         now: jiff::Timestamp::from_second(100).unwrap(),
     })
