@@ -35,6 +35,10 @@ pub struct Config {
     pub container_log_max_size: u64,
     /// How many logs of a container are kept; upstream's `containerLogMaxFiles`, 5.
     pub container_log_max_files: u32,
+    /// How the Node is registered.
+    pub node: crate::node::Options,
+    /// Where this kubelet serves, and with which certificates; without, it does not.
+    pub server: Option<crate::server::Options>,
 }
 
 impl Config {
@@ -55,6 +59,8 @@ impl Config {
             static_pod_path: None,
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
+            node: crate::node::Options::default(),
+            server: None,
         }
     }
     /// The directory of a Pod's files.

@@ -25,7 +25,7 @@ use crate::quantity::Resources;
 use crate::recorder::PodRecorder;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::volumes::payload::Tokens;
-use crate::{events, logs, volumes};
+use crate::{events, logs, node, server, volumes};
 
 /// Everything the kubelet's parts share.
 pub struct Kubelet {
@@ -79,6 +79,15 @@ pub enum StartError {
     /// The cgroups of Pods cannot be made.
     #[error("cannot make the cgroups of Pods")]
     Cgroups(#[source] std::io::Error),
+    /// Its server's port cannot be used.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 impl Kubelet {
@@ -175,7 +184,10 @@ impl Kubelet {
         clock: Clock,
         shutdown: Shutdown,
     ) -> Result<(), StartError> {
-        Self::new(config, client, clock, shutdown).await?.run_pods().await;
+        let kubelet = Self::new(config, client, clock, shutdown.clone()).await?;
+        server::start(&kubelet, &shutdown).await?;
+        node::start(kubelet.clone(), kubelet.recorder.0.clone(), &shutdown);
+        kubelet.run_pods().await;
         Ok(())
     }
 

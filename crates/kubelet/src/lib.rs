@@ -11,12 +11,14 @@ mod events;
 mod images;
 mod kubelet;
 mod logs;
+pub mod node;
 mod objects;
 pub mod pods;
 mod probes;
 mod quantity;
 mod recorder;
 pub mod runtime;
+pub mod server;
 mod status;
 mod volumes;
 

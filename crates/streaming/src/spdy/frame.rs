@@ -430,6 +430,46 @@ mod tests {
         assert_eq!((got, fins), (data.to_vec(), 1));
     }
 
+    /// What Go's spdystream 0.5 writes for one connection.
+    #[test]
+    fn golden_frames() {
+        let hex = "80030001000000290000000100000000000078f9e3c6a7c26260606004a7b392a2d4c45c6851c29a0a0a6800000000ffff\
+                   800300010100002f0000000300000000000002a5470c295029930829b08bc079c3c2c0c280818181b30812c199a084cf6800000000ffff\
+                   800300020000000e000000016260606000000000ffff\
+                   80030003000000080000000300000005\
+                   800300060000000400000005\
+                   80030007000000080000000300000000\
+                   000000010100000568656c6c6f";
+        let bytes: Vec<u8> = hex
+            .as_bytes()
+            .chunks(2)
+            .map(|b| u8::from_str_radix(str::from_utf8(b).unwrap(), 16).unwrap())
+            .collect();
+        let syn = |stream, fin, headers: &[(&str, &str)]| {
+            let mut headers: Headers =
+                headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            headers.sort();
+            Frame::SynStream { stream, associated: 0, priority: 0, fin, unidirectional: false, headers }
+        };
+        let mut frames = decode(&bytes, bytes.len()).unwrap();
+        // Go's maps have no order.
+        for frame in &mut frames {
+            if let Frame::SynStream { headers, .. } = frame {
+                headers.sort();
+            }
+        }
+        let expected = [
+            syn(1, false, &[("streamtype", "error")]),
+            syn(3, true, &[("streamtype", "data"), ("port", "8080"), ("requestid", "0")]),
+            Frame::SynReply { stream: 1, fin: false, headers: vec![] },
+            Frame::RstStream { stream: 3, status: 5 },
+            Frame::Ping(5),
+            Frame::GoAway { last: 3, status: 0 },
+            Frame::Data { stream: 1, fin: true, data: Bytes::from_static(b"hello") },
+        ];
+        assert_eq!(frames, expected);
+    }
+
     #[test]
     fn refuses() {
         let check = |bytes: &[u8], error: FrameError| {

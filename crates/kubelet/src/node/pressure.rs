@@ -1,0 +1,165 @@
+//! Whether the node runs short of something: eviction thresholds and the conditions they stand for.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::machine::{Filesystem, Pids};
+
+/// How long a pressure is reported after it has gone; upstream's `evictionPressureTransitionPeriod`.
+const TRANSITION: SignedDuration = SignedDuration::from_mins(5);
+
+/// The least of something, absolute or as a share.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Threshold {
+    /// In the resource's unit (bytes, inodes, process ids).
+    Quantity(u64),
+    /// Share of the capacity, 0 to 1.
+    Share(f64),
+}
+
+impl Threshold {
+    /// The least in the resource's unit.
+    pub fn of(self, capacity: u64) -> u64 {
+        match self {
+            Self::Quantity(n) => n,
+            Self::Share(share) => (capacity as f64 * share) as u64,
+        }
+    }
+}
+
+/// Upstream's `evictionHard`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thresholds {
+    /// `memory.available`.
+    pub memory: Threshold,
+    /// `nodefs.available`.
+    pub nodefs: Threshold,
+    /// `nodefs.inodesFree`.
+    pub nodefs_inodes: Threshold,
+    /// `imagefs.available`.
+    pub imagefs: Threshold,
+    /// `imagefs.inodesFree`.
+    pub imagefs_inodes: Threshold,
+    /// `pid.available`; upstream sets none.
+    pub pids: Option<Threshold>,
+}
+
+impl Default for Thresholds {
+    /// Upstream's defaults on Linux.
+    fn default() -> Self {
+        Self {
+            memory: Threshold::Quantity(100 << 20),
+            nodefs: Threshold::Share(0.10),
+            nodefs_inodes: Threshold::Share(0.05),
+            imagefs: Threshold::Share(0.15),
+            imagefs_inodes: Threshold::Share(0.05),
+            pids: None,
+        }
+    }
+}
+
+/// What is left. What could not be measured counts as enough.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Memory in bytes: capacity and what is available.
+    pub memory: Option<(u64, u64)>,
+    /// The file system of the kubelet's directory.
+    pub nodefs: Option<Filesystem>,
+    /// The file system of the images.
+    pub imagefs: Option<Filesystem>,
+    /// Process ids.
+    pub pids: Option<Pids>,
+}
+
+/// Which pressures there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pressures {
+    /// `MemoryPressure`.
+    pub memory: bool,
+    /// `DiskPressure`.
+    pub disk: bool,
+    /// `PIDPressure`.
+    pub pids: bool,
+}
+
+impl Thresholds {
+    /// The pressures of this moment.
+    pub fn check(&self, room: &Room) -> Pressures {
+        let short = |fs: Option<Filesystem>, bytes: Threshold, inodes: Threshold| {
+            fs.is_some_and(|fs| {
+                fs.available < bytes.of(fs.capacity)
+                    // Some file systems have no fixed number of inodes.
+                    || (fs.inodes > 0 && fs.inodes_free < inodes.of(fs.inodes))
+            })
+        };
+        Pressures {
+            memory: room.memory.is_some_and(|(capacity, available)| available < self.memory.of(capacity)),
+            disk: short(room.nodefs, self.nodefs, self.nodefs_inodes)
+                || short(room.imagefs, self.imagefs, self.imagefs_inodes),
+            pids: match (room.pids, self.pids) {
+                (Some(pids), Some(least)) => pids.max.saturating_sub(pids.used) < least.of(pids.max),
+                _ => false,
+            },
+        }
+    }
+}
+
+/// Pressures as they are reported: each stays for a while after it has gone.
+#[derive(Debug, Default)]
+pub struct Reported {
+    memory: Option<Timestamp>,
+    disk: Option<Timestamp>,
+    pids: Option<Timestamp>,
+}
+
+impl Reported {
+    /// Takes the pressures of `now`; returns those to report.
+    pub fn observe(&mut self, now: Timestamp, seen: Pressures) -> Pressures {
+        let hold = |last: &mut Option<Timestamp>, seen: bool| {
+            if seen {
+                *last = Some(now);
+            }
+            last.is_some_and(|last| now.duration_since(last) < TRANSITION)
+        };
+        Pressures {
+            memory: hold(&mut self.memory, seen.memory),
+            disk: hold(&mut self.disk, seen.disk),
+            pids: hold(&mut self.pids, seen.pids),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds() {
+        let fs = |available, inodes_free| Filesystem { capacity: 1000, available, inodes: 100, inodes_free };
+        let check = |room: Room, memory, disk, pids| {
+            let thresholds = Thresholds { pids: Some(Threshold::Quantity(10)), ..Thresholds::default() };
+            assert_eq!(thresholds.check(&room), Pressures { memory, disk, pids }, "{room:?}");
+        };
+        check(Room::default(), false, false, false);
+        check(Room { memory: Some((1 << 30, (100 << 20) - 1)), ..Room::default() }, true, false, false);
+        check(Room { memory: Some((1 << 30, 100 << 20)), ..Room::default() }, false, false, false);
+        check(Room { nodefs: Some(fs(99, 50)), ..Room::default() }, false, true, false);
+        check(Room { nodefs: Some(fs(100, 5)), ..Room::default() }, false, false, false);
+        check(Room { nodefs: Some(fs(100, 4)), ..Room::default() }, false, true, false);
+        check(Room { imagefs: Some(fs(149, 50)), ..Room::default() }, false, true, false);
+        let none = Filesystem { inodes: 0, inodes_free: 0, ..fs(500, 0) };
+        check(Room { nodefs: Some(none), ..Room::default() }, false, false, false);
+        check(Room { pids: Some(Pids { max: 100, used: 91 }), ..Room::default() }, false, false, true);
+    }
+
+    #[test]
+    fn a_pressure_is_held_for_five_minutes() {
+        let start: Timestamp = "2024-01-01T00:00:00Z".parse().unwrap();
+        let at = |minutes| start + SignedDuration::from_mins(minutes);
+        let short = Pressures { disk: true, ..Pressures::default() };
+        let mut reported = Reported::default();
+        assert_eq!(reported.observe(at(0), Pressures::default()), Pressures::default());
+        assert_eq!(reported.observe(at(1), short), short);
+        assert_eq!(reported.observe(at(5), Pressures::default()), short);
+        assert_eq!(reported.observe(at(6), Pressures::default()), Pressures::default());
+    }
+}

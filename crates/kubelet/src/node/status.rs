@@ -1,0 +1,423 @@
+//! The Node object as this kubelet reports it; pure.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{
+    ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures,
+    NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus, NodeSwapStatus, NodeSystemInfo,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use super::Options;
+use super::machine::{Filesystem, Machine};
+use super::pressure::Pressures;
+
+/// The version of Kubernetes that this kubelet implements.
+pub const KUBELET_VERSION: &str = "v1.36.2";
+/// A status that only its heartbeats differ in is sent this often; upstream's `nodeStatusReportFrequency`.
+pub const REPORT: SignedDuration = SignedDuration::from_mins(5);
+/// The most images reported; upstream's `nodeStatusMaxImages`.
+const MAX_IMAGES: usize = 50;
+/// The most names of an image.
+const MAX_NAMES: usize = 5;
+
+const READY: &str = "Ready";
+
+/// An image of the runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Digests first, then tags.
+    pub names: Vec<String>,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// What the runtime says about itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuntimeState {
+    /// `name://version`.
+    pub version: String,
+    /// Why it cannot run Pods; empty if it can.
+    pub errors: Vec<String>,
+    /// Its handlers: name, recursive read-only mounts, user namespaces.
+    pub handlers: Vec<(String, bool, bool)>,
+    /// Whether it knows supplemental groups policies; none if it does not say.
+    pub supplemental_groups_policy: Option<bool>,
+    /// Its images.
+    pub images: Vec<Image>,
+}
+
+/// Everything a status is made of.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// When.
+    pub now: Timestamp,
+    /// The machine.
+    pub machine: Machine,
+    /// The file system of the kubelet's directory.
+    pub nodefs: Option<Filesystem>,
+    /// Pressures to report.
+    pub pressures: Pressures,
+    /// The runtime.
+    pub runtime: RuntimeState,
+    /// The node's addresses, the primary one first.
+    pub addresses: Vec<String>,
+    /// How many Pods it takes.
+    pub max_pods: u32,
+}
+
+/// A bytes quantity as Go's canonical form of a binary one.
+fn binary(bytes: u64) -> Quantity {
+    let mut value = bytes;
+    let mut suffix = "";
+    for next in ["Ki", "Mi", "Gi", "Ti", "Pi"] {
+        if value == 0 || value % 1024 != 0 {
+            break;
+        }
+        value /= 1024;
+        suffix = next;
+    }
+    Quantity(format!("{value}{suffix}"))
+}
+
+/// The Node to register.
+pub fn initial(name: &str, options: &Options, machine: &Machine) -> Node {
+    let hostname = options.hostname.clone().unwrap_or_else(|| name.to_owned());
+    let mut labels: BTreeMap<String, String> = [
+        ("beta.kubernetes.io/arch", machine.architecture),
+        ("beta.kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", machine.architecture),
+        ("kubernetes.io/hostname", hostname.as_str()),
+        ("kubernetes.io/os", "linux"),
+    ]
+    .into_iter()
+    .map(|(k, v)| (k.to_owned(), v.to_owned()))
+    .collect();
+    labels.extend(options.labels.clone());
+    let annotations =
+        [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())];
+    Node {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            annotations: Some(annotations.into()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            taints: (!options.taints.is_empty()).then(|| options.taints.clone()),
+            ..NodeSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// The status for an observation, given the conditions reported so far.
+pub fn status(name: &str, options: &Options, o: &Observation, old: &[NodeCondition]) -> NodeStatus {
+    let capacity = capacity(o);
+    let allocatable = allocatable(options, o);
+    let hostname = options.hostname.clone().unwrap_or_else(|| name.to_owned());
+    let addresses = o
+        .addresses
+        .iter()
+        .map(|ip| NodeAddress { type_: "InternalIP".into(), address: ip.clone() })
+        .chain([NodeAddress { type_: "Hostname".into(), address: hostname }])
+        .collect();
+    let machine = &o.machine;
+    NodeStatus {
+        capacity: Some(capacity),
+        allocatable: Some(allocatable),
+        addresses: Some(addresses),
+        conditions: Some(conditions(o, old)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(options.port) }),
+        }),
+        node_info: Some(NodeSystemInfo {
+            architecture: machine.architecture.to_owned(),
+            boot_id: machine.boot_id.clone(),
+            container_runtime_version: o.runtime.version.clone(),
+            kernel_version: machine.kernel.clone(),
+            kube_proxy_version: String::new(),
+            kubelet_version: KUBELET_VERSION.to_owned(),
+            machine_id: machine.machine_id.clone(),
+            operating_system: "linux".to_owned(),
+            os_image: machine.os_image.clone(),
+            swap: (machine.swap > 0).then(|| NodeSwapStatus { capacity: Some(machine.swap as i64) }),
+            system_uuid: machine.system_uuid.clone(),
+        }),
+        images: Some(images(&o.runtime.images)),
+        runtime_handlers: (!o.runtime.handlers.is_empty()).then(|| {
+            let handler = |(name, read_only, namespaces): &(String, bool, bool)| NodeRuntimeHandler {
+                name: Some(name.clone()),
+                features: Some(NodeRuntimeHandlerFeatures {
+                    recursive_read_only_mounts: Some(*read_only),
+                    user_namespaces: Some(*namespaces),
+                }),
+            };
+            o.runtime.handlers.iter().map(handler).collect()
+        }),
+        features: o
+            .runtime
+            .supplemental_groups_policy
+            .map(|policy| NodeFeatures { supplemental_groups_policy: Some(policy) }),
+        ..NodeStatus::default()
+    }
+}
+
+fn hugepage_name(size: u64) -> String {
+    format!("hugepages-{}", binary(size).0)
+}
+
+fn capacity(o: &Observation) -> BTreeMap<String, Quantity> {
+    let mut all = BTreeMap::from([
+        ("cpu".to_owned(), Quantity(o.machine.cpus.to_string())),
+        ("memory".to_owned(), binary(o.machine.memory)),
+        ("pods".to_owned(), Quantity(o.max_pods.to_string())),
+    ]);
+    if let Some(fs) = o.nodefs {
+        all.insert("ephemeral-storage".to_owned(), binary(fs.capacity));
+    }
+    all.extend(o.machine.hugepages.iter().map(|(size, bytes)| (hugepage_name(*size), binary(*bytes))));
+    all
+}
+
+/// Capacity without what the thresholds keep free; huge pages are not available as memory.
+fn allocatable(options: &Options, o: &Observation) -> BTreeMap<String, Quantity> {
+    let mut all = capacity(o);
+    let hugepages: u64 = o.machine.hugepages.values().sum();
+    let reserved = options.eviction_hard.memory.of(o.machine.memory);
+    all.insert(
+        "memory".to_owned(),
+        binary(o.machine.memory.saturating_sub(reserved).saturating_sub(hugepages)),
+    );
+    if let Some(fs) = o.nodefs {
+        let reserved = options.eviction_hard.nodefs.of(fs.capacity);
+        all.insert("ephemeral-storage".to_owned(), binary(fs.capacity.saturating_sub(reserved)));
+    }
+    all
+}
+
+/// The largest images, and the first names of each.
+fn images(all: &[Image]) -> Vec<ContainerImage> {
+    let mut all: Vec<&Image> = all.iter().collect();
+    all.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.names.cmp(&b.names)));
+    all.iter()
+        .take(MAX_IMAGES)
+        .map(|image| ContainerImage {
+            names: Some(image.names.iter().take(MAX_NAMES).cloned().collect()),
+            size_bytes: Some(image.size as i64),
+        })
+        .collect()
+}
+
+/// This kubelet's conditions, Ready last.
+fn conditions(o: &Observation, old: &[NodeCondition]) -> Vec<NodeCondition> {
+    let pressure = |kind: &str, on: bool, yes: (&str, &str), no: (&str, &str)| {
+        let (status, (reason, message)) = if on { ("True", yes) } else { ("False", no) };
+        condition(o.now, old, kind, status, reason, message)
+    };
+    let mut all = vec![
+        pressure(
+            "MemoryPressure",
+            o.pressures.memory,
+            ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+            ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ),
+        pressure(
+            "DiskPressure",
+            o.pressures.disk,
+            ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+            ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ),
+        pressure(
+            "PIDPressure",
+            o.pressures.pids,
+            ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+            ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ),
+    ];
+    let mut errors = o.runtime.errors.clone();
+    if o.nodefs.is_none() {
+        errors.push("missing node capacity for resources: ephemeral-storage".into());
+    }
+    all.push(match errors.as_slice() {
+        [] => condition(o.now, old, READY, "True", "KubeletReady", "kubelet is posting ready status"),
+        [one] => condition(o.now, old, READY, "False", "KubeletNotReady", one),
+        many => condition(o.now, old, READY, "False", "KubeletNotReady", &format!("[{}]", many.join(", "))),
+    });
+    all
+}
+
+fn condition(
+    now: Timestamp,
+    old: &[NodeCondition],
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> NodeCondition {
+    let since = old
+        .iter()
+        .find(|c| c.type_ == kind && c.status == status)
+        .and_then(|c| c.last_transition_time.clone())
+        .unwrap_or(Time(now));
+    NodeCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_heartbeat_time: Some(Time(now)),
+        last_transition_time: Some(since),
+    }
+}
+
+/// Whether a status says that the node is ready.
+pub fn is_ready(status: &NodeStatus) -> bool {
+    status.conditions.iter().flatten().any(|c| c.type_ == READY && c.status == "True")
+}
+
+/// The reasons of the events for what changed between two states of the conditions.
+pub fn events(old: &[NodeCondition], new: &[NodeCondition]) -> Vec<&'static str> {
+    let mut reasons = Vec::new();
+    for c in new {
+        let before = old.iter().find(|o| o.type_ == c.type_);
+        if before.is_some_and(|b| b.status == c.status) {
+            continue;
+        }
+        let reason = match (c.type_.as_str(), c.status.as_str()) {
+            ("MemoryPressure", "True") => "NodeHasInsufficientMemory",
+            ("MemoryPressure", _) => "NodeHasSufficientMemory",
+            ("DiskPressure", "True") => "NodeHasDiskPressure",
+            ("DiskPressure", _) => "NodeHasNoDiskPressure",
+            ("PIDPressure", "True") => "NodeHasInsufficientPID",
+            ("PIDPressure", _) => "NodeHasSufficientPID",
+            // The first Ready is no change.
+            (READY, _) if before.is_none() => continue,
+            (READY, "True") => "NodeReady",
+            (READY, _) => "NodeNotReady",
+            _ => continue,
+        };
+        reasons.push(reason);
+    }
+    reasons
+}
+
+/// Whether two statuses differ in more than their heartbeats.
+pub fn differ(a: &NodeStatus, b: &NodeStatus) -> bool {
+    let still = |status: &NodeStatus| {
+        let mut status = status.clone();
+        for c in status.conditions.iter_mut().flatten() {
+            c.last_heartbeat_time = None;
+        }
+        status
+    };
+    still(a) != still(b)
+}
+
+/// The labels that a registered Node lacks or has otherwise.
+pub fn missing_labels(wanted: &Node, found: &Node) -> BTreeMap<String, String> {
+    let found = found.metadata.labels.clone().unwrap_or_default();
+    let wanted = wanted.metadata.labels.clone().unwrap_or_default();
+    wanted.into_iter().filter(|(k, v)| found.get(k) != Some(v)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observation() -> Observation {
+        Observation {
+            now: "2024-01-01T00:00:00Z".parse().unwrap(),
+            machine: Machine {
+                cpus: 2,
+                memory: 4 << 30,
+                hugepages: [(2 << 20, 0), (1 << 30, 1 << 30)].into(),
+                architecture: "amd64",
+                ..Machine::default()
+            },
+            nodefs: Some(Filesystem { capacity: 10_000 * 1024, ..Filesystem::default() }),
+            pressures: Pressures::default(),
+            runtime: RuntimeState { version: "containerd://2.1.4".into(), ..RuntimeState::default() },
+            addresses: vec!["10.0.0.1".into()],
+            max_pods: 110,
+        }
+    }
+
+    fn of(o: &Observation, old: &[NodeCondition]) -> NodeStatus {
+        status("n", &Options::default(), o, old)
+    }
+
+    #[test]
+    fn quantities() {
+        let check = |bytes: u64, text: &str| assert_eq!(binary(bytes).0, text);
+        check(0, "0");
+        check(1000, "1000");
+        check(1024, "1Ki");
+        check(16_393_244 * 1024, "16393244Ki");
+        check(2 << 30, "2Gi");
+    }
+
+    #[test]
+    fn resources() {
+        let status = of(&observation(), &[]);
+        let get = |map: &Option<BTreeMap<String, Quantity>>, key: &str| map.as_ref().unwrap()[key].0.clone();
+        let check = |key: &str, capacity: &str, allocatable: &str| {
+            assert_eq!(get(&status.capacity, key), capacity);
+            assert_eq!(get(&status.allocatable, key), allocatable);
+        };
+        check("cpu", "2", "2");
+        check("memory", "4Gi", "2972Mi");
+        check("pods", "110", "110");
+        check("hugepages-2Mi", "0", "0");
+        check("hugepages-1Gi", "1Gi", "1Gi");
+        check("ephemeral-storage", "10000Ki", "9000Ki");
+    }
+
+    #[test]
+    fn readiness_and_its_events() {
+        let mut o = observation();
+        o.runtime.errors = vec!["a".into(), "b".into()];
+        let first = of(&o, &[]).conditions.unwrap();
+        let ready = first.last().unwrap();
+        assert_eq!((ready.type_.as_str(), ready.status.as_str()), ("Ready", "False"));
+        assert_eq!(ready.message.as_deref(), Some("[a, b]"));
+        assert_eq!(
+            events(&[], &first),
+            ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]
+        );
+        o.runtime.errors.clear();
+        o.now += SignedDuration::from_secs(10);
+        o.pressures.disk = true;
+        let status = of(&o, &first);
+        let second = status.conditions.clone().unwrap();
+        assert!(is_ready(&status));
+        assert_eq!(events(&first, &second), ["NodeHasDiskPressure", "NodeReady"]);
+        assert_eq!(second[0].last_transition_time, first[0].last_transition_time);
+        assert_eq!(second[1].last_transition_time, Some(Time(o.now)));
+        o.now += SignedDuration::from_secs(10);
+        assert!(!differ(&status, &of(&o, &second)), "only the heartbeats differ");
+        o.max_pods = 5;
+        assert!(differ(&status, &of(&o, &second)));
+    }
+
+    #[test]
+    fn the_largest_images() {
+        let image = |n: usize| Image { names: vec![format!("i{n}"); 7], size: n as u64 };
+        let all: Vec<Image> = (0..60).map(image).collect();
+        let kept = images(&all);
+        assert_eq!((kept.len(), kept[0].size_bytes), (50, Some(59)));
+        assert_eq!(kept[0].names.as_ref().unwrap().len(), 5);
+    }
+
+    #[test]
+    fn labels() {
+        let options = Options { labels: [("a".into(), "b".into())].into(), ..Options::default() };
+        let wanted = initial("n", &options, &observation().machine);
+        let mut found = wanted.clone();
+        found.metadata.labels.as_mut().unwrap().insert("mine".into(), "x".into());
+        found.metadata.labels.as_mut().unwrap().remove("kubernetes.io/os");
+        assert_eq!(missing_labels(&wanted, &found), [("kubernetes.io/os".into(), "linux".into())].into());
+        assert_eq!(wanted.metadata.labels.unwrap()["kubernetes.io/hostname"], "n");
+    }
+}

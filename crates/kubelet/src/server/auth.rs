@@ -1,0 +1,268 @@
+//! Who may use this server: client certificates of the cluster and bearer tokens, decided by the API
+//! server (TokenReview, SubjectAccessReview) and remembered for a while.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Client;
+use http::header::{AUTHORIZATION, HeaderMap};
+use http::{Method, StatusCode};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+use tokio::time::Instant;
+
+use super::Failure;
+
+/// Upstream's `authentication.webhook.cacheTTL`.
+const TOKEN_TTL: Duration = Duration::from_mins(2);
+/// Upstream's `authorization.webhook.cacheAuthorizedTTL`.
+const ALLOWED_TTL: Duration = Duration::from_mins(5);
+/// Upstream's `authorization.webhook.cacheUnauthorizedTTL`.
+const DENIED_TTL: Duration = Duration::from_secs(30);
+/// The most answers remembered of each kind.
+const CACHED: usize = 1024;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) groups: Vec<String>,
+    pub(super) extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Answers with a time to live, the oldest forgotten first.
+struct Cache<K, V> {
+    entries: Mutex<HashMap<K, (V, Instant)>>,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
+    fn new() -> Self {
+        Self { entries: Mutex::default() }
+    }
+    fn get(&self, key: &K) -> Option<V> {
+        let entries = self.entries.lock();
+        entries.get(key).filter(|(_, until)| *until > Instant::now()).map(|(value, _)| value.clone())
+    }
+    fn put(&self, key: K, value: V, ttl: Duration) {
+        let mut entries = self.entries.lock();
+        let now = Instant::now();
+        if entries.len() >= CACHED {
+            entries.retain(|_, (_, until)| *until > now);
+        }
+        if entries.len() >= CACHED
+            && let Some(oldest) = entries.iter().min_by_key(|(_, (_, until))| *until).map(|(k, _)| k.clone())
+        {
+            entries.remove(&oldest);
+        }
+        entries.insert(key, (value, now + ttl));
+    }
+}
+
+/// The server's gate.
+pub(super) struct Auth {
+    client: Client,
+    node: String,
+    tokens: Cache<String, Arc<User>>,
+    decisions: Cache<(Arc<User>, &'static str, &'static str), bool>,
+}
+
+impl Auth {
+    pub(super) fn new(client: Client, node: &str) -> Self {
+        Self { client, node: node.to_owned(), tokens: Cache::new(), decisions: Cache::new() }
+    }
+
+    /// The caller of a request; `peer` is its client certificate, verified by the handshake.
+    pub(super) async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<&CertificateDer<'_>>,
+    ) -> Result<Arc<User>, Failure> {
+        let unauthorized = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized");
+        if let Some(user) = peer.and_then(certificate_user) {
+            return Ok(Arc::new(user));
+        }
+        let token = headers
+            .get(AUTHORIZATION)
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token.trim().to_owned())
+            .filter(|token| !token.is_empty())
+            .ok_or_else(unauthorized)?;
+        if let Some(user) = self.tokens.get(&token) {
+            return Ok(user);
+        }
+        let review = TokenReview {
+            spec: TokenReviewSpec { token: token.clone(), ..TokenReviewSpec::default() },
+            ..TokenReview::default()
+        };
+        let answer = self.client.api::<TokenReview>("").create(&review).await.map_err(|error| {
+            tracing::warn!(%error, "cannot review a token");
+            unauthorized()
+        })?;
+        let user = answer
+            .status
+            .filter(|s| s.authenticated == Some(true))
+            .and_then(|s| s.user)
+            .map(|user| {
+                Arc::new(User {
+                    name: user.username.unwrap_or_default(),
+                    uid: user.uid.unwrap_or_default(),
+                    groups: user.groups.unwrap_or_default(),
+                    extra: user.extra.unwrap_or_default(),
+                })
+            })
+            .ok_or_else(unauthorized)?;
+        self.tokens.put(token, user.clone(), TOKEN_TTL);
+        Ok(user)
+    }
+
+    /// Refuses a caller that may do none of what the path stands for.
+    pub(super) async fn authorize(
+        &self,
+        user: &Arc<User>,
+        method: &Method,
+        path: &str,
+    ) -> Result<(), Failure> {
+        let verb = verb(method);
+        let subresources = subresources(path);
+        for subresource in subresources {
+            if self.allowed(user, verb, subresource).await? {
+                return Ok(());
+            }
+        }
+        Err(Failure::new(
+            StatusCode::FORBIDDEN,
+            format!(
+                "Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{}])\n",
+                user.name,
+                subresources.join(" ")
+            ),
+        ))
+    }
+
+    async fn allowed(
+        &self,
+        user: &Arc<User>,
+        verb: &'static str,
+        subresource: &'static str,
+    ) -> Result<bool, Failure> {
+        let key = (user.clone(), verb, subresource);
+        if let Some(allowed) = self.decisions.get(&key) {
+            return Ok(allowed);
+        }
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user.name.clone()),
+                uid: Some(user.uid.clone()),
+                groups: Some(user.groups.clone()),
+                extra: Some(user.extra.clone()),
+                resource_attributes: Some(ResourceAttributes {
+                    verb: Some(verb.to_owned()),
+                    version: Some("v1".to_owned()),
+                    resource: Some("nodes".to_owned()),
+                    subresource: Some(subresource.to_owned()),
+                    name: Some(self.node.clone()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let answer = self.client.api::<SubjectAccessReview>("").create(&review).await.map_err(|error| {
+            let text = format!(
+                "Authorization error (user={}, verb={verb}, resource=nodes, subresource={subresource})",
+                user.name
+            );
+            tracing::warn!(%error, "{text}");
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+        })?;
+        let allowed = answer.status.is_some_and(|s| s.allowed);
+        self.decisions.put(key, allowed, if allowed { ALLOWED_TTL } else { DENIED_TTL });
+        Ok(allowed)
+    }
+}
+
+/// The user that a client certificate names: its common name, its organizations as groups.
+fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let mut groups: Vec<String> =
+        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+    groups.push("system:authenticated".to_owned());
+    Some(User { name, groups, ..User::default() })
+}
+
+fn verb(method: &Method) -> &'static str {
+    match method.as_str() {
+        "POST" => "create",
+        "GET" => "get",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "",
+    }
+}
+
+/// The subresources of the Node of which a caller needs one, the narrowest first.
+fn subresources(path: &str) -> &'static [&'static str] {
+    let below = |root: &str| {
+        let root = root.trim_end_matches('/');
+        path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if below("/pods") || below("/runningpods") {
+        &["pods", "proxy"]
+    } else if below("/healthz") {
+        &["healthz", "proxy"]
+    } else if below("/configz") {
+        &["configz", "proxy"]
+    } else if below("/stats") {
+        &["stats"]
+    } else if below("/metrics") {
+        &["metrics"]
+    } else if below("/logs") {
+        &["log"]
+    } else {
+        &["proxy"]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_first() {
+        let check = |path: &str, expected: &[&str]| assert_eq!(subresources(path), expected, "{path}");
+        check("/pods", &["pods", "proxy"]);
+        check("/podsx", &["proxy"]);
+        check("/runningpods/", &["pods", "proxy"]);
+        check("/healthz/ping", &["healthz", "proxy"]);
+        check("/configz", &["configz", "proxy"]);
+        check("/stats/summary", &["stats"]);
+        check("/metrics/cadvisor", &["metrics"]);
+        check("/logs/", &["log"]);
+        check("/exec/ns/p/c", &["proxy"]);
+        check("/containerLogs/ns/p/c", &["proxy"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_expire() {
+        let cache = Cache::new();
+        cache.put(1, "a", Duration::from_secs(10));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(cache.get(&1), Some("a"));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(cache.get(&1), None);
+        for n in 0..3 * CACHED {
+            cache.put(n, "b", Duration::from_secs(100));
+        }
+        assert_eq!(cache.entries.lock().len(), CACHED);
+    }
+}

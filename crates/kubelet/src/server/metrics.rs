@@ -1,0 +1,355 @@
+//! `/metrics` and its relatives, in Prometheus' text format.
+
+use std::fmt::Write;
+
+use super::stats::Stats;
+use crate::Kubelet;
+use crate::node::machine::Machine;
+use crate::node::status::KUBELET_VERSION;
+
+/// A page of metrics.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    /// Begins a metric.
+    fn metric(&mut self, name: &str, kind: &str, help: &str) -> &mut Self {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        self
+    }
+    /// Adds a value.
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: f64) -> &mut Self {
+        self.text.push_str(name);
+        for (i, (key, value)) in labels.iter().enumerate() {
+            self.text.push(if i == 0 { '{' } else { ',' });
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.text, "{key}=\"{value}\"");
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        let _ = writeln!(self.text, " {value}");
+        self
+    }
+}
+
+fn nanos(n: u64) -> f64 {
+    n as f64 / 1e9
+}
+
+/// `/metrics`: the kubelet's own.
+pub(super) fn own(kubelet: &Kubelet) -> String {
+    let mut page = Page::default();
+    let name = kubelet.config.node_name.as_str();
+    page.metric("kubelet_node_name", "gauge", "[ALPHA] The node's name. The count is always 1.").value(
+        "kubelet_node_name",
+        &[("node", name)],
+        1.0,
+    );
+    page.metric(
+        "kubernetes_build_info",
+        "gauge",
+        "[ALPHA] A metric with a constant '1' value labeled by version.",
+    )
+    .value("kubernetes_build_info", &[("git_version", KUBELET_VERSION), ("platform", "linux")], 1.0);
+    let pods = kubelet.pods.pods();
+    let running =
+        pods.iter().filter(|p| p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running")).count();
+    page.metric("kubelet_running_pods", "gauge", "[BETA] Number of pods that have a running pod sandbox")
+        .value("kubelet_running_pods", &[], running as f64);
+    page.metric("kubelet_running_containers", "gauge", "[BETA] Number of containers currently running");
+    let (mut up, mut down) = (0u32, 0u32);
+    for status in
+        pods.iter().filter_map(|p| p.status.as_ref()).flat_map(|s| s.container_statuses.iter().flatten())
+    {
+        match &status.state {
+            Some(state) if state.running.is_some() => up += 1,
+            Some(state) if state.terminated.is_some() => down += 1,
+            _ => {}
+        }
+    }
+    page.value("kubelet_running_containers", &[("container_state", "exited")], f64::from(down));
+    page.value("kubelet_running_containers", &[("container_state", "running")], f64::from(up));
+    page.metric(
+        "kubelet_desired_pods",
+        "gauge",
+        "[ALPHA] The number of pods the kubelet is being instructed to run.",
+    )
+    .value("kubelet_desired_pods", &[("static", "")], pods.len() as f64);
+    process(&mut page);
+    page.text
+}
+
+/// What every process of the cluster tells about itself.
+fn process(page: &mut Page) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if let Some(rss) = crate::node::machine::meminfo_bytes(&status, "VmRSS") {
+        page.metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.").value(
+            "process_resident_memory_bytes",
+            &[],
+            rss as f64,
+        );
+    }
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Fields 14 and 15, in hundredths of a second; the second field may hold spaces, but ends with ")".
+    let ticks: f64 = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|f| f.parse::<f64>().ok())
+        .sum();
+    page.metric("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.")
+        .value("process_cpu_seconds_total", &[], ticks / 100.0);
+}
+
+/// `/metrics/resource`: what the node, its Pods and their containers use; upstream's stable set.
+pub(super) fn resource(stats: Option<&Stats>) -> String {
+    let mut page = Page::default();
+    let Some(stats) = stats else {
+        page.metric(
+            "resource_scrape_error",
+            "gauge",
+            "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
+        )
+        .value("resource_scrape_error", &[], 1.0);
+        return page.text;
+    };
+    type Pick = fn(&super::stats::Usage) -> Option<f64>;
+    let containers = |page: &mut Page, name: &str, kind: &str, help: &str, pick: Pick| {
+        page.metric(name, kind, help);
+        for pod in &stats.pods {
+            for c in &pod.containers {
+                if let Some(value) = pick(&c.usage) {
+                    let labels = [
+                        ("container", c.name.as_str()),
+                        ("namespace", pod.namespace.as_str()),
+                        ("pod", pod.name.as_str()),
+                    ];
+                    page.value(name, &labels, value);
+                }
+            }
+        }
+    };
+    let pods = |page: &mut Page, name: &str, kind: &str, help: &str, pick: Pick| {
+        page.metric(name, kind, help);
+        for pod in &stats.pods {
+            if let Some(value) = pick(&pod.usage) {
+                page.value(name, &[("namespace", &pod.namespace), ("pod", &pod.name)], value);
+            }
+        }
+    };
+    let node = |page: &mut Page, name: &str, kind: &str, help: &str, value: Option<f64>| {
+        page.metric(name, kind, help);
+        if let Some(value) = value {
+            page.value(name, &[], value);
+        }
+    };
+    let cpu: Pick = |u| u.cpu_nanos.map(nanos);
+    let memory: Pick = |u| u.working_set.map(|n| n as f64);
+    let swap: Pick = |u| u.swap.map(|n| n as f64);
+    let counter = "counter";
+    let gauge = "gauge";
+    containers(
+        &mut page,
+        "container_cpu_usage_seconds_total",
+        counter,
+        "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+        cpu,
+    );
+    containers(
+        &mut page,
+        "container_memory_working_set_bytes",
+        gauge,
+        "[STABLE] Current working set of the container in bytes",
+        memory,
+    );
+    page.metric(
+        "container_start_time_seconds",
+        gauge,
+        "[STABLE] Start time of the container since unix epoch in seconds",
+    );
+    for pod in &stats.pods {
+        for c in &pod.containers {
+            if let Some(started) = c.started {
+                let labels = [
+                    ("container", c.name.as_str()),
+                    ("namespace", pod.namespace.as_str()),
+                    ("pod", pod.name.as_str()),
+                ];
+                page.value("container_start_time_seconds", &labels, started.as_millisecond() as f64 / 1e3);
+            }
+        }
+    }
+    containers(
+        &mut page,
+        "container_swap_usage_bytes",
+        gauge,
+        "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
+        swap,
+    );
+    node(
+        &mut page,
+        "node_cpu_usage_seconds_total",
+        counter,
+        "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
+        cpu(&stats.node),
+    );
+    node(
+        &mut page,
+        "node_memory_working_set_bytes",
+        gauge,
+        "[STABLE] Current working set of the node in bytes",
+        memory(&stats.node),
+    );
+    node(
+        &mut page,
+        "node_swap_usage_bytes",
+        gauge,
+        "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
+        swap(&stats.node),
+    );
+    pods(
+        &mut page,
+        "pod_cpu_usage_seconds_total",
+        counter,
+        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
+        cpu,
+    );
+    pods(
+        &mut page,
+        "pod_memory_working_set_bytes",
+        gauge,
+        "[STABLE] Current working set of the pod in bytes",
+        memory,
+    );
+    pods(
+        &mut page,
+        "pod_swap_usage_bytes",
+        gauge,
+        "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
+        swap,
+    );
+    page.metric(
+        "resource_scrape_error",
+        gauge,
+        "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
+    )
+    .value("resource_scrape_error", &[], 0.0);
+    page.text
+}
+
+/// `/metrics/cadvisor`: the metrics of containers under the names that dashboards know.
+pub(super) fn cadvisor(stats: &Stats, machine: &Machine) -> String {
+    let mut page = Page::default();
+    page.metric("machine_cpu_cores", "gauge", "Number of logical CPU cores.").value(
+        "machine_cpu_cores",
+        &[],
+        machine.cpus as f64,
+    );
+    page.metric("machine_memory_bytes", "gauge", "Amount of memory installed on the machine.").value(
+        "machine_memory_bytes",
+        &[],
+        machine.memory as f64,
+    );
+    type Pick = fn(&super::stats::Usage) -> Option<f64>;
+    let all: [(&str, &str, &str, Pick); 5] = [
+        ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |u| {
+            u.cpu_nanos.map(nanos)
+        }),
+        (
+            "container_memory_usage_bytes",
+            "gauge",
+            "Current memory usage in bytes, including all memory regardless of when it was accessed",
+            |u| u.memory.map(|n| n as f64),
+        ),
+        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |u| {
+            u.working_set.map(|n| n as f64)
+        }),
+        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |u| u.rss.map(|n| n as f64)),
+        ("container_memory_swap", "gauge", "Container swap usage in bytes.", |u| u.swap.map(|n| n as f64)),
+    ];
+    for (name, kind, help, pick) in all {
+        page.metric(name, kind, help);
+        if let Some(value) = pick(&stats.node) {
+            page.value(
+                name,
+                &[
+                    ("container", ""),
+                    ("id", "/"),
+                    ("image", ""),
+                    ("name", ""),
+                    ("namespace", ""),
+                    ("pod", ""),
+                ],
+                value,
+            );
+        }
+        for pod in &stats.pods {
+            for c in &pod.containers {
+                if let Some(value) = pick(&c.usage) {
+                    let labels = [
+                        ("container", c.name.as_str()),
+                        ("id", c.id.as_str()),
+                        ("image", ""),
+                        ("name", c.id.as_str()),
+                        ("namespace", pod.namespace.as_str()),
+                        ("pod", pod.name.as_str()),
+                    ];
+                    page.value(name, &labels, value);
+                }
+            }
+        }
+    }
+    type Count = fn(&super::stats::Interface) -> u64;
+    let network: [(&str, &str, Count); 4] = [
+        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |i| i.rx),
+        (
+            "container_network_receive_errors_total",
+            "Cumulative count of errors encountered while receiving",
+            |i| i.rx_errors,
+        ),
+        ("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", |i| i.tx),
+        (
+            "container_network_transmit_errors_total",
+            "Cumulative count of errors encountered while transmitting",
+            |i| i.tx_errors,
+        ),
+    ];
+    for (name, help, count) in network {
+        page.metric(name, "counter", help);
+        for pod in &stats.pods {
+            for interface in &pod.interfaces {
+                let labels = [
+                    ("interface", interface.name.as_str()),
+                    ("namespace", pod.namespace.as_str()),
+                    ("pod", pod.name.as_str()),
+                ];
+                page.value(name, &labels, count(interface) as f64);
+            }
+        }
+    }
+    page.text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_format() {
+        let mut page = Page::default();
+        page.metric("m", "gauge", "Help.").value("m", &[("a", "x\"y\\z\n"), ("b", "")], 1.5).value(
+            "m",
+            &[],
+            2.0,
+        );
+        assert_eq!(page.text, "# HELP m Help.\n# TYPE m gauge\nm{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1.5\nm 2\n");
+        assert!(resource(None).ends_with("resource_scrape_error 1\n"));
+    }
+}

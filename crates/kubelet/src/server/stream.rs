@@ -1,0 +1,260 @@
+//! `/exec`, `/attach`, `/portForward` and `/run`: the runtime names a URL, and the upgraded bytes go
+//! there and back.
+
+use bytes::Bytes;
+use cri::runtime as pb;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use streaming::websocket::{is_upgrade, is_websocket};
+use tokio::net::TcpStream;
+
+use super::{Body, Failure, Query, empty, full};
+use crate::Kubelet;
+use crate::pods::ContainerRef;
+
+/// What a path names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) pod: &'a str,
+    pub(super) uid: Option<&'a str>,
+    pub(super) container: &'a str,
+}
+
+/// The streams of exec and attach.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+struct Streams {
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+    tty: bool,
+}
+
+fn streams(query: &Query) -> Result<Streams, Failure> {
+    let on = |key| query.get(key) == Some("1") || query.get(key) == Some("true");
+    let mut streams =
+        Streams { stdin: on("input"), stdout: on("output"), stderr: on("error"), tty: on("tty") };
+    // A terminal has one output.
+    if streams.tty {
+        streams.stderr = false;
+    }
+    if !streams.stdin && !streams.stdout && !streams.stderr {
+        return Err(Failure::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+    }
+    Ok(streams)
+}
+
+fn missing_pod() -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "pod does not exist")
+}
+
+fn container(kubelet: &Kubelet, target: Target<'_>) -> Result<ContainerRef, Failure> {
+    if kubelet.pods.get(target.namespace, target.pod, None).is_none() {
+        return Err(missing_pod());
+    }
+    kubelet.pods.container(target.namespace, target.pod, target.uid, target.container).ok_or_else(|| {
+        Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("container not found ({:?})", target.container),
+        )
+    })
+}
+
+/// A runtime's error as upstream's streaming servers answer it.
+fn runtime_failure(status: tonic::Status) -> Failure {
+    let code = match status.code() {
+        tonic::Code::NotFound => StatusCode::NOT_FOUND,
+        tonic::Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Failure::new(code, status.message())
+}
+
+pub(super) async fn exec(
+    kubelet: &Kubelet,
+    target: Target<'_>,
+    query: &Query,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Failure> {
+    let streams = streams(query)?;
+    let container = container(kubelet, target)?;
+    let call = pb::ExecRequest {
+        container_id: container.id,
+        cmd: query.all("command").map(str::to_owned).collect(),
+        tty: streams.tty,
+        stdin: streams.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+    };
+    let answer = kubelet.runtime.service().exec(call).await.map_err(runtime_failure)?;
+    hand_on(&answer.into_inner().url, request).await
+}
+
+pub(super) async fn attach(
+    kubelet: &Kubelet,
+    target: Target<'_>,
+    query: &Query,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Failure> {
+    let streams = streams(query)?;
+    let container = container(kubelet, target)?;
+    let pod = kubelet.pods.get(target.namespace, target.pod, target.uid).ok_or_else(missing_pod)?;
+    // Whether there is a terminal was decided when the container was made.
+    let tty = pod.spec.as_ref().is_some_and(|spec| {
+        let named = |name: &str, tty: Option<bool>| name == target.container && tty == Some(true);
+        spec.containers.iter().any(|c| named(&c.name, c.tty))
+            || spec.init_containers.iter().flatten().any(|c| named(&c.name, c.tty))
+            || spec.ephemeral_containers.iter().flatten().any(|c| named(&c.name, c.tty))
+    });
+    let call = pb::AttachRequest {
+        container_id: container.id,
+        stdin: streams.stdin,
+        tty,
+        stdout: streams.stdout,
+        stderr: streams.stderr && !tty,
+    };
+    let answer = kubelet.runtime.service().attach(call).await.map_err(runtime_failure)?;
+    hand_on(&answer.into_inner().url, request).await
+}
+
+pub(super) async fn port_forward(
+    kubelet: &Kubelet,
+    target: Target<'_>,
+    query: &Query,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Failure> {
+    // Only WebSocket clients name the ports in advance.
+    let port = if is_websocket(request.headers()) { ports(query)? } else { Vec::new() };
+    if kubelet.pods.get(target.namespace, target.pod, None).is_none() {
+        return Err(missing_pod());
+    }
+    let sandbox = kubelet
+        .pods
+        .sandbox_id(target.namespace, target.pod, target.uid)
+        .ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "pod not found"))?;
+    let call = pb::PortForwardRequest { pod_sandbox_id: sandbox, port };
+    let answer = kubelet.runtime.service().port_forward(call).await.map_err(runtime_failure)?;
+    hand_on(&answer.into_inner().url, request).await
+}
+
+fn ports(query: &Query) -> Result<Vec<i32>, Failure> {
+    let all: Vec<&str> = query.all("port").flat_map(|v| v.split(',')).collect();
+    if all.iter().all(|p| p.is_empty()) {
+        return Err(Failure::bad_request("query parameter \"port\" is required"));
+    }
+    all.iter()
+        .map(|port| {
+            port.parse::<u16>()
+                .ok()
+                .filter(|p| *p > 0)
+                .map(i32::from)
+                .ok_or_else(|| Failure::bad_request(format!("unable to parse {port:?} as a port")))
+        })
+        .collect()
+}
+
+/// Runs a command and answers with its output.
+pub(super) async fn run(
+    kubelet: &Kubelet,
+    target: Target<'_>,
+    query: &Query,
+) -> Result<Response<Body>, Failure> {
+    let container = container(kubelet, target)?;
+    let call = pb::ExecSyncRequest {
+        container_id: container.id,
+        cmd: query.get("cmd").unwrap_or_default().split(' ').map(str::to_owned).collect(),
+        timeout: 0,
+    };
+    let answer = kubelet.runtime.service().exec_sync(call).await.map_err(runtime_failure)?.into_inner();
+    if answer.exit_code != 0 {
+        let output = [answer.stdout, answer.stderr].concat();
+        let text = format!(
+            "command '{}' exited with {}: {}",
+            query.get("cmd").unwrap_or_default(),
+            answer.exit_code,
+            String::from_utf8_lossy(&output)
+        );
+        return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text));
+    }
+    Ok(Response::new(full([answer.stdout, answer.stderr].concat())))
+}
+
+/// Hands an upgrade on to a runtime's URL.
+async fn hand_on(url: &str, mut request: Request<Incoming>) -> Result<Response<Body>, Failure> {
+    if !is_upgrade(request.headers()) {
+        return Err(Failure::bad_request("Upgrade request required"));
+    }
+    let failed = |e: &dyn std::fmt::Display| {
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("error dialing backend: {e}"))
+    };
+    let uri: http::Uri = url.parse().map_err(|e: http::uri::InvalidUri| failed(&e))?;
+    let authority = uri.authority().ok_or_else(|| failed(&"the runtime's URL has no host"))?;
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let tcp = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await.map_err(|e| failed(&e))?;
+    let _ = tcp.set_nodelay(true);
+    let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+        .title_case_headers(true)
+        .handshake(TokioIo::new(tcp))
+        .await
+        .map_err(|e| failed(&e))?;
+    tokio::spawn(connection.with_upgrades());
+    let mut outgoing = Request::new(Empty::<Bytes>::new());
+    *outgoing.method_mut() = request.method().clone();
+    *outgoing.headers_mut() = request.headers().clone();
+    outgoing.headers_mut().remove(http::header::AUTHORIZATION);
+    let target = uri.path_and_query().map_or("/", |p| p.as_str());
+    *outgoing.uri_mut() = target.parse().unwrap_or_default();
+    let mut answer = sender.send_request(outgoing).await.map_err(|e| failed(&e))?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        if answer.status().as_u16() < 400 {
+            let text = format!("invalid upgrade response: status code {}", answer.status().as_u16());
+            return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text));
+        }
+        let (mut parts, body) = answer.into_parts();
+        parts.headers.remove(http::header::CONNECTION);
+        parts.headers.remove(http::header::TRANSFER_ENCODING);
+        return Ok(Response::from_parts(parts, body.map_err(Into::into).boxed()));
+    }
+    let client = hyper::upgrade::on(&mut request);
+    let runtime = hyper::upgrade::on(&mut answer);
+    tokio::spawn(async move {
+        if let Ok((client, runtime)) = tokio::try_join!(client, runtime) {
+            streaming::tunnel::bytes(TokioIo::new(client), TokioIo::new(runtime)).await;
+        }
+    });
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = answer.headers().clone();
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_options() {
+        let check = |query: &str, expected: Option<[bool; 4]>| {
+            let got = streams(&Query::parse(query)).ok().map(|s| [s.stdin, s.stdout, s.stderr, s.tty]);
+            assert_eq!(got, expected, "{query}");
+        };
+        check("input=1&output=1&error=1", Some([true, true, true, false]));
+        check("output=1&error=1&tty=1", Some([false, true, false, true]));
+        check("tty=1&error=1", None);
+        check("", None);
+    }
+
+    #[test]
+    fn forwarded_ports() {
+        let check = |query: &str, expected: Option<&[i32]>| {
+            assert_eq!(ports(&Query::parse(query)).ok().as_deref(), expected, "{query}");
+        };
+        check("port=80,443&port=1", Some(&[80, 443, 1]));
+        check("port=", None);
+        check("port=0", None);
+        check("port=http", None);
+        check("", None);
+    }
+}
