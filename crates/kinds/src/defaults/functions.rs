@@ -1,6 +1,7 @@
 //! Defaults that depend on other fields.
 
 use api::{Map, Node, Text};
+use base64::Engine as _;
 
 use super::Function;
 use crate::access::{Edit, View, strings};
@@ -12,6 +13,10 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("core.v1.EphemeralContainer", pull_policy),
     ("core.v1.Volume", volume),
     ("core.v1.Pod", pod),
+    ("core.v1.PodSpec", service_account_alias),
+    ("core.v1.PodStatus", pod_ips),
+    ("core.v1.NodeSpec", pod_cidrs),
+    ("core.v1.Secret", string_data),
     ("core.v1.Service", service),
     ("core.v1.Namespace", namespace),
     ("core.v1.ReplicationController", replication_controller),
@@ -103,6 +108,52 @@ fn volume(e: &mut Edit<'_>) {
     {
         let policy = policy_for(i.view().str("reference"));
         i.set("pullPolicy", policy);
+    }
+}
+
+/// `serviceAccount` is an old name of `serviceAccountName`: both hold the latter's value.
+pub(crate) fn service_account_alias(e: &mut Edit<'_>) {
+    let name = Text::from(e.view().str("serviceAccountName"));
+    if !name.is_empty() {
+        e.set("serviceAccount", name);
+    } else if let Some(old) = e.view().opt_str("serviceAccount").map(Text::from) {
+        e.set("serviceAccountName", old);
+    }
+}
+
+/// A list whose first entry an older field repeats.
+fn first_of(e: &mut Edit<'_>, single: &str, first: Option<Text>, fill: impl FnOnce(&mut Edit<'_>, Text)) {
+    let alone = Text::from(e.view().str(single));
+    match first {
+        Some(f) if alone.is_empty() => e.set(single, f),
+        Some(f) if f != alone => fill(e, alone),
+        None if !alone.is_empty() => fill(e, alone),
+        _ => {}
+    }
+}
+
+fn pod_ips(e: &mut Edit<'_>) {
+    let first = e.view().items("podIPs").next().map(|i| Text::from(i.str("ip")));
+    first_of(e, "podIP", first, |e, ip| {
+        if let Some(mut entry) = e.fresh("podIPs") {
+            Edit::new(e.schema, &mut entry).set("ip", ip);
+            e.set("podIPs", vec![entry.into()]);
+        }
+    });
+}
+
+fn pod_cidrs(e: &mut Edit<'_>) {
+    let first = e.view().strs("podCIDRs").next().map(Text::from);
+    first_of(e, "podCIDR", first, |e, cidr| e.set("podCIDRs", strings([cidr.as_str()])));
+}
+
+/// `stringData` is only written: its entries become data.
+fn string_data(e: &mut Edit<'_>) {
+    let Some(Node::Map(plain)) = e.remove("stringData") else { return };
+    if let Some(data) = e.make_map("data") {
+        for (k, v) in plain.iter() {
+            data.insert(k.clone(), base64::engine::general_purpose::STANDARD.encode(v.as_str()));
+        }
     }
 }
 

@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 use api::schema::{FieldNo, Gvk, Type, TypeId};
 use api::{Node, Schema, Struct, StructId};
 
+pub(crate) use functions::service_account_alias;
+
 use crate::access::Edit;
 
 /// A default that depends on other fields.

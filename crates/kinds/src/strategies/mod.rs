@@ -1,8 +1,12 @@
 //! The rules of every built-in resource.
 
 pub(crate) mod claims;
+mod core;
 pub mod generic;
 pub(crate) mod pod;
+mod rbac;
+mod service;
+mod workloads;
 
 use api::{Schema, Struct, Text};
 
@@ -51,20 +55,6 @@ fn pod_fields(schema: &Schema, s: &Struct, out: &mut Vec<Text>) {
     out.push(status.str("nominatedNodeName").into());
 }
 
-fn event_fields(schema: &Schema, s: &Struct, out: &mut Vec<Text>) {
-    let v = View::new(schema, s);
-    let o = v.st("involvedObject");
-    for f in ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"] {
-        out.push(o.str(f).into());
-    }
-    let reporting = v.str("reportingComponent");
-    out.push(v.str("reason").into());
-    out.push(reporting.into());
-    let source = v.st("source").str("component");
-    out.push(if source.is_empty() { reporting } else { source }.into());
-    out.push(v.str("type").into());
-}
-
 const NS_WITH_STATUS: Strategy = Strategy {
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
@@ -94,50 +84,17 @@ const CLUSTER_SPEC: Strategy =
     Strategy { prepare_create: generic::first_generation, prepare_update: generic::bump_spec, ..CLUSTER };
 
 static ALL: &[Strategy] = &[
-    Strategy { resource: "configmaps", fields: &[], ..NAMESPACED },
-    Strategy { resource: "endpoints", create_on_update: true, ..NAMESPACED },
+    core::CONFIG_MAP,
+    core::ENDPOINTS,
+    core::CORE_EVENT,
+    core::NEW_EVENT,
+    Strategy { no_effect_yet: inert!("LimitRanges"), ..core::LIMIT_RANGE },
     Strategy {
-        resource: "events",
-        create_on_update: true,
-        fields: &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-        field_values: event_fields,
-        ..NAMESPACED
-    },
-    Strategy {
-        resource: "limitranges",
-        create_on_update: true,
-        no_effect_yet: inert!("LimitRanges"),
-        ..NAMESPACED
-    },
-    Strategy {
-        resource: "namespaces",
         fields: &["status.phase", "name"],
         field_values: fields!("status.phase", "metadata.name"),
-        subresources: &[STATUS],
-        ..CLUSTER
+        ..core::NAMESPACE
     },
-    Strategy {
-        resource: "nodes",
-        fields: &["spec.unschedulable"],
-        field_values: |schema, s, out| {
-            let on = View::new(schema, s).st("spec").bool("unschedulable");
-            out.push(Text::from(if on { "true" } else { "false" }));
-        },
-        subresources: &[STATUS],
-        ..CLUSTER
-    },
+    core::NODE,
     Strategy {
         resource: "persistentvolumeclaims",
         no_effect_yet: inert!("PersistentVolumeClaims"),
@@ -163,40 +120,23 @@ static ALL: &[Strategy] = &[
         field_values: pod_fields,
         ..pod::POD
     },
-    Strategy { resource: "podtemplates", prepare_create: generic::first_generation, ..NAMESPACED },
-    Strategy {
-        resource: "replicationcontrollers",
-        fields: &["status.replicas"],
-        field_values: |schema, s, out| out.push(count_at(schema, s, "replicas")),
-        ..NS_COUNTED
-    },
-    Strategy { resource: "resourcequotas", no_effect_yet: inert!("ResourceQuotas"), ..NS_WITH_STATUS },
-    Strategy { resource: "secrets", fields: &["type"], field_values: fields!("type"), ..NAMESPACED },
-    Strategy { resource: "serviceaccounts", ..NAMESPACED },
-    Strategy {
-        resource: "services",
-        create_on_update: true,
-        fields: &["spec.clusterIP", "spec.type"],
-        field_values: fields!("spec.clusterIP", "spec.type"),
-        ..NS_WITH_STATUS
-    },
+    workloads::POD_TEMPLATE,
+    workloads::REPLICATION_CONTROLLER,
+    Strategy { no_effect_yet: inert!("ResourceQuotas"), ..core::RESOURCE_QUOTA },
+    Strategy { fields: &["type"], field_values: fields!("type"), ..core::SECRET },
+    core::SERVICE_ACCOUNT,
+    service::SERVICE,
     Strategy {
         group: "apiregistration.k8s.io",
         resource: "apiservices",
         no_effect_yet: inert!("APIServices"),
         ..CLUSTER_WITH_STATUS
     },
-    Strategy { group: "apps", resource: "controllerrevisions", ..NAMESPACED },
-    Strategy { group: "apps", resource: "daemonsets", no_effect_yet: inert!("DaemonSets"), ..NS_COUNTED },
-    Strategy { group: "apps", resource: "deployments", ..NS_COUNTED },
-    Strategy {
-        group: "apps",
-        resource: "replicasets",
-        fields: &["status.replicas"],
-        field_values: |schema, s, out| out.push(count_at(schema, s, "replicas")),
-        ..NS_COUNTED
-    },
-    Strategy { group: "apps", resource: "statefulsets", no_effect_yet: inert!("StatefulSets"), ..NS_COUNTED },
+    workloads::CONTROLLER_REVISION,
+    Strategy { no_effect_yet: inert!("DaemonSets"), ..workloads::DAEMON_SET },
+    workloads::DEPLOYMENT,
+    workloads::REPLICA_SET,
+    Strategy { no_effect_yet: inert!("StatefulSets"), ..workloads::STATEFUL_SET },
     Strategy {
         group: "autoscaling",
         resource: "horizontalpodautoscalers",
@@ -255,25 +195,10 @@ static ALL: &[Strategy] = &[
         no_effect_yet: inert!("PodDisruptionBudgets"),
         ..NS_COUNTED
     },
-    Strategy {
-        group: "rbac.authorization.k8s.io",
-        resource: "clusterrolebindings",
-        create_on_update: true,
-        ..CLUSTER
-    },
-    Strategy {
-        group: "rbac.authorization.k8s.io",
-        resource: "clusterroles",
-        create_on_update: true,
-        ..CLUSTER
-    },
-    Strategy {
-        group: "rbac.authorization.k8s.io",
-        resource: "rolebindings",
-        create_on_update: true,
-        ..NAMESPACED
-    },
-    Strategy { group: "rbac.authorization.k8s.io", resource: "roles", create_on_update: true, ..NAMESPACED },
+    rbac::CLUSTER_ROLE_BINDING,
+    rbac::CLUSTER_ROLE,
+    rbac::ROLE_BINDING,
+    rbac::ROLE,
     Strategy {
         group: "storage.k8s.io",
         resource: "csidrivers",
@@ -367,19 +292,8 @@ static ALL: &[Strategy] = &[
         no_effect_yet: inert!("CustomResourceDefinitions"),
         ..CLUSTER_COUNTED
     },
-    Strategy {
-        group: "scheduling.k8s.io",
-        resource: "priorityclasses",
-        prepare_create: generic::first_generation,
-        ..CLUSTER
-    },
-    Strategy {
-        group: "coordination.k8s.io",
-        resource: "leases",
-        create_on_update: true,
-        unconditional_update: false,
-        ..NAMESPACED
-    },
+    core::PRIORITY_CLASS,
+    core::LEASE,
     Strategy {
         group: "node.k8s.io",
         resource: "runtimeclasses",

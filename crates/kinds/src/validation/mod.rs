@@ -160,6 +160,10 @@ impl Errors {
     pub fn duplicate(&mut self, at: &Path<'_>, value: impl BadValue) {
         self.push(FieldErrorKind::Duplicate, at, Some(value.print()), String::new());
     }
+    /// A value twice, and why that is wrong.
+    pub fn duplicate_because(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl Into<String>) {
+        self.push(FieldErrorKind::Duplicate, at, Some(value.print()), detail.into());
+    }
     /// A referenced thing that is not there.
     pub fn not_found(&mut self, at: &Path<'_>, value: impl BadValue) {
         self.push(FieldErrorKind::NotFound, at, Some(value.print()), String::new());

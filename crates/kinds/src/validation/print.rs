@@ -34,6 +34,18 @@ pub fn quote(s: &str) -> String {
     out
 }
 
+/// A character as Go's JSON decoder quotes it.
+pub fn go_rune(c: char) -> String {
+    match c {
+        '\'' => r"'\''".into(),
+        '"' => "'\"'".into(),
+        c => {
+            let q = quote(&c.to_string());
+            format!("'{}'", &q[1..q.len() - 1])
+        }
+    }
+}
+
 /// A string as Go's `encoding/json` writes it.
 pub fn json_string(s: &str, out: &mut String) {
     out.push('"');

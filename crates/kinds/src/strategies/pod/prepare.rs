@@ -18,6 +18,7 @@ pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
         status.set("qosClass", qos);
     }
     if let Some(mut spec) = e.at("spec") {
+        crate::defaults::service_account_alias(&mut spec);
         drop_disabled(c, &mut spec, None);
     }
     gated_condition(&mut e);
@@ -219,7 +220,11 @@ fn drop_against(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
 }
 
 pub(super) fn update(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
-    Edit::new(c.schema, new).copy("status", old);
+    let mut e = Edit::new(c.schema, new);
+    e.copy("status", old);
+    if let Some(mut spec) = e.at("spec") {
+        crate::defaults::service_account_alias(&mut spec);
+    }
     drop_against(c, new, old);
     bump(c, new, old);
 }

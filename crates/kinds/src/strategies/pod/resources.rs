@@ -50,6 +50,11 @@ pub(crate) fn resource_name(errs: &mut Errors, at: &Path<'_>, name: &str) -> boo
     true
 }
 
+/// A resource's name as containers may use it.
+pub(crate) fn container_resource_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
+    name_for(errs, at, name, Whose::Container);
+}
+
 fn name_for(errs: &mut Errors, at: &Path<'_>, name: &str, whose: Whose) {
     let good = resource_name(errs, at, name);
     match whose {
