@@ -93,7 +93,10 @@ pub(crate) async fn store(
         super::namespace::prepare_create(inner.schema, &mut tree);
     }
     (strategy.prepare_create)(&ctx, &mut tree);
-    let errors = (strategy.validate)(&ctx, &tree);
+    let mut errors = (strategy.validate)(&ctx, &tree);
+    if errors.is_empty() {
+        errors = kinds::validation::meta::common_create(inner.schema, &tree, scope.resource.namespaced);
+    }
     if !errors.is_empty() {
         let name = scope.meta(&tree).name();
         return Err(Status::invalid(&scope.resource.group, &scope.resource.kind.kind, name, &errors));

@@ -193,10 +193,12 @@ async fn attempt(
         None
     };
     if !plan.privileged {
-        let errors = match plan.rules {
+        let mut errors =
+            kinds::validation::meta::common_update(inner.schema, &tree, &old, scope.resource.namespaced);
+        errors.extend(match plan.rules {
             Some(rules) => (rules.validate_update)(&ctx, &tree, &old),
             None => (strategy.validate_update)(&ctx, &tree, &old),
-        };
+        });
         if !errors.is_empty() {
             let name = scope.meta(&tree).name();
             return Err(Status::invalid(&scope.resource.group, &scope.resource.kind.kind, name, &errors));

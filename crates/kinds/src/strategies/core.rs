@@ -1194,12 +1194,12 @@ fn node(errs: &mut Errors, n: View<'_>, c: &Ctx<'_>) {
         ip::check_cidr_legacy(errs, &at.index(i), cidr, (c.gate)("StrictIPCIDRValidation"), &[]);
     }
     if all.len() > 1 {
-        let bad = all.iter().find(|c| ip::parse_cidr_sloppy(c).is_none());
-        if let Some(bad) = bad {
+        let bad = all.iter().enumerate().find(|(_, c)| ip::parse_cidr_sloppy(c).is_none());
+        if let Some((i, bad)) = bad {
             errs.internal(
                 &at,
                 format!(
-                    "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR address: {bad}"
+                    "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{i}]: <nil> (invalid CIDR address: {bad})"
                 ),
             );
         }

@@ -1,5 +1,8 @@
 //! Object metadata, label selectors and conditions.
 
+use api::status::FieldError;
+use api::{Schema, Struct};
+
 use super::names::{self, NameCheck};
 use super::print::{quote, value};
 use super::{Errors, IMMUTABLE, Path, Raw};
@@ -11,6 +14,22 @@ pub const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 /// `metadata` of a create.
 pub fn object_meta(errs: &mut Errors, meta: View<'_>, namespaced: bool, check: NameCheck) {
     object_meta_at(errs, &Path::root("metadata"), meta, namespaced, check);
+}
+
+/// What every create is checked for once its own rules found nothing.
+pub fn common_create(schema: &Schema, object: &Struct, namespaced: bool) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    object_meta(&mut errs, View::new(schema, object).st("metadata"), namespaced, names::path_segment);
+    errs.0
+}
+
+/// What every update is checked for before its own rules; both lists are reported, this one first.
+pub fn common_update(schema: &Schema, new: &Struct, old: &Struct, namespaced: bool) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    let (n, o) = (View::new(schema, new).st("metadata"), View::new(schema, old).st("metadata"));
+    object_meta(&mut errs, n, namespaced, names::path_segment);
+    object_meta_update(&mut errs, n, o);
+    errs.0
 }
 
 /// Metadata of a create at a path.

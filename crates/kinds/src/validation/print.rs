@@ -1,7 +1,9 @@
 //! Values as upstream prints them in an error: strings as Go quotes them, structs as the JSON of
 //! upstream's internal types, whose fields have Go's names and are all written.
 
+use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 use api::schema::{Type, TypeId};
 use api::{Map, Node, Schema, Struct, StructId};
@@ -125,14 +127,14 @@ fn map(m: &Map, out: &mut String, each: impl Fn(&Node, &mut String)) {
 /// A field's value in an error: a number, boolean or string bare or quoted, anything else as JSON.
 pub fn value(schema: &Schema, ty: TypeId, node: Option<&Node>, pointer: bool) -> String {
     let mut out = String::new();
-    write(schema, ty, node, pointer, &mut out);
+    write(schema, ty, node, pointer, None, &mut out);
     out
 }
 
 /// A struct as JSON of the internal type.
 pub fn internal(schema: &Schema, st: &Struct) -> String {
     let mut out = String::new();
-    write_struct(schema, st.id, Some(st), &mut out);
+    write_struct(schema, st.id, Some(st), None, &mut out);
     out
 }
 
@@ -144,100 +146,119 @@ pub fn diff_structs(schema: &Schema, a: &Struct, b: &Struct) -> String {
     )
 }
 
-fn write(schema: &Schema, ty: TypeId, node: Option<&Node>, pointer: bool, out: &mut String) {
+fn write(
+    schema: &Schema,
+    ty: TypeId,
+    node: Option<&Node>,
+    null: bool,
+    around: Option<&Struct>,
+    out: &mut String,
+) {
     let Some(node) = node else {
         out.push_str(match schema.ty(ty) {
-            _ if pointer => "null",
+            _ if null => "null",
             Type::Bool => "false",
             Type::Int32 | Type::Int64 | Type::Float64 | Type::IntOrString => "0",
             Type::String => "\"\"",
-            Type::Quantity | Type::Duration => "\"0\"",
-            Type::Struct(id) => return write_struct(schema, *id, None, out),
+            Type::Quantity => "\"0\"",
+            Type::Struct(id) => return write_struct(schema, *id, None, around, out),
             _ => "null",
         });
         return;
     };
     match (schema.ty(ty), node) {
-        (Type::Struct(id), Node::Struct(s)) => write_struct(schema, *id, Some(s), out),
+        (Type::Struct(id), Node::Struct(s)) => write_struct(schema, *id, Some(s), around, out),
         (Type::List { of, .. }, Node::List(l)) => {
-            list(l, out, |n, out| write(schema, *of, Some(n), false, out))
+            list(l, out, |n, out| write(schema, *of, Some(n), false, around, out));
         }
-        (Type::Map { of, .. }, Node::Map(m)) => map(m, out, |n, out| write(schema, *of, Some(n), false, out)),
+        (Type::Map { of, .. }, Node::Map(m)) => {
+            map(m, out, |n, out| write(schema, *of, Some(n), false, around, out));
+        }
         (_, n) => plain(n, out),
     }
 }
 
-fn write_struct(schema: &Schema, id: StructId, st: Option<&Struct>, out: &mut String) {
-    let ty = schema.st(id);
-    let tagged = is_meta(&ty.name);
+/// A field of an internal type.
+struct Internal {
+    /// Its name there.
+    name: &'static str,
+    /// Its JSON name here.
+    json: &'static str,
+    /// Whether its absence prints as null.
+    null: bool,
+    /// Whether it is a field of the struct around this one here.
+    around: bool,
+}
+
+/// The internal types by the last parts of their names here. Read when the first value is printed.
+static INTERNAL: LazyLock<HashMap<&'static str, Vec<Internal>>> = LazyLock::new(|| {
+    let field = |word: &'static str| {
+        let (name, json) = word.split_once('=').unwrap_or((word, ""));
+        let null = json.ends_with('*');
+        let around = json.starts_with('^');
+        Internal { name, json: json.trim_matches(['*', '^']), null, around }
+    };
+    include_str!("internal.txt")
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .filter_map(|l| l.split_once(' '))
+        .map(|(ty, fields)| (ty, fields.split(' ').map(field).collect()))
+        .collect()
+});
+
+fn write_struct(
+    schema: &Schema,
+    id: StructId,
+    st: Option<&Struct>,
+    around: Option<&Struct>,
+    out: &mut String,
+) {
     out.push('{');
     let mut first = true;
-    for (i, f) in ty.fields.iter().enumerate() {
-        let node = st.and_then(|s| s.get(api::FieldNo(i as u16)));
-        if tagged && node.is_none() && f.omitempty {
-            continue;
+    let name = schema.st(id).name.as_str();
+    match name.strip_prefix("io.k8s.api.").and_then(|n| INTERNAL.get(n)) {
+        Some(fields) => {
+            for f in fields {
+                if f.name == "+metadata" {
+                    let ty = schema.st(id);
+                    let meta = ty.field("metadata").and_then(|no| st?.st(no));
+                    if let Some(m) = meta {
+                        tagged(schema, m.id, Some(m), &mut first, out);
+                    }
+                    continue;
+                }
+                let of = if f.around { around } else { st };
+                let ty = schema.st(of.map_or(id, |s| s.id));
+                let Some(no) = ty.field(f.json) else { continue };
+                comma(&mut first, out);
+                json_string(f.name, out);
+                out.push(':');
+                write(schema, ty.at(no).ty, of.and_then(|s| s.get(no)), f.null, st, out);
+            }
         }
-        if !first {
-            out.push(',');
-        }
-        first = false;
-        if tagged {
-            json_string(&f.json, out)
-        } else {
-            json_string(&go_name(&f.json), out)
-        }
-        out.push(':');
-        write(schema, f.ty, node, f.pointer, out);
+        None => tagged(schema, id, st, &mut first, out),
     }
     out.push('}');
 }
 
-/// Types of apimachinery have JSON names also inside.
-fn is_meta(name: &str) -> bool {
-    name.contains(".apimachinery.")
+fn comma(first: &mut bool, out: &mut String) {
+    if !std::mem::take(first) {
+        out.push(',');
+    }
 }
 
-/// The Go name of a field with this JSON name.
-fn go_name(json: &str) -> String {
-    match json {
-        "uid" => return "UID".into(),
-        "ip" => return "IP".into(),
-        "podIP" => return "PodIP".into(),
-        "tty" => return "TTY".into(),
-        "stdin" => return "Stdin".into(),
-        "uri" => return "URI".into(),
-        "url" => return "URL".into(),
-        "os" => return "OS".into(),
-        "fc" => return "FC".into(),
-        "csi" => return "CSI".into(),
-        "nfs" => return "NFS".into(),
-        "rbd" => return "RBD".into(),
-        "iqn" => return "IQN".into(),
-        "iscsi" => return "ISCSI".into(),
-        "apiVersion" => return "APIVersion".into(),
-        "apiGroup" => return "APIGroup".into(),
-        "apiGroups" => return "APIGroups".into(),
-        "dnsPolicy" => return "DNSPolicy".into(),
-        "dnsConfig" => return "DNSConfig".into(),
-        "httpGet" => return "HTTPGet".into(),
-        "httpHeaders" => return "HTTPHeaders".into(),
-        "tcpSocket" => return "TCPSocket".into(),
-        "grpc" => return "GRPC".into(),
-        "nodeID" => return "NodeID".into(),
-        "fsType" => return "FSType".into(),
-        "fsGroup" => return "FSGroup".into(),
-        "fsGroupChangePolicy" => return "FSGroupChangePolicy".into(),
-        "hostIP" => return "HostIP".into(),
-        "hostPID" => return "HostPID".into(),
-        "hostIPC" => return "HostIPC".into(),
-        "seLinuxOptions" => return "SELinuxOptions".into(),
-        "seLinuxChangePolicy" => return "SELinuxChangePolicy".into(),
-        "pdName" => return "PDName".into(),
-        "volumeID" => return "VolumeID".into(),
-        _ => {}
+/// The fields of a struct that has its JSON names inside upstream too.
+fn tagged(schema: &Schema, id: StructId, st: Option<&Struct>, first: &mut bool, out: &mut String) {
+    for (i, f) in schema.st(id).fields.iter().enumerate() {
+        let node = st.and_then(|s| s.get(api::FieldNo(i as u16)));
+        if node.is_none() && f.omitempty {
+            continue;
+        }
+        comma(first, out);
+        json_string(&f.json, out);
+        out.push(':');
+        write(schema, f.ty, node, f.pointer, st, out);
     }
-    let mut c = json.chars();
-    c.next().map(|f| f.to_ascii_uppercase().to_string() + c.as_str()).unwrap_or_default()
 }
 
 #[cfg(test)]

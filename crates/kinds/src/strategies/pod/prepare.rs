@@ -21,7 +21,7 @@ pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
         crate::defaults::service_account_alias(&mut spec);
         drop_disabled(c, &mut spec, None);
     }
-    gated_condition(&mut e);
+    gated_condition(&mut e, c.now);
     let labels = e.view().st("metadata").map("labels").cloned().unwrap_or_default();
     let notes = e.view().st("metadata").map("annotations").cloned();
     if let Some(mut spec) = e.at("spec") {
@@ -36,7 +36,7 @@ pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
 }
 
 /// A pod with scheduling gates says why it is not scheduled.
-fn gated_condition(e: &mut Edit<'_>) {
+fn gated_condition(e: &mut Edit<'_>, now: &str) {
     if e.view().st("spec").len("schedulingGates") == 0 {
         return;
     }
@@ -45,8 +45,7 @@ fn gated_condition(e: &mut Edit<'_>) {
     let mut ce = Edit::new(status.schema, &mut condition);
     ce.set("type", "PodScheduled");
     ce.set("status", "False");
-    ce.set("lastProbeTime", Node::Null);
-    ce.set("lastTransitionTime", Node::Null);
+    ce.set("lastTransitionTime", now);
     ce.set("reason", "SchedulingGated");
     ce.set("message", "Scheduling is blocked due to non-empty scheduling gates");
     status.set("conditions", vec![condition.into()]);

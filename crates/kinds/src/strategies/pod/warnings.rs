@@ -365,7 +365,8 @@ fn overlaps(out: &mut Vec<String>, v: View<'_>) {
             report("Projected", list, &mut seen);
         }
     }
-    for _ in 0..empty {
+    // One header is sent for equal warnings.
+    if empty > 0 {
         out.push(format!("volume {} (Projected) has no sources provided", quote(name)));
     }
 }
