@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use api::Status;
-use api::status::qualified;
 use bytes::Bytes;
 use http::{Method, Response, header};
 use http_body_util::BodyExt;
@@ -12,7 +11,7 @@ use hyper::body::Incoming;
 use rustls_pki_types::CertificateDer;
 
 use crate::answer::Outcome;
-use crate::auth::Decision;
+use crate::auth::{Access, Decision, forbidden};
 use crate::handlers;
 use crate::negotiate::{self, Allowed, Form};
 use crate::proxy::{Body, Connect};
@@ -154,47 +153,9 @@ pub(crate) fn authorize(inner: &Inner, user: &Arc<UserInfo>, info: &Arc<RequestI
     let attributes = Attributes { user: Arc::clone(user), info: Arc::clone(info) };
     match inner.auth.authorizer.authorize(&attributes) {
         Decision::Allow => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(&attributes, &reason)),
-    }
-}
-
-/// The 403 for a request that is not allowed.
-pub(crate) fn forbidden(attributes: &Attributes, reason: &str) -> Status {
-    let (user, info) = (&attributes.user, &attributes.info);
-    let mut why = if info.is_resource {
-        let mut resource = info.resource.to_string();
-        if !info.subresource.is_empty() {
-            resource.push('/');
-            resource.push_str(&info.subresource);
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+            Err(forbidden(user, &Access::from(&**info), &reason))
         }
-        let place = if info.namespace.is_empty() {
-            "at the cluster scope".to_owned()
-        } else {
-            format!("in the namespace {:?}", info.namespace.as_str())
-        };
-        format!(
-            "User {:?} cannot {} resource {:?} in API group {:?} {place}",
-            user.name.as_str(),
-            info.verb,
-            resource,
-            info.group.as_str(),
-        )
-    } else {
-        format!("User {:?} cannot {} path {:?}", user.name.as_str(), info.verb, info.path)
-    };
-    why = why.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    if !reason.is_empty() {
-        why.push_str(": ");
-        why.push_str(reason);
-    }
-    if info.is_resource {
-        Status::forbidden(&info.group, &info.resource, &info.name, why)
-    } else {
-        let subject = qualified(&info.group, &info.resource);
-        let mut status = Status::failure(403, "Forbidden", format!("forbidden: {why}"));
-        debug_assert!(subject.is_empty());
-        status.details = Some(api::status::Details::default());
-        status
     }
 }
 

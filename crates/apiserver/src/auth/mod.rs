@@ -12,6 +12,8 @@ mod reader;
 mod review;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 pub mod token;
 
 use std::sync::Arc;
