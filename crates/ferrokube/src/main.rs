@@ -1,1 +1,100 @@
-fn main() {}
+//! FerroKube: Kubernetes in one binary. The command line, and the wiring of components.
+
+mod cli;
+mod control_plane;
+mod data_dir;
+mod machine;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use cli::{Cli, Command};
+use control_plane::{ControlPlane, Settings};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("FERROKUBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let command = Cli::parse_from(arguments()).command;
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            eprintln!("ferrokube: cannot start threads: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("ferrokube: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The arguments; a component's name in place of the program's own stands for its subcommand, so
+/// that a link of that name starts it.
+fn arguments() -> Vec<std::ffi::OsString> {
+    let mut all: Vec<_> = std::env::args_os().collect();
+    let name = all.first().map(std::path::PathBuf::from).and_then(|p| p.file_name().map(ToOwned::to_owned));
+    if name.as_deref().is_some_and(|n| n == "kube-apiserver") {
+        all.insert(1, "kube-apiserver".into());
+    }
+    all
+}
+
+async fn run(command: Command) -> Result<()> {
+    let started = Instant::now();
+    match command {
+        Command::ApiServer(flags) => {
+            let plane = ControlPlane::start(Settings::from(&flags), None).await?;
+            say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
+            until_stopped(plane).await
+        }
+        Command::Server(flags) => {
+            let mut plane = ControlPlane::start(Settings::from(&flags), None).await?;
+            plane.start_components();
+            say(&format!("control plane: {} (ready in {})", plane.url(), took(started)));
+            say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
+            until_stopped(plane).await
+        }
+    }
+}
+
+/// One line about what is going on.
+fn say(line: &str) {
+    use std::io::Write;
+    // Nobody may be reading any more; that is no reason to stop.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+fn took(since: Instant) -> String {
+    format!("{:.2} s", since.elapsed().as_secs_f64())
+}
+
+/// Waits for an interrupt, then stops in order.
+async fn until_stopped(plane: ControlPlane) -> Result<()> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let broken = plane.broken();
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+        why = broken => return Err(why),
+    }
+    say("stopping; containers go on running");
+    let again = async {
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+    };
+    tokio::select! {
+        () = plane.stop() => Ok(()),
+        () = again => anyhow::bail!("stopped at once; what was acknowledged is safe"),
+    }
+}

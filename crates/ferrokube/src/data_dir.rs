@@ -1,0 +1,154 @@
+//! The data directory: whose it is, of which version, and what `down` must know to remove the rest.
+
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// The layout this program writes. Raised when an older program could not read it.
+const VERSION: u32 = 1;
+
+/// A locked data directory.
+pub(crate) struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// What a cluster made outside its data directory, so that `down` finds it also after a crash.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Footprint {
+    /// The runtime's socket, "" if the cluster has no node.
+    pub(crate) runtime_endpoint: String,
+    /// Where the CNI configuration was written.
+    pub(crate) cni_conf_dir: PathBuf,
+    /// The parent cgroup of Pods.
+    pub(crate) cgroup_root: String,
+    /// The kubeconfig, if it is outside the data directory.
+    pub(crate) kubeconfig: PathBuf,
+    /// The node's name.
+    pub(crate) node_name: String,
+    /// The Pods' range.
+    pub(crate) cluster_cidr: String,
+}
+
+impl DataDir {
+    /// Opens or makes a data directory and locks it.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        match fs::create_dir_all(path) {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                bail!("no permission to make {shown}; run as root or choose another --data-dir")
+            }
+            Err(e) => return Err(e).with_context(|| format!("the data directory {shown} can't be made")),
+        }
+        let path = path.canonicalize()?;
+        let version = path.join("version");
+        match fs::read_to_string(&version) {
+            Ok(text) => match text.trim().parse::<u32>() {
+                Ok(VERSION) => {}
+                Ok(v) if v > VERSION => bail!(
+                    "{shown} was written by a newer FerroKube (layout {v}, this one knows {VERSION}); use that version or another --data-dir"
+                ),
+                _ => bail!(
+                    "{shown} is not a data directory of FerroKube: its version file says {:?}; choose another --data-dir",
+                    text.trim()
+                ),
+            },
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let foreign = fs::read_dir(&path)?.next().is_some();
+                if foreign {
+                    bail!(
+                        "{shown} is not empty and not a data directory of FerroKube; choose another --data-dir"
+                    );
+                }
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).with_context(|| {
+                    format!("no permission on {shown}; run as root or choose another --data-dir")
+                })?;
+                fs::write(&version, format!("{VERSION}\n"))
+                    .with_context(|| format!("{shown} can't be written to"))?;
+            }
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                bail!(
+                    "no permission to read {shown}; run as the user it belongs to, or choose another --data-dir"
+                )
+            }
+            Err(e) => return Err(e).with_context(|| format!("{} can't be read", version.display())),
+        }
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path.join("lock"))
+            .with_context(|| format!("{shown} can't be written to"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => {
+                bail!("another FerroKube runs on {shown}; stop it first, or choose another --data-dir")
+            }
+            Err(TryLockError::Error(e)) => Err(e).with_context(|| format!("{shown} can't be locked")),
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A name for this cluster's things on a shared machine, made of the directory's path.
+    pub(crate) fn id(&self) -> String {
+        let mut hash: u32 = 0x811c_9dc5;
+        for b in self.path.as_os_str().as_encoded_bytes() {
+            hash = (hash ^ u32::from(*b)).wrapping_mul(0x0100_0193);
+        }
+        format!("{hash:08x}")
+    }
+
+    /// Remembers what was made outside.
+    pub(crate) fn write_footprint(&self, footprint: &Footprint) -> Result<()> {
+        let text = serde_json::to_vec_pretty(footprint)?;
+        let new = self.path.join("footprint.json.new");
+        fs::write(&new, text)?;
+        Ok(fs::rename(new, self.path.join("footprint.json"))?)
+    }
+
+    /// What was made outside.
+    pub(crate) fn footprint(&self) -> Result<Footprint> {
+        match fs::read(self.path.join("footprint.json")) {
+            Ok(text) => serde_json::from_slice(&text).context("footprint.json can't be read"),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Footprint::default()),
+            Err(e) => Err(e).context("footprint.json can't be read"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(dir: &Path) -> String {
+        DataDir::open(dir).err().map(|e| e.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn refuses_what_is_not_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = dir.path().join("ours");
+        let open = DataDir::open(&ours).unwrap();
+        assert!(refused(&ours).contains("another FerroKube runs on"));
+        drop(open);
+        DataDir::open(&ours).unwrap();
+        fs::write(ours.join("version"), "9\n").unwrap();
+        assert!(refused(&ours).contains("written by a newer FerroKube"));
+        fs::write(ours.join("version"), "x").unwrap();
+        assert!(refused(&ours).contains("is not a data directory of FerroKube"));
+        let foreign = dir.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join("file"), "").unwrap();
+        assert!(refused(&foreign).contains("is not empty"));
+    }
+}
