@@ -332,6 +332,16 @@ pub(crate) fn serve(
 ) -> Option<Response<Body>> {
     match path.trim_end_matches('/') {
         "" => return Some(json_response(indented(&root_paths(inner)), "application/json")),
+        "/.well-known/openid-configuration" => {
+            let host = inner.config.advertise_address.map_or("127.0.0.1".to_owned(), |a| a.to_string());
+            let jwks = format!("https://{host}:{}/openid/v1/jwks", inner.config.port);
+            let value = inner.tokens.get()?.openid_configuration(&jwks);
+            return Some(json_response(value.to_string().into(), "application/json"));
+        }
+        "/openid/v1/jwks" => {
+            let value = inner.tokens.get()?.jwks();
+            return Some(json_response(value.to_string().into(), "application/jwk-set+json"));
+        }
         "/version" => return Some(json_response(indented(&version()), "application/json")),
         _ => {}
     }

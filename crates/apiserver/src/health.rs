@@ -1,6 +1,7 @@
 //! `/livez`, `/readyz`, `/healthz` and their single checks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Response;
 use parking_lot::RwLock;
@@ -23,13 +24,23 @@ struct Named {
 #[derive(Default)]
 pub struct Health {
     checks: RwLock<Vec<Named>>,
+    started: Arc<AtomicBool>,
 }
 
 impl Health {
     pub(crate) fn new() -> Self {
         let health = Self::default();
         health.add("ping", false, Arc::new(|| Ok(())));
+        let started = Arc::clone(&health.started);
+        let check = move || {
+            if started.load(Ordering::Acquire) { Ok(()) } else { Err("not finished".to_owned()) }
+        };
+        health.add("poststarthook/start-system-namespaces-controller", true, Arc::new(check));
         health
+    }
+    /// What every cluster has is there.
+    pub(crate) fn started(&self) {
+        self.started.store(true, Ordering::Release);
     }
     /// Adds a check; one of readiness only does not count for liveness.
     pub fn add(&self, name: impl Into<String>, ready_only: bool, check: Check) {

@@ -32,6 +32,8 @@ mod request_info;
 pub mod security;
 mod select;
 mod server;
+pub mod standalone;
+mod system;
 mod table;
 mod transport;
 

@@ -26,6 +26,7 @@ use crate::admission::Admission;
 use crate::allocate::Allocators;
 use crate::answer::{self, Encoded, Outcome};
 use crate::auth::Auth;
+use crate::auth::token::TokenService;
 use crate::codec;
 use crate::config::{Config, MAX_BODY};
 use crate::discovery::Discovery;
@@ -54,6 +55,7 @@ pub struct Inner {
     pub(crate) admission: Arc<dyn Admission>,
     pub(crate) connect: OnceLock<Connect>,
     pub(crate) openapi: OnceLock<Box<dyn Documents>>,
+    pub(crate) tokens: OnceLock<Arc<TokenService>>,
     pub(crate) allocators: Allocators,
     pub(crate) forms: FormCache,
     pub(crate) metrics: Metrics,
@@ -143,6 +145,7 @@ impl Server {
             admission,
             connect: OnceLock::new(),
             openapi: OnceLock::new(),
+            tokens: OnceLock::new(),
             allocators,
             forms: FormCache::new(config.form_budget),
             metrics: Metrics::new(),
@@ -160,6 +163,14 @@ impl Server {
     /// Sets what makes the documents of OpenAPI; once.
     pub fn set_openapi(&self, documents: Box<dyn Documents>) {
         let _ = self.0.openapi.set(documents);
+    }
+    /// Sets whose keys `/openid/v1/jwks` tells; once.
+    pub fn set_tokens(&self, tokens: Arc<TokenService>) {
+        let _ = self.0.tokens.set(tokens);
+    }
+    /// Says that what every cluster has is there: `/readyz` passes from now on.
+    pub fn set_ready(&self) {
+        self.0.health.started();
     }
     /// The metrics, to register more.
     pub fn metrics(&self) -> &Metrics {

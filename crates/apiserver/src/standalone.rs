@@ -1,0 +1,218 @@
+//! The API server with its store and its keys in one data directory: what `kube-apiserver` and
+//! every form that holds a control plane starts.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::Status;
+use client::{Client, Transport};
+use component::Shutdown;
+use rustls_pki_types::CertificateDer;
+use storage::{OpenError, Store, StoreConfig};
+use tokio::net::TcpListener;
+
+use crate::auth::StoreReader;
+use crate::config::Config;
+use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
+use crate::proxy::Connect;
+use crate::reader::Reader;
+use crate::request::UserInfo;
+use crate::security::{Security, SecurityConfig, SecurityError};
+use crate::server::{Server, ServerError};
+use crate::{allocate, bootstrap};
+
+/// How it is started.
+pub struct Options {
+    /// Where the store and the keys are; made if it does not exist.
+    pub data_dir: PathBuf,
+    /// Where to listen (`--bind-address`).
+    pub bind: IpAddr,
+    /// Port; 0 takes any (`--secure-port`).
+    pub port: u16,
+    /// The server. Its port is set from the listener, its advertised address is this machine's if absent.
+    pub config: Config,
+    /// This machine's host name.
+    pub hostname: String,
+    /// Addresses of this machine besides loopback; the first is advertised if nothing else is said.
+    pub addresses: Vec<IpAddr>,
+    /// More DNS names of the server.
+    pub names: Vec<String>,
+    /// DNS domain of the cluster.
+    pub cluster_domain: String,
+    /// The node of this machine, if it has one.
+    pub node: Option<NodeIdentity>,
+    /// Changes to the defaults of security, after they were made from the keys.
+    pub security: Box<dyn FnOnce(&mut SecurityConfig) + Send>,
+}
+
+impl Options {
+    /// The defaults, for a data directory.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            bind: IpAddr::from([0, 0, 0, 0]),
+            port: 6443,
+            config: Config::default(),
+            hostname: String::new(),
+            addresses: Vec::new(),
+            names: Vec::new(),
+            cluster_domain: "cluster.local".into(),
+            node: None,
+            security: Box::new(|_| {}),
+        }
+    }
+}
+
+/// Why it cannot start. Each sentence says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The keys and certificates.
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The table of resources or the Service ranges.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// Authentication, authorization or admission.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    /// The port.
+    #[error("cannot listen on {address}: {source}; choose another port, or stop what uses this one")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// TLS.
+    #[error("the certificates cannot be used for TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The first objects.
+    #[error("cannot make the objects that every cluster has: {0}")]
+    Bootstrap(Status),
+    /// A thread that opens the store ended.
+    #[error("the store could not be opened: {0}")]
+    Thread(String),
+}
+
+/// A running API server.
+pub struct Running {
+    /// The server; [`Server::transport`] gives components of this process their clients.
+    pub server: Server,
+    /// The keys and certificates.
+    pub pki: Arc<Pki>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The address that others are told.
+    pub advertised: IpAddr,
+    /// The store.
+    pub store: Store,
+}
+
+impl Running {
+    /// The server's URL on this machine.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.address.port())
+    }
+    /// Writes the admin's kubeconfig, 0600.
+    pub fn write_kubeconfig(&self, path: &std::path::Path) -> Result<(), PkiError> {
+        let user = "kubernetes-admin";
+        pki::write_kubeconfig(path, &self.url(), &self.pki.ca.certificate_pem, user, &self.pki.admin)
+    }
+    /// A transport with an identity in one group.
+    pub fn transport(&self, user: &str, groups: &[&str], agent: &str) -> Arc<dyn Transport> {
+        self.server.transport(identity(user, groups), agent)
+    }
+}
+
+/// An authenticated caller.
+fn identity(user: &str, groups: &[&str]) -> UserInfo {
+    let groups = groups.iter().copied().chain(["system:authenticated"]).map(Into::into).collect();
+    UserInfo { name: user.into(), groups, ..UserInfo::default() }
+}
+
+/// The server's own identity.
+const SELF: (&str, &[&str]) = ("system:apiserver", &["system:masters"]);
+
+/// Starts the server and returns when it is ready. It runs until the shutdown's signal.
+pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, StartError> {
+    let Options { data_dir, bind, port, mut config, hostname, addresses, names, cluster_domain, node, security } =
+        options;
+    let listen = SocketAddr::new(bind, port);
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|source| StartError::Listen { address: listen, source })?;
+    let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
+    config.port = address.port();
+    let advertised = config
+        .advertise_address
+        .or_else(|| (!bind.is_unspecified()).then_some(bind))
+        .or_else(|| addresses.iter().copied().find(|a| a.is_ipv4()))
+        .unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    let service_address = config
+        .service_cidrs
+        .first()
+        .and_then(|c| allocate::Cidr::parse(c).ok())
+        .map(|c| c.first());
+    let mut all = addresses;
+    if !all.contains(&advertised) {
+        all.push(advertised);
+    }
+    let pki_config = PkiConfig {
+        hostname,
+        addresses: all,
+        names,
+        service_address,
+        cluster_domain,
+        node,
+        now: config.clock.now(),
+    };
+    let (dir, stop) = (data_dir.clone(), shutdown.clone());
+    let (clock, store_dir) = (config.clock, data_dir.join("store"));
+    let opened = tokio::task::spawn_blocking(move || -> Result<(Pki, Store), StartError> {
+        let pki = Pki::ensure(&dir, &pki_config)?;
+        let store = Store::open(StoreConfig { clock, ..StoreConfig::new(store_dir) }, &stop)?;
+        Ok((pki, store))
+    });
+    let (pki, store) = opened.await.map_err(|e| StartError::Thread(e.to_string()))??;
+    let reader = Reader::new(store.clone())?;
+    let mut security_config =
+        SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone());
+    security_config.clock = config.clock;
+    security(&mut security_config);
+    let live = Arc::new(StoreReader::new(store.clone(), reader.resources()));
+    let find = |group: &str, plural: &str| reader.resource(group, plural);
+    let security = Security::new(security_config, live, &store, find, shutdown)?;
+    let authorizer = Arc::clone(&security.auth.authorizer);
+    let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
+    server.set_tokens(security.tokens);
+    let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");
+    let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
+    server.set_connect(Connect::new(Client::new(Arc::clone(&own), "kube-apiserver"), kubelet, authorizer));
+    let tls = pki::server_tls(&pki.apiserver, &pki.ca.certificate())?;
+    let (front, stop) = (server.clone(), shutdown.clone());
+    shutdown.spawn(async move { front.serve(listener, tls, stop).await });
+    bootstrap::ensure(&*own).await.map_err(StartError::Bootstrap)?;
+    server.keep_up(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
+    server.set_ready();
+    Ok(Running { server, pki: Arc::new(pki), address, advertised, store })
+}
+
+/// How kubelets are called: with the client certificate, verified against the cluster's authority.
+fn kubelet_tls(
+    ca: &CertificateDer<'static>,
+    client: &pki::Credential,
+) -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.clone())?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![client.certificate()], client.key())?;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,209 @@
+//! What the API server keeps up itself: the `kubernetes` Service, where it leads, and the default
+//! range of Service addresses.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use bytes::Bytes;
+use client::{Call, Resource, Transport, Verb};
+use component::Shutdown;
+use futures::StreamExt;
+use serde_json::{Value, json};
+use storage::{Batch, Scope, WatchOptions, WatchStart};
+
+use crate::server::{Inner, Server};
+
+/// How long to wait after a write failed.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// An object that must be there, and how much of it is ours.
+struct Wanted {
+    group: &'static str,
+    plural: &'static str,
+    namespace: &'static str,
+    object: Value,
+    /// The parts that are put back when somebody changes them.
+    ours: &'static [&'static str],
+}
+
+/// The objects for a server at an address.
+fn wanted(inner: &Inner, address: IpAddr) -> Vec<Wanted> {
+    let port = inner.config.port;
+    let first = inner.allocators.cidrs()[0].first();
+    let cidrs: Vec<String> = inner.allocators.cidrs().iter().map(super::allocate::Cidr::text).collect();
+    let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
+    vec![
+        Wanted {
+            group: "networking.k8s.io",
+            plural: "servicecidrs",
+            namespace: "",
+            object: json!({
+                "apiVersion": "networking.k8s.io/v1",
+                "kind": "ServiceCIDR",
+                "metadata": {"name": "kubernetes"},
+                "spec": {"cidrs": cidrs},
+            }),
+            ours: &[],
+        },
+        Wanted {
+            group: "",
+            plural: "services",
+            namespace: "default",
+            object: json!({
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {
+                    "name": "kubernetes",
+                    "namespace": "default",
+                    "labels": {"component": "apiserver", "provider": "kubernetes"},
+                },
+                "spec": {
+                    "type": "ClusterIP",
+                    "clusterIP": first.to_string(),
+                    "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+                    "sessionAffinity": "None",
+                },
+            }),
+            ours: &[],
+        },
+        Wanted {
+            group: "",
+            plural: "endpoints",
+            namespace: "default",
+            object: json!({
+                "apiVersion": "v1",
+                "kind": "Endpoints",
+                "metadata": {
+                    "name": "kubernetes",
+                    "namespace": "default",
+                    "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+                },
+                "subsets": [{"addresses": [{"ip": address.to_string()}], "ports": ports}],
+            }),
+            ours: &["subsets"],
+        },
+        Wanted {
+            group: "discovery.k8s.io",
+            plural: "endpointslices",
+            namespace: "default",
+            object: json!({
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "name": "kubernetes",
+                    "namespace": "default",
+                    "labels": {"kubernetes.io/service-name": "kubernetes"},
+                },
+                "addressType": if address.is_ipv6() { "IPv6" } else { "IPv4" },
+                "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
+                "ports": ports,
+            }),
+            ours: &["addressType", "endpoints", "ports"],
+        },
+    ]
+}
+
+impl Wanted {
+    fn call(&self, verb: Verb, subresource: &str, body: Option<&Value>) -> Call {
+        Call {
+            verb,
+            resource: Resource { group: self.group.into(), version: "v1".into(), plural: self.plural.into() },
+            namespace: self.namespace.into(),
+            name: if verb == Verb::Create { "".into() } else { "kubernetes".into() },
+            subresource: subresource.into(),
+            query: Vec::new(),
+            body: body.map_or_else(Bytes::new, |b| b.to_string().into()),
+        }
+    }
+    /// Makes the object, or puts back what is ours in it.
+    async fn ensure(&self, transport: &dyn Transport) -> Result<(), Status> {
+        let current = match transport.call(self.call(Verb::Get, "", None)).await {
+            Ok(bytes) => serde_json::from_slice::<Value>(&bytes).map_err(Status::internal)?,
+            Err(e) if e.is_not_found() => {
+                return match transport.call(self.call(Verb::Create, "", Some(&self.object))).await {
+                    Err(e) if !e.is_already_exists() => Err(e),
+                    _ => Ok(()),
+                };
+            }
+            Err(e) => return Err(e),
+        };
+        let mut next = current.clone();
+        for part in self.ours {
+            next[*part] = self.object[*part].clone();
+        }
+        if next == current {
+            return Ok(());
+        }
+        transport.call(self.call(Verb::Update, "", Some(&next))).await.map(|_| ())
+    }
+}
+
+/// Says in the default ServiceCIDR that it is ready.
+async fn cidr_ready(inner: &Inner, transport: &dyn Transport, wanted: &Wanted) -> Result<(), Status> {
+    let bytes = transport.call(wanted.call(Verb::Get, "", None)).await?;
+    let mut object: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
+    let ready = object["status"]["conditions"].as_array().is_some_and(|l| l.iter().any(|c| c["type"] == "Ready"));
+    if ready {
+        return Ok(());
+    }
+    object["status"] = json!({"conditions": [{
+        "type": "Ready",
+        "status": "True",
+        "reason": "",
+        "message": "Kubernetes default Service CIDR is ready",
+        "lastTransitionTime": inner.now(),
+    }]});
+    transport.call(wanted.call(Verb::Update, "status", Some(&object))).await.map(|_| ())
+}
+
+impl Server {
+    /// Makes the `kubernetes` Service, its Endpoints and EndpointSlice and the default ServiceCIDR,
+    /// and makes them again whenever somebody changes them, until shutdown. The transport's
+    /// identity must be a superuser's, the namespace `default` there.
+    pub async fn keep_up(
+        &self,
+        transport: Arc<dyn Transport>,
+        address: IpAddr,
+        shutdown: &Shutdown,
+    ) -> Result<(), Status> {
+        let all = wanted(&self.0, address);
+        for one in &all {
+            one.ensure(&*transport).await?;
+        }
+        cidr_ready(&self.0, &*transport, &all[0]).await?;
+        for one in all {
+            let (inner, transport, stop) = (Arc::clone(&self.0), Arc::clone(&transport), shutdown.clone());
+            shutdown.spawn(async move {
+                stop.run(follow(&inner, &*transport, &one)).await;
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Ensures an object at every change of it.
+async fn follow(inner: &Inner, transport: &dyn Transport, wanted: &Wanted) {
+    let Some(id) = inner.reader.resource(wanted.group, wanted.plural) else { return };
+    let scope = Scope { namespace: wanted.namespace.into(), name: "kubernetes".into(), field: None };
+    loop {
+        let start = WatchStart::After(inner.store.current());
+        let watcher = inner.store.watch(id, scope.clone(), start, WatchOptions::default());
+        ensure_until_done(transport, wanted).await;
+        let Ok(mut watcher) = watcher else { continue };
+        while let Some(Ok(batch)) = watcher.next().await {
+            if matches!(batch, Batch::Events(_)) {
+                ensure_until_done(transport, wanted).await;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn ensure_until_done(transport: &dyn Transport, wanted: &Wanted) {
+    while let Err(error) = wanted.ensure(transport).await {
+        tracing::warn!(plural = wanted.plural, %error, "cannot keep up an object of the cluster");
+        tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+    }
+}
