@@ -22,6 +22,8 @@ mod negotiate;
 pub mod openapi;
 mod options;
 mod pipe;
+#[cfg(test)]
+mod pipe_tests;
 pub mod pki;
 pub mod proxy;
 pub mod query;

@@ -63,7 +63,7 @@ pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcom
         }
         return subresource(inner, req, resource, sub).await;
     }
-    if !resource.has_verb(info.verb) {
+    if !resource.has_verb(info.verb) || info.verb == "create" && !info.name.is_empty() {
         return Err(method_not_allowed());
     }
     if resource.namespaced && info.namespace.is_empty() && !matches!(info.verb, "list" | "watch" | "create") {
