@@ -1,5 +1,7 @@
 //! Time to decode and encode a typical Pod: `cargo bench -p ferrokube-api`.
 
+#![allow(clippy::unwrap_used, reason = "a benchmark stops where it can't go on")]
+
 use std::hint::black_box;
 use std::time::Instant;
 

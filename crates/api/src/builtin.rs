@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use smallvec::SmallVec;
 
 use crate::schema::{
-    AnyKind, Field, FieldNo, Gvk, ListKind, Mark, Or, PatchStrategy, Schema, StructId, StructType, Type,
-    TypeId, Union,
+    AnyKind, Field, FieldNo, GoName, Gvk, ListKind, Mark, Or, PatchStrategy, Schema, StructId, StructType,
+    Type, TypeId, Union,
 };
 use crate::tree::Text;
 
@@ -44,6 +44,7 @@ struct Reader<'a> {
     types: Vec<Type>,
     interned: HashMap<&'a str, TypeId>,
     wrapped: Vec<TypeId>,
+    go_names: HashMap<(StructId, FieldNo), GoName>,
 }
 
 fn group(s: &str) -> &str {
@@ -121,7 +122,10 @@ impl<'a> Reader<'a> {
                 versions.push((group(g).into(), v.into()));
             }
         }
-        Ok(Schema::new(self.types, structs, kinds).with_wrapped(self.wrapped).with_versions(versions))
+        Ok(Schema::new(self.types, structs, kinds)
+            .with_wrapped(self.wrapped)
+            .with_versions(versions)
+            .with_go_names(self.go_names))
     }
 
     fn id(&self, text: &'a str) -> Option<StructId> {
@@ -188,6 +192,10 @@ impl<'a> Reader<'a> {
                         let element = self.element(ty).ok_or("a merge key without a list of structs")?;
                         field.patch.merge_key = Some(number(names, element, merge_key)?);
                     }
+                }
+                "via" | "go" => {
+                    let name = self.go_names.entry((StructId(of as u32), no)).or_default();
+                    *(if key == "go" { &mut name.ty } else { &mut name.via }) = value.into();
                 }
                 "gate" => field.gate = Some(value.into()),
                 "mark" => field.mark = Some(if value == "atomic" { Mark::Atomic } else { Mark::Granular }),

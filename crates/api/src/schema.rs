@@ -273,6 +273,15 @@ impl Gvk {
     }
 }
 
+/// Go's names around a field, which stand in the decoder's error texts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GoName {
+    /// Names of the embedded structs that the field stands in, joined by points.
+    pub via: Text,
+    /// Its type (`v1.RestartPolicy`, `[]v1.KeyUsage`), "" if the form of the type says it.
+    pub ty: Text,
+}
+
 /// Field numbers by JSON name: an open-addressed hash table, at most half full.
 #[derive(Debug, Clone, Default)]
 struct NameIndex {
@@ -333,6 +342,7 @@ pub struct Schema {
     index: Vec<NameIndex>,
     wrapped: Vec<TypeId>,
     versions: Vec<(Text, Text)>,
+    go_names: HashMap<(StructId, FieldNo), GoName>,
 }
 
 impl Schema {
@@ -349,13 +359,31 @@ impl Schema {
         }
         let index = structs.iter().map(NameIndex::new).collect();
         let names = structs.iter().enumerate().map(|(i, s)| (s.name.clone(), StructId(i as u32))).collect();
-        Self { types, structs, kinds, names, index, wrapped: Vec::new(), versions: Vec::new() }
+        Self {
+            types,
+            structs,
+            kinds,
+            names,
+            index,
+            wrapped: Vec::new(),
+            versions: Vec::new(),
+            go_names: HashMap::new(),
+        }
     }
     /// Marks the list types that protobuf wraps in a message of their own (`ExtraValue`, `Verbs`).
     pub fn with_wrapped(mut self, mut wrapped: Vec<TypeId>) -> Self {
         wrapped.sort_unstable();
         self.wrapped = wrapped;
         self
+    }
+    /// Sets what Go calls fields and their types, where the description does not imply it.
+    pub fn with_go_names(mut self, names: HashMap<(StructId, FieldNo), GoName>) -> Self {
+        self.go_names = names;
+        self
+    }
+    /// What Go calls a field and its type, where the description does not imply it.
+    pub fn go_name(&self, of: StructId, no: FieldNo) -> Option<&GoName> {
+        self.go_names.get(&(of, no))
     }
     /// Sets the group versions under which upstream registers its options.
     pub fn with_versions(mut self, versions: Vec<(Text, Text)>) -> Self {

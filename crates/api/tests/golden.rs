@@ -3,6 +3,8 @@
 //! They come with Debian's golang-k8s-api-dev. Another place is named by `K8S_API_TESTDATA`; where
 //! that is set, missing files are a failure.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
+
 use std::path::PathBuf;
 
 use ferrokube_api::codec::json;

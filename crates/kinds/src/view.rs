@@ -185,6 +185,7 @@ macro_rules! view {
             }
             $(
                 #[doc = concat!("`", stringify!($method), "`")]
+                #[allow(clippy::should_implement_trait, reason = "fields are named by upstream")]
                 pub fn $method(self) -> $ty {
                     Read::read(self.0.and_then(|s| s.get(FieldNo($no))))
                 }

@@ -15,10 +15,7 @@ pub(super) fn run(files: &[std::path::PathBuf]) -> Result<()> {
     let mut compared = 0;
     for file in files {
         let theirs = read(file)?;
-        let ours = match ours(file, &theirs)? {
-            Some(ours) => ours,
-            None => continue,
-        };
+        let Some(ours) = ours(file, &theirs)? else { continue };
         let (ours, theirs) = (normal(&ours), normal(&theirs));
         let at = file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         compare(&at, &theirs, &ours, &mut differences);

@@ -16,7 +16,7 @@ pub(super) enum Expr {
     /// `[]T`
     List(Box<Expr>),
     /// `map[K]V`, whose keys are strings in JSON.
-    Map(Box<Expr>),
+    Map(Box<Expr>, Box<Expr>),
     /// `interface{}` or `any`
     Interface,
 }
@@ -230,7 +230,8 @@ fn expr(s: &str) -> Option<Expr> {
         return Some(Expr::List(Box::new(expr(of)?)));
     }
     if let Some(rest) = s.strip_prefix("map[") {
-        return Some(Expr::Map(Box::new(expr(rest.split_once(']')?.1)?)));
+        let (key, of) = rest.split_once(']')?;
+        return Some(Expr::Map(Box::new(expr(key)?), Box::new(expr(of)?)));
     }
     if s == "interface{}" || s == "any" {
         return Some(Expr::Interface);

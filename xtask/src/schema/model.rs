@@ -53,6 +53,10 @@ pub(super) struct Field {
     pub mark: Option<&'static str>,
     pub discriminator: bool,
     pub union_member: bool,
+    /// Go's name of its type, where that names more than the type's form.
+    pub go_type: Option<String>,
+    /// Names of the embedded structs it stands in, outermost first.
+    pub via: Vec<String>,
 }
 
 /// The whole description.
@@ -319,7 +323,7 @@ fn make_struct(
         union: has(&own, "union"),
         fields: Vec::new(),
     };
-    flatten(reader, &path, &decl, fields, &[], &mut out, queue)?;
+    flatten(reader, &path, &decl, fields, (&[], &[]), &mut out, queue)?;
     Ok(out)
 }
 
@@ -328,7 +332,7 @@ fn flatten(
     path: &str,
     decl: &Decl,
     fields: &[go::Field],
-    proto_in: &[u32],
+    (proto_in, via): (&[u32], &[String]),
     out: &mut Struct,
     queue: &mut Vec<(String, String)>,
 ) -> Result<()> {
@@ -358,19 +362,20 @@ fn flatten(
                 for f in &mut of {
                     f.tags.remove("protobuf");
                 }
-                flatten(reader, &at, &inner, &of, proto_in, out, queue)?;
+                flatten(reader, &at, &inner, &of, (proto_in, via), out, queue)?;
             } else {
                 let mut inside = proto_in.to_vec();
                 if number != 0 {
                     inside.push(number);
                 }
-                flatten(reader, &at, &inner, inner_fields, &inside, out, queue)?;
+                let names = [via, &[name.clone()]].concat();
+                flatten(reader, &at, &inner, inner_fields, (&inside, &names), out, queue)?;
             }
             continue;
         }
         let made = make_field(reader, path, decl, f, json, &options, queue)
             .with_context(|| format!("field {}", f.name))?;
-        out.fields.push(Field { proto: number, proto_in: proto_in.to_vec(), ..made });
+        out.fields.push(Field { proto: number, proto_in: proto_in.to_vec(), via: via.to_vec(), ..made });
     }
     Ok(())
 }
@@ -448,6 +453,12 @@ fn make_field(
         mark,
         discriminator: has(&f.markers, "unionDiscriminator"),
         union_member: has(&f.markers, "optional"),
+        go_type: {
+            let mut named = false;
+            let text = go_text(reader, path, decl, ty, &mut named)?;
+            named.then_some(text)
+        },
+        via: Vec::new(),
         ty: form,
     })
 }
@@ -466,7 +477,7 @@ fn type_text(
         Expr::Pointer(of) => type_text(reader, path, decl, of, values, queue),
         Expr::List(of) if **of == Expr::Name(None, "byte".into()) => Ok("bytes".into()),
         Expr::List(of) => Ok(format!("[]{}", type_text(reader, path, decl, of, values, queue)?)),
-        Expr::Map(of) => Ok(format!("{{}}{}", type_text(reader, path, decl, of, &mut Vec::new(), queue)?)),
+        Expr::Map(_, of) => Ok(format!("{{}}{}", type_text(reader, path, decl, of, &mut Vec::new(), queue)?)),
         Expr::Name(None, name) if basic(name).is_some() => Ok(basic(name).unwrap_or_default().into()),
         Expr::Name(q, name) => {
             let at = resolve(decl, path, q.as_deref())?;
@@ -499,6 +510,38 @@ fn type_text(
             }
         }
     }
+}
+
+/// How Go prints a type; `named` is set if a name stands in it for something other than a struct.
+fn go_text(reader: &Reader, path: &str, decl: &Decl, ty: &Expr, named: &mut bool) -> Result<String> {
+    Ok(match ty {
+        Expr::Interface => "interface {}".into(),
+        Expr::Pointer(of) => format!("*{}", go_text(reader, path, decl, of, named)?),
+        Expr::List(of) => format!("[]{}", go_text(reader, path, decl, of, named)?),
+        Expr::Map(key, of) => {
+            let key = go_text(reader, path, decl, key, named)?;
+            format!("map[{key}]{}", go_text(reader, path, decl, of, named)?)
+        }
+        Expr::Name(None, name) if name == "byte" => "uint8".into(),
+        Expr::Name(None, name) if basic(name).is_some() => name.clone(),
+        Expr::Name(q, name) => {
+            let at = resolve(decl, path, q.as_deref())?;
+            match reader.decl(&at, name) {
+                Some(Decl { def: Def::Expr(of), alias: true, imports, .. }) => {
+                    let inner = Decl {
+                        def: Def::Struct(Vec::new()),
+                        alias: true,
+                        markers: Vec::new(),
+                        imports: imports.clone(),
+                    };
+                    return go_text(reader, &at, &inner, of, named);
+                }
+                Some(Decl { def: Def::Expr(_), .. }) => *named = true,
+                _ => {}
+            }
+            format!("{}.{name}", at.rsplit('/').next().unwrap_or_default())
+        }
+    })
 }
 
 fn basic(name: &str) -> Option<&'static str> {

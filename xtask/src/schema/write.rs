@@ -36,7 +36,7 @@ pub(super) fn schema(model: &Model) -> String {
 }
 
 /// ` name [outer/]number type flags`: `*` pointer, `?` omitted when empty, `!` required; then
-/// `patch=`, `gate=`, `mark=`, `enum=`, and `default=` to the end of the line.
+/// `patch=`, `gate=`, `mark=`, `via=` (embedded structs), `go=` (name of the type), `enum=`, and `default=` to the end of the line.
 fn field(f: &Field, union: bool, out: &mut String) {
     let _ = write!(out, " {} ", f.json);
     for n in &f.proto_in {
@@ -64,6 +64,12 @@ fn field(f: &Field, union: bool, out: &mut String) {
         out.push_str(" discriminator");
     } else if union && f.union_member {
         let _ = write!(out, " member={}", f.go);
+    }
+    if !f.via.is_empty() {
+        let _ = write!(out, " via={}", f.via.join("."));
+    }
+    if let Some(t) = &f.go_type {
+        let _ = write!(out, " go={t}");
     }
     if !f.values.is_empty() {
         let _ = write!(out, " enum={}", f.values.join("|"));

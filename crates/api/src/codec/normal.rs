@@ -140,11 +140,14 @@ fn bytes(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
         }
         Err(e) => {
             use base64::DecodeError::{InvalidByte, InvalidLastSymbol, InvalidLength, InvalidPadding};
-            let at = match e {
+            // The first byte outside the alphabet; without one, what is wrong is at the end.
+            let outside =
+                clean.bytes().position(|b| !b.is_ascii_alphanumeric() && !matches!(b, b'+' | b'/' | b'='));
+            let at = outside.unwrap_or(match e {
                 InvalidByte(at, _) | InvalidLastSymbol(at, _) => at,
                 InvalidLength(at) => at / 4 * 4,
                 InvalidPadding => clean.trim_end_matches('=').len(),
-            };
+            });
             report.invalid(format!("illegal base64 data at input byte {at}"));
             None
         }

@@ -119,7 +119,7 @@ impl<'s> Report<'s, '_> {
     /// As [`Report::mismatch`], of the schema's type.
     pub(crate) fn mismatch_of(&mut self, what: &str, ty: TypeId) {
         if self.mismatch.is_none() {
-            let name = go_type(self.schema, ty);
+            let name = self.go_type_here().unwrap_or_else(|| go_type(self.schema, ty));
             self.mismatch(what, &name);
         }
     }
@@ -145,6 +145,21 @@ impl<'s> Report<'s, '_> {
         }
     }
 
+    /// Go's name of the type at the current place, where it is not the name of the type's form.
+    fn go_type_here(&self) -> Option<String> {
+        let at = self.path.iter().rposition(|s| matches!(s, Step::Field(..)))?;
+        let Step::Field(of, no) = self.path[at] else { return None };
+        let mut name = self.schema.go_name(of, no)?.ty.as_str();
+        for _ in &self.path[at + 1..] {
+            // Below a named list or map the form of the type says it.
+            name = match name.strip_prefix("map[") {
+                Some(rest) => rest.split_once(']')?.1,
+                None => name.strip_prefix("[]")?,
+            };
+        }
+        (!name.is_empty()).then(|| name.to_owned())
+    }
+
     fn type_error(&self, what: &str, go_type: &str) -> DecodeError {
         let mut owner = None;
         let mut fields = String::new();
@@ -154,6 +169,10 @@ impl<'s> Report<'s, '_> {
                     fields.push('.');
                 }
                 owner = Some(*of);
+                if let Some(name) = self.schema.go_name(*of, *no).filter(|n| !n.via.is_empty()) {
+                    fields.push_str(&name.via);
+                    fields.push('.');
+                }
                 fields.push_str(&self.schema.st(*of).at(*no).json);
             }
         }

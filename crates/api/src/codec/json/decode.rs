@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use base64::Engine;
+
 use super::super::normal;
 use super::super::report::{Report, Step, go_struct};
 use super::super::{DecodeError, Decoded};
@@ -180,6 +182,7 @@ impl Decoder<'_, '_> {
                 Type::List { of, .. } => self.list(*of).map(|l| Some(Node::List(l))),
                 Type::Any(kind) => self.any_of(*kind).map(Some),
                 Type::Or { of, or } => self.or_list(*of, *or),
+                Type::Bytes => self.byte_list().map(Some),
                 _ => self.misplaced(ty, "array"),
             },
             c @ (b't' | b'f') => {
@@ -208,6 +211,34 @@ impl Decoder<'_, '_> {
             }
             _ => Err(self.lexer.no_value()),
         }
+    }
+
+    /// Go takes a list of numbers for bytes.
+    fn byte_list(&mut self) -> Lexed<Node> {
+        self.lexer.open()?;
+        let mut out = Vec::new();
+        let mut first = true;
+        while self.lexer.element(first)? {
+            first = false;
+            match self.lexer.peek() {
+                b'-' | b'0'..=b'9' => {
+                    let text = self.lexer.number()?;
+                    match text.parse::<u8>() {
+                        Ok(b) => out.push(b),
+                        Err(_) => self.report.mismatch(&format!("number {text}"), "uint8"),
+                    }
+                }
+                b'n' => {
+                    self.lexer.word("null")?;
+                    out.push(0);
+                }
+                _ => {
+                    let what = self.compound_or_scalar()?;
+                    self.report.mismatch(what, "uint8");
+                }
+            }
+        }
+        Ok(Node::Str(normal::BASE64.encode(out).into()))
     }
 
     fn misplaced(&mut self, ty: TypeId, what: &str) -> Lexed<Option<Node>> {
