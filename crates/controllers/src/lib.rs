@@ -9,6 +9,7 @@ mod clusterroles;
 mod common;
 mod deployment;
 mod discovery;
+mod endpoints;
 mod gc;
 mod namespace;
 mod nodes;
@@ -91,6 +92,8 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     replicas::start_replication_controllers(own("replication-controller"), clock, 5, &factory, shutdown);
     deployment::start(own("deployment-controller"), clock, 5, &factory, shutdown);
     gc::start(own("generic-garbage-collector"), clock, 20, shutdown);
+    endpoints::start_endpoints(own("endpoint-controller"), clock, 5, &factory, shutdown);
+    endpoints::start_slices(own("endpointslice-controller"), clock, 5, &factory, shutdown);
     clusterroles::start(own("clusterrole-aggregation-controller"), &factory, shutdown);
     nodes::ipam::start(own("node-controller"), clock, ranges, &factory, shutdown);
     nodes::lifecycle::start(own("node-controller"), clock, config.node_monitor, &factory, shutdown);

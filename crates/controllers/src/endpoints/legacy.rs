@@ -1,0 +1,283 @@
+//! Endpoints controller (upstream: `pkg/controller/endpoint`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::Status;
+use client::{Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder};
+use component::{Clock, Shutdown};
+use k8s_openapi::api::core::v1::{
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service, ServiceSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{
+    HEADLESS, addresses, hostname, is_headless, publishes_not_ready, selecting, selector, target_port,
+    target_ref,
+};
+use crate::common::{deleting, namespace_is_terminating, pods};
+
+const MANAGED_BY: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-controller");
+const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
+/// The most addresses of an Endpoints object.
+const CAPACITY: usize = 1000;
+
+struct Controller {
+    client: Client,
+    recorder: Recorder,
+    services: Informer<Service>,
+    pods: Informer<Pod>,
+    endpoints: Informer<Endpoints>,
+}
+
+/// Starts it.
+pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
+    let controller = Arc::new(Controller {
+        recorder: Recorder::start(client.clone(), MANAGED_BY.1, "", clock, shutdown),
+        client,
+        services: factory.informer(),
+        pods: pods::informer(factory),
+        endpoints: factory.informer(),
+    });
+    let queue = Queue::<Key>::default();
+    let enqueue = queue.clone();
+    controller.services.handle(move |change| enqueue.add(change.object().key()));
+    super::follow_pods(&controller.pods, &controller.services, &queue);
+    let enqueue = queue.clone();
+    controller.endpoints.handle(move |change| match change {
+        Change::Deleted(endpoints) => enqueue.add(endpoints.key()),
+        // Those whose Service went while nobody looked.
+        Change::Added(endpoints) if is_ours(endpoints) => enqueue.add(endpoints.key()),
+        _ => {}
+    });
+    crate::when_synced(factory, shutdown, move |shutdown| {
+        queue.work("endpoints", workers, shutdown, move |key| {
+            let controller = controller.clone();
+            async move { controller.sync(&key).await }
+        });
+    });
+}
+
+fn is_ours(endpoints: &Endpoints) -> bool {
+    endpoints.metadata.labels.as_ref().is_some_and(|l| l.get(MANAGED_BY.0).is_some_and(|v| v == MANAGED_BY.1))
+}
+
+#[derive(Debug, PartialEq)]
+enum Action {
+    Nothing,
+    Create(Endpoints),
+    Update(Endpoints),
+}
+
+impl Controller {
+    async fn sync(&self, key: &Key) -> Result<(), Status> {
+        let api = self.client.api::<Endpoints>(&key.namespace);
+        let current = self.endpoints.get_key(key);
+        let Some(service) = self.services.get_key(key) else {
+            if current.is_some() {
+                match api.delete(&key.name, None).await {
+                    Err(e) if !e.is_not_found() => return Err(e),
+                    _ => {}
+                }
+            }
+            return Ok(());
+        };
+        let Some(spec) = selecting(&service) else { return Ok(()) };
+        let selector = selector(spec);
+        let mut pods = self.pods.list_namespace(&key.namespace);
+        pods.retain(|p| selector.matches(p.metadata.labels.as_ref()));
+        let (result, reason, verb, wanted) = match plan(&service, spec, &pods, current.as_deref()) {
+            Action::Nothing => return Ok(()),
+            Action::Create(e) => {
+                (api.create(&e).await, "FailedToCreateEndpoint", "create endpoint for service", e)
+            }
+            Action::Update(e) => (api.update(&e).await, "FailedToUpdateEndpoint", "update endpoint", e),
+        };
+        match result {
+            Ok(_) => Ok(()),
+            Err(e) if namespace_is_terminating(&e) => Ok(()),
+            // The cache is late: what it lacks is there already.
+            Err(e) if e.is_conflict() || e.is_already_exists() => Err(e),
+            Err(e) => {
+                self.recorder.event(
+                    &wanted,
+                    EventType::Warning,
+                    reason,
+                    format!("Failed to {verb} {key}: {e}"),
+                );
+                Err(e)
+            }
+        }
+    }
+}
+
+fn plan(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>], current: Option<&Endpoints>) -> Action {
+    let (subsets, truncated) = subsets(service, spec, pods);
+    let mut labels = service.metadata.labels.clone().unwrap_or_default();
+    if is_headless(spec) {
+        labels.insert(HEADLESS.to_owned(), String::new());
+    } else {
+        labels.remove(HEADLESS);
+    }
+    labels.insert(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned());
+
+    let mut wanted = current.cloned().unwrap_or_else(|| Endpoints {
+        metadata: ObjectMeta {
+            name: service.metadata.name.clone(),
+            namespace: service.metadata.namespace.clone(),
+            ..ObjectMeta::default()
+        },
+        subsets: None,
+    });
+    wanted.subsets = Some(subsets).filter(|s| !s.is_empty());
+    wanted.metadata.labels = Some(labels);
+    let mut annotations = wanted.metadata.annotations.take().unwrap_or_default();
+    if truncated {
+        annotations.insert(OVER_CAPACITY.to_owned(), "truncated".to_owned());
+    } else {
+        annotations.remove(OVER_CAPACITY);
+    }
+    wanted.metadata.annotations = Some(annotations).filter(|a| !a.is_empty());
+    match current {
+        None => Action::Create(wanted),
+        Some(current) if *current == wanted => Action::Nothing,
+        Some(_) => Action::Update(wanted),
+    }
+}
+
+/// A port as it sorts: name, number, protocol, application protocol.
+type PortKey = (String, i32, String, Option<String>);
+
+/// The addresses behind a Service, those with the same ports together; whether some had to be left out.
+fn subsets(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>]) -> (Vec<EndpointSubset>, bool) {
+    let v6 = spec.ip_families.as_ref().and_then(|f| f.first()).is_some_and(|f| f == "IPv6");
+    let mut groups: BTreeMap<Vec<PortKey>, [Vec<EndpointAddress>; 2]> = BTreeMap::new();
+    for pod in pods {
+        let usable = !pods::is_terminal(pod) && (publishes_not_ready(spec) || !deleting(&pod.metadata));
+        let Some(ip) = addresses(pod).into_iter().find(|a| a.is_ipv6() == v6).filter(|_| usable) else {
+            continue;
+        };
+        let mut ports: Vec<PortKey> = spec
+            .ports
+            .iter()
+            .flatten()
+            .filter_map(|p| {
+                let protocol = p.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+                let name = p.name.clone().unwrap_or_default();
+                Some((name, target_port(pod, p)?, protocol, p.app_protocol.clone()))
+            })
+            .collect();
+        let portless = spec.ports.iter().flatten().next().is_none() && is_headless(spec);
+        if ports.is_empty() && !portless {
+            continue;
+        }
+        ports.sort();
+        let ready = publishes_not_ready(spec) || pods::is_ready(pod);
+        groups.entry(ports).or_default()[usize::from(!ready)].push(EndpointAddress {
+            ip: ip.to_string(),
+            hostname: hostname(pod, service),
+            node_name: Some(pods::node_name(pod).to_owned()).filter(|n| !n.is_empty()),
+            target_ref: Some(target_ref(pod)),
+        });
+    }
+    let mut room = CAPACITY;
+    let mut truncated = false;
+    // Ready addresses first: they are the ones that serve.
+    for side in 0..2 {
+        for group in groups.values_mut() {
+            group[side].sort_by_cached_key(|a| {
+                (a.ip.parse::<std::net::IpAddr>().ok(), a.target_ref.as_ref().and_then(|t| t.uid.clone()))
+            });
+            truncated |= group[side].len() > room;
+            group[side].truncate(room);
+            room -= group[side].len();
+        }
+    }
+    let subsets = groups.into_iter().filter(|(_, g)| g.iter().any(|side| !side.is_empty())).map(
+        |(ports, [ready, not_ready])| EndpointSubset {
+            addresses: Some(ready).filter(|a| !a.is_empty()),
+            not_ready_addresses: Some(not_ready).filter(|a| !a.is_empty()),
+            ports: Some(ports.into_iter().map(port).collect()).filter(|p: &Vec<_>| !p.is_empty()),
+        },
+    );
+    (subsets.collect(), truncated)
+}
+
+fn port((name, port, protocol, app_protocol): PortKey) -> EndpointPort {
+    EndpointPort { name: Some(name).filter(|n| !n.is_empty()), port, protocol: Some(protocol), app_protocol }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(name: &str, ip: &str, ready: bool) -> Arc<Pod> {
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "namespace": "ns", "uid": name},
+                "spec": {"nodeName": "n", "containers": []},
+                "status": {"phase": "Running", "podIP": ip,
+                    "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn service(spec: Value) -> Service {
+        serde_json::from_value(
+            json!({"metadata": {"name": "s", "namespace": "ns", "labels": {"a": "b"}}, "spec": spec}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn ready_and_not() {
+        let s = service(json!({"clusterIP": "10.0.0.1", "ports": [{"port": 80, "targetPort": 8080}]}));
+        let pods = [
+            pod("b", "10.1.0.10", true),
+            pod("a", "10.1.0.9", true),
+            pod("c", "10.1.0.1", false),
+            pod("d", "", true),
+        ];
+        let Action::Create(made) = plan(&s, s.spec.as_ref().unwrap(), &pods, None) else {
+            panic!("to be made")
+        };
+        let subsets = made.subsets.as_ref().unwrap();
+        assert_eq!(subsets.len(), 1);
+        let ips =
+            |a: &Option<Vec<EndpointAddress>>| a.iter().flatten().map(|a| a.ip.clone()).collect::<Vec<_>>();
+        assert_eq!(ips(&subsets[0].addresses), ["10.1.0.9", "10.1.0.10"]);
+        assert_eq!(ips(&subsets[0].not_ready_addresses), ["10.1.0.1"]);
+        assert_eq!(subsets[0].ports.as_ref().unwrap()[0].port, 8080);
+        assert_eq!(
+            serde_json::to_value(made.metadata.labels.as_ref().unwrap()).unwrap(),
+            json!({"a": "b", MANAGED_BY.0: MANAGED_BY.1})
+        );
+        assert_eq!(plan(&s, s.spec.as_ref().unwrap(), &pods, Some(&made)), Action::Nothing);
+        assert!(matches!(plan(&s, s.spec.as_ref().unwrap(), &pods[..1], Some(&made)), Action::Update(_)));
+    }
+
+    #[test]
+    fn headless_without_ports() {
+        let s = service(json!({"clusterIP": "None"}));
+        let Action::Create(made) = plan(&s, s.spec.as_ref().unwrap(), &[pod("a", "10.1.0.9", true)], None)
+        else {
+            panic!("to be made")
+        };
+        assert_eq!(made.subsets.as_ref().unwrap()[0].ports, None);
+        assert!(made.metadata.labels.unwrap().contains_key(HEADLESS));
+    }
+
+    #[test]
+    fn too_many_addresses() {
+        let s = service(json!({"clusterIP": "10.0.0.1", "ports": [{"port": 80}]}));
+        let pods: Vec<_> = (0..1200)
+            .map(|i| pod(&i.to_string(), &format!("10.1.{}.{}", i / 250, i % 250), i >= 600))
+            .collect();
+        let (subsets, truncated) = subsets(&s, s.spec.as_ref().unwrap(), &pods);
+        assert!(truncated);
+        let n = |a: &Option<Vec<EndpointAddress>>| a.as_ref().map_or(0, Vec::len);
+        assert_eq!((n(&subsets[0].addresses), n(&subsets[0].not_ready_addresses)), (600, 400));
+    }
+}

@@ -1,0 +1,494 @@
+//! EndpointSlice controller (upstream: `staging/src/k8s.io/endpointslice`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::Status;
+use client::{
+    Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder, Selection, resource_of,
+};
+use component::{Clock, Shutdown};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Node, Pod, Service, ServiceSpec};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{
+    HEADLESS, addresses, hostname, is_headless, publishes_not_ready, selecting, selector, target_port,
+    target_ref,
+};
+use crate::common::expectations::Expectations;
+use crate::common::{controller_ref, deleting, namespace_is_terminating, pods, retry};
+
+const SERVICE: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const CONTROLLER: &str = "endpointslice-controller.k8s.io";
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// The most endpoints of a slice.
+const SLICE: usize = 100;
+const NAME_LIMIT: usize = 253;
+
+struct Controller {
+    client: Client,
+    recorder: Recorder,
+    services: Informer<Service>,
+    pods: Informer<Pod>,
+    nodes: Informer<Node>,
+    slices: Informer<EndpointSlice>,
+    /// Slices have generated names: without it, a late cache would have them made twice.
+    expectations: Expectations,
+}
+
+/// Starts it.
+pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
+    let ours = Selection { label_selector: format!("{MANAGED_BY}={CONTROLLER}"), ..Selection::default() };
+    let slices = factory.select::<EndpointSlice>(resource_of::<EndpointSlice>(), ours);
+    slices.index("service", |slice| vec![service_of(slice).to_string().into()]);
+    let controller = Arc::new(Controller {
+        recorder: Recorder::start(client.clone(), "endpoint-slice-controller", "", clock, shutdown),
+        client,
+        services: factory.informer(),
+        pods: pods::informer(factory),
+        nodes: factory.informer(),
+        slices,
+        expectations: Expectations::default(),
+    });
+    let queue = Queue::<Key>::default();
+    let enqueue = queue.clone();
+    let c = controller.clone();
+    controller.services.handle(move |change| {
+        let key = change.object().key();
+        if matches!(change, Change::Deleted(_)) {
+            c.expectations.forget(&key);
+        }
+        enqueue.add(key);
+    });
+    super::follow_pods(&controller.pods, &controller.services, &queue);
+    let (enqueue, c) = (queue.clone(), controller.clone());
+    controller.slices.handle(move |change| {
+        let key = service_of(change.object());
+        match change {
+            Change::Added(_) => c.expectations.created(&key, 1),
+            Change::Deleted(slice) => c.expectations.deleted(&key, slice.uid()),
+            Change::Updated { .. } => {}
+        }
+        enqueue.add(key);
+    });
+    crate::when_synced(factory, shutdown, move |shutdown| {
+        queue.work("endpointslice", workers, shutdown, move |key| {
+            let controller = controller.clone();
+            async move { controller.sync(&key).await }
+        });
+    });
+}
+
+/// The Service that a slice belongs to.
+fn service_of(slice: &EndpointSlice) -> Key {
+    let name = slice.metadata.labels.as_ref().and_then(|l| l.get(SERVICE)).map_or("", String::as_str);
+    Key::new(slice.namespace(), name)
+}
+
+/// What is to be written.
+#[derive(Debug, Default, PartialEq)]
+struct Plan {
+    create: Vec<EndpointSlice>,
+    update: Vec<EndpointSlice>,
+    delete: Vec<Arc<EndpointSlice>>,
+}
+
+impl Controller {
+    async fn sync(&self, key: &Key) -> Result<(), Status> {
+        if !self.expectations.satisfied(key) {
+            // The slices that are awaited bring the Service back.
+            return Ok(());
+        }
+        // A deleted Service's slices go with it: it owns them.
+        let Some(service) = self.services.get_key(key) else { return Ok(()) };
+        let Some(spec) = selecting(&service) else { return Ok(()) };
+        if deleting(&service.metadata) {
+            return Ok(());
+        }
+        let selector = selector(spec);
+        let mut pods = self.pods.list_namespace(&key.namespace);
+        pods.retain(|p| selector.matches(p.metadata.labels.as_ref()) && !pods::is_terminal(p));
+        let (known, lost): (Vec<_>, Vec<_>) = pods
+            .into_iter()
+            .partition(|p| publishes_not_ready(spec) || self.nodes.get("", pods::node_name(p)).is_some());
+        let zone = |node: &str| {
+            let node = self.nodes.get("", node)?;
+            node.metadata.labels.as_ref()?.get(ZONE).cloned()
+        };
+        let existing = self.slices.by_index("service", &key.to_string());
+        let plan = plan(&service, spec, &known, &existing, zone);
+        self.execute(key, &service, plan).await?;
+        match lost.iter().find(|p| !addresses(p).is_empty()) {
+            Some(pod) => Err(retry(format_args!(
+                "skipping Pod {} for Service {key}: Node {} Not Found",
+                pod.name(),
+                pods::node_name(pod)
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    async fn execute(&self, key: &Key, service: &Service, plan: Plan) -> Result<(), Status> {
+        let api = self.client.api::<EndpointSlice>(&key.namespace);
+        if !plan.create.is_empty() {
+            self.expectations.expect_creations(key, plan.create.len());
+        } else if !plan.delete.is_empty() {
+            let uids = plan.delete.iter().map(|s| s.uid().to_owned());
+            self.expectations.expect_deletions(key, uids);
+        }
+        let mut result = Ok(());
+        for made in join_all(plan.create.iter().map(|s| api.create(s))).await {
+            if let Err(e) = made {
+                self.expectations.created(key, 1);
+                if !namespace_is_terminating(&e) {
+                    result = Err(e);
+                }
+            }
+        }
+        for written in join_all(plan.update.iter().map(|s| api.update(s))).await {
+            if let Err(e) = written {
+                result = Err(e);
+            }
+        }
+        let gone = join_all(plan.delete.iter().map(|s| api.delete(s.name(), None))).await;
+        for (slice, answer) in plan.delete.iter().zip(gone) {
+            if let Err(e) = answer {
+                self.expectations.deleted(key, slice.uid());
+                if !e.is_not_found() {
+                    result = Err(e);
+                }
+            }
+        }
+        if let Err(e) = &result
+            && !e.is_conflict()
+        {
+            let text = format!("Error updating Endpoint Slices for Service {key}: {e}");
+            self.recorder.event(service, EventType::Warning, "FailedToUpdateEndpointSlices", text);
+        }
+        result
+    }
+}
+
+/// The address types of a Service.
+fn address_types(spec: &ServiceSpec) -> Vec<&'static str> {
+    let families = spec.ip_families.as_deref().unwrap_or_default();
+    let mut types: Vec<_> = families.iter().map(|f| if f == "IPv6" { "IPv6" } else { "IPv4" }).collect();
+    if types.is_empty() {
+        types.push(if spec.cluster_ip.as_ref().is_some_and(|ip| ip.contains(':')) { "IPv6" } else { "IPv4" });
+    }
+    types
+}
+
+/// What a slice's ports amount to, whatever their order.
+type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
+
+fn port_key(ports: &[EndpointPort]) -> PortKey {
+    let mut key: PortKey = ports
+        .iter()
+        .map(|p| {
+            let name = p.name.clone().filter(|n| !n.is_empty());
+            (name, p.port, p.protocol.clone(), p.app_protocol.clone())
+        })
+        .collect();
+    key.sort();
+    key
+}
+
+/// Which endpoint it is, whatever its conditions: its addresses and its Pod.
+fn identity(e: &Endpoint) -> (Vec<String>, Option<String>) {
+    (e.addresses.clone(), e.target_ref.as_ref().and_then(|t| t.uid.clone()))
+}
+
+fn plan(
+    service: &Service,
+    spec: &ServiceSpec,
+    pods: &[Arc<Pod>],
+    existing: &[Arc<EndpointSlice>],
+    zone: impl Fn(&str) -> Option<String>,
+) -> Plan {
+    let mut plan = Plan::default();
+    let types = address_types(spec);
+    let owned = |s: &EndpointSlice| {
+        s.metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .any(|r| r.kind == "Service" && Some(&r.uid) == service.metadata.uid.as_ref())
+    };
+    plan.delete
+        .extend(existing.iter().filter(|s| !types.contains(&s.address_type.as_str()) || !owned(s)).cloned());
+    for kind in types {
+        let mut desired: BTreeMap<PortKey, (Vec<EndpointPort>, Vec<Endpoint>)> = BTreeMap::new();
+        for pod in pods {
+            let ips = addresses(pod).into_iter().filter(|a| a.is_ipv6() == (kind == "IPv6"));
+            let ips: Vec<String> = ips.map(|a| a.to_string()).collect();
+            if ips.is_empty() {
+                continue;
+            }
+            let ports = ports(spec, pod);
+            let group = desired.entry(port_key(&ports)).or_insert_with(|| (ports, Vec::new()));
+            group.1.push(endpoint(service, spec, pod, ips, &zone));
+        }
+        let mut slices: BTreeMap<PortKey, Vec<Arc<EndpointSlice>>> = BTreeMap::new();
+        for slice in existing.iter().filter(|s| s.address_type == kind && owned(s)) {
+            let key = port_key(slice.ports.as_deref().unwrap_or_default());
+            slices.entry(key).or_default().push(slice.clone());
+        }
+        let before = plan.create.len();
+        let mut kept = 0;
+        let mut surplus: Vec<Arc<EndpointSlice>> = Vec::new();
+        for (key, (ports, endpoints)) in desired {
+            let there = slices.remove(&key).unwrap_or_default();
+            kept += fill(service, spec, kind, ports, endpoints, there, &mut plan, &mut surplus);
+        }
+        surplus.extend(slices.into_values().flatten());
+        // A Service always has a slice, if an empty one, so that it is seen to be looked after.
+        if kept == 0 && plan.create.len() == before {
+            let empty = new_slice(service, spec, kind, Vec::new(), Vec::new());
+            let same = |s: &Arc<EndpointSlice>| {
+                s.endpoints.as_ref().is_none_or(Vec::is_empty)
+                    && s.ports.as_ref().is_none_or(Vec::is_empty)
+                    && s.metadata.labels == empty.metadata.labels
+            };
+            match surplus.iter().position(same) {
+                Some(at) => drop(surplus.remove(at)),
+                None => plan.create.push(empty),
+            }
+        }
+        // What is to be made takes the place of what is to go.
+        while plan.create.len() > before
+            && let Some(old) = surplus.pop()
+            && let Some(new) = plan.create.pop()
+        {
+            let mut reused = (*old).clone();
+            reused.endpoints = new.endpoints;
+            reused.ports = new.ports;
+            reused.metadata.labels = new.metadata.labels;
+            plan.update.push(reused);
+        }
+        plan.delete.extend(surplus);
+    }
+    plan
+}
+
+/// Puts the endpoints of one set of ports into its slices; how many of those stay.
+#[allow(clippy::too_many_arguments, reason = "one step of the plan, called once")]
+fn fill(
+    service: &Service,
+    spec: &ServiceSpec,
+    kind: &'static str,
+    ports: Vec<EndpointPort>,
+    endpoints: Vec<Endpoint>,
+    there: Vec<Arc<EndpointSlice>>,
+    plan: &mut Plan,
+    surplus: &mut Vec<Arc<EndpointSlice>>,
+) -> usize {
+    let labels = labels(service, spec);
+    let mut wanted: BTreeMap<_, Endpoint> = endpoints.into_iter().map(|e| (identity(&e), e)).collect();
+    let mut slices = Vec::with_capacity(there.len());
+    for old in there {
+        let mut new = (*old).clone();
+        let kept = old.endpoints.iter().flatten().filter_map(|e| wanted.remove(&identity(e)));
+        new.endpoints = Some(kept.collect());
+        new.metadata.labels = Some(labels.clone());
+        slices.push((old, new));
+    }
+    let count = |s: &EndpointSlice| s.endpoints.as_ref().map_or(0, Vec::len);
+    let mut rest: Vec<Endpoint> = wanted.into_values().collect();
+    // Slices that are written anyway take new endpoints first, then the fullest of the others.
+    slices.sort_by_key(|(old, new)| (**old == *new, std::cmp::Reverse(count(new))));
+    for (old, new) in &mut slices {
+        let empty = count(new) == 0 && count(old) > 0;
+        let room = SLICE.saturating_sub(count(new)).min(rest.len());
+        if room > 0 && !empty {
+            new.endpoints.get_or_insert_default().extend(rest.drain(..room));
+        }
+    }
+    for (_, new) in &mut slices {
+        let room = SLICE.saturating_sub(count(new)).min(rest.len());
+        new.endpoints.get_or_insert_default().extend(rest.drain(..room));
+    }
+    let mut kept = 0;
+    for (old, new) in slices {
+        if count(&new) == 0 {
+            surplus.push(old);
+            continue;
+        }
+        kept += 1;
+        if *old != new {
+            plan.update.push(new);
+        }
+    }
+    while !rest.is_empty() {
+        let part = rest.drain(..rest.len().min(SLICE)).collect();
+        plan.create.push(new_slice(service, spec, kind, ports.clone(), part));
+    }
+    kept
+}
+
+fn labels(service: &Service, spec: &ServiceSpec) -> BTreeMap<String, String> {
+    let mut labels = service.metadata.labels.clone().unwrap_or_default();
+    labels.remove(HEADLESS);
+    if is_headless(spec) {
+        labels.insert(HEADLESS.to_owned(), String::new());
+    }
+    labels.insert(SERVICE.to_owned(), service.name().to_owned());
+    labels.insert(MANAGED_BY.to_owned(), CONTROLLER.to_owned());
+    labels
+}
+
+fn new_slice(
+    service: &Service,
+    spec: &ServiceSpec,
+    kind: &str,
+    ports: Vec<EndpointPort>,
+    endpoints: Vec<Endpoint>,
+) -> EndpointSlice {
+    let name = service.name();
+    let dash = if name.len() < NAME_LIMIT { "-" } else { "" };
+    EndpointSlice {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{name}{dash}")),
+            namespace: service.metadata.namespace.clone(),
+            labels: Some(labels(service, spec)),
+            owner_references: Some(vec![controller_ref(service)]),
+            ..ObjectMeta::default()
+        },
+        address_type: kind.to_owned(),
+        endpoints: Some(endpoints),
+        ports: Some(ports),
+    }
+}
+
+fn ports(spec: &ServiceSpec, pod: &Pod) -> Vec<EndpointPort> {
+    let all = spec.ports.iter().flatten().filter_map(|p| {
+        Some(EndpointPort {
+            name: Some(p.name.clone().unwrap_or_default()),
+            port: Some(target_port(pod, p)?),
+            protocol: Some(p.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
+            app_protocol: p.app_protocol.clone(),
+        })
+    });
+    all.collect()
+}
+
+fn endpoint(
+    service: &Service,
+    spec: &ServiceSpec,
+    pod: &Pod,
+    addresses: Vec<String>,
+    zone: &impl Fn(&str) -> Option<String>,
+) -> Endpoint {
+    let (serving, terminating) = (pods::is_ready(pod), deleting(&pod.metadata));
+    let node = pods::node_name(pod);
+    Endpoint {
+        addresses,
+        conditions: Some(EndpointConditions {
+            ready: Some(publishes_not_ready(spec) || (serving && !terminating)),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        }),
+        hostname: hostname(pod, service),
+        node_name: Some(node.to_owned()).filter(|n| !n.is_empty()),
+        target_ref: Some(target_ref(pod)),
+        zone: zone(node),
+        deprecated_topology: None,
+        hints: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(i: usize) -> Arc<Pod> {
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": format!("p{i}"), "namespace": "ns", "uid": format!("p{i}")},
+                "spec": {"nodeName": "n", "containers": []},
+                "status": {"phase": "Running", "podIPs": [{"ip": format!("10.1.{}.{}", i / 250, i % 250)}],
+                    "conditions": [{"type": "Ready", "status": "True"}]},
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn service() -> Service {
+        serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "ns", "uid": "u"},
+            "spec": {"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {}, "ports": [{"port": 80}]},
+        }))
+        .unwrap()
+    }
+
+    fn run(pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -> Plan {
+        let s = service();
+        plan(&s, s.spec.as_ref().unwrap(), pods, existing, |_| Some("z".into()))
+    }
+
+    /// The slices after a plan was carried out.
+    fn apply(existing: &[Arc<EndpointSlice>], plan: Plan) -> Vec<Arc<EndpointSlice>> {
+        let mut all: Vec<_> =
+            existing.iter().filter(|s| !plan.delete.iter().any(|d| Arc::ptr_eq(d, s))).cloned().collect();
+        for new in plan.update {
+            let at = all.iter().position(|s| s.metadata.name == new.metadata.name).unwrap();
+            all[at] = Arc::new(new);
+        }
+        for mut new in plan.create {
+            new.metadata.name = Some(format!("s-{}", all.len()));
+            new.metadata.uid.clone_from(&new.metadata.name);
+            all.push(Arc::new(new));
+        }
+        all
+    }
+
+    fn counts(slices: &[Arc<EndpointSlice>]) -> Vec<usize> {
+        slices.iter().map(|s| s.endpoints.as_ref().map_or(0, Vec::len)).collect()
+    }
+
+    #[test]
+    fn a_service_without_pods_has_an_empty_slice() {
+        let slices = apply(&[], run(&[], &[]));
+        assert_eq!(counts(&slices), [0]);
+        assert_eq!(run(&[], &slices), Plan::default());
+        let filled = apply(&slices, run(&[pod(1)], &slices));
+        assert_eq!(counts(&filled), [1], "the empty slice is used, not replaced");
+        assert_eq!(counts(&apply(&filled, run(&[], &filled))), [0]);
+    }
+
+    #[test]
+    fn slices_hold_a_hundred_and_stay_put() {
+        let pods: Vec<_> = (0..250).map(pod).collect();
+        let slices = apply(&[], run(&pods, &[]));
+        assert_eq!(counts(&slices), [100, 100, 50]);
+        assert_eq!(run(&pods, &slices), Plan::default());
+        let less = run(&pods[1..], &slices);
+        assert_eq!((less.create.len(), less.update.len(), less.delete.len()), (0, 1, 0));
+        let more: Vec<_> = (0..260).map(pod).collect();
+        let grown = apply(&slices, run(&more, &slices));
+        assert_eq!(counts(&grown), [100, 100, 60]);
+    }
+
+    #[test]
+    fn conditions_of_an_endpoint() {
+        let s = service();
+        let mut gone = (*pod(1)).clone();
+        gone.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        let e = endpoint(&s, s.spec.as_ref().unwrap(), &gone, vec![], &|_| None);
+        let c = e.conditions.unwrap();
+        assert_eq!((c.ready, c.serving, c.terminating), (Some(false), Some(true), Some(true)));
+    }
+
+    #[test]
+    fn slices_of_another_service_of_the_name_go() {
+        let mut foreign = (*apply(&[], run(&[pod(1)], &[]))[0]).clone();
+        foreign.metadata.owner_references.as_mut().unwrap()[0].uid = "old".into();
+        let plan = run(&[pod(1)], &[Arc::new(foreign)]);
+        assert_eq!((plan.create.len(), plan.delete.len()), (1, 1));
+    }
+}
