@@ -157,18 +157,33 @@ impl Cgroups {
         self.set(&names, &pod_cgroup(pod))
     }
 
+    /// Every hierarchy's root: the runtime makes a Pod's cgroup in each of them.
+    fn bases(&self) -> Vec<PathBuf> {
+        if self.unified {
+            return vec![self.mount.clone()];
+        }
+        let entries = std::fs::read_dir(&self.mount).into_iter().flatten().flatten();
+        entries.map(|e| e.path()).filter(|p| p.is_dir() && !p.is_symlink()).collect()
+    }
+
+    /// Removes everything below the root, and the root itself if it is this kubelet's own.
+    pub(crate) fn remove_all(&self) {
+        let own = self.names(Qos::Guaranteed, None);
+        let depth = if own.len() > 1 { own.len() - 1 } else { 1 };
+        for base in self.bases() {
+            let dir = own.iter().take(depth).fold(base, |d, n| d.join(n));
+            if dir.is_dir() {
+                remove_tree(&dir);
+            }
+        }
+    }
+
     /// Removes a Pod's cgroup from every hierarchy, whatever its class was.
     pub(crate) fn remove(&self, uid: &str) {
         if self.driver == CgroupDriver::Systemd {
             return;
         }
-        let bases: Vec<PathBuf> = if self.unified {
-            vec![self.mount.clone()]
-        } else {
-            let entries = std::fs::read_dir(&self.mount).into_iter().flatten().flatten();
-            entries.map(|e| e.path()).filter(|p| p.is_dir() && !p.is_symlink()).collect()
-        };
-        for base in bases {
+        for base in self.bases() {
             for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
                 let dir = self.names(class, Some(uid)).iter().fold(base.clone(), |d, n| d.join(n));
                 if dir.is_dir() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use cri::runtime as pb;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -24,6 +25,14 @@ pub(crate) struct ImageError {
     pub(crate) reason: &'static str,
     /// What happened.
     pub(crate) message: String,
+    /// When to try again, if that is known.
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl ImageError {
+    fn new(reason: &'static str, message: String) -> Self {
+        Self { reason, message, until: None }
+    }
 }
 
 /// Pulls in progress and failures.
@@ -131,7 +140,7 @@ pub(crate) async fn ensure(
     let image = with_tag(wanted).map_err(|error| {
         let message = format!("Failed to apply default image tag {wanted:?}: {error}");
         tell("Warning", "InspectFailed", message.clone());
-        ImageError { reason: "InvalidImageName", message }
+        ImageError::new("InvalidImageName", message)
     })?;
     let image_spec = pb::ImageSpec {
         image: image.clone(),
@@ -143,7 +152,7 @@ pub(crate) async fn ensure(
         let there = inspect(kubelet, &image_spec).await.map_err(|error| {
             let message = format!("Failed to inspect image {image:?}: {}", error_text(&error));
             tell("Warning", "InspectFailed", message.clone());
-            ImageError { reason: "ImageInspectError", message }
+            ImageError::new("ImageInspectError", message)
         })?;
         match there {
             Some(found) => {
@@ -156,7 +165,7 @@ pub(crate) async fn ensure(
             None if policy == "Never" => {
                 let message = format!("Container image {wanted:?} is not present with pull policy of Never");
                 tell("Warning", "ErrImageNeverPull", message.clone());
-                return Err(ImageError { reason: "ErrImageNeverPull", message });
+                return Err(ImageError::new("ErrImageNeverPull", message));
             }
             None => {}
         }
@@ -164,13 +173,13 @@ pub(crate) async fn ensure(
 
     let images = &kubelet.images;
     let key = format!("{}_{wanted}", spec::uid(pod));
-    if images.backoff.until_since_update(&key, kubelet.clock.now()).is_some() {
+    if let Some(until) = images.backoff.until_since_update(&key, kubelet.clock.now()) {
         let mut message = format!("Back-off pulling image {wanted:?}");
         tell("Normal", "BackOff", message.clone());
         if let Some(before) = images.failures.lock().get(&key) {
             message = format!("{message}: {before}");
         }
-        return Err(ImageError { reason: "ImagePullBackOff", message });
+        return Err(ImageError { until: Some(until), ..ImageError::new("ImagePullBackOff", message) });
     }
     images.failures.lock().remove(&key);
     tell("Normal", "Pulling", format!("Pulling image {wanted:?}"));
@@ -191,7 +200,7 @@ pub(crate) async fn ensure(
             images.backoff.next(&key, now, now);
             let (reason, message) = explain(wanted, message);
             images.failures.lock().insert(key, format!("{reason}: {message}"));
-            Err(ImageError { reason, message })
+            Err(ImageError::new(reason, message))
         }
     }
 }

@@ -20,6 +20,7 @@ mod recorder;
 pub mod runtime;
 pub mod server;
 mod status;
+pub mod teardown;
 mod volumes;
 
 pub use config::Config;

@@ -33,6 +33,9 @@ pub(crate) async fn sandbox(
     pod: &Pod,
     attempt: u32,
 ) -> Result<pb::PodSandboxConfig, String> {
+    if spec::spec(pod).host_users == Some(false) {
+        return Err("the handler \"\" does not support user namespaces".into());
+    }
     let config = &kubelet.config;
     let text = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
     let (dns_config, note) = dns::pod_dns(pod, config, dns::parse_resolv_conf(&text));

@@ -397,9 +397,9 @@ impl Doer<'_> {
         sandbox: &pb::PodSandboxConfig,
         ips: &[String],
     ) -> Result<(), NotStarted> {
-        let kubelet = self.kubelet;
+        let (kubelet, pod) = (self.kubelet, self.pod);
         let event = |kind: &str, reason: &str, message: String| {
-            kubelet.recorder.container(self.pod, &c.name, kind, reason, message);
+            kubelet.recorder.container(pod, &c.name, kind, reason, message);
         };
         let failed = |reason: &'static str, message: String| {
             event("Warning", "Failed", format!("Error: {message}"));
@@ -410,6 +410,9 @@ impl Doer<'_> {
             Ok(reference) => reference,
             Err(error) => {
                 event("Warning", "Failed", format!("Error: {}", error.reason));
+                if let Some(until) = error.until {
+                    self.later(until);
+                }
                 return Err(NotStarted { reason: error.reason, message: error.message });
             }
         };

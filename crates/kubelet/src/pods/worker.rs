@@ -75,6 +75,16 @@ fn revision(pod: &Pod) -> u64 {
     pod.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
+/// Whether there is more between two states of a Pod than its status, which this kubelet writes itself.
+fn wants_else(old: &Pod, new: &Pod) -> bool {
+    let (o, n) = (&old.metadata, &new.metadata);
+    o.deletion_timestamp != n.deletion_timestamp
+        || o.deletion_grace_period_seconds != n.deletion_grace_period_seconds
+        || o.labels != n.labels
+        || o.annotations != n.annotations
+        || old.spec != new.spec
+}
+
 impl Worker {
     /// A worker for a Pod that the API has.
     pub(crate) fn new(pod: Arc<Pod>) -> Arc<Self> {
@@ -109,14 +119,16 @@ impl Worker {
 
     /// Takes a new state of the object.
     pub(crate) fn update(&self, pod: Arc<Pod>) {
-        {
+        let wanted = {
             let mut state = self.state.lock();
+            let wanted = wants_else(&state.pod, &pod);
             if revision(&pod) >= state.sent_revision {
                 state.sent = spec::status(&pod).clone();
                 state.sent_revision = revision(&pod);
             }
             state.pod = pod.clone();
-        }
+            wanted
+        };
         if pod.metadata.deletion_timestamp.is_some() {
             self.stop(
                 pod.metadata
@@ -126,7 +138,10 @@ impl Worker {
         } else if matches!(spec::status(&pod).phase.as_deref(), Some("Failed" | "Succeeded")) {
             self.stop(None);
         }
-        self.changed();
+        if wanted {
+            self.wake.notify_one();
+        }
+        self.report.notify_one();
     }
 
     /// The object is gone: the containers must go, too.
