@@ -12,7 +12,7 @@ use crate::pods::labels;
 use crate::pods::observed::ROOT_ANNOTATION;
 
 /// How often the runtime's lists are compared while it sends events.
-const SLOW: Duration = Duration::from_secs(60);
+const SLOW: Duration = Duration::from_mins(1);
 /// How often they are compared while it does not.
 const FAST: Duration = Duration::from_secs(1);
 /// How long to wait before asking for events again.

@@ -200,10 +200,10 @@ impl Kubelet {
         match change {
             Change::Added(pod) => self.take(pod),
             Change::Updated { old, new } => {
-                if spec::uid(old) != spec::uid(new) {
-                    if let Some(worker) = self.worker(spec::uid(old)) {
-                        worker.deleted();
-                    }
+                if spec::uid(old) != spec::uid(new)
+                    && let Some(worker) = self.worker(spec::uid(old))
+                {
+                    worker.deleted();
                 }
                 self.take(new);
             }

@@ -23,10 +23,8 @@ pub(crate) async fn rotate(kubelet: Arc<Kubelet>) {
                     let long = tokio::fs::metadata(&path)
                         .await
                         .is_ok_and(|m| m.len() > kubelet.config.container_log_max_size);
-                    if long {
-                        if let Err(error) = rotate_one(&kubelet, &c.id, &path).await {
-                            tracing::warn!(path = c.log_path, error, "log not rotated");
-                        }
+                    if long && let Err(error) = rotate_one(&kubelet, &c.id, &path).await {
+                        tracing::warn!(path = c.log_path, error, "log not rotated");
                     }
                 }
             }

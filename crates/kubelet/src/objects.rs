@@ -59,7 +59,9 @@ impl<T: KubeObject> Cache<T> {
             let (of, wake) = (pods.clone(), shared.wake.clone());
             informer.handle(move |_| {
                 let uids: Vec<String> = of.lock().iter().cloned().collect();
-                uids.iter().for_each(|uid| wake(uid));
+                for uid in &uids {
+                    wake(uid);
+                }
             });
             let stop = shared.shutdown.child();
             informer.start(&stop);

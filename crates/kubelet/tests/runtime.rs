@@ -3,6 +3,8 @@
 //! Needs root, and the environment: `CONTAINER_RUNTIME_ENDPOINT` (a runtime with pod network) and
 //! `BUSYBOX_IMAGE` (an image of busybox which that runtime has).
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,7 +137,7 @@ impl Memory {
                 let _ = events.recv().await;
             }
         };
-        match tokio::time::timeout(Duration::from_secs(60), wait).await {
+        match tokio::time::timeout(Duration::from_mins(1), wait).await {
             Ok(pod) => pod,
             Err(_) => panic!(
                 "{name}: not {what}\n{:#}\n{}",
@@ -253,7 +255,7 @@ struct Node {
     kubelet: Arc<Kubelet>,
     shutdown: Shutdown,
     image: String,
-    _dir: Arc<tempfile::TempDir>,
+    files: Arc<tempfile::TempDir>,
 }
 
 impl Node {
@@ -280,11 +282,11 @@ impl Node {
         let run = kubelet.clone();
         shutdown.spawn(async move { run.run_pods().await });
         let image = std::env::var("BUSYBOX_IMAGE").unwrap();
-        Self { api, config, kubelet, shutdown, image, _dir: dir }
+        Self { api, config, kubelet, shutdown, image, files: dir }
     }
     async fn restart(self) -> Self {
         self.shutdown.finish().await;
-        Self::with(self.api, self.config, self._dir).await
+        Self::with(self.api, self.config, self.files).await
     }
     fn sh(&self, script: &str) -> Value {
         json!({"name": "c", "image": self.image, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script],
@@ -451,7 +453,7 @@ async fn volumes_are_brought_up_to_date() {
             && log.contains("secret"),
         "{log}"
     );
-    let (kept, dir) = (node._dir.clone(), node.config.root_dir.join("pods"));
+    let (kept, dir) = (node.files.clone(), node.config.root_dir.join("pods"));
     node.finish().await;
     assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0);
     drop(kept);

@@ -43,13 +43,12 @@ pub(crate) fn expand<'a>(input: &str, lookup: impl Fn(&str) -> Option<&'a str>) 
             out.push('$');
             rest = after;
         } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
-            match lookup(name) {
-                Some(value) => out.push_str(value),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
+            if let Some(value) = lookup(name) {
+                out.push_str(value);
+            } else {
+                out.push_str("$(");
+                out.push_str(name);
+                out.push(')');
             }
             rest = after;
         } else {

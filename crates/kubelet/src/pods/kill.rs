@@ -52,40 +52,35 @@ pub(crate) async fn container(
         if message.is_empty() { format!("Stopping container {}", status.name) } else { message.to_owned() };
     kubelet.recorder.container(pod, &status.name, "Normal", "Killing", text);
     let mut left = grace_override.unwrap_or_else(|| grace(pod, &container, reason));
-    if let Some(Lifecycle { pre_stop: Some(hook), .. }) = &container.lifecycle {
-        if left > 0 {
-            let began = Instant::now();
-            let limit = Duration::from_secs(u64::try_from(left).unwrap_or(0));
-            match timeout(limit, hooks::run(kubelet, pod, &container, &status.id, hook)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    kubelet.recorder.container(
-                        pod,
-                        &status.name,
-                        "Warning",
-                        "FailedPreStopHook",
-                        "PreStopHook failed",
-                    );
-                    tracing::debug!(
-                        pod = spec::full_name(pod),
-                        container = status.name,
-                        error,
-                        "preStop hook"
-                    );
-                }
-                Err(_) => tracing::debug!(
-                    pod = spec::full_name(pod),
-                    container = status.name,
-                    "preStop hook took all its time"
-                ),
+    if let Some(Lifecycle { pre_stop: Some(hook), .. }) = &container.lifecycle
+        && left > 0
+    {
+        let began = Instant::now();
+        let limit = Duration::from_secs(u64::try_from(left).unwrap_or(0));
+        match timeout(limit, hooks::run(kubelet, pod, &container, &status.id, hook)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                kubelet.recorder.container(
+                    pod,
+                    &status.name,
+                    "Warning",
+                    "FailedPreStopHook",
+                    "PreStopHook failed",
+                );
+                tracing::debug!(pod = spec::full_name(pod), container = status.name, error, "preStop hook");
             }
-            left -= began.elapsed().as_secs() as i64;
+            Err(_) => tracing::debug!(
+                pod = spec::full_name(pod),
+                container = status.name,
+                "preStop hook took all its time"
+            ),
         }
+        left -= began.elapsed().as_secs() as i64;
     }
-    if let Some(turns) = turn {
-        if left > 0 {
-            left -= turns.wait(&status.name, left).await;
-        }
+    if let Some(turns) = turn
+        && left > 0
+    {
+        left -= turns.wait(&status.name, left).await;
     }
     let left = left.max(MIN_GRACE);
     let request = pb::StopContainerRequest { container_id: status.id.clone(), timeout: left };
@@ -94,10 +89,10 @@ pub(crate) async fn container(
         Err(gone) if gone.code() == Code::NotFound => Ok(()),
         Err(error) => Err(error_text(&error)),
     };
-    if stopped.is_ok() {
-        if let Some(turns) = turn {
-            turns.ended(&status.name);
-        }
+    if stopped.is_ok()
+        && let Some(turns) = turn
+    {
+        turns.ended(&status.name);
     }
     stopped
 }

@@ -71,10 +71,8 @@ fn log_tail(bytes: &[u8]) -> String {
             None => lines.push(content.to_owned()),
         }
         open = tag == "P";
-        if !open {
-            if let Some(last) = lines.last_mut() {
-                last.push('\n');
-            }
+        if !open && let Some(last) = lines.last_mut() {
+            last.push('\n');
         }
     }
     let from = lines.len().saturating_sub(MAX_LOG_LINES);

@@ -276,12 +276,12 @@ impl Doer<'_> {
 
     async fn create_sandbox(&self, sandbox: &pb::PodSandboxConfig) -> Result<String, String> {
         let kubelet = self.kubelet;
-        if !spec::host_network(self.pod) {
-            if let Some(why) = network_error(kubelet).await {
-                let message = format!("network is not ready: {why}");
-                kubelet.recorder.pod(self.pod, "Warning", "NetworkNotReady", message.clone());
-                return Err(message);
-            }
+        if !spec::host_network(self.pod)
+            && let Some(why) = network_error(kubelet).await
+        {
+            let message = format!("network is not ready: {why}");
+            kubelet.recorder.pod(self.pod, "Warning", "NetworkNotReady", message.clone());
+            return Err(message);
         }
         let handler = self.runtime_handler().await?;
         let request = pb::RunPodSandboxRequest { config: Some(sandbox.clone()), runtime_handler: handler };
@@ -426,13 +426,14 @@ impl Doer<'_> {
         };
         let target = match target.filter(|t| !t.is_empty()) {
             None => None,
-            Some(name) => match self.observed.container(name) {
-                Some(t) => Some(t.id.clone()),
-                None => {
+            Some(name) => {
+                if let Some(t) = self.observed.container(name) {
+                    Some(t.id.clone())
+                } else {
                     let error = format!("unable to find target container {name}");
                     return Err(failed("CreateContainerConfigError", error));
                 }
-            },
+            }
         };
         let allocatable = kubelet.allocatable();
         let facts = Facts {

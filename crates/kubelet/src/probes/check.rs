@@ -247,10 +247,10 @@ where
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|e| e.to_string())?;
     let talk = async {
-        let answer = sender.send_request(request).await.map_err(|e| match e.is_incomplete_message() {
-            true => "EOF".to_owned(),
-            false => e.to_string(),
-        })?;
+        let answer = sender
+            .send_request(request)
+            .await
+            .map_err(|e| if e.is_incomplete_message() { "EOF".to_owned() } else { e.to_string() })?;
         let status = answer.status().as_u16();
         let location =
             answer.headers().get(http::header::LOCATION).and_then(|l| l.to_str().ok()).map(str::to_owned);

@@ -111,14 +111,14 @@ impl Probes {
                 }
                 self.start(kubelet, pod, container, status.started_at, &key);
                 let poke = Arc::new(Notify::new());
-                let run = run(
+                let run = Box::pin(run(
                     kubelet.clone(),
                     pod.clone(),
                     container.clone(),
                     key.clone(),
                     status.started_at,
                     poke.clone(),
-                );
+                ));
                 let stop = kubelet.shutdown.clone();
                 let task = kubelet
                     .shutdown
@@ -271,13 +271,13 @@ async fn run(
             kubelet.recorder.container(&pod, &container.name, "Warning", reason, message);
         }
         // An error says nothing of the container.
-        if !matches!(outcome, Outcome::Error(_)) {
-            if let Some(value) = streak.push(ok, &probe) {
-                kubelet.probes.set(&kubelet, &uid, &key, value);
-                // The container starts anew, or has started: this probe has nothing more to say of it.
-                if (!value && kind != Kind::Readiness) || kind == Kind::Startup {
-                    return;
-                }
+        if !matches!(outcome, Outcome::Error(_))
+            && let Some(value) = streak.push(ok, &probe)
+        {
+            kubelet.probes.set(&kubelet, &uid, &key, value);
+            // The container starts anew, or has started: this probe has nothing more to say of it.
+            if (!value && kind != Kind::Readiness) || kind == Kind::Startup {
+                return;
             }
         }
         tokio::time::sleep(period).await;

@@ -240,13 +240,13 @@ fn containers(
                 continue;
             }
         }
-        if should_start(container, i.pod, i.observed) {
-            if let Some((reason, message)) = i.waiting.get(&container.name) {
-                if is_terminated(&status) {
-                    status.last_state = status.state.take();
-                }
-                status.state = Some(waiting(reason, message));
+        if should_start(container, i.pod, i.observed)
+            && let Some((reason, message)) = i.waiting.get(&container.name)
+        {
+            if is_terminated(&status) {
+                status.last_state = status.state.take();
             }
+            status.state = Some(waiting(reason, message));
         }
         out.push(status);
     }

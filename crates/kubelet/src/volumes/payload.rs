@@ -43,9 +43,9 @@ impl Tokens {
 /// When a token is renewed: after 80 % of its life or a day, a little earlier for some than for others.
 fn renewal(issued: Timestamp, expires: Timestamp) -> Timestamp {
     let life = Duration::try_from(expires.duration_since(issued)).unwrap_or_default();
-    let at = life.mul_f64(0.8).min(Duration::from_secs(24 * 3600));
+    let at = life.mul_f64(0.8).min(Duration::from_hours(24));
     let jitter = Duration::from_secs(10).mul_f64(fastrand::f64()).min(at / 10);
-    issued.checked_add(at - jitter).unwrap_or(expires)
+    issued.checked_add(at.saturating_sub(jitter)).unwrap_or(expires)
 }
 
 async fn token(

@@ -142,9 +142,9 @@ fn bind(source: &OwnedFd, target: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(target) {
         Ok(old) if old.is_dir() != directory => {
             if old.is_dir() {
-                std::fs::remove_dir(target)?
+                std::fs::remove_dir(target)?;
             } else {
-                std::fs::remove_file(target)?
+                std::fs::remove_file(target)?;
             }
         }
         _ => {}
