@@ -10,6 +10,7 @@ pub mod columns;
 pub mod convert;
 pub mod defaults;
 pub mod resources;
+pub mod reset;
 pub mod strategies;
 pub mod strategy;
 pub mod validation;

@@ -15,7 +15,7 @@ mod walk;
 pub use apply::{Applied, ApplyError, Conflict};
 pub use entries::{Manager, Operation, validate_entries};
 pub use set::{Element, FieldSet, path_text};
-pub use update::{keep_times, manager_of_agent};
+pub use update::{copy_entries, keep_times, manager_of_agent};
 pub use walk::{Comparison, compare, of};
 
 use crate::schema::Schema;

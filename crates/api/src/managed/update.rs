@@ -262,3 +262,10 @@ pub fn keep_times(schema: &Schema, old: &Struct, new: &mut Struct) {
         _ => places.put(schema, new, entries),
     }
 }
+
+/// Copies managedFields between objects of a kind in different versions.
+pub fn copy_entries(schema: &Schema, from: &Struct, to: &mut Struct) {
+    if let (Some(a), Some(b)) = (Places::new(schema, from.id), Places::new(schema, to.id)) {
+        b.put(schema, to, a.raw(from).to_vec());
+    }
+}

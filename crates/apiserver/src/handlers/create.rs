@@ -36,6 +36,7 @@ pub(crate) async fn create(scope: &Scope<'_>) -> Result<Outcome, Status> {
     scope.meta_mut(&mut tree)?.wipe_system_fields();
     scope.ensure_namespace(&mut tree)?;
     scope.dedup_owners(&mut tree, false)?;
+    super::managed::track_update(scope, None, &mut tree, &options)?;
     admit_and_store(scope, tree, &options).await
 }
 
@@ -45,7 +46,6 @@ pub(crate) async fn admit_and_store(
     mut tree: Struct,
     options: &WriteOptions,
 ) -> Result<Outcome, Status> {
-    super::patch::track_update(scope, None, &mut tree, options);
     let name = scope.meta(&tree).name().to_owned();
     let request = scope.admission(Operation::Create, &scope.stored.kind, &name, None, options.dry_run);
     scope.inner.admission.mutate(&request, &mut tree).await?;

@@ -5,6 +5,7 @@ pub mod create;
 pub mod delete;
 pub mod get;
 pub mod list;
+pub mod managed;
 pub mod namespace;
 pub mod patch;
 pub mod scale;

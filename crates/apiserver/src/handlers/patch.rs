@@ -1,4 +1,4 @@
-//! Patches, and the one place where managedFields are tracked.
+//! Patches.
 
 use api::codec::json;
 use api::patch::{JsonPatch, PatchError, merge, strategic};
@@ -8,7 +8,7 @@ use api::{Status, Struct};
 use bytes::Bytes;
 use kinds::Subresource;
 
-use super::{Scope, update};
+use super::{Scope, managed, update};
 use crate::answer::Outcome;
 use crate::negotiate;
 use crate::options::{FieldValidation, WriteKind, WriteOptions, write_options};
@@ -133,34 +133,26 @@ pub(crate) async fn patch(scope: &Scope<'_>, rules: Option<&'static Subresource>
     let patch = read(scope.req)?;
     let kind = if patch.kind == PatchType::Apply { WriteKind::Apply } else { WriteKind::Patch };
     let options = write_options(&scope.req.query, kind)?;
-    let plan = update::Plan::new(rules, &options);
+    let mut plan = update::Plan::new(rules, &options);
+    if patch.kind == PatchType::Apply {
+        let config = managed::configuration(&patch.body)?;
+        plan.create = rules.is_none();
+        plan.tracked = true;
+        let done = update::run(scope, scope.name(), &plan, &|old| {
+            managed::apply(scope, old, config.clone(), &options)
+        })
+        .await?;
+        return update::answer(scope, done);
+    }
     let done = update::run(scope, scope.name(), &plan, &|old| {
         let old = old.ok_or_else(Status::no_such_resource)?;
         let served = scope.inner.to_served(scope.resource, old.clone())?;
         let patched = patch.apply_to(scope, &scope.resource.kind, &served, &options)?;
-        let patched = scope.defaulted(scope.inner.to_stored(scope.resource, patched)?);
+        let mut patched = scope.defaulted(scope.inner.to_stored(scope.resource, patched)?);
+        scope.ensure_namespace(&mut patched)?;
         update::check_name(scope, &patched)?;
         Ok(patched)
     })
     .await?;
     update::answer(scope, done)
-}
-
-/// Records in managedFields who set what; before admission, on every create and update.
-pub(crate) fn track_update(
-    scope: &Scope<'_>,
-    old: Option<&Struct>,
-    tree: &mut Struct,
-    options: &WriteOptions,
-) {
-    let _ = (old, options);
-    if let Ok(mut meta) = scope.meta_mut(tree) {
-        meta.clear_managed_fields();
-    }
-}
-
-/// Puts back the times in managedFields if nothing else changed.
-pub(crate) fn keep_times(scope: &Scope<'_>, tree: Struct, old: &Struct) -> Struct {
-    let _ = (scope, old);
-    tree
 }

@@ -7,7 +7,7 @@ use api::{Object, Status, Struct};
 use kinds::Subresource;
 use storage::{Write, WriteError};
 
-use super::{MODIFIED, Scope, create, patch};
+use super::{MODIFIED, Scope, create, managed};
 use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::options::{WriteKind, WriteOptions, write_options};
@@ -31,12 +31,14 @@ pub(crate) struct Plan<'p> {
     pub(crate) admission: bool,
     /// An update by the handlers themselves: what the client may not change is not put back.
     pub(crate) privileged: bool,
+    /// The change sets managedFields itself.
+    pub(crate) tracked: bool,
 }
 
 impl<'p> Plan<'p> {
     /// An ordinary update.
     pub(crate) fn new(rules: Option<&'static Subresource>, options: &'p WriteOptions) -> Self {
-        Self { rules, options, uid: None, create: false, admission: true, privileged: false }
+        Self { rules, options, uid: None, create: false, admission: true, privileged: false, tracked: false }
     }
 }
 
@@ -130,9 +132,12 @@ async fn create_instead(scope: &Scope<'_>, plan: &Plan<'_>, change: &Change<'_>)
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
         return Err(precondition(scope, scope.name(), &why));
     }
-    let tree = change(None)?;
+    let mut tree = change(None)?;
     let info = RequestInfo { verb: "create", ..(*scope.req.info).clone() };
     pipe::authorize(scope.inner, &scope.req.user, &Arc::new(info))?;
+    if !plan.tracked {
+        managed::track_update(scope, None, &mut tree, plan.options)?;
+    }
     create::admit_and_store(scope, tree, plan.options).await
 }
 
@@ -170,7 +175,9 @@ async fn attempt(
     let mut tree = change(Some(&old))?;
     let dry_run = plan.options.dry_run;
     if plan.admission {
-        patch::track_update(scope, Some(&old), &mut tree, plan.options);
+        if !plan.tracked {
+            managed::track_update(scope, Some(&old), &mut tree, plan.options)?;
+        }
         let request = scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
         inner.admission.mutate(&request, &mut tree).await?;
         scope.dedup_owners(&mut tree, true)?;
@@ -233,7 +240,7 @@ async fn attempt(
             Err(e) => Err(scope.write_error(&e, name)),
         };
     }
-    let new = scope.new_object(patch::keep_times(scope, tree, &old))?;
+    let new = scope.new_object(managed::keep_times(scope, tree, &old))?;
     if new.body == object.data.body {
         return Ok(Ok(Done::Stored(Arc::clone(object))));
     }

@@ -1,0 +1,118 @@
+//! managedFields: who is recorded for a write, and server-side apply to objects of the store.
+
+use api::managed::{self, FieldSet, Taken, Versions, Writer};
+use api::schema::Gvk;
+use api::{Node, Schema, Status, Struct};
+
+use super::{Scope, update};
+use crate::options::WriteOptions;
+
+/// The versions of a kind.
+struct KindVersions<'s> {
+    schema: &'s Schema,
+    kind: &'s str,
+}
+
+impl Versions for KindVersions<'_> {
+    fn convert(&self, object: Struct, from: &str, to: &str) -> Result<Option<Struct>, String> {
+        let gvk = |version: &str| {
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            Gvk::new(group, version, self.kind)
+        };
+        let (from, to) = (gvk(from), gvk(to));
+        if self.schema.kind(&to).is_none() {
+            return Ok(None);
+        }
+        kinds::convert::convert(self.schema, object, &from, &to).map(Some).map_err(|e| e.to_string())
+    }
+}
+
+/// Does something as the writer that the request stands for.
+fn as_writer<T>(scope: &Scope<'_>, options: &WriteOptions, f: impl FnOnce(&Writer<'_>) -> T) -> T {
+    let (schema, resource) = (scope.inner.schema, scope.resource);
+    let subresource = scope.req.info.subresource.as_str();
+    let manager = if options.field_manager.is_empty() {
+        managed::manager_of_agent(&scope.req.user_agent)
+    } else {
+        options.field_manager.clone()
+    };
+    let has_status = resource.subresource("status").is_some();
+    let reset = kinds::reset::fields(&resource.group, &resource.plural, subresource, has_status);
+    let reset = FieldSet::of_names(reset);
+    let taken = match kinds::reset::only(&resource.group, &resource.plural, subresource) {
+        Some(patterns) => Taken::Only(patterns),
+        None if reset.is_empty() => Taken::All,
+        None => Taken::AllBut(&reset),
+    };
+    let versions = KindVersions { schema, kind: &resource.kind.kind };
+    f(&Writer {
+        schema,
+        api_version: &resource.kind.api_version(),
+        subresource,
+        manager: &manager,
+        now: &scope.now,
+        taken,
+        versions: Some(&versions),
+    })
+}
+
+/// Records who set what; before admission, on every create and update. Both trees are of the stored version.
+pub(crate) fn track_update(
+    scope: &Scope<'_>,
+    old: Option<&Struct>,
+    tree: &mut Struct,
+    options: &WriteOptions,
+) -> Result<(), Status> {
+    if scope.resource.same_version() {
+        as_writer(scope, options, |w| w.update(old, tree));
+        return Ok(());
+    }
+    // Fields are those of the version of the request.
+    let served = |t: &Struct| scope.inner.to_served(scope.resource, t.clone());
+    let old = old.map(served).transpose()?;
+    let mut new = served(tree)?;
+    as_writer(scope, options, |w| w.update(old.as_ref(), &mut new));
+    managed::copy_entries(scope.inner.schema, &new, tree);
+    Ok(())
+}
+
+/// Puts back the times in managedFields if nothing else changed.
+pub(crate) fn keep_times(scope: &Scope<'_>, mut tree: Struct, old: &Struct) -> Struct {
+    managed::keep_times(scope.inner.schema, old, &mut tree);
+    tree
+}
+
+/// The configuration of an apply request.
+pub(crate) fn configuration(body: &[u8]) -> Result<Node, Status> {
+    api::yaml::parse(body).map_err(|e| Status::bad_request(format!("error decoding YAML: {e}")))
+}
+
+/// The object, in the stored version and with its managedFields, after a configuration of the served
+/// version is applied to it.
+pub(crate) fn apply(
+    scope: &Scope<'_>,
+    old: Option<&Struct>,
+    config: Node,
+    options: &WriteOptions,
+) -> Result<Struct, Status> {
+    let inner = scope.inner;
+    let live = old.map(|o| inner.to_served(scope.resource, o.clone())).transpose()?;
+    let force = options.force.unwrap_or_default();
+    let applied = as_writer(scope, options, |w| {
+        w.apply(&scope.resource.kind, scope.resource.root, live.as_ref(), config, force)
+    })?;
+    let mut tree = scope.defaulted(inner.to_stored(scope.resource, applied.object)?);
+    if old.is_none() {
+        let uid = scope.meta(&tree).uid().to_owned();
+        if !uid.is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(scope.conflict(scope.name(), &why));
+        }
+        scope.meta_mut(&mut tree)?.wipe_system_fields();
+    }
+    scope.ensure_namespace(&mut tree)?;
+    update::check_name(scope, &tree)?;
+    Ok(tree)
+}
