@@ -20,7 +20,6 @@ pub(crate) struct Meta {
     annotations: FieldNo,
     owners: FieldNo,
     finalizers: FieldNo,
-    managed_fields: FieldNo,
     owner: OwnerFields,
 }
 
@@ -56,7 +55,6 @@ impl Meta {
             annotations: s.field("annotations")?,
             owners: s.field("ownerReferences")?,
             finalizers: s.field("finalizers")?,
-            managed_fields: s.field("managedFields")?,
             owner: OwnerFields {
                 api_version: owner.field("apiVersion")?,
                 kind: owner.field("kind")?,
@@ -247,10 +245,6 @@ impl MetaMut<'_> {
         } else {
             self.s.set(self.f.finalizers, v.iter().map(|f| Node::from(*f)).collect::<Vec<_>>());
         }
-    }
-    /// Drops `managedFields`.
-    pub fn clear_managed_fields(&mut self) {
-        self.s.remove(self.f.managed_fields);
     }
     /// Drops what only the server may set, before a create.
     pub fn wipe_system_fields(&mut self) {

@@ -389,22 +389,6 @@ pub(crate) fn revision(text: &str) -> Result<u64, Status> {
     })
 }
 
-/// The name under which a write without `fieldManager` is recorded: what stands before the first
-/// slash of the user agent, printable, at most 128 bytes.
-pub(crate) fn manager_of(user_agent: &str) -> Text {
-    let mut out = Text::default();
-    for c in user_agent.split('/').next().unwrap_or_default().chars() {
-        if c.is_control() {
-            continue;
-        }
-        if out.len() + c.len_utf8() > 128 {
-            break;
-        }
-        out.push(c);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use api::managed::{self, FieldSet, Taken, Versions, Writer};
 use api::schema::Gvk;
-use api::{Node, Schema, Status, Struct};
+use api::{Map, Node, Schema, Status, Struct};
 
 use super::{Scope, update};
 use crate::options::WriteOptions;
@@ -76,10 +76,13 @@ pub(crate) fn track_update(
     Ok(())
 }
 
-/// Puts back the times in managedFields if nothing else changed.
-pub(crate) fn keep_times(scope: &Scope<'_>, mut tree: Struct, old: &Struct) -> Struct {
+/// Puts back the times in managedFields if nothing else changed. The tree is about to be stored over
+/// `old`, whatever its resourceVersion says.
+pub(crate) fn keep_times(scope: &Scope<'_>, mut tree: Struct, old: &Struct) -> Result<Struct, Status> {
+    let revision = scope.meta(old).resource_version().to_owned();
+    scope.meta_mut(&mut tree)?.set_resource_version(&revision);
     managed::keep_times(scope.inner.schema, old, &mut tree);
-    tree
+    Ok(tree)
 }
 
 /// The configuration of an apply request.
@@ -115,4 +118,31 @@ pub(crate) fn apply(
     scope.ensure_namespace(&mut tree)?;
     update::check_name(scope, &tree)?;
     Ok(tree)
+}
+
+/// The workload after a Scale is applied to it: the number of replicas is what the Scale says.
+pub(crate) fn apply_scale(
+    scope: &Scope<'_>,
+    kind: &Gvk,
+    old: &Struct,
+    config: Node,
+    options: &WriteOptions,
+) -> Result<Struct, Status> {
+    let root = scope.inner.schema.kind(kind).ok_or_else(Status::no_such_resource)?;
+    let replicas = config.as_map().and_then(|m| m.get("spec")?.as_map()?.get("replicas")).cloned();
+    let metadata = config.as_map().and_then(|m| m.get("metadata")).cloned();
+    // Applied to nothing, it shows what is wrong with it.
+    as_writer(scope, options, |w| {
+        Writer { api_version: &kind.api_version(), ..*w }.apply(kind, root, None, config, false)
+    })?;
+    let mut workload = Map::new();
+    workload.insert("apiVersion", scope.resource.kind.api_version());
+    workload.insert("kind", scope.resource.kind.kind.clone());
+    workload.insert("metadata", metadata.unwrap_or_else(|| Node::from(Map::new())));
+    if let Some(replicas) = replicas {
+        let mut spec = Map::new();
+        spec.insert("replicas", replicas);
+        workload.insert("spec", spec);
+    }
+    apply(scope, Some(old), Node::from(workload), options)
 }

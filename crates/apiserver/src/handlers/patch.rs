@@ -4,7 +4,7 @@ use api::codec::json;
 use api::patch::{JsonPatch, PatchError, merge, strategic};
 use api::schema::Gvk;
 use api::status::{Details, FieldError, FieldErrorKind};
-use api::{Status, Struct};
+use api::{Map, Node, Status, Struct};
 use bytes::Bytes;
 use kinds::Subresource;
 
@@ -84,6 +84,7 @@ impl Patch {
             PatchType::Strategic => strategic(schema, root, target, patch).map_err(patch_error)?,
             PatchType::Apply => return Err(negotiate::unsupported(&TYPES.map(|t| t.0)[..3])),
         };
+        let patched = explicit_reset(patched);
         let shown = {
             let mut text = Vec::new();
             json::encode_any(&patched, &mut text);
@@ -110,6 +111,20 @@ impl Patch {
         }
         Ok(decoded.tree)
     }
+}
+
+/// An empty list of managedFields asks to forget all managers, as one empty entry does; trees hold only
+/// the latter.
+fn explicit_reset(mut object: Node) -> Node {
+    let list = object
+        .as_map_mut()
+        .and_then(|m| m.get_mut("metadata")?.as_map_mut()?.get_mut("managedFields")?.as_list_mut());
+    if let Some(list) = list
+        && list.is_empty()
+    {
+        list.push(Node::from(Map::new()));
+    }
+    object
 }
 
 fn patch_error(error: PatchError) -> Status {

@@ -4,8 +4,9 @@ use api::status::{FieldError, FieldErrorKind};
 use api::{Status, Struct};
 use kinds::access::{Edit, View};
 
+use super::patch::PatchType;
 use super::update::{self, Done, Plan};
-use super::{Scope, patch, read_object};
+use super::{Scope, managed, patch, read_object};
 use crate::answer::Outcome;
 use crate::conditions;
 use crate::options::{WriteKind, write_options};
@@ -59,7 +60,11 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     let (kind, write) = match scope.req.info.verb {
         "get" => return answer(scope, sub, &scope.tree(&*scope.find(name)?)?),
         "update" => (WriteKind::Update, None),
-        "patch" => (WriteKind::Patch, Some(patch::read(scope.req)?)),
+        "patch" => {
+            let patch = patch::read(scope.req)?;
+            let kind = if patch.kind == PatchType::Apply { WriteKind::Apply } else { WriteKind::Patch };
+            (kind, Some(patch))
+        }
         _ => return Err(method_not_allowed()),
     };
     let options = write_options(&scope.req.query, kind)?;
@@ -67,7 +72,19 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
         None => Some(read_object(scope.inner, scope.req, &sub.kind, options.field_validation)?),
         Some(_) => None,
     };
-    let plan = Plan::new(None, &options);
+    let mut plan = Plan::new(None, &options);
+    if kind == WriteKind::Apply
+        && let Some(patch) = &write
+    {
+        plan.tracked = true;
+        let config = managed::configuration(&patch.body)?;
+        let done = update::run(scope, name, &plan, &|old| {
+            let old = old.ok_or_else(Status::no_such_resource)?;
+            managed::apply_scale(scope, &sub.kind, old, config.clone(), &options)
+        })
+        .await?;
+        return scaled(scope, sub, done);
+    }
     let schema = scope.inner.schema;
     let done = update::run(scope, name, &plan, &|old| {
         let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
@@ -109,6 +126,10 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
         Ok(tree)
     })
     .await?;
+    scaled(scope, sub, done)
+}
+
+fn scaled(scope: &Scope<'_>, sub: &Subresource, done: Done) -> Result<Outcome, Status> {
     match done {
         Done::Stored(object) => answer(scope, sub, &scope.tree(&object)?),
         Done::Dry(tree) | Done::Deleted(tree) => answer(scope, sub, &tree),

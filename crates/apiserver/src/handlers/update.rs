@@ -240,7 +240,7 @@ async fn attempt(
             Err(e) => Err(scope.write_error(&e, name)),
         };
     }
-    let new = scope.new_object(managed::keep_times(scope, tree, &old))?;
+    let new = scope.new_object(managed::keep_times(scope, tree, &old)?)?;
     if new.body == object.data.body {
         return Ok(Ok(Done::Stored(Arc::clone(object))));
     }
