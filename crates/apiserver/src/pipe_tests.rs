@@ -34,11 +34,7 @@ impl Authenticator for Open {
 
 impl Authorizer for Open {
     fn authorize(&self, attributes: &Attributes) -> Decision {
-        if attributes.user.name == "nobody" {
-            Decision::NoOpinion(String::new())
-        } else {
-            Decision::Allow
-        }
+        if attributes.user.name == "nobody" { Decision::NoOpinion(String::new()) } else { Decision::Allow }
     }
 }
 
@@ -75,10 +71,10 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Self {
-        let auth = Auth { authenticator: Arc::new(Open), authorizer: Arc::new(Open), reviewer: Arc::new(Open) };
+        let auth =
+            Auth { authenticator: Arc::new(Open), authorizer: Arc::new(Open), reviewer: Arc::new(Open) };
         let reader = Reader::new(Store::in_memory()).unwrap();
-        let server =
-            Server::new(Config::default(), reader, auth, Arc::new(Open), Shutdown::new()).unwrap();
+        let server = Server::new(Config::default(), reader, auth, Arc::new(Open), Shutdown::new()).unwrap();
         let user = UserInfo { name: "test".into(), ..UserInfo::default() };
         let transport = server.transport(user, "test");
         Self { server, transport }
@@ -200,10 +196,14 @@ async fn a_watch_sees_what_enters_and_leaves() {
     let (kind, bookmark) = next().await;
     assert_eq!(kind, EventKind::Bookmark);
     assert_eq!(bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-    c.call(Verb::MergePatch, "-/v1/configmaps/ns/a", json!({"metadata": {"labels": {"app": "z"}}})).await.unwrap();
+    c.call(Verb::MergePatch, "-/v1/configmaps/ns/a", json!({"metadata": {"labels": {"app": "z"}}}))
+        .await
+        .unwrap();
     let (kind, left) = next().await;
     assert_eq!((kind, &left["metadata"]["labels"]["app"]), (EventKind::Deleted, &json!("a")));
-    c.call(Verb::MergePatch, "-/v1/configmaps/ns/a", json!({"metadata": {"labels": {"app": "a"}}})).await.unwrap();
+    c.call(Verb::MergePatch, "-/v1/configmaps/ns/a", json!({"metadata": {"labels": {"app": "a"}}}))
+        .await
+        .unwrap();
     assert_eq!(next().await.0, EventKind::Added);
 }
 
@@ -254,7 +254,9 @@ async fn finalizers_and_namespaces() {
     c.call(Verb::Delete, "-/v1/configmaps/ns/a", Value::Null).await.unwrap();
     let going = c.call(Verb::Get, "-/v1/configmaps/ns/a", Value::Null).await.unwrap();
     assert!(going["metadata"]["deletionTimestamp"].is_string());
-    c.call(Verb::MergePatch, "-/v1/configmaps/ns/a", json!({"metadata": {"finalizers": null}})).await.unwrap();
+    c.call(Verb::MergePatch, "-/v1/configmaps/ns/a", json!({"metadata": {"finalizers": null}}))
+        .await
+        .unwrap();
     assert_eq!(c.call(Verb::Get, "-/v1/configmaps/ns/a", Value::Null).await.unwrap_err().code, 404);
 
     let made = c.call(Verb::Create, "-/v1/namespaces", json!({"metadata": {"name": "n"}})).await.unwrap();

@@ -140,12 +140,21 @@ const SELF: (&str, &[&str]) = ("system:apiserver", &["system:masters"]);
 
 /// Starts the server and returns when it is ready. It runs until the shutdown's signal.
 pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, StartError> {
-    let Options { data_dir, bind, port, mut config, hostname, addresses, names, cluster_domain, node, security } =
-        options;
+    let Options {
+        data_dir,
+        bind,
+        port,
+        mut config,
+        hostname,
+        addresses,
+        names,
+        cluster_domain,
+        node,
+        security,
+    } = options;
     let listen = SocketAddr::new(bind, port);
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(|source| StartError::Listen { address: listen, source })?;
+    let listener =
+        TcpListener::bind(listen).await.map_err(|source| StartError::Listen { address: listen, source })?;
     let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
     config.port = address.port();
     let advertised = config
@@ -153,11 +162,8 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         .or_else(|| (!bind.is_unspecified()).then_some(bind))
         .or_else(|| addresses.iter().copied().find(|a| a.is_ipv4()))
         .unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    let service_address = config
-        .service_cidrs
-        .first()
-        .and_then(|c| allocate::Cidr::parse(c).ok())
-        .map(|c| c.first());
+    let service_address =
+        config.service_cidrs.first().and_then(|c| allocate::Cidr::parse(c).ok()).map(|c| c.first());
     let mut all = addresses;
     if !all.contains(&advertised) {
         all.push(advertised);
@@ -180,8 +186,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     });
     let (pki, store) = opened.await.map_err(|e| StartError::Thread(e.to_string()))??;
     let reader = Reader::new(store.clone())?;
-    let mut security_config =
-        SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone());
+    let mut security_config = SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone());
     security_config.clock = config.clock;
     security(&mut security_config);
     let live = Arc::new(StoreReader::new(store.clone(), reader.resources()));

@@ -144,7 +144,8 @@ impl Wanted {
 async fn cidr_ready(inner: &Inner, transport: &dyn Transport, wanted: &Wanted) -> Result<(), Status> {
     let bytes = transport.call(wanted.call(Verb::Get, "", None)).await?;
     let mut object: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
-    let ready = object["status"]["conditions"].as_array().is_some_and(|l| l.iter().any(|c| c["type"] == "Ready"));
+    let ready =
+        object["status"]["conditions"].as_array().is_some_and(|l| l.iter().any(|c| c["type"] == "Ready"));
     if ready {
         return Ok(());
     }

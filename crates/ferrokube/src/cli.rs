@@ -15,11 +15,15 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a whole cluster on this machine, in the foreground
+    Up(Up),
     /// Run a control plane without a node, in the foreground
     Server(Server),
     /// Run the API server with its store alone
     #[command(name = "kube-apiserver")]
     ApiServer(ApiServer),
+    /// Remove everything a cluster made on this machine: containers, mounts, network, cgroups, data
+    Down(Down),
 }
 
 /// What a control plane can be told.
@@ -51,6 +55,34 @@ pub(crate) struct Server {
     pub(crate) disable_admission_plugins: Vec<String>,
 }
 
+/// What a whole cluster on this machine can be told.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    pub(crate) server: Server,
+    /// Socket of the container runtime (containerd or CRI-O)
+    #[arg(long, value_name = "SOCK", default_value = "/run/containerd/containerd.sock")]
+    pub(crate) container_runtime_endpoint: String,
+    /// Name of this node [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node_name: Option<String>,
+    /// Where the container runtime looks for its network configuration
+    #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
+    pub(crate) cni_conf_dir: PathBuf,
+    /// Where the CNI plugins are
+    #[arg(long, value_name = "DIR", default_value = "/usr/lib/cni")]
+    pub(crate) cni_bin_dir: PathBuf,
+    /// Port of the kubelet
+    #[arg(long, value_name = "N", default_value_t = 10250)]
+    pub(crate) kubelet_port: u16,
+    /// Address of the cluster's DNS server, for Pods' resolv.conf [default: the tenth address of the Services' range]
+    #[arg(long, value_name = "IP")]
+    pub(crate) cluster_dns: Option<IpAddr>,
+    /// The resolv.conf that Pods inherit name servers from
+    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
+    pub(crate) resolv_conf: PathBuf,
+}
+
 /// The API server alone, with upstream's flag names.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct ApiServer {
@@ -75,4 +107,12 @@ pub(crate) struct ApiServer {
     /// Admission plugins to turn off, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) disable_admission_plugins: Vec<String>,
+}
+
+/// What to remove.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Down {
+    /// The cluster's data directory
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
+    pub(crate) data_dir: PathBuf,
 }

@@ -3,7 +3,10 @@
 mod cli;
 mod control_plane;
 mod data_dir;
+mod down;
 mod machine;
+mod node;
+mod openapi;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -53,16 +56,34 @@ fn arguments() -> Vec<std::ffi::OsString> {
 async fn run(command: Command) -> Result<()> {
     let started = Instant::now();
     match command {
+        Command::Down(down) => down::run(&down).await,
         Command::ApiServer(flags) => {
             let plane = ControlPlane::start(Settings::from(&flags), None).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
             until_stopped(plane).await
         }
         Command::Server(flags) => {
-            let mut plane = ControlPlane::start(Settings::from(&flags), None).await?;
-            plane.start_components();
+            let plane = ControlPlane::start(Settings::from(&flags), None).await?;
+            plane.start_components()?;
             say(&format!("control plane: {} (ready in {})", plane.url(), took(started)));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
+            until_stopped(plane).await
+        }
+        Command::Up(flags) => {
+            let name = machine::node_name(flags.node_name.as_deref())?;
+            let runtime = node::check_runtime(&flags).await?;
+            let plane = ControlPlane::start(Settings::from(&flags.server), Some(&name)).await?;
+            say(&format!("control plane: {}", plane.url()));
+            plane.start_components()?;
+            node::start(&flags, &name, &plane).await?;
+            say(&format!("node {name}: {runtime}"));
+            say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
+            let (admin, stop) = (plane.admin(), plane.shutdown().clone());
+            plane.shutdown().spawn(async move {
+                if stop.run(node::ready(&admin, &name, &stop)).await.is_some() {
+                    say(&format!("ready in {}", took(started)));
+                }
+            });
             until_stopped(plane).await
         }
     }
@@ -83,11 +104,11 @@ fn took(since: Instant) -> String {
 async fn until_stopped(plane: ControlPlane) -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
-    let broken = plane.broken();
+    let failure = plane.failure();
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}
-        why = broken => return Err(why),
+        why = failure.wait() => return Err(why),
     }
     say("stopping; containers go on running");
     let again = async {

@@ -1,0 +1,33 @@
+//! Removes what a cluster made on this machine.
+
+use anyhow::{Context, Result};
+use network::Cni;
+
+use crate::cli::Down;
+use crate::data_dir::DataDir;
+use crate::node::settings;
+
+/// Runs `ferrokube down`.
+pub(crate) async fn run(flags: &Down) -> Result<()> {
+    let path = &flags.data_dir;
+    if !path.exists() {
+        println!("nothing to remove: {} does not exist", path.display());
+        return Ok(());
+    }
+    let dir = DataDir::open(path)?;
+    let footprint = dir.footprint()?;
+    if !footprint.runtime_endpoint.is_empty() {
+        let config =
+            settings(&footprint.node_name, dir.path(), &footprint.runtime_endpoint, &footprint.cgroup_root);
+        kubelet::teardown::tear_down(&config).await.context("the containers could not all be removed")?;
+        let cni = Cni::new(&footprint.cni_conf_dir, dir.path());
+        network::teardown::teardown(&cni).await.context("the pod network could not be removed")?;
+    }
+    if footprint.kubeconfig.exists() && !footprint.kubeconfig.starts_with(dir.path()) {
+        std::fs::remove_file(&footprint.kubeconfig)?;
+    }
+    let shown = dir.path().to_owned();
+    std::fs::remove_dir_all(dir.path()).with_context(|| format!("{} could not be removed", shown.display()))?;
+    println!("removed {}", shown.display());
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! This machine's node: kubelet and pod network, beside the control plane.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use client::{Client, Informer, Selection};
+use k8s_openapi::api::core::v1::Node;
+use kubelet::{Kubelet, Runtime};
+use network::Cni;
+
+use crate::cli::Up;
+use crate::control_plane::{ControlPlane, user_of};
+use crate::data_dir::Footprint;
+use crate::machine;
+
+/// The path of the runtime's socket.
+fn socket(endpoint: &str) -> &Path {
+    Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
+}
+
+/// Asks the runtime who it is, before anything is started.
+pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
+    let endpoint = &flags.container_runtime_endpoint;
+    if !socket(endpoint).exists() {
+        bail!(
+            "no container runtime at {endpoint}; start containerd, or name its socket with --container-runtime-endpoint"
+        );
+    }
+    let runtime = Runtime::connect(endpoint)
+        .await
+        .with_context(|| format!("the container runtime at {endpoint} does not answer"))?;
+    Ok(format!("{} {}", runtime.version.runtime_name, runtime.version.runtime_version))
+}
+
+/// Starts the node.
+pub(crate) async fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> {
+    let dir = plane.dir().path();
+    let cgroup_root = format!("/ferrokube-{}", plane.dir().id());
+    plane.dir().write_footprint(&Footprint {
+        runtime_endpoint: flags.container_runtime_endpoint.clone(),
+        cni_conf_dir: flags.cni_conf_dir.clone(),
+        cgroup_root: cgroup_root.clone(),
+        kubeconfig: plane.kubeconfig().to_owned(),
+        node_name: name.to_owned(),
+        cluster_cidr: plane.cluster_cidr().to_owned(),
+    })?;
+    let credentials = plane.pki().node.as_ref().context("the node has no certificates")?;
+    let cluster_dns = match flags.cluster_dns {
+        Some(ip) => ip,
+        None => machine::nth_address(plane.service_cidr(), 10)?,
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(plane.pki().ca.certificate())?;
+    let serving = &credentials.serving;
+    let tls = kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?;
+    let config = kubelet::Config {
+        node_ips: vec![machine::primary_address()],
+        cluster_dns: vec![cluster_dns],
+        resolv_conf: flags.resolv_conf.clone(),
+        node: kubelet::node::Options { port: flags.kubelet_port, ..kubelet::node::Options::default() },
+        server: Some(kubelet::server::Options {
+            address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), flags.kubelet_port),
+            tls: Arc::new(tls),
+        }),
+        ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
+    };
+    let client = plane.client_as(user_of(&format!("system:node:{name}")), "kubelet");
+    let cni = Cni::new(&flags.cni_conf_dir, dir);
+    let (node_client, node_name, stop) = (client.clone(), name.to_owned(), plane.shutdown().clone());
+    plane.shutdown().spawn(async move { network::run(node_client, &node_name, cni, stop).await });
+    let (clock, shutdown) = (plane.clock(), plane.shutdown().clone());
+    let failure = plane.failure();
+    plane.shutdown().spawn(async move {
+        if let Err(e) = Kubelet::run(config, client, clock, shutdown).await {
+            failure.report(format!("the kubelet can't run: {:#}", anyhow::Error::from(e)));
+        }
+    });
+    Ok(())
+}
+
+/// The settings by which a kubelet finds its own things again.
+pub(crate) fn settings(name: &str, dir: &Path, endpoint: &str, cgroup_root: &str) -> kubelet::Config {
+    kubelet::Config {
+        root_dir: dir.join("kubelet"),
+        pod_logs_dir: dir.join("pod-logs"),
+        container_runtime_endpoint: endpoint.to_owned(),
+        cgroup_root: cgroup_root.to_owned(),
+        ..kubelet::Config::new(name)
+    }
+}
+
+/// Resolves when the node is Ready.
+pub(crate) async fn ready(client: &Client, name: &str, shutdown: &component::Shutdown) {
+    let selection = Selection { field_selector: format!("metadata.name={name}"), ..Selection::default() };
+    let nodes: Informer<Node> = Informer::new(client, selection);
+    let (tell, mut is_ready) = tokio::sync::watch::channel(false);
+    nodes.handle(move |change| {
+        let conditions = change.object().status.as_ref().and_then(|s| s.conditions.as_ref());
+        let ready = conditions.is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
+        tell.send_if_modified(|was| ready && !std::mem::replace(was, true));
+    });
+    let watching = shutdown.child();
+    nodes.start(&watching);
+    let _ = is_ready.wait_for(|r| *r).await;
+    watching.finish().await;
+}

@@ -1,0 +1,32 @@
+//! The documents of OpenAPI: the schema with its descriptions, made when somebody asks.
+
+use api::Schema;
+use api::openapi as make;
+use api::resources::{ResourceInfo, builtin};
+use apiserver::openapi::Documents;
+use bytes::Bytes;
+
+/// Of the built-in kinds.
+pub(crate) struct Builtin;
+
+fn served() -> Vec<ResourceInfo> {
+    builtin().iter().filter(|r| r.served_by_default).cloned().collect()
+}
+
+impl Documents for Builtin {
+    fn v2(&self, protobuf: bool) -> Bytes {
+        let docs = docs::Docs::load();
+        let build = if protobuf { make::v2_protobuf } else { make::v2 };
+        build(Schema::builtin(), &served(), &|definition, field| docs.get(definition, field)).into()
+    }
+    fn v3_paths(&self) -> Vec<String> {
+        make::v3_paths(&served())
+    }
+    fn v3(&self, path: &str, protobuf: bool) -> Option<Bytes> {
+        if protobuf {
+            return None;
+        }
+        let docs = docs::Docs::load();
+        make::v3(Schema::builtin(), &served(), path, &|definition, field| docs.get(definition, field)).map(Into::into)
+    }
+}
