@@ -103,7 +103,7 @@ fn lower(method: &Method) -> &'static str {
 }
 
 /// The name that a field selector pins by `metadata.name=`, if it is one that a path can hold.
-fn selected_name(selector: &str) -> Option<Text> {
+pub(crate) fn selected_name(selector: &str) -> Option<Text> {
     let name = selector.split(',').find_map(|term| {
         let (key, value) = term.split_once('=')?;
         (key == "metadata.name").then(|| value.strip_prefix('=').unwrap_or(value))

@@ -18,6 +18,7 @@ use crate::negotiate::Form;
 use crate::pipe;
 use crate::query::Query;
 use crate::request::{Request, RequestInfo, UserInfo};
+use crate::request_info::selected_name;
 use crate::server::{Inner, Server};
 
 /// A caller inside this process.
@@ -65,6 +66,13 @@ impl Local {
         } else {
             call.namespace
         };
+        let field_selector = query.str("fieldSelector").to_owned();
+        let name = match verb {
+            "list" | "watch" | "deletecollection" if call.name.is_empty() => {
+                selected_name(&field_selector).unwrap_or_default()
+            }
+            _ => call.name,
+        };
         let info = RequestInfo {
             is_resource: true,
             verb,
@@ -74,8 +82,8 @@ impl Local {
             namespace,
             resource: call.resource.plural,
             subresource: call.subresource,
-            name: call.name,
-            field_selector: query.str("fieldSelector").to_owned(),
+            name,
+            field_selector,
             label_selector: query.str("labelSelector").to_owned(),
             ..RequestInfo::default()
         };

@@ -229,7 +229,9 @@ fn explain(e: standalone::StartError) -> anyhow::Error {
                 anyhow!("port {port} is in use by another program; stop it, or choose another with --port")
             }
             std::io::ErrorKind::PermissionDenied => {
-                anyhow!("no permission to listen on port {port}; run as root, or choose one above 1023 with --port")
+                anyhow!(
+                    "no permission to listen on port {port}; run as root, or choose one above 1023 with --port"
+                )
             }
             _ => anyhow!("cannot listen on {address}: {source}"),
         };

@@ -27,7 +27,8 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
         std::fs::remove_file(&footprint.kubeconfig)?;
     }
     let shown = dir.path().to_owned();
-    std::fs::remove_dir_all(dir.path()).with_context(|| format!("{} could not be removed", shown.display()))?;
+    std::fs::remove_dir_all(dir.path())
+        .with_context(|| format!("{} could not be removed", shown.display()))?;
     println!("removed {}", shown.display());
     Ok(())
 }

@@ -27,6 +27,7 @@ impl Documents for Builtin {
             return None;
         }
         let docs = docs::Docs::load();
-        make::v3(Schema::builtin(), &served(), path, &|definition, field| docs.get(definition, field)).map(Into::into)
+        make::v3(Schema::builtin(), &served(), path, &|definition, field| docs.get(definition, field))
+            .map(Into::into)
     }
 }
