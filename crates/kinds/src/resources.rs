@@ -110,12 +110,11 @@ impl PodTotals {
         total
     }
     fn at(&mut self, name: &str) -> &mut i128 {
-        let i = match self.0.iter().position(|(n, _)| n == name) {
-            Some(i) => i,
-            None => {
-                self.0.push((name.into(), 0));
-                self.0.len() - 1
-            }
+        let i = if let Some(i) = self.0.iter().position(|(n, _)| n == name) {
+            i
+        } else {
+            self.0.push((name.into(), 0));
+            self.0.len() - 1
         };
         &mut self.0[i].1
     }

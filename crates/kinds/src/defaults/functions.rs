@@ -25,6 +25,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("apps.v1.DeploymentStrategy", deployment_strategy),
     ("apps.v1.DaemonSetUpdateStrategy", daemon_set_strategy),
     ("apps.v1.StatefulSetUpdateStrategy", stateful_set_strategy),
+    ("apps.v1.StatefulSetSpec", claim_types),
     ("autoscaling.v2.HorizontalPodAutoscalerSpec", autoscaler),
     ("batch.v1.Job", job_labels),
     ("rbac.v1.Subject", subject),
@@ -373,6 +374,16 @@ fn stateful_set_strategy(e: &mut Edit<'_>) {
         && let Some(mut r) = e.at("rollingUpdate")
     {
         r.default("partition", 0);
+    }
+}
+
+/// Templates of claims bear their type.
+fn claim_types(e: &mut Edit<'_>) {
+    for mut t in e.items("volumeClaimTemplates") {
+        if t.view().knows("kind") {
+            t.set("kind", "PersistentVolumeClaim");
+            t.set("apiVersion", "v1");
+        }
     }
 }
 

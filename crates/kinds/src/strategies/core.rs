@@ -161,16 +161,12 @@ fn secret(errs: &mut Errors, s: View<'_>) {
         "kubernetes.io/dockerconfigjson" => {
             json_object(errs, &data, ".dockerconfigjson", value(".dockerconfigjson"));
         }
-        "kubernetes.io/basic-auth" => {
-            if value("username").is_none() && value("password").is_none() {
-                errs.required(&data.key("username"), "");
-                errs.required(&data.key("password"), "");
-            }
+        "kubernetes.io/basic-auth" if value("username").is_none() && value("password").is_none() => {
+            errs.required(&data.key("username"), "");
+            errs.required(&data.key("password"), "");
         }
-        "kubernetes.io/ssh-auth" => {
-            if value("ssh-privatekey").is_none_or(str::is_empty) {
-                errs.required(&data.key("ssh-privatekey"), "");
-            }
+        "kubernetes.io/ssh-auth" if value("ssh-privatekey").is_none_or(str::is_empty) => {
+            errs.required(&data.key("ssh-privatekey"), "");
         }
         "kubernetes.io/tls" => {
             for k in ["tls.crt", "tls.key"] {
@@ -716,6 +712,15 @@ fn priority_class(errs: &mut Errors, v: View<'_>) {
 pub(super) const LIMIT_RANGE: Strategy = Strategy {
     resource: "limitranges",
     create_on_update: true,
+    prepare_create: |c, s| {
+        // One without a name is named by its uid.
+        if let Some(mut m) = Edit::new(c.schema, s).at("metadata") {
+            let uid = Text::from(m.view().str("uid"));
+            if m.view().str("name").is_empty() && !uid.is_empty() {
+                m.set("name", uid);
+            }
+        }
+    },
     validate: |c, s| check(c, s, limit_range),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {

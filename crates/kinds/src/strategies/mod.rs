@@ -6,6 +6,7 @@ pub mod generic;
 pub(crate) mod pod;
 mod rbac;
 mod service;
+mod storage;
 mod workloads;
 
 use api::{Schema, Struct, Text};
@@ -95,16 +96,8 @@ static ALL: &[Strategy] = &[
         ..core::NAMESPACE
     },
     core::NODE,
-    Strategy {
-        resource: "persistentvolumeclaims",
-        no_effect_yet: inert!("PersistentVolumeClaims"),
-        ..NS_WITH_STATUS
-    },
-    Strategy {
-        resource: "persistentvolumes",
-        no_effect_yet: inert!("PersistentVolumes"),
-        ..CLUSTER_WITH_STATUS
-    },
+    Strategy { no_effect_yet: inert!("PersistentVolumeClaims"), ..storage::CLAIM },
+    Strategy { no_effect_yet: inert!("PersistentVolumes"), ..storage::PERSISTENT_VOLUME },
     Strategy {
         fields: &[
             "spec.nodeName",
@@ -307,7 +300,7 @@ static ALL: &[Strategy] = &[
         resource: "endpointslices",
         prepare_create: generic::first_generation,
         prepare_update: |c, new, old| {
-            generic::bump_if_changed(c, new, old, &["addressType", "endpoints", "ports"])
+            generic::bump_if_changed(c, new, old, &["addressType", "endpoints", "ports"]);
         },
         ..NAMESPACED
     },

@@ -92,8 +92,8 @@ fn plain(n: &Node, out: &mut String) {
             let _ = write!(out, "{f}");
         }
         Node::Str(s) => json_string(s, out),
-        Node::List(l) => list(l, out, |n, out| plain(n, out)),
-        Node::Map(m) => map(m, out, |n, out| plain(n, out)),
+        Node::List(l) => list(l, out, plain),
+        Node::Map(m) => map(m, out, plain),
         Node::Struct(_) => out.push_str("{}"),
     }
 }
@@ -136,6 +136,28 @@ pub fn internal(schema: &Schema, st: &Struct) -> String {
     let mut out = String::new();
     write_struct(schema, st.id, Some(st), None, &mut out);
     out
+}
+
+/// Some fields of a struct as JSON: those of the internal type of this name, which is embedded in its own.
+pub fn selected(schema: &Schema, st: &Struct, internal: &str) -> String {
+    let mut out = String::from("{");
+    let mut first = true;
+    let ty = schema.st(st.id);
+    for f in INTERNAL.get(internal).map_or(&[][..], Vec::as_slice) {
+        if let Some(no) = ty.field(f.json) {
+            comma(&mut first, &mut out);
+            json_string(f.name, &mut out);
+            out.push(':');
+            write(schema, ty.at(no).ty, st.get(no), f.null, Some(st), &mut out);
+        }
+    }
+    out.push('}');
+    out
+}
+
+/// What differs between two JSON texts.
+pub fn diff_json(a: &str, b: &str) -> String {
+    super::diff::unified(&super::diff::pretty(a), &super::diff::pretty(b))
 }
 
 /// What differs between two structs of the same type: a unified diff of their JSON, three lines around.

@@ -422,7 +422,7 @@ pub(super) fn field_ref(errs: &mut Errors, at: &Path<'_>, r: View<'_>, allowed: 
     if let Some((field, key)) = subscripted(path) {
         match field {
             "metadata.annotations" => {
-                errs.each(at, &key.to_lowercase(), names::qualified_name(&key.to_lowercase()))
+                errs.each(at, &key.to_lowercase(), names::qualified_name(&key.to_lowercase()));
             }
             "metadata.labels" => errs.each(at, key, names::qualified_name(key)),
             _ => convert(errs, format!("field label does not support subscript: {path}")),

@@ -34,7 +34,7 @@ pub(crate) struct Options<'a> {
     pub restart_of_plain_init: bool,
 }
 
-fn containers<'a>(spec: View<'a>) -> impl Iterator<Item = View<'a>> {
+fn containers(spec: View<'_>) -> impl Iterator<Item = View<'_>> {
     ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |l| spec.items(l))
 }
 

@@ -257,7 +257,7 @@ pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Op
                 }
             }
             "Lt" | "Gt" => {
-                errs.not_supported(&at.field("operator"), operator, &["Equal", "Exists", "Lt", "Gt"])
+                errs.not_supported(&at.field("operator"), operator, &["Equal", "Exists", "Lt", "Gt"]);
             }
             _ => errs.not_supported(&at.field("operator"), operator, &["Equal", "Exists"]),
         }

@@ -245,7 +245,7 @@ fn file_key_volumes(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
             let at = env.index(i);
             let at = at.field("valueFrom.fileKeyRef.volumeName");
             let name = r.str("volumeName");
-            match spec.items("volumes").filter(|v| v.str("name") == name).last() {
+            match spec.items("volumes").rfind(|v| v.str("name") == name) {
                 None => errs.not_found(&at, name),
                 Some(v) if !v.has("emptyDir") => {
                     errs.invalid(&at, name, "referenced volume must be of type emptyDir");

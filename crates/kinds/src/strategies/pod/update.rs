@@ -187,22 +187,22 @@ fn is_mirror(meta: View<'_>) -> bool {
 
 pub(super) fn validate_ephemeral_containers(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
-    let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
+    let (pod, stored) = (View::new(c.schema, new), View::new(c.schema, old));
     let opts = Options::new(*c, true, Some(old_of(c, old)));
     let meta_at = Path::root("metadata");
-    let (nm, om) = (n.st("metadata"), o.st("metadata"));
+    let (nm, om) = (pod.st("metadata"), stored.st("metadata"));
     core_meta_update(&mut errs, nm, om);
-    metadata_and_spec(&mut errs, n, &opts);
-    annotations::check_update(&mut errs, &meta_at.field("annotations"), nm, om, n.st("spec"), &opts);
+    metadata_and_spec(&mut errs, pod, &opts);
+    annotations::check_update(&mut errs, &meta_at.field("annotations"), nm, om, pod.st("spec"), &opts);
     if is_mirror(om) {
         let mut only = Errors::new();
         only.forbidden(&Path::root(""), "static pods do not support ephemeral containers");
         return only.0;
     }
     let at = Path::root("spec.ephemeralContainers");
-    for old in o.st("spec").items("ephemeralContainers") {
+    for old in stored.st("spec").items("ephemeralContainers") {
         let name = old.str("name");
-        match n.st("spec").items("ephemeralContainers").filter(|e| e.str("name") == name).last() {
+        match pod.st("spec").items("ephemeralContainers").rfind(|e| e.str("name") == name) {
             None => errs.forbidden(
                 &at,
                 format!("existing ephemeral containers {} may not be removed\n", quote(name)),

@@ -1,0 +1,491 @@
+//! PersistentVolumes and their claims.
+
+use api::{Node, Struct, Text};
+
+use super::claims::{access_modes, claim_spec};
+use super::core::{check, check_update};
+use super::generic::{self, CLUSTER, NAMESPACED, keep_status};
+use super::pod::volumes::{self, ISCSI_LENGTH, required};
+use super::pod::{core_meta, core_meta_update, scheduling::node_selector, warnings};
+use crate::access::{Edit, View, same};
+use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::meta::has_invalid_value;
+use crate::validation::names::{self, name_subdomain};
+use crate::validation::print::diff_structs;
+use crate::validation::quantity::{nano, value};
+use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
+
+pub(super) const PERSISTENT_VOLUME: Strategy = Strategy {
+    resource: "persistentvolumes",
+    prepare_create: |c, s| {
+        let mut e = Edit::new(c.schema, s);
+        e.remove("status");
+        if let Some(mut st) = e.make("status") {
+            st.set("phase", "Pending");
+            st.set("lastPhaseTransitionTime", c.now);
+        }
+    },
+    prepare_update: keep_status,
+    validate: |c, s| check(c, s, |e, v| volume(e, v, None)),
+    validate_update: |c, n, o| check_update(c, n, o, |e, n, o| volume_update(e, n, o, c)),
+    warnings: |c, n, _| volume_warnings(View::new(c.schema, n)),
+    subresources: &[Subresource {
+        name: "status",
+        prepare_update: |c, n, o| {
+            let mut e = Edit::new(c.schema, n);
+            e.copy("spec", o);
+            let old = View::new(c.schema, o).st("status");
+            if let Some(mut s) = e.make("status") {
+                let moved = s.view().str("phase") != old.str("phase");
+                if moved && same(s.view().get("lastPhaseTransitionTime"), old.get("lastPhaseTransitionTime"))
+                {
+                    s.set("lastPhaseTransitionTime", c.now);
+                }
+            }
+        },
+        validate_update: |c, n, o| {
+            check_update(c, n, o, |e, n, o| core_meta_update(e, n.st("metadata"), o.st("metadata")))
+        },
+    }],
+    ..CLUSTER
+};
+
+const MORE: &str = "may not specify more than 1 volume type";
+
+type Check = fn(&mut Errors, &Path<'_>, View<'_>);
+
+/// The sources in upstream's order: field, name in paths, name in the error about a second one, check.
+const SOURCES: &[(&str, &str, &str, Check)] = &[
+    ("hostPath", "hostPath", "hostPath", volumes::host_path_source),
+    ("gcePersistentDisk", "persistentDisk", "gcePersistentDisk", volumes::gce_disk_source),
+    ("awsElasticBlockStore", "awsElasticBlockStore", "awsElasticBlockStore", volumes::aws_disk_source),
+    ("glusterfs", "glusterfs", "glusterfs", glusterfs),
+    ("flocker", "flocker", "flocker", volumes::flocker),
+    ("nfs", "nfs", "nfs", volumes::nfs),
+    ("rbd", "rbd", "rbd", volumes::rbd),
+    ("quobyte", "quobyte", "quobyte", volumes::quobyte),
+    ("cephfs", "cephfs", "cephFS", volumes::monitors),
+    ("iscsi", "iscsi", "iscsi", |e, p, v| volumes::iscsi(e, p, v, true)),
+    ("cinder", "cinder", "cinder", |e, p, v| volumes::cinder(e, p, v, true)),
+    ("fc", "fc", "fc", volumes::fc),
+    ("flexVolume", "flexVolume", "flexVolume", volumes::flex),
+    ("azureFile", "azureFile", "azureFile", azure_file),
+    ("vsphereVolume", "vsphereVolume", "vsphereVolume", |e, p, v| required(e, p, v, &["volumePath"])),
+    ("photonPersistentDisk", "photonPersistentDisk", "photonPersistentDisk", |e, p, v| {
+        required(e, p, v, &["pdID"]);
+    }),
+    ("portworxVolume", "portworxVolume", "portworxVolume", |e, p, v| required(e, p, v, &["volumeID"])),
+    ("azureDisk", "azureDisk", "azureDisk", volumes::azure_disk),
+    ("scaleIO", "scaleIO", "scaleIO", |e, p, v| required(e, p, v, &["gateway", "system", "volumeName"])),
+    ("local", "local", "local", local),
+    ("storageos", "storageos", "storageos", |e, p, v| volumes::storage_os(e, p, v, true)),
+    ("csi", "csi", "csi", csi),
+];
+
+fn glusterfs(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
+    required(errs, at, v, &["endpoints", "path"]);
+    if let Some(ns) = v.opt_str("endpointsNamespace") {
+        let at = at.field("endpointsNamespace");
+        if ns.is_empty() {
+            errs.invalid(&at, ns, "if the endpointnamespace is set, it must be a valid namespace name");
+        } else {
+            errs.each(&at, ns, names::name_label(ns, false));
+        }
+    }
+}
+
+fn azure_file(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
+    required(errs, at, v, &["secretName", "shareName"]);
+    if v.opt_str("secretNamespace") == Some("") {
+        errs.required(&at.field("secretNamespace"), "");
+    }
+}
+
+fn local(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
+    if v.str("path").is_empty() {
+        errs.required(&at.field("path"), "");
+    } else {
+        volumes::no_backsteps(errs, &at.field("path"), v.str("path"));
+    }
+}
+
+fn csi(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
+    volumes::csi_driver_name(errs, &at.field("driver"), v.str("driver"));
+    required(errs, at, v, &["volumeHandle"]);
+    for f in [
+        "controllerPublishSecretRef",
+        "controllerExpandSecretRef",
+        "nodePublishSecretRef",
+        "nodeExpandSecretRef",
+    ] {
+        let Some(s) = v.opt(f) else { continue };
+        let at = at.field(f);
+        let (name, ns) = (s.str("name"), s.str("namespace"));
+        if name.is_empty() {
+            errs.required(&at.field("name"), "");
+        } else {
+            errs.each(&at.field("name"), name, names::dns1123_subdomain(name));
+        }
+        if ns.is_empty() {
+            errs.required(&at.field("namespace"), "");
+        } else {
+            errs.each(&at.field("namespace"), ns, names::dns1123_label(ns));
+        }
+    }
+}
+
+fn required_affinity(v: View<'_>) -> View<'_> {
+    v.st("spec").st("nodeAffinity").st("required")
+}
+
+fn volume(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
+    core_meta(errs, v.st("metadata"), false, name_subdomain);
+    let at = Path::root("spec");
+    let spec = v.st("spec");
+    if spec.len("accessModes") == 0 {
+        errs.required(&at.field("accessModes"), "");
+    }
+    access_modes(errs, &at, spec);
+    let capacity_at = at.field("capacity");
+    let capacity = spec.map("capacity");
+    if spec.len("capacity") == 0 {
+        errs.required(&capacity_at, "");
+    }
+    if capacity.is_none_or(|c| c.get("storage").is_none() || c.len() > 1) {
+        // Normal form does not tell an empty map from none; the former is what clients send.
+        let shown = match spec.get("capacity") {
+            Some(c) => print::scalar_json(c),
+            None if spec.is_empty() => "null".into(),
+            None => "{}".into(),
+        };
+        errs.not_supported(&capacity_at, Raw(shown), &["storage"]);
+    }
+    for (k, q) in spec.texts("capacity") {
+        let at = capacity_at.key(k);
+        if value(q) < 0 {
+            errs.invalid(&at, Raw(value(q).to_string()), "must be a valid resource quantity");
+        }
+        if nano(q) <= 0 {
+            errs.invalid(&at, q, "must be greater than zero");
+        }
+    }
+    let policy = spec.str("persistentVolumeReclaimPolicy");
+    if !policy.is_empty() {
+        errs.one_of(&at.field("persistentVolumeReclaimPolicy"), policy, &["Delete", "Recycle", "Retain"]);
+    }
+    if let Some(a) = spec.opt("nodeAffinity") {
+        let at = at.field("nodeAffinity");
+        match a.opt("required") {
+            None => errs.required(&at.field("required"), "must specify required node constraints"),
+            Some(r) => {
+                let keep = old.is_some_and(|o| {
+                    required_affinity(o).items("nodeSelectorTerms").any(|t| has_invalid_value(Some(t)))
+                });
+                node_selector(errs, &at.field("required"), r, keep);
+            }
+        }
+    }
+    sources(errs, &at, spec, v.st("metadata").str("name"));
+    let class = spec.str("storageClassName");
+    if !class.is_empty() {
+        errs.each(&at.field("storageClassName"), class, name_subdomain(class, false));
+    }
+    if let Some(m) = spec.opt_str("volumeMode") {
+        errs.one_of(&at.field("volumeMode"), m, &["Block", "Filesystem"]);
+    }
+    if let Some(class) = spec.opt_str("volumeAttributesClassName") {
+        let at_class = at.field("volumeAttributesClassName");
+        if class.is_empty() {
+            errs.required(&at_class, "an empty string is disallowed");
+        } else {
+            errs.each(&at_class, class, name_subdomain(class, false));
+        }
+        if !spec.has("csi") {
+            errs.required(&at.field("csi"), "has to be specified when using volumeAttributesClassName");
+        }
+    }
+}
+
+fn sources(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, name: &str) {
+    let mut count = 0;
+    for (field, path, second, check) in SOURCES {
+        let Some(s) = spec.opt(field) else { continue };
+        // Upstream does not refuse a flexVolume beside another source.
+        if count > 0 && *field != "flexVolume" {
+            errs.forbidden(&at.field(second), MORE);
+            continue;
+        }
+        count += 1;
+        let at_source = at.field(path);
+        if *field == "iscsi" {
+            let portal = s.str("targetPortal");
+            if portal.is_empty() {
+                errs.required(&at_source.field("targetPortal"), "");
+            }
+            if s.has("initiatorName") && name.len() + 1 + portal.len() > 64 {
+                errs.invalid(&at_source.field("targetportal"), portal, ISCSI_LENGTH);
+            }
+            let before = errs.len();
+            check(errs, &at_source, s);
+            if portal.is_empty() {
+                // Reported above, before the length.
+                errs.0.remove(before);
+            }
+        } else {
+            check(errs, &at_source, s);
+        }
+        if *field == "local" && !spec.has("nodeAffinity") {
+            errs.required(&at.field("nodeAffinity"), "Local volume requires node affinity");
+        }
+    }
+    if count == 0 {
+        errs.required(at, "must specify a volume type");
+    }
+    let root = spec.opt("hostPath").is_some_and(|h| {
+        let p = h.str("path");
+        p.starts_with('/') && p.split('/').all(|s| s.is_empty() || s == "." || s == "..")
+    });
+    if root && spec.str("persistentVolumeReclaimPolicy") == "Recycle" {
+        errs.forbidden(
+            &at.field("persistentVolumeReclaimPolicy"),
+            "may not be 'recycle' for a hostPath mount of '/'",
+        );
+    }
+}
+
+fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
+    // Upstream checks the volume itself twice on an update, and reports what it finds twice.
+    volume(errs, n, Some(o));
+    volume(errs, n, Some(o));
+    let (ns, os) = (n.st("spec"), o.st("spec"));
+    let Some(old_spec) = os.raw() else { return };
+    let mut new_spec = ns.raw().cloned().unwrap_or_else(|| Struct::new(old_spec.id));
+    if os.has("csi")
+        && !os.st("csi").has("controllerExpandSecretRef")
+        && let Some(mut csi) = Edit::new(n.schema, &mut new_spec).at("csi")
+    {
+        csi.remove("controllerExpandSecretRef");
+    }
+    let is_source = |s: &Struct| -> Vec<(api::FieldNo, Node)> {
+        let ty = n.schema.st(s.id);
+        s.iter()
+            .filter(|(no, _)| SOURCES.iter().any(|(f, ..)| ty.at(*no).json == *f))
+            .map(|(no, v)| (no, v.clone()))
+            .collect()
+    };
+    if is_source(&new_spec) != is_source(old_spec) {
+        let shown = |s: &Struct| print::selected(n.schema, s, "core.v1.PersistentVolumeSource");
+        errs.forbidden(
+            &Path::root("spec.persistentvolumesource"),
+            format!(
+                "spec.persistentvolumesource is immutable after creation\n{}",
+                print::diff_json(&shown(old_spec), &shown(&new_spec))
+            ),
+        );
+    }
+    errs.immutable(&Path::root(""), ns, os, "volumeMode");
+    if os.has("nodeAffinity")
+        && !(c.gate)("MutablePVNodeAffinity")
+        && !same(ns.get("nodeAffinity"), os.get("nodeAffinity"))
+    {
+        let shown = ns.opt("nodeAffinity").and_then(|a| a.raw()).map(|a| print::internal(n.schema, a));
+        errs.invalid(
+            &Path::root("nodeAffinity"),
+            Raw(shown.unwrap_or_else(|| "null".into())),
+            format!("{IMMUTABLE}, except for updating from beta label to GA"),
+        );
+    }
+    if os.has("volumeAttributesClassName") && !ns.has("volumeAttributesClassName") {
+        errs.forbidden(
+            &Path::root("spec.volumeAttributesClassName"),
+            "update from non-nil value to nil is forbidden",
+        );
+    }
+}
+
+fn volume_warnings(v: View<'_>) -> Vec<String> {
+    let mut out = Vec::new();
+    let spec = v.st("spec");
+    let notes = Path::root("metadata.annotations");
+    for (key, what) in [
+        (
+            "volume.beta.kubernetes.io/storage-class",
+            "deprecated since v1.8; use \"storageClassName\" attribute instead",
+        ),
+        (
+            "volume.beta.kubernetes.io/mount-options",
+            "deprecated since v1.31; use \"mountOptions\" attribute instead",
+        ),
+    ] {
+        if v.st("metadata").map("annotations").is_some_and(|a| a.get(key).is_some()) {
+            out.push(format!("{}: {what}", notes.key(key)));
+        }
+    }
+    if spec.str("persistentVolumeReclaimPolicy") == "Recycle" {
+        out.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".into());
+    }
+    let terms = Path::root("spec.nodeAffinity.required.nodeSelectorTerms");
+    for (i, t) in required_affinity(v).items("nodeSelectorTerms").enumerate() {
+        warnings::node_term(&mut out, &terms.index(i), t, false);
+    }
+    for (f, shown, what) in [
+        ("cephfs", "cephfs", "v1.28, non-functional in v1.31+"),
+        ("photonPersistentDisk", "photonPersistentDisk", "v1.11, non-functional in v1.16+"),
+        ("scaleIO", "scaleIO", "v1.16, non-functional in v1.22+"),
+        ("storageos", "storageOS", "v1.22, non-functional in v1.25+"),
+        ("glusterfs", "glusterfs", "v1.25, non-functional in v1.26+"),
+        ("rbd", "rbd", "v1.28, non-functional in v1.31+"),
+    ] {
+        if spec.has(f) {
+            out.push(format!("spec.{shown}: deprecated in {what}"));
+        }
+    }
+    out
+}
+
+const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+pub(super) const CLAIM: Strategy = Strategy {
+    resource: "persistentvolumeclaims",
+    prepare_create: |c, s| {
+        let mut e = Edit::new(c.schema, s);
+        e.remove("status");
+        if let Some(mut st) = e.make("status") {
+            st.set("phase", "Pending");
+        }
+        data_sources(&mut e, None);
+    },
+    prepare_update: |c, n, o| {
+        keep_status(c, n, o);
+        data_sources(&mut Edit::new(c.schema, n), Some(View::new(c.schema, o)));
+    },
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), true, name_subdomain);
+            claim_spec(e, &Path::root("spec"), v.st("spec"), false);
+        })
+    },
+    validate_update: |c, n, o| check_update(c, n, o, claim_update),
+    warnings: |c, n, _| {
+        let v = View::new(c.schema, n);
+        let mut out = Vec::new();
+        if v.st("metadata").map("annotations").is_some_and(|a| a.get(CLASS).is_some()) {
+            out.push(format!(
+                "metadata.annotations[{CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+            ));
+        }
+        warnings::claim_storage(&mut out, &Path::root("spec"), v.st("spec"));
+        out
+    },
+    subresources: &[Subresource {
+        name: "status",
+        prepare_update: generic::status_only,
+        validate_update: |c, n, o| {
+            check_update(c, n, o, |e, n, o| {
+                core_meta_update(e, n.st("metadata"), o.st("metadata"));
+                let at = Path::root("status.capacity");
+                for (k, q) in n.st("status").texts("capacity") {
+                    if value(q) < 0 {
+                        e.invalid(&at.key(k), Raw(value(q).to_string()), "must be a valid resource quantity");
+                    }
+                }
+            })
+        },
+    }],
+    ..NAMESPACED
+};
+
+/// `dataSource` and `dataSourceRef` say the same where one of them is absent.
+fn data_sources(e: &mut Edit<'_>, old: Option<View<'_>>) {
+    let Some(mut spec) = e.at("spec") else { return };
+    let v = spec.view();
+    // A reference to another namespace, or one that came with an invalid source, stands alone.
+    if v.has("dataSourceRef") && !v.st("dataSourceRef").str("namespace").is_empty() {
+        return;
+    }
+    if let Some(s) = v.opt("dataSource").filter(|_| !v.has("dataSourceRef")) {
+        let known = match s.str("apiGroup") {
+            "" => s.str("kind") == "PersistentVolumeClaim",
+            "snapshot.storage.k8s.io" => s.str("kind") == "VolumeSnapshot",
+            _ => false,
+        };
+        let kept = old.is_some_and(|o| o.st("spec").has("dataSource"));
+        if !known && !kept {
+            spec.remove("dataSource");
+        }
+    }
+    for (from, to) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
+        let v = spec.view();
+        let Some(s) = v.opt(from).filter(|_| !v.has(to)) else { continue };
+        let fields: Vec<(&str, Text)> = ["apiGroup", "kind", "name"]
+            .iter()
+            .filter_map(|f| s.opt_str(f).map(|t| (*f, Text::from(t))))
+            .collect();
+        if let Some(mut t) = spec.make(to) {
+            for (f, text) in fields {
+                t.set(f, text);
+            }
+        }
+    }
+}
+
+fn claim_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
+    core_meta_update(errs, n.st("metadata"), o.st("metadata"));
+    core_meta(errs, n.st("metadata"), true, name_subdomain);
+    let (ns, os) = (n.st("spec"), o.st("spec"));
+    claim_spec(errs, &Path::root("spec"), ns, has_invalid_value(os.opt("selector")));
+    let (Some(new), Some(old)) = (ns.raw(), os.raw()) else { return };
+    let (mut new, mut old) = (new.clone(), old.clone());
+    let schema = n.schema;
+    if os.str("volumeName").is_empty() {
+        Edit::new(schema, &mut old).put("volumeName", ns.get("volumeName").cloned());
+    }
+    let note = |v: View<'_>| {
+        v.st("metadata").map("annotations").and_then(|a| a.get(CLASS)).map(|t| Text::from(t.as_str()))
+    };
+    let (nn, on) = (note(n), note(o));
+    let class = ns.opt_str("storageClassName");
+    let was_unset = !os.has("storageClassName");
+    let from_note = on.as_deref().is_some_and(|c| was_unset && class == Some(c))
+        && nn.as_deref().is_none_or(|c| Some(c) == on.as_deref());
+    if from_note {
+        Edit::new(schema, &mut new).remove("storageClassName");
+    } else {
+        if nn.as_deref().unwrap_or_default() != on.as_deref().unwrap_or_default() {
+            let at = Path::root("metadata.annotations");
+            errs.invalid(&at.field(CLASS), nn.as_deref().unwrap_or_default(), IMMUTABLE);
+        }
+        if class.is_some() && was_unset && on.as_deref().is_none_or(|c| Some(c) == class) {
+            Edit::new(schema, &mut new).remove("storageClassName");
+        }
+    }
+    let size = |v: View<'_>| v.st("resources").map("requests").and_then(|m| m.get("storage")).cloned();
+    if n.st("status").str("phase") == "Bound" {
+        let mut e = Edit::new(schema, &mut new);
+        if let (Some(mut r), Some(s)) = (e.at("resources"), size(os))
+            && let Some(m) = r.get_mut("requests").and_then(Node::as_map_mut)
+        {
+            m.insert("storage", s);
+        }
+        e.put("volumeAttributesClassName", os.get("volumeAttributesClassName").cloned());
+    }
+    if new != old {
+        errs.forbidden(
+            &Path::root("spec"),
+            format!(
+                "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{}",
+                diff_structs(schema, &old, &new)
+            ),
+        );
+    }
+    let amount = |n: Option<&Node>| n.map_or(0, |q| nano(q.as_str()));
+    let (new_size, old_size) = (amount(size(ns).as_ref()), amount(size(os).as_ref()));
+    let have = amount(o.st("status").map("capacity").and_then(|m| m.get("storage")));
+    if new_size < old_size && new_size <= have {
+        errs.forbidden(
+            &Path::root("spec.resources.requests.storage"),
+            "field can not be less than status.capacity",
+        );
+    }
+    errs.immutable(&Path::root(""), ns, os, "volumeMode");
+}
