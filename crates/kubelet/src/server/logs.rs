@@ -239,6 +239,7 @@ impl Log {
             let Some(watch) = &mut watch else {
                 // What came before the watch is read after it was set.
                 watch = Some(Watch::new(&self.path)?);
+                self.follow_rotation(&mut formatter, sender).await?;
                 if !running().await {
                     last_round = true;
                 }
@@ -246,18 +247,28 @@ impl Log {
             };
             match tokio::time::timeout(ASK_RUNNING, watch.next()).await {
                 Ok(Ok(Seen::Written)) => {}
-                Ok(Ok(Seen::Recreated)) => {
-                    // The rest of the old file first: it was read to its end before the wait.
-                    self.drain(&mut formatter, sender).await?;
-                    if let Ok(file) = File::open(&self.path).await {
-                        self.file = file;
-                        self.buffer.clear();
-                    }
-                }
+                Ok(Ok(Seen::Recreated)) => self.follow_rotation(&mut formatter, sender).await?,
                 Ok(Ok(Seen::Closed)) | Err(_) => last_round = !running().await,
                 Ok(Err(e)) => return Err(e),
             }
         }
+    }
+
+    /// Goes on with the file that has the log's name, if that is another one by now.
+    async fn follow_rotation(
+        &mut self,
+        formatter: &mut Formatter,
+        sender: &mpsc::Sender<Bytes>,
+    ) -> std::io::Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        // In the middle of a rotation there is none; its coming is seen.
+        let Ok(file) = File::open(&self.path).await else { return Ok(()) };
+        if file.metadata().await?.ino() != self.file.metadata().await?.ino() {
+            self.drain(formatter, sender).await?;
+            self.file = file;
+            self.buffer.clear();
+        }
+        Ok(())
     }
 
     /// Reads to the end of the file; an unfinished line stays in the buffer.
