@@ -293,6 +293,13 @@ fn lists_merge_by_key() {
 }
 
 #[test]
+fn a_key_without_a_value_has_its_default() {
+    let config = deployment("template: {spec: {containers: [{image: x}]}}");
+    let new = applied("Deployment", "a", None, &config, false).unwrap();
+    assert!(shown(&new)[0].contains(r#""k:{\"name\":\"\"}":{".":{},"f:image":{}}"#), "{:?}", shown(&new));
+}
+
+#[test]
 fn bad_configurations() {
     for (config, error) in [
         (
@@ -306,10 +313,6 @@ fn bad_configurations() {
         (
             deployment("template: {spec: {containers: [{name: x}, {name: x}]}}"),
             "failed to create typed patch object (ns/d; apps/v1, Kind=Deployment): .spec.template.spec.containers: duplicate entries for key [name=\"x\"]",
-        ),
-        (
-            deployment("template: {spec: {containers: [{image: x}]}}"),
-            "failed to create typed patch object (ns/d; apps/v1, Kind=Deployment): .spec.template.spec.containers: element 0: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)",
         ),
         ("{apiVersion: v1, kind: Pod}".into(), "invalid object type: /v1, Kind=Pod"),
         (

@@ -332,10 +332,17 @@ pub(super) fn item_element(
                 let field = st.at(*no);
                 let value = match item.field(schema, st, *no) {
                     Some(v) => v.scalar().unwrap_or(Node::Null),
-                    None => match field.default.as_ref().map(|d| json::decode_any(d.as_bytes())) {
-                        Some(Ok(default)) => default,
-                        _ => continue,
-                    },
+                    // A plain field that is always written has its zero for a default in OpenAPI.
+                    None => {
+                        let default = match &field.default {
+                            Some(text) => json::decode_any(text.as_bytes()).ok(),
+                            None => absent(schema, field).and_then(Val::scalar).filter(|n| *n != Node::Null),
+                        };
+                        match default {
+                            Some(default) => default,
+                            None => continue,
+                        }
+                    }
                 };
                 found.push((field.json.clone(), value));
             }
