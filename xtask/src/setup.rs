@@ -99,7 +99,14 @@ fn own_release() -> Result<String> {
 /// A private apt configuration for one release, from the same mirror that the machine uses.
 fn private_apt(dir: &Path, release: &str) -> Result<PathBuf> {
     let out = Command::new("apt-get")
-        .args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian", "Label: Debian"])
+        .args([
+            "indextargets",
+            "--format",
+            "$(REPO_URI)",
+            "Created-By: Packages",
+            "Origin: Debian",
+            "Label: Debian",
+        ])
         .output()
         .context("running apt-get; the tests need Debian")?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();

@@ -75,6 +75,9 @@ pub(crate) struct Up {
     /// Port of the kubelet
     #[arg(long, value_name = "N", default_value_t = 10250)]
     pub(crate) kubelet_port: u16,
+    /// What must stay free, as the kubelet's flag has it [default: upstream's]
+    #[arg(long, value_name = "THRESHOLDS")]
+    pub(crate) eviction_hard: Option<kubelet::node::Thresholds>,
     /// Address of the cluster's DNS server, for Pods' resolv.conf [default: the tenth address of the Services' range]
     #[arg(long, value_name = "IP")]
     pub(crate) cluster_dns: Option<IpAddr>,

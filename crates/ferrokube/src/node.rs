@@ -59,7 +59,11 @@ pub(crate) async fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Resul
         node_ips: vec![machine::primary_address()],
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
-        node: kubelet::node::Options { port: flags.kubelet_port, ..kubelet::node::Options::default() },
+        node: kubelet::node::Options {
+            port: flags.kubelet_port,
+            eviction_hard: flags.eviction_hard.clone().unwrap_or_default(),
+            ..kubelet::node::Options::default()
+        },
         server: Some(kubelet::server::Options {
             address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), flags.kubelet_port),
             tls: Arc::new(tls),

@@ -20,7 +20,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use self::machine::{Filesystem, Machine, Pids};
-use self::pressure::{Reported, Room, Thresholds};
+use self::pressure::{Reported, Room};
+pub use self::pressure::{Threshold, Thresholds};
 use self::status::{Image, Observation, REPORT, RuntimeState};
 use crate::Kubelet;
 

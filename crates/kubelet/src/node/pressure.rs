@@ -81,6 +81,52 @@ pub struct Pressures {
     pub pids: bool,
 }
 
+impl std::str::FromStr for Thresholds {
+    type Err = String;
+
+    /// Reads upstream's `--eviction-hard`: `memory.available<100Mi,nodefs.available<10%`. Signals that
+    /// are not named have no threshold.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let none = Threshold::Quantity(0);
+        let mut all = Self {
+            memory: none,
+            nodefs: none,
+            nodefs_inodes: none,
+            imagefs: none,
+            imagefs_inodes: none,
+            pids: None,
+        };
+        for part in text.split(',').filter(|p| !p.is_empty()) {
+            let (signal, value) = part
+                .split_once('<')
+                .ok_or_else(|| format!("{part:?} is no threshold, such as memory.available<100Mi"))?;
+            let share =
+                value.strip_suffix('%').map(|p| p.parse::<f64>().ok().filter(|p| (0.0..=100.0).contains(p)));
+            let threshold = match share {
+                Some(Some(percent)) => Threshold::Share(percent / 100.0),
+                Some(None) => return Err(format!("{value:?} is no percentage from 0% to 100%")),
+                None => {
+                    let amount =
+                        api::quantity::Quantity::parse(value).map_err(|e| format!("{value:?}: {e}"))?;
+                    Threshold::Quantity(
+                        u64::try_from(amount.value()).map_err(|_| format!("{value:?} is negative"))?,
+                    )
+                }
+            };
+            match signal {
+                "memory.available" => all.memory = threshold,
+                "nodefs.available" => all.nodefs = threshold,
+                "nodefs.inodesFree" => all.nodefs_inodes = threshold,
+                "imagefs.available" => all.imagefs = threshold,
+                "imagefs.inodesFree" => all.imagefs_inodes = threshold,
+                "pid.available" => all.pids = Some(threshold),
+                _ => return Err(format!("{signal:?} is no eviction signal, such as memory.available")),
+            }
+        }
+        Ok(all)
+    }
+}
+
 impl Thresholds {
     /// The pressures of this moment.
     pub fn check(&self, room: &Room) -> Pressures {

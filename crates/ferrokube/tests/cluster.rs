@@ -1,0 +1,196 @@
+//! Whole clusters: `ferrokube up` on a host of the test's own, with real containerd, runc and kubectl.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use testkit::image::Image;
+use testkit::{Cluster, Options, eventually, within};
+
+const IMAGE: &str = "test.local/app:1";
+
+fn cluster(name: &str) -> Cluster {
+    let mut second = Image::busybox("test.local/app:2").unwrap();
+    second.texts.push(("version".into(), "2\n".into(), 0o644));
+    let images = vec![Image::busybox(IMAGE).unwrap(), second];
+    // The machine's disk is the test machine's own business.
+    let flags = vec![
+        "--eviction-hard".into(),
+        "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".into(),
+    ];
+    Cluster::start(name, Options { images, flags, ..Options::default() }).unwrap()
+}
+
+const APP: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {greeting: hello}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key}
+stringData: {token: s3cret}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: app}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: app}}
+  strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 1}}
+  template:
+    metadata: {labels: {app: app}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      initContainers:
+      - {name: prepare, image: test.local/app:1, command: [sh, -c, "echo ready > /work/state"], volumeMounts: [{name: work, mountPath: /work}]}
+      containers:
+      - name: app
+        image: test.local/app:1
+        command: [sh, -c, "echo started; exec httpd -f -p 8080 -h /work"]
+        env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: key, key: token}}}]
+        readinessProbe: {httpGet: {path: /state, port: 8080}, periodSeconds: 1}
+        volumeMounts: [{name: work, mountPath: /work}, {name: settings, mountPath: /settings}]
+      volumes:
+      - {name: work, emptyDir: {}}
+      - {name: settings, configMap: {name: settings}}
+"#;
+
+fn pods(c: &Cluster, selector: &str) -> Result<Vec<Value>> {
+    let list: Value = serde_json::from_str(&c.kubectl(&["get", "pods", "-l", selector, "-o", "json"])?)?;
+    Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+fn ready(c: &Cluster, replicas: i64) -> Result<()> {
+    eventually("all replicas ready", || {
+        let d = c.get("deployment", "app")?;
+        let s = &d["status"];
+        let done = s["readyReplicas"] == replicas
+            && s["updatedReplicas"] == replicas
+            && s["replicas"] == replicas
+            && s["observedGeneration"] == d["metadata"]["generation"];
+        Ok(done.then_some(()))
+    })
+}
+
+#[test]
+fn a_deployment_runs_heals_and_rolls() {
+    let mut c = cluster("rolls");
+    c.apply(APP).unwrap();
+    ready(&c, 3).unwrap();
+    let name = pods(&c, "app=app").unwrap()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(c.kubectl(&["logs", &name]).unwrap().trim(), "started");
+    let inside =
+        c.kubectl(&["exec", &name, "--", "sh", "-c", "echo $TOKEN; cat /settings/greeting"]).unwrap();
+    assert_eq!(inside.lines().collect::<Vec<_>>(), ["s3cret", "hello"]);
+
+    // Healing: a container that ends is started again, a Pod that goes is replaced.
+    c.kubectl(&["exec", &name, "--", "sh", "-c", "kill -9 1 2>/dev/null; pkill -9 httpd; true"]).ok();
+    c.kubectl(&["delete", "pod", &name, "--wait=false"]).unwrap();
+    eventually("a replacement", || {
+        let all = pods(&c, "app=app")?;
+        let others = all
+            .iter()
+            .filter(|p| p["metadata"]["name"] != *name && p["status"]["phase"] == "Running")
+            .count();
+        Ok((others == 3).then_some(()))
+    })
+    .unwrap();
+    ready(&c, 3).unwrap();
+
+    // Killed in the middle of a rollout, it goes on after the next start, and the containers stay.
+    let before: Vec<Value> = pods(&c, "app=app").unwrap();
+    c.kubectl(&["set", "image", "deployment/app", "app=test.local/app:2"]).unwrap();
+    c.stop_ferrokube("KILL").unwrap();
+    c.start_ferrokube().unwrap();
+    c.wait_ready().unwrap();
+    ready(&c, 3).unwrap();
+    let name = pods(&c, "app=app").unwrap()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(c.kubectl(&["exec", &name, "--", "cat", "/version"]).unwrap().trim(), "2");
+    for p in &before {
+        assert_eq!(p["status"]["containerStatuses"][0]["restartCount"], 0);
+    }
+
+    c.kubectl(&["rollout", "undo", "deployment/app"]).unwrap();
+    c.kubectl(&["rollout", "status", "deployment/app", "--timeout=60s"]).unwrap();
+    ready(&c, 3).unwrap();
+    let image = |p: &Value| p["spec"]["containers"][0]["image"].clone();
+    assert!(pods(&c, "app=app").unwrap().iter().all(|p| image(p) == IMAGE));
+}
+
+#[test]
+fn failures_say_why() {
+    let c = cluster("fails");
+    c.apply(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: crash}
+spec: {containers: [{name: c, image: "test.local/app:1", command: ["false"]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lost}
+spec: {containers: [{name: c, image: "test.local/none:1"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: huge}
+spec: {containers: [{name: c, image: "test.local/app:1", resources: {requests: {cpu: "1000"}}}]}
+"#,
+    )
+    .unwrap();
+    let waiting = |pod: &str, reason: &str| {
+        eventually(reason, || {
+            let p = c.get("pod", pod)?;
+            Ok((p["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == reason).then_some(()))
+        })
+        .unwrap();
+    };
+    waiting("crash", "CrashLoopBackOff");
+    waiting("lost", "ImagePullBackOff");
+    let events =
+        |pod: &str| c.kubectl(&["get", "events", "--field-selector", &format!("involvedObject.name={pod}")]);
+    let said = |pod: &str, what: &str| {
+        within(Duration::from_secs(30), what, || Ok(events(pod)?.contains(what).then_some(()))).unwrap();
+    };
+    said("crash", "Back-off restarting failed container");
+    said("lost", "Failed to pull image");
+    said("huge", "0/1 nodes are available: 1 Insufficient cpu.");
+}
+
+#[test]
+fn bad_input_is_refused_in_one_sentence() {
+    let c = Cluster::start("refuses", Options { control_plane_only: true, ..Options::default() }).unwrap();
+    let refused = |manifest: &str, args: &[&str]| -> Result<String> {
+        let file = c.host().path("bad.yaml");
+        std::fs::write(&file, manifest)?;
+        let mut all = vec!["create", "-f", file.to_str().unwrap_or_default()];
+        all.extend(args);
+        let out = c.kubectl_output(&all)?;
+        ensure!(!out.status.success(), "{manifest} was taken");
+        Ok(String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let check = |manifest: &str, args: &[&str], expected: &str| {
+        let text = refused(manifest, args).unwrap();
+        assert!(text.contains(expected), "{manifest}: {text}");
+    };
+    check(
+        "{kind: ConfigMap, apiVersion: v1, metadata: {name: Bad_Name}}",
+        &[],
+        "a lowercase RFC 1123 subdomain",
+    );
+    check(
+        "{kind: ConfigMap, apiVersion: v1, metadata: {name: a}, data: {k: 1}}",
+        &[],
+        "cannot unmarshal number",
+    );
+    check(
+        "{kind: ConfigMap, apiVersion: v1, metadata: {name: a}, dat: {}}",
+        &["--validate=strict"],
+        "unknown field \"dat\"",
+    );
+    check("{kind: Nothing, apiVersion: v1, metadata: {name: a}}", &[], "no matches for kind");
+    assert_eq!(c.kubectl(&["get", "--raw", "/readyz"]).unwrap(), "ok");
+}
