@@ -32,12 +32,12 @@ const NEWER: &[&str] = &[
 const OLDER: &[&str] = &["kubernetes-client"];
 
 /// Where the tools are, in a checkout.
-pub fn tools(root: &Path) -> PathBuf {
+pub(crate) fn tools(root: &Path) -> PathBuf {
     root.join(".tools")
 }
 
 /// Installs everything that is not there yet.
-pub fn run(root: &Path) -> Result<()> {
+pub(crate) fn run(root: &Path) -> Result<()> {
     let tools = tools(root);
     let missing: Vec<&str> = SYSTEM.iter().copied().filter(|p| !installed(p)).collect();
     if !missing.is_empty() {
@@ -149,7 +149,7 @@ fn unpack(conf: &Path, dir: &Path, packages: &[&str], into: &Path) -> Result<()>
 }
 
 /// Runs a command and fails with its words if it does.
-pub fn sh(command: &mut Command) -> Result<()> {
+pub(crate) fn sh(command: &mut Command) -> Result<()> {
     let out = command.output().with_context(|| format!("running {command:?}"))?;
     ensure!(
         out.status.success(),

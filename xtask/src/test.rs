@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::setup;
 
 /// Sets up, builds the binary, and runs the tests of the whole workspace.
-pub fn run(root: &Path) -> Result<()> {
+pub(crate) fn run(root: &Path) -> Result<()> {
     setup::run(root)?;
     step("build", cargo(root).args(["build", "--package", "ferrokube"]))?;
     let tools = setup::tools(root);

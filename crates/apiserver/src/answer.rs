@@ -122,7 +122,7 @@ const CHUNK: usize = 256 << 10;
 
 impl ItemWriter {
     /// The next piece.
-    pub fn next_chunk(&mut self) -> Option<Bytes> {
+    pub(crate) fn next_chunk(&mut self) -> Option<Bytes> {
         if self.state == WriterState::Done {
             return None;
         }

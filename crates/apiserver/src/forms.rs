@@ -28,11 +28,11 @@ pub(crate) struct FormCache {
 
 impl FormCache {
     /// A cache that holds at most so many bytes.
-    pub fn new(budget: usize) -> Self {
+    pub(crate) fn new(budget: usize) -> Self {
         Self { shards: Default::default(), budget: budget / SHARDS }
     }
     /// The form, made if it is not there. An error of `make` is not kept.
-    pub fn get<E>(
+    pub(crate) fn get<E>(
         &self,
         revision: u64,
         form: u32,

@@ -35,7 +35,7 @@ struct OwnerFields {
 
 impl Meta {
     /// Looks the numbers up; `None` if the schema has no `ObjectMeta`.
-    pub fn new(schema: &Schema) -> Option<Self> {
+    pub(crate) fn new(schema: &Schema) -> Option<Self> {
         let object_meta = schema.named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?;
         let owner = schema.st(schema.named("io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference")?);
         let s = schema.st(object_meta);
@@ -82,11 +82,11 @@ pub(crate) struct MetaMut<'a> {
 
 impl Meta {
     /// Of a tree whose root has `metadata` at this number.
-    pub fn of<'a>(&'a self, tree: &'a Struct, at: FieldNo) -> MetaRef<'a> {
+    pub(crate) fn of<'a>(&'a self, tree: &'a Struct, at: FieldNo) -> MetaRef<'a> {
         MetaRef { f: self, s: tree.st(at) }
     }
     /// Of a tree, made if absent.
-    pub fn of_mut<'a>(&'a self, tree: &'a mut Struct, at: FieldNo) -> Option<MetaMut<'a>> {
+    pub(crate) fn of_mut<'a>(&'a self, tree: &'a mut Struct, at: FieldNo) -> Option<MetaMut<'a>> {
         let id = self.object_meta;
         let node = tree.get_or_insert_with(at, || Node::from(Struct::new(id)));
         if node.as_struct().is_none() {
@@ -101,62 +101,58 @@ impl<'a> MetaRef<'a> {
         self.s.map_or("", |s| s.str(no))
     }
     /// `name`
-    pub fn name(&self) -> &'a str {
+    pub(crate) fn name(&self) -> &'a str {
         self.str(self.f.name)
     }
     /// `generateName`
-    pub fn generate_name(&self) -> &'a str {
+    pub(crate) fn generate_name(&self) -> &'a str {
         self.str(self.f.generate_name)
     }
     /// `namespace`
-    pub fn namespace(&self) -> &'a str {
+    pub(crate) fn namespace(&self) -> &'a str {
         self.str(self.f.namespace)
     }
     /// `uid`
-    pub fn uid(&self) -> &'a str {
+    pub(crate) fn uid(&self) -> &'a str {
         self.str(self.f.uid)
     }
     /// `resourceVersion`
-    pub fn resource_version(&self) -> &'a str {
+    pub(crate) fn resource_version(&self) -> &'a str {
         self.str(self.f.resource_version)
     }
     /// `generation`, 0 if absent.
-    pub fn generation(&self) -> i64 {
+    pub(crate) fn generation(&self) -> i64 {
         self.s.and_then(|s| s.int(self.f.generation)).unwrap_or_default()
     }
     /// `creationTimestamp`
-    pub fn created(&self) -> &'a str {
+    pub(crate) fn created(&self) -> &'a str {
         self.str(self.f.created)
     }
     /// `deletionTimestamp`, "" if absent.
-    pub fn deleted(&self) -> &'a str {
+    pub(crate) fn deleted(&self) -> &'a str {
         self.str(self.f.deleted)
     }
     /// Whether `deletionTimestamp` is set.
-    pub fn deleting(&self) -> bool {
+    pub(crate) fn deleting(&self) -> bool {
         !self.deleted().is_empty()
     }
     /// `deletionGracePeriodSeconds`
-    pub fn grace(&self) -> Option<i64> {
+    pub(crate) fn grace(&self) -> Option<i64> {
         self.s.and_then(|s| s.int(self.f.grace))
     }
     /// `labels`, sorted.
-    pub fn labels(&self) -> Box<[(Text, Text)]> {
+    pub(crate) fn labels(&self) -> Box<[(Text, Text)]> {
         let Some(map) = self.s.and_then(|s| s.map(self.f.labels)) else { return Box::default() };
         let mut all: Vec<(Text, Text)> = map.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
         all.sort();
         all.into()
     }
-    /// The value of an annotation, "" if absent.
-    pub fn annotation(&self, key: &str) -> &'a str {
-        self.s.and_then(|s| s.map(self.f.annotations)).map_or("", |m| m.str(key))
-    }
     /// `finalizers`
-    pub fn finalizers(&self) -> Vec<&'a str> {
+    pub(crate) fn finalizers(&self) -> Vec<&'a str> {
         self.s.map_or(&[][..], |s| s.list(self.f.finalizers)).iter().map(Node::as_str).collect()
     }
     /// `ownerReferences`
-    pub fn owners(&self) -> Box<[OwnerRef]> {
+    pub(crate) fn owners(&self) -> Box<[OwnerRef]> {
         let o = &self.f.owner;
         self.s
             .map_or(&[][..], |s| s.list(self.f.owners))
@@ -183,31 +179,31 @@ impl MetaMut<'_> {
         }
     }
     /// To read.
-    pub fn read(&self) -> MetaRef<'_> {
+    pub(crate) fn read(&self) -> MetaRef<'_> {
         MetaRef { f: self.f, s: Some(self.s) }
     }
     /// Sets `name`.
-    pub fn set_name(&mut self, v: &str) {
+    pub(crate) fn set_name(&mut self, v: &str) {
         self.put(self.f.name, v);
     }
     /// Sets `namespace`.
-    pub fn set_namespace(&mut self, v: &str) {
+    pub(crate) fn set_namespace(&mut self, v: &str) {
         self.put(self.f.namespace, v);
     }
     /// Sets `uid`.
-    pub fn set_uid(&mut self, v: &str) {
+    pub(crate) fn set_uid(&mut self, v: &str) {
         self.put(self.f.uid, v);
     }
     /// Sets `resourceVersion`.
-    pub fn set_resource_version(&mut self, v: &str) {
+    pub(crate) fn set_resource_version(&mut self, v: &str) {
         self.put(self.f.resource_version, v);
     }
     /// Leaves the place for the store's revision: an empty string that is present.
-    pub fn mark_resource_version(&mut self) {
+    pub(crate) fn mark_resource_version(&mut self) {
         self.s.set(self.f.resource_version, "");
     }
     /// Sets `generation`; 0 removes it.
-    pub fn set_generation(&mut self, v: i64) {
+    pub(crate) fn set_generation(&mut self, v: i64) {
         if v == 0 {
             self.s.remove(self.f.generation);
         } else {
@@ -215,22 +211,22 @@ impl MetaMut<'_> {
         }
     }
     /// Sets `creationTimestamp`.
-    pub fn set_created(&mut self, v: &str) {
+    pub(crate) fn set_created(&mut self, v: &str) {
         self.put(self.f.created, v);
     }
     /// Sets an annotation.
-    pub fn annotate(&mut self, key: &str, value: &str) {
+    pub(crate) fn annotate(&mut self, key: &str, value: &str) {
         let node = self.s.get_or_insert_with(self.f.annotations, || Node::from(api::Map::new()));
         if let Some(map) = node.as_map_mut() {
             map.insert(key, value);
         }
     }
     /// Sets `deletionTimestamp`; "" removes it.
-    pub fn set_deleted(&mut self, v: &str) {
+    pub(crate) fn set_deleted(&mut self, v: &str) {
         self.put(self.f.deleted, v);
     }
     /// Sets `deletionGracePeriodSeconds`.
-    pub fn set_grace(&mut self, v: Option<i64>) {
+    pub(crate) fn set_grace(&mut self, v: Option<i64>) {
         match v {
             Some(v) => self.s.set(self.f.grace, v),
             None => {
@@ -239,7 +235,7 @@ impl MetaMut<'_> {
         }
     }
     /// Sets `finalizers`.
-    pub fn set_finalizers(&mut self, v: &[&str]) {
+    pub(crate) fn set_finalizers(&mut self, v: &[&str]) {
         if v.is_empty() {
             self.s.remove(self.f.finalizers);
         } else {
@@ -247,13 +243,13 @@ impl MetaMut<'_> {
         }
     }
     /// Drops what only the server may set, before a create.
-    pub fn wipe_system_fields(&mut self) {
+    pub(crate) fn wipe_system_fields(&mut self) {
         for no in [self.f.created, self.f.uid, self.f.deleted, self.f.grace, self.f.self_link] {
             self.s.remove(no);
         }
     }
     /// Drops owner references that stand twice and returns their uids.
-    pub fn dedup_owners(&mut self) -> Vec<String> {
+    pub(crate) fn dedup_owners(&mut self) -> Vec<String> {
         let uid = self.f.owner.uid;
         let mut duplicates = Vec::new();
         if let Some(list) = self.s.get_mut(self.f.owners).and_then(Node::as_list_mut) {

@@ -17,7 +17,7 @@ pub(crate) enum Format {
 
 impl Format {
     /// The media type.
-    pub fn media_type(self) -> &'static str {
+    pub(crate) fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
@@ -25,7 +25,7 @@ impl Format {
         }
     }
     /// The media type of a watch in this format; YAML has none.
-    pub fn watch_type(self) -> Option<&'static str> {
+    pub(crate) fn watch_type(self) -> Option<&'static str> {
         match self {
             Self::Json => Some("application/json"),
             Self::Yaml => None,
@@ -62,7 +62,7 @@ pub(crate) enum MetaVersion {
 
 impl MetaVersion {
     /// As `apiVersion` says it.
-    pub fn api_version(self) -> &'static str {
+    pub(crate) fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
             Self::V1beta1 => "meta.k8s.io/v1beta1",
@@ -97,7 +97,7 @@ pub(crate) struct Form {
 
 impl Form {
     /// Plain JSON.
-    pub const JSON: Self = Self {
+    pub(crate) const JSON: Self = Self {
         format: Format::Json,
         convert: Convert::None,
         include: IncludeObject::Metadata,

@@ -158,7 +158,7 @@ pub(crate) struct DeleteOptions {
 
 impl DeleteOptions {
     /// From the body's JSON.
-    pub fn from_json(body: &[u8]) -> Result<Self, Status> {
+    pub(crate) fn from_json(body: &[u8]) -> Result<Self, Status> {
         #[derive(serde::Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]
         struct Preconditions {
@@ -200,7 +200,7 @@ impl DeleteOptions {
         )
     }
     /// From the query, when there is no body.
-    pub fn from_query(query: &Query) -> Result<Self, Status> {
+    pub(crate) fn from_query(query: &Query) -> Result<Self, Status> {
         Self {
             grace: query.int("gracePeriodSeconds")?,
             orphan_dependents: query.bool("orphanDependents"),
@@ -277,7 +277,7 @@ pub(crate) struct ListOptions {
 
 impl ListOptions {
     /// Reads, sets the implied, checks.
-    pub fn from_query(query: &Query, force_watch: bool) -> Result<Self, Status> {
+    pub(crate) fn from_query(query: &Query, force_watch: bool) -> Result<Self, Status> {
         let mut o = Self {
             label_selector: query.str("labelSelector").into(),
             field_selector: query.str("fieldSelector").into(),
@@ -367,7 +367,7 @@ impl ListOptions {
         Ok(o)
     }
     /// The resourceVersion as a number; 0 for "" and "0".
-    pub fn revision(&self) -> Result<u64, Status> {
+    pub(crate) fn revision(&self) -> Result<u64, Status> {
         revision(&self.resource_version)
     }
 }

@@ -73,10 +73,6 @@ pub(crate) struct Stored {
     pub root: StructId,
     /// `metadata` in that root.
     pub meta_at: FieldNo,
-    /// `spec` in that root.
-    pub spec_at: Option<FieldNo>,
-    /// `status` in that root.
-    pub status_at: Option<FieldNo>,
     /// The kind's rules.
     pub strategy: &'static Strategy,
     /// Objects expire after this.
@@ -85,23 +81,23 @@ pub(crate) struct Stored {
 
 impl Resource {
     /// `metadata` is there and objects are kept.
-    pub fn stored(&self) -> Result<&Stored, Status> {
+    pub(crate) fn stored(&self) -> Result<&Stored, Status> {
         self.stored.as_ref().ok_or_else(Status::no_such_resource)
     }
     /// Whether the resource itself has a verb.
-    pub fn has_verb(&self, verb: &str) -> bool {
+    pub(crate) fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
     /// A subresource by its name.
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+    pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }
     /// Whether the version that is served is the one that is stored.
-    pub fn same_version(&self) -> bool {
+    pub(crate) fn same_version(&self) -> bool {
         self.stored.as_ref().is_none_or(|s| s.kind == self.kind)
     }
     /// The path of an object below `/registry`, as upstream's messages name it.
-    pub fn storage_key(&self, namespace: &str, name: &str) -> String {
+    pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> String {
         let plural = match (self.group.as_str(), self.plural.as_str()) {
             ("", "nodes") => "minions",
             ("", "services") => "services/specs",
@@ -145,7 +141,7 @@ fn storage_kind(row: &ResourceInfo) -> Gvk {
 
 impl Registry {
     /// Registers every row with the store. A row whose kind the schema lacks is an error.
-    pub fn new<'a>(
+    pub(crate) fn new<'a>(
         schema: &Schema,
         store: &Store,
         rows: impl IntoIterator<Item = &'a ResourceInfo>,
@@ -186,8 +182,6 @@ impl Registry {
                     plural: plural.into(),
                     root,
                     meta_at: st.field("metadata").ok_or_else(|| missing(&storage_gvk))?,
-                    spec_at: st.field("spec"),
-                    status_at: st.field("status"),
                     strategy,
                     ttl: (group.is_empty() && plural == "events").then_some(EVENT_TTL),
                     group,
@@ -251,20 +245,20 @@ impl Registry {
         self.resources.push(Arc::new(resource));
     }
     /// A resource by its path.
-    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         let key = (Text::from(group), Text::from(version), Text::from(plural));
         self.by_path.get(&key).map(|i| &self.resources[*i])
     }
     /// A resource in any version that keeps its objects under this group and name.
-    pub fn stored(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.by_store.get(&(Text::from(group), Text::from(plural))).map(|i| &self.resources[*i])
     }
     /// All of them, in the table's order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.iter()
     }
     /// Groups with their versions, both in the table's order, which is upstream's order of preference.
-    pub fn groups(&self) -> &[(Text, Vec<Text>)] {
+    pub(crate) fn groups(&self) -> &[(Text, Vec<Text>)] {
         &self.groups
     }
 }

@@ -27,7 +27,7 @@ enum Place {
 
 impl Selection {
     /// Reads the selectors of a request.
-    pub fn new(
+    pub(crate) fn new(
         stored: &Stored,
         namespace: &str,
         name: &str,
@@ -78,7 +78,7 @@ impl Selection {
         Ok(selection)
     }
     /// Whether an object is in it; its scope is checked again.
-    pub fn matches(&self, object: &Object) -> bool {
+    pub(crate) fn matches(&self, object: &Object) -> bool {
         let data = &object.data;
         self.fields.iter().all(|(place, value, wanted)| {
             let got = match place {

@@ -45,7 +45,7 @@ use crate::registry::{Registry, Resource};
 use crate::request_info;
 
 /// What every request works on.
-pub struct Inner {
+pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) schema: &'static Schema,
     pub(crate) meta: Meta,

@@ -1,17 +1,17 @@
 //! One module a verb, generic over resources; [`dispatch`] finds the one.
 
-pub mod binding;
-pub mod create;
-pub mod delete;
-pub mod get;
-pub mod list;
-pub mod managed;
-pub mod namespace;
-pub mod patch;
-pub mod scale;
-pub mod update;
-pub mod virtuals;
-pub mod watch;
+pub(crate) mod binding;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod managed;
+pub(crate) mod namespace;
+pub(crate) mod patch;
+pub(crate) mod scale;
+pub(crate) mod update;
+pub(crate) mod virtuals;
+pub(crate) mod watch;
 
 use std::sync::Arc;
 
