@@ -34,7 +34,7 @@ fn wanted(inner: &Inner, address: IpAddr) -> Vec<Wanted> {
     let first = inner.allocators.cidrs()[0].first();
     let cidrs: Vec<String> = inner.allocators.cidrs().iter().map(super::allocate::Cidr::text).collect();
     let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
-    vec![
+    let mut all = vec![
         Wanted {
             group: "networking.k8s.io",
             plural: "servicecidrs",
@@ -102,7 +102,12 @@ fn wanted(inner: &Inner, address: IpAddr) -> Vec<Wanted> {
             }),
             ours: &["addressType", "endpoints", "ports"],
         },
-    ]
+    ];
+    if address.is_loopback() {
+        // A machine without a network: nobody could be led to a loopback address, and none is allowed there.
+        all.retain(|w| !matches!(w.plural, "endpoints" | "endpointslices"));
+    }
+    all
 }
 
 impl Wanted {

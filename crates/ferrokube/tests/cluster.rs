@@ -57,9 +57,12 @@ spec:
       - {name: settings, configMap: {name: settings}}
 "#;
 
+/// The Pods that are not on their way out.
 fn pods(c: &Cluster, selector: &str) -> Result<Vec<Value>> {
     let list: Value = serde_json::from_str(&c.kubectl(&["get", "pods", "-l", selector, "-o", "json"])?)?;
-    Ok(list["items"].as_array().cloned().unwrap_or_default())
+    let mut items = list["items"].as_array().cloned().unwrap_or_default();
+    items.retain(|p| p["metadata"]["deletionTimestamp"].is_null());
+    Ok(items)
 }
 
 fn ready(c: &Cluster, replicas: i64) -> Result<()> {
@@ -162,7 +165,9 @@ spec: {containers: [{name: c, image: "test.local/app:1", resources: {requests: {
 
 #[test]
 fn bad_input_is_refused_in_one_sentence() {
-    let c = Cluster::start("refuses", Options { control_plane_only: true, ..Options::default() }).unwrap();
+    let c =
+        Cluster::start("refuses", Options { control_plane_only: true, offline: true, ..Options::default() })
+            .unwrap();
     let refused = |manifest: &str, args: &[&str]| -> Result<String> {
         let file = c.host().path("bad.yaml");
         std::fs::write(&file, manifest)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::host::Host;
@@ -21,6 +21,8 @@ pub struct Options {
     pub flags: Vec<String>,
     /// Images that are there before the first Pod.
     pub images: Vec<Image>,
+    /// The host has no network but loopback.
+    pub offline: bool,
     /// Only the control plane: `ferrokube server`, no containerd.
     pub control_plane_only: bool,
 }
@@ -36,6 +38,9 @@ impl Cluster {
     /// Starts one and waits until its node is Ready.
     pub fn start(name: &str, options: Options) -> Result<Self> {
         let host = Host::new(name)?;
+        if !options.offline {
+            host.connect()?;
+        }
         let mut cluster = Self { host, ferrokube: None, options };
         if !cluster.options.control_plane_only {
             cluster.start_containerd()?;
@@ -142,7 +147,12 @@ state = "{state}"
     /// Waits until the API server is ready and, with a node, the node too.
     pub fn wait_ready(&mut self) -> Result<()> {
         let what = if self.options.control_plane_only { "the API server" } else { "a Ready node" };
+        let mut ended = None;
         let result = eventually(what, || {
+            ended = self.ferrokube.as_mut().and_then(|f| f.try_wait().ok().flatten());
+            if ended.is_some() {
+                return Ok(Some(()));
+            }
             if self.options.control_plane_only {
                 return Ok((self.kubectl(&["get", "--raw", "/readyz"])? == "ok").then_some(()));
             }
@@ -154,6 +164,9 @@ state = "{state}"
             ])?;
             Ok((ready == "True").then_some(()))
         });
+        if let Some(status) = ended {
+            bail!("ferrokube ended with {status}: {}", self.host.log("ferrokube"));
+        }
         result.with_context(|| self.host.log("ferrokube"))
     }
 

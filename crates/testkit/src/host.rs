@@ -51,6 +51,20 @@ impl Host {
         Ok(Self { init, pid, dir, name: name.to_owned() })
     }
 
+    /// Gives the host an address and a default route, which leads nowhere.
+    pub fn connect(&self) -> Result<()> {
+        for args in [
+            &["link", "add", "eth0", "type", "veth", "peer", "name", "uplink"][..],
+            &["link", "set", "uplink", "up"],
+            &["address", "add", "192.0.2.10/24", "dev", "eth0"],
+            &["link", "set", "eth0", "up"],
+            &["route", "add", "default", "via", "192.0.2.1"],
+        ] {
+            self.run("ip", args)?;
+        }
+        Ok(())
+    }
+
     /// The host's own directory; it goes with the host.
     pub fn dir(&self) -> &Path {
         self.dir.path()

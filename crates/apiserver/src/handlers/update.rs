@@ -182,7 +182,7 @@ async fn attempt(
         inner.admission.mutate(&request, &mut tree).await?;
         scope.dedup_owners(&mut tree, true)?;
     }
-    check_revision(scope, name, &tree, object.revision)?;
+    check_revision(scope, name, &mut tree, object.revision)?;
     scope.ensure_namespace(&mut tree)?;
     keep_generation(scope, &mut tree, &old)?;
     let gate = |name: &str| scope.gate(name);
@@ -263,10 +263,12 @@ async fn attempt(
     }
 }
 
-fn check_revision(scope: &Scope<'_>, name: &str, tree: &Struct, current: u64) -> Result<(), Status> {
+/// The update must be of the state that is current, or of none in particular where the kind allows that.
+fn check_revision(scope: &Scope<'_>, name: &str, tree: &mut Struct, current: u64) -> Result<(), Status> {
     let wanted = scope.meta(tree).resource_version();
     if wanted.is_empty() || wanted == "0" {
         if scope.strategy().unconditional_update {
+            scope.meta_mut(tree)?.set_resource_version(&current.to_string());
             return Ok(());
         }
         let error = FieldError {

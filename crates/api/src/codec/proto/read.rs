@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::DecodeError;
 use super::wire::{MAX_DEPTH, Reader, Wire};
-use crate::codec::json;
+use crate::codec::{json, normal};
 use crate::quantity::Quantity;
 use crate::schema::{AnyKind, FieldNo, MessageField, MessagePart, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
@@ -56,7 +56,7 @@ impl Decoder<'_> {
                     m.sort();
                 }
                 let f = st.at(no);
-                f.pointer || !v.is_zero() || matches!(v, Node::Struct(_)) && !f.omitempty
+                normal::keeps(f, self.schema.ty(f.ty), v)
             });
         }
         Ok(())
