@@ -18,7 +18,7 @@ pub struct Status {
     pub reason: String,
     /// More about it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub details: Option<Details>,
+    pub details: Option<Box<Details>>,
     /// HTTP status code.
     pub code: u16,
     /// `metadata.continue` of a 410 for a list: a token with which the list can go on inconsistently.
@@ -94,8 +94,12 @@ impl Status {
         Self { status: "Success".into(), code: 200, ..Self::default() }
     }
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
-        self.details =
-            Some(Details { name: name.into(), group: group.into(), kind: kind.into(), ..Details::default() });
+        self.details = Some(Box::new(Details {
+            name: name.into(),
+            group: group.into(),
+            kind: kind.into(),
+            ..Details::default()
+        }));
         self
     }
     /// 400 with a text.
@@ -124,7 +128,7 @@ impl Status {
     /// 404 for a path that is no resource.
     pub fn no_such_resource() -> Self {
         let mut s = Self::failure(404, "NotFound", "the server could not find the requested resource");
-        s.details = Some(Details::default());
+        s.details = Some(Box::default());
         s
     }
     /// 409 because the name is taken.
@@ -180,16 +184,17 @@ impl Status {
             "MethodNotAllowed",
             format!("{verb} is not supported on resources of kind \"{}\"", qualified(group, resource)),
         );
-        s.details = Some(Details { group: group.into(), kind: resource.into(), ..Details::default() });
+        s.details =
+            Some(Box::new(Details { group: group.into(), kind: resource.into(), ..Details::default() }));
         s
     }
     /// 500.
     pub fn internal(why: impl fmt::Display) -> Self {
         let mut s = Self::failure(500, "InternalError", format!("Internal error occurred: {why}"));
-        s.details = Some(Details {
+        s.details = Some(Box::new(Details {
             causes: vec![Cause { message: why.to_string(), ..Cause::default() }],
             ..Details::default()
-        });
+        }));
         s
     }
     /// Whether the reason is this.

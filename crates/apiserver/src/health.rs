@@ -71,23 +71,22 @@ pub(crate) fn serve(inner: &Inner, path: &str, query: &Query) -> Option<Response
     let mut out = String::new();
     let mut failed = false;
     for check in &checks {
-        if excluded.contains(&check.name.as_str()) {
-            out.push_str(&format!("[+]{} excluded: ok\n", check.name));
+        let (sign, outcome) = if excluded.contains(&check.name.as_str()) {
+            ("[+]", " excluded: ok\n")
         } else if let Err(why) = (check.check)() {
             tracing::warn!(check = check.name, why, "health check failed");
             failed = true;
-            out.push_str(&format!("[-]{} failed: reason withheld\n", check.name));
+            ("[-]", " failed: reason withheld\n")
         } else {
-            out.push_str(&format!("[+]{} ok\n", check.name));
-        }
+            ("[+]", " ok\n")
+        };
+        out.extend([sign, &check.name, outcome]);
     }
     let unknown: Vec<String> =
         excluded.iter().filter(|e| checks.iter().all(|c| c.name != **e)).map(|e| format!("{e:?}")).collect();
     if !unknown.is_empty() {
-        out.push_str(&format!(
-            "warn: some health checks cannot be excluded: no matches for {}\n",
-            unknown.join(", ")
-        ));
+        let names = unknown.join(", ");
+        out.extend(["warn: some health checks cannot be excluded: no matches for ", &names, "\n"]);
     }
     Some(if failed {
         text(500, format!("{out}{endpoint} check failed\n"))

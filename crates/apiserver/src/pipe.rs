@@ -201,6 +201,6 @@ pub(crate) fn method_not_allowed() -> Status {
         "MethodNotAllowed",
         "the server does not allow this method on the requested resource",
     );
-    status.details = Some(api::status::Details::default());
+    status.details = Some(Box::default());
     status
 }

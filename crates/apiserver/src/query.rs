@@ -62,7 +62,7 @@ impl Query {
 
 /// Undoes percent escapes; `None` for a bad one or what is not UTF-8.
 pub fn unescape(text: &str, plus_is_space: bool) -> Option<String> {
-    if !text.contains('%') && !(plus_is_space && text.contains('+')) {
+    if !text.contains('%') && (!plus_is_space || !text.contains('+')) {
         return Some(text.to_owned());
     }
     let mut out = Vec::with_capacity(text.len());

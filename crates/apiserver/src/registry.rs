@@ -126,7 +126,7 @@ pub(crate) struct Registry {
 }
 
 /// Seconds for which Events are kept; upstream's `--event-ttl`.
-const EVENT_TTL: Duration = Duration::from_secs(3600);
+const EVENT_TTL: Duration = Duration::from_hours(1);
 
 /// Where the objects of a resource are kept, if not under their own group and version.
 fn storage_kind(row: &ResourceInfo) -> Gvk {

@@ -116,6 +116,7 @@ pub(crate) fn selected_name(selector: &str) -> Option<Text> {
 mod tests {
     use super::*;
 
+    #[expect(clippy::too_many_arguments, reason = "a row of the table")]
     fn check(method: &str, url: &str, verb: &str, group: &str, ns: &str, res: &str, sub: &str, name: &str) {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let method = Method::from_bytes(method.as_bytes()).unwrap();

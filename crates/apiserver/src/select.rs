@@ -55,9 +55,9 @@ impl Selection {
             };
             let wanted = !term.negated;
             match place {
-                Place::Name if wanted => selection.scope.name = term.value.clone(),
+                Place::Name if wanted => selection.scope.name.clone_from(&term.value),
                 Place::Namespace if wanted && namespace.is_empty() => {
-                    selection.scope.namespace = term.value.clone();
+                    selection.scope.namespace.clone_from(&term.value);
                 }
                 Place::Field(at) if wanted && stored.strategy.fields[at] == "spec.nodeName" => {
                     selection.scope.field = Some((at, term.value.clone()));

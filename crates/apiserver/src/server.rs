@@ -505,6 +505,6 @@ pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Status> {
 }
 
 /// The headers of a request that matter to the pipe.
-pub(crate) fn header<'a>(parts: &'a http::request::Parts, name: header::HeaderName) -> &'a str {
+pub(crate) fn header(parts: &http::request::Parts, name: header::HeaderName) -> &str {
     parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
 }

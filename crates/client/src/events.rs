@@ -20,7 +20,7 @@ use crate::client::{Client, KubeObject, Patch};
 const QUEUED: usize = 1000;
 const REMEMBERED: usize = 4096;
 const SIMILAR: usize = 10;
-const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+const SIMILAR_WITHIN: Duration = Duration::from_mins(10);
 const SPAM_BURST: f64 = 25.0;
 const SPAM_PER_SECOND: f64 = 1.0 / 300.0;
 const TRIES: u32 = 12;
@@ -204,16 +204,11 @@ struct Budget {
     at: Timestamp,
 }
 
+#[derive(Default)]
 struct Correlator {
     similar: Lru<String, Similar>,
     seen: Lru<String, Seen>,
     budgets: Lru<String, Budget>,
-}
-
-impl Default for Correlator {
-    fn default() -> Self {
-        Self { similar: Lru::default(), seen: Lru::default(), budgets: Lru::default() }
-    }
 }
 
 impl Correlator {

@@ -237,7 +237,7 @@ mod tests {
         let (stop_a, a) = start("a");
         sleep(Duration::from_secs(1)).await;
         let (stop_b, b) = start("b");
-        sleep(Duration::from_secs(60)).await;
+        sleep(Duration::from_mins(1)).await;
         assert_eq!(fake.object("x").unwrap()["spec"]["holderIdentity"], "a");
         stop_a.stop();
         // `work` may be cut off where it waits, so the counter is set back here.

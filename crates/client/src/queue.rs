@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     async fn take(q: &Queue<&'static str>) -> Option<&'static str> {
-        tokio::time::timeout(Duration::from_secs(3600), q.get()).await.ok().flatten()
+        tokio::time::timeout(Duration::from_hours(1), q.get()).await.ok().flatten()
     }
 
     #[tokio::test(start_paused = true)]
@@ -348,7 +348,7 @@ mod tests {
     async fn of_two_delays_the_shorter_counts() {
         let q: Queue<&str> = Queue::default();
         let start = Instant::now();
-        q.add_after("a", Duration::from_secs(60));
+        q.add_after("a", Duration::from_mins(1));
         q.add_after("a", Duration::from_secs(5));
         q.add_after("b", Duration::from_secs(9));
         assert_eq!(take(&q).await, Some("a"));

@@ -37,7 +37,7 @@ pub(crate) fn start(
 ) {
     let namespaces = factory.informer::<Namespace>();
     let pods = factory.informer::<Pod>();
-    let queue = Queue::<Key>::new(RateLimit { limit: Duration::from_secs(60), ..RateLimit::default() });
+    let queue = Queue::<Key>::new(RateLimit { limit: Duration::from_mins(1), ..RateLimit::default() });
 
     let enqueue = queue.clone();
     namespaces.handle(move |change| {

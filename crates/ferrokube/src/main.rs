@@ -75,7 +75,7 @@ async fn run(command: Command) -> Result<()> {
             let plane = ControlPlane::start(Settings::from(&flags.server), Some(&name)).await?;
             say(&format!("control plane: {}", plane.url()));
             plane.start_components()?;
-            node::start(&flags, &name, &plane).await?;
+            node::start(&flags, &name, &plane)?;
             say(&format!("node {name}: {runtime}"));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
             let (admin, stop) = (plane.admin(), plane.shutdown().clone());

@@ -35,7 +35,7 @@ pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
 }
 
 /// Starts the node.
-pub(crate) async fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> {
+pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> {
     let dir = plane.dir().path();
     let cgroup_root = format!("/ferrokube-{}", plane.dir().id());
     plane.dir().write_footprint(&Footprint {

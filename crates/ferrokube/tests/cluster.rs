@@ -9,16 +9,16 @@ use testkit::{Cluster, Options, eventually, within};
 
 const IMAGE: &str = "test.local/app:1";
 
-fn cluster(name: &str) -> Cluster {
-    let mut second = Image::busybox("test.local/app:2").unwrap();
+fn cluster(name: &str) -> Result<Cluster> {
+    let mut second = Image::busybox("test.local/app:2")?;
     second.texts.push(("version".into(), "2\n".into(), 0o644));
-    let images = vec![Image::busybox(IMAGE).unwrap(), second];
+    let images = vec![Image::busybox(IMAGE)?, second];
     // The machine's disk is the test machine's own business.
     let flags = vec![
         "--eviction-hard".into(),
         "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".into(),
     ];
-    Cluster::start(name, Options { images, flags, ..Options::default() }).unwrap()
+    Cluster::start(name, Options { images, flags, ..Options::default() })
 }
 
 const APP: &str = r#"
@@ -79,7 +79,7 @@ fn ready(c: &Cluster, replicas: i64) -> Result<()> {
 
 #[test]
 fn a_deployment_runs_heals_and_rolls() {
-    let mut c = cluster("rolls");
+    let mut c = cluster("rolls").unwrap();
     c.apply(APP).unwrap();
     ready(&c, 3).unwrap();
     let name = pods(&c, "app=app").unwrap()[0]["metadata"]["name"].as_str().unwrap().to_owned();
@@ -124,7 +124,7 @@ fn a_deployment_runs_heals_and_rolls() {
 
 #[test]
 fn failures_say_why() {
-    let c = cluster("fails");
+    let c = cluster("fails").unwrap();
     c.apply(
         r#"
 apiVersion: v1

@@ -6,23 +6,15 @@ use api::{Node, Schema, Struct, StructId};
 use crate::access::{Edit, View};
 
 /// Why a tree cannot be converted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("converting ({from}) to ({to}): unknown conversion")]
 pub struct NoConversion {
-    from: Gvk,
-    to: Gvk,
+    from: String,
+    to: String,
 }
-
-impl std::fmt::Display for NoConversion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = |g: &Gvk| format!("{}, Kind={}", g.api_version(), g.kind);
-        write!(f, "converting ({}) to ({}): unknown conversion", name(&self.from), name(&self.to))
-    }
-}
-
-impl std::error::Error for NoConversion {}
 
 /// Core and `events.k8s.io` names of an Event's fields, where they differ.
-const EVENT: [(&str, &str); 8] = [
+const EVENT: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
     ("source", "deprecatedSource"),
@@ -30,7 +22,6 @@ const EVENT: [(&str, &str); 8] = [
     ("lastTimestamp", "deprecatedLastTimestamp"),
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
-    ("involvedObject", "regarding"),
 ];
 
 /// Converts a tree of one version into another.
@@ -38,7 +29,8 @@ pub fn convert(schema: &Schema, tree: Struct, from: &Gvk, to: &Gvk) -> Result<St
     if from == to {
         return Ok(tree);
     }
-    let none = || NoConversion { from: from.clone(), to: to.clone() };
+    let name = |g: &Gvk| format!("{}, Kind={}", g.api_version(), g.kind);
+    let none = || NoConversion { from: name(from), to: name(to) };
     let root = schema.kind(to).ok_or_else(none)?;
     match (from.kind.as_str(), from.group.as_str(), to.group.as_str()) {
         ("Event", "", "events.k8s.io") => Ok(renamed(schema, &tree, root, &|name| {

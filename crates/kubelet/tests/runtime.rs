@@ -139,7 +139,7 @@ impl Memory {
         };
         match tokio::time::timeout(Duration::from_mins(1), wait).await {
             Ok(pod) => pod,
-            Err(_) => panic!(
+            Err(tokio::time::error::Elapsed { .. }) => panic!(
                 "{name}: not {what}\n{:#}\n{}",
                 self.get("pods", name).unwrap_or_default()["status"],
                 self.reasons().join("\n")
@@ -169,7 +169,7 @@ impl Transport for Memory {
                 (Verb::Create, "token") => json!({"metadata": {}, "spec": {"audiences": []},
                     "status": {"token": "secret-token", "expirationTimestamp": "2099-01-01T00:00:00Z"}}),
                 (Verb::Create, _) => {
-                    key.2 = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                    body["metadata"]["name"].as_str().unwrap_or_default().clone_into(&mut key.2);
                     self.put(key, body)
                 }
                 (Verb::Get, _) => self.state.lock().1.get(&key).cloned().ok_or_else(missing)?,

@@ -109,7 +109,7 @@ impl NodeInfo {
     }
     /// Counts a Pod.
     pub fn add(&mut self, pod: PodInfo) {
-        self.remove(&pod.uid().to_owned());
+        self.remove(pod.uid());
         self.count(&pod, 1);
         self.pods.insert(pod.uid().to_owned(), pod);
     }

@@ -11,7 +11,7 @@ use crate::cache::PodInfo;
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// After this a waiting Pod is tried again although nothing happened (upstream's `podMaxInUnschedulablePodsDuration`).
-const MAX_WAIT: Duration = Duration::from_secs(300);
+const MAX_WAIT: Duration = Duration::from_mins(5);
 
 /// A Pod in the queue.
 #[derive(Debug, Clone)]

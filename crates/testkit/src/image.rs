@@ -131,7 +131,7 @@ fn arch() -> &'static str {
 }
 
 fn digest(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|b| format!("{b:02x}")).collect()
+    format!("{:x}", Sha256::digest(data))
 }
 
 fn header(size: u64, mode: u32) -> tar::Header {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 /// How long [`eventually`] waits: far more than anything takes, so that only a hang runs into it.
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_mins(2);
 
 /// Asks until the answer is `Ok(Some(_))`; fails with the last error or after two minutes.
 pub fn eventually<T>(what: &str, ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {

@@ -368,7 +368,7 @@ fn flatten(
                 if number != 0 {
                     inside.push(number);
                 }
-                let names = [via, &[name.clone()]].concat();
+                let names = [via, std::slice::from_ref(name)].concat();
                 flatten(reader, &at, &inner, inner_fields, (&inside, &names), out, queue)?;
             }
             continue;

@@ -66,7 +66,7 @@ pub(crate) fn from_str(report: &mut Report<'_, '_>, ty: TypeId, s: &str) -> Opti
         },
         Type::Duration => {
             let Some(d) = crate::time::parse_duration(s) else {
-                report.stop_invalid(format!("time: invalid duration {}", super::report::go_quote(s)));
+                report.stop_invalid(format!("time: invalid duration {}", crate::go::quote(s)));
                 return None;
             };
             Some(Node::Str(crate::time::format_duration(d)))
@@ -98,7 +98,7 @@ fn is_normal_time(b: &[u8]) -> bool {
 }
 
 fn unreadable_time(report: &mut Report<'_, '_>, s: &str, layout: &str) -> Option<Node> {
-    let quoted = super::report::go_quote(s);
+    let quoted = crate::go::quote(s);
     report.stop_invalid(format!("parsing time {quoted} as \"{layout}\": cannot parse {quoted} as \"2006\""));
     None
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write;
 
+use crate::go::quote;
 use crate::schema::{AnyKind, FieldNo, Schema, StructId, Type, TypeId};
 
 /// Why a body can't be decoded. The text is upstream's.
@@ -93,7 +94,7 @@ impl<'s> Report<'s, '_> {
             path.push('.');
         }
         path.push_str(key);
-        let text = format!("{what} {}", go_quote(&path));
+        let text = format!("{what} {}", quote(&path));
         if self.seen.insert(text.clone()) {
             self.strict.push(text);
         }
@@ -233,29 +234,4 @@ pub(crate) fn go_struct(schema: &Schema, id: StructId) -> String {
     let mut parts = name.rsplit('.');
     let (last, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     format!("{package}.{last}")
-}
-
-/// A string as Go's `strconv.Quote` writes it.
-pub(crate) fn go_quote(s: &str) -> String {
-    let mut out = String::with_capacity(s.len() + 2);
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }

@@ -59,7 +59,7 @@ impl From<ApplyError> for Status {
                         field: path_text(&c.path),
                     })
                     .collect();
-                s.details = Some(Details { causes, ..Details::default() });
+                s.details = Some(Box::new(Details { causes, ..Details::default() }));
                 s
             }
         }
@@ -239,7 +239,7 @@ fn remember(places: &Places, object: &mut Struct, mut config: Map) {
 
 type Outcome = Result<(Option<Versioned>, Vec<Manager>), ApplyError>;
 
-impl<'a> Applier<'_, 'a> {
+impl Applier<'_, '_> {
     /// The merged object, or `None` if it is the live one, and the managers after it.
     fn apply(&self, live: &Versioned, config: &Node, mut managers: Vec<Manager>, force: bool) -> Outcome {
         let fail = |what: &str, e: String| ApplyError::Failed(format!("{what}: {e}"));
@@ -256,15 +256,12 @@ impl<'a> Applier<'_, 'a> {
             fields: self.w.taken.filter(fields),
         };
         let at = managers.iter().position(|m| m.is(&current));
-        let (at, last) = match at {
-            Some(at) => {
-                let time = managers[at].time.clone();
-                (at, Some(std::mem::replace(&mut managers[at], Manager { time, ..current })))
-            }
-            None => {
-                managers.push(current);
-                (managers.len() - 1, None)
-            }
+        let (at, last) = if let Some(at) = at {
+            let time = managers[at].time.clone();
+            (at, Some(std::mem::replace(&mut managers[at], Manager { time, ..current })))
+        } else {
+            managers.push(current);
+            (managers.len() - 1, None)
         };
         let merged = Versioned { node: merged, root: live.root, version: live.version.clone() };
         let new = match last {

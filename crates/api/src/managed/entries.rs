@@ -1,7 +1,7 @@
 //! `metadata.managedFields`: who manages which fields, read from an object and written into one.
 
 use super::set::FieldSet;
-use crate::codec::report::go_quote;
+use crate::go::quote;
 use crate::schema::{FieldNo, Schema, StructId, Type};
 use crate::tree::{Node, Struct, Text};
 
@@ -51,12 +51,14 @@ impl Manager {
 
     /// As conflicts name it.
     pub fn shown(&self) -> String {
-        let mut out = go_quote(&self.name);
+        let mut out = quote(&self.name);
         if !self.subresource.is_empty() {
-            out.push_str(&format!(" with subresource {}", go_quote(&self.subresource)));
+            out.push_str(" with subresource ");
+            out.push_str(&quote(&self.subresource));
         }
         if self.operation == Operation::Update {
-            out.push_str(&format!(" using {}", self.api_version));
+            out.push_str(" using ");
+            out.push_str(&self.api_version);
         }
         out
     }
@@ -133,10 +135,7 @@ impl Places {
                 "FieldsV1" => {}
                 "" => return Err(format!("missing fieldsType in managed fields entry {i}")),
                 other => {
-                    return Err(format!(
-                        "invalid fieldsType {} in managed fields entry {i}",
-                        go_quote(other)
-                    ));
+                    return Err(format!("invalid fieldsType {} in managed fields entry {i}", quote(other)));
                 }
             }
             let fields = match s.get(self.fields) {

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use super::value;
 use crate::codec::json;
-use crate::codec::report::go_quote;
+use crate::go::quote;
 use crate::tree::{Map, Node, Text};
 
 /// A step from a value to one of its parts.
@@ -70,7 +70,7 @@ impl fmt::Display for Element {
 
 fn shown(v: &Node) -> String {
     match v {
-        Node::Str(s) => go_quote(s),
+        Node::Str(s) => quote(s),
         Node::Null => "null".into(),
         other => {
             let mut out = Vec::new();
@@ -144,8 +144,7 @@ impl Element {
                 _ => return Err(format!("no keys: {text}")),
             },
             b'i' => Self::Index(
-                rest.parse()
-                    .map_err(|_| format!("strconv.Atoi: parsing {}: invalid syntax", go_quote(rest)))?,
+                rest.parse().map_err(|_| format!("strconv.Atoi: parsing {}: invalid syntax", quote(rest)))?,
             ),
             _ => return Ok(None),
         }))
@@ -467,7 +466,7 @@ mod tests {
     #[test]
     fn round_trips() {
         for t in [
-            r#"{}"#,
+            r"{}",
             r#"{"f:a":{".":{},"f:b":{}},"f:c":{}}"#,
             r#"{"f:l":{"k:{\"name\":\"x\",\"port\":80}":{".":{},"f:v":{}},"k:{\"name\":\"y\"}":{}}}"#,
             r#"{"f:s":{"v:1":{},"v:\"a\"":{},"v:true":{}}}"#,

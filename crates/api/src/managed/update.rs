@@ -67,18 +67,17 @@ impl Differences {
         version: &str,
         make: impl FnOnce() -> Result<Option<Comparison>, String>,
     ) -> Result<Option<&Comparison>, String> {
-        let i = match self.known.iter().position(|(v, _)| v == version) {
-            Some(i) => i,
-            None => {
-                self.known.push((version.into(), make()?));
-                self.known.len() - 1
-            }
+        let i = if let Some(i) = self.known.iter().position(|(v, _)| v == version) {
+            i
+        } else {
+            self.known.push((version.into(), make()?));
+            self.known.len() - 1
         };
         Ok(self.known[i].1.as_ref())
     }
 }
 
-impl<'a> Writer<'a> {
+impl Writer<'_> {
     /// Sets the managedFields of `new`, which is about to be stored over `live` (`None` for a create):
     /// what it changes belongs to this writer, and to nobody else any more.
     ///
@@ -120,12 +119,11 @@ impl<'a> Writer<'a> {
         name: &str,
     ) -> Result<Vec<Manager>, String> {
         let empty;
-        let live = match live {
-            Some(live) => live,
-            None => {
-                empty = Struct::new(new.id);
-                &empty
-            }
+        let live = if let Some(live) = live {
+            live
+        } else {
+            empty = Struct::new(new.id);
+            &empty
         };
         let difference = self.taken.filter_all(compare(self.schema, live, new)?);
         let own = strip(&self.taken.filter(difference.modified.union(&difference.added)));

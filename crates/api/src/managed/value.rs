@@ -330,25 +330,16 @@ pub(super) fn item_element(
             let mut found = Vec::with_capacity(keys.len());
             for no in keys {
                 let field = st.at(*no);
-                let value = match item.field(schema, st, *no) {
-                    Some(v) => v.scalar().unwrap_or(Node::Null),
+                let value = match (item.field(schema, st, *no), &field.default) {
+                    (Some(v), _) => Some(v.scalar().unwrap_or(Node::Null)),
+                    (None, Some(default)) => json::decode_any(default.as_bytes()).ok(),
                     // A plain field that is always written has its zero for a default in OpenAPI.
-                    None => {
-                        let default = match &field.default {
-                            Some(text) => json::decode_any(text.as_bytes()).ok(),
-                            None => absent(schema, field).and_then(Val::scalar).filter(|n| *n != Node::Null),
-                        };
-                        match default {
-                            Some(default) => default,
-                            None => continue,
-                        }
-                    }
+                    (None, None) => absent(schema, field).and_then(Val::scalar).filter(|n| *n != Node::Null),
                 };
-                found.push((field.json.clone(), value));
+                found.extend(value.map(|value| (field.json.clone(), value)));
             }
             if found.is_empty() {
-                let names: Vec<String> =
-                    keys.iter().map(|no| crate::codec::report::go_quote(&st.at(*no).json)).collect();
+                let names: Vec<String> = keys.iter().map(|no| crate::go::quote(&st.at(*no).json)).collect();
                 return Err(format!(
                     "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
                     names.join(" ")

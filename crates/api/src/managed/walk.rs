@@ -2,7 +2,7 @@
 
 use super::set::{Element, Entry, FieldSet};
 use super::value::{Class, Scalar, Shape, Val, item_element};
-use crate::codec::report::go_quote;
+use crate::go::quote;
 use crate::schema::{ListKind, Schema, StructId, TypeId};
 use crate::tree::{Node, Struct};
 
@@ -180,52 +180,56 @@ impl Walker<'_> {
     fn compare(
         &self,
         shape: Shape<'_>,
-        l: Option<Val<'_>>,
-        r: Option<Val<'_>>,
+        left: Option<Val<'_>>,
+        right: Option<Val<'_>>,
         out: &mut Comparison,
     ) -> Result<Own, String> {
         let schema = self.schema;
-        let (lc, rc) = (l.map(|v| v.class(shape)), r.map(|v| v.class(shape)));
+        let (lc, rc) = (left.map(|v| v.class(shape)), right.map(|v| v.class(shape)));
         let class = match (lc, rc) {
-            (None, Some(c)) | (Some(c), None) => c,
-            (Some(a), Some(b)) if a == b => a,
+            (None, Some(class)) | (Some(class), None) => class,
+            (Some(one), Some(other)) if one == other => one,
             (Some(Class::Leaf), Some(Class::Leaf)) | (None, None) => Class::Leaf,
             (Some(Class::Any | Class::Map), Some(Class::Any | Class::Map)) => Class::Map,
             // A map in the place of something else or the reverse: another value, and what the map holds.
             _ => {
-                for (name, v) in l.map(|v| v.entries(schema)).unwrap_or_default() {
+                for (name, v) in left.map(|v| v.entries(schema)).unwrap_or_default() {
                     let element = Element::Field(name.clone());
                     self.part(&element, shape.below(schema, &element), Some(v), None, out)?;
                 }
-                for (name, v) in r.map(|v| v.entries(schema)).unwrap_or_default() {
+                for (name, v) in right.map(|v| v.entries(schema)).unwrap_or_default() {
                     let element = Element::Field(name.clone());
                     self.part(&element, shape.below(schema, &element), None, Some(v), out)?;
                 }
-                return Ok(self.leaf(l, r));
+                return Ok(self.leaf(left, right));
             }
         };
         match (class, shape) {
             (Class::Leaf, _)
-            | (_, Shape::List { kind: ListKind::Atomic, .. })
-            | (_, Shape::Map { atomic: true, .. } | Shape::Struct { atomic: true, .. }) => {
-                return Ok(self.leaf(l, r));
+            | (
+                _,
+                Shape::List { kind: ListKind::Atomic, .. }
+                | Shape::Map { atomic: true, .. }
+                | Shape::Struct { atomic: true, .. },
+            ) => {
+                return Ok(self.leaf(left, right));
             }
             (Class::List, Shape::List { of, kind }) => {
                 let empty = |v: Option<Val<'_>>| v.is_none_or(|v| v.items().is_empty());
-                if empty(l) && empty(r) {
-                    return Ok(self.leaf(l, r));
+                if empty(left) && empty(right) {
+                    return Ok(self.leaf(left, right));
                 }
-                self.lists(of, kind, l, r, out)?;
+                self.lists(of, kind, left, right, out)?;
             }
             (_, Shape::Struct { id, .. }) => {
                 let empty = |v: Option<Val<'_>>| v.is_none_or(|v| v.lacks_entries(schema));
-                if empty(l) && empty(r) {
-                    return Ok(self.leaf(l, r));
+                if empty(left) && empty(right) {
+                    return Ok(self.leaf(left, right));
                 }
                 let st = schema.st(id);
                 for no in &st.by_json {
-                    let a = l.and_then(|v| v.field(schema, st, *no));
-                    let b = r.and_then(|v| v.field(schema, st, *no));
+                    let a = left.and_then(|v| v.field(schema, st, *no));
+                    let b = right.and_then(|v| v.field(schema, st, *no));
                     if a.is_none() && b.is_none() {
                         continue;
                     }
@@ -238,10 +242,10 @@ impl Walker<'_> {
                 }
             }
             _ => {
-                let a = l.map(|v| v.entries(schema)).unwrap_or_default();
-                let b = r.map(|v| v.entries(schema)).unwrap_or_default();
+                let a = left.map(|v| v.entries(schema)).unwrap_or_default();
+                let b = right.map(|v| v.entries(schema)).unwrap_or_default();
                 if a.is_empty() && b.is_empty() {
-                    return Ok(self.leaf(l, r));
+                    return Ok(self.leaf(left, right));
                 }
                 let (mut a, mut b) = (a.into_iter().peekable(), b.into_iter().peekable());
                 loop {
@@ -260,7 +264,7 @@ impl Walker<'_> {
                 }
             }
         }
-        Ok(match (l, r) {
+        Ok(match (left, right) {
             (None, _) => Own::Added,
             (_, None) => Own::Removed,
             _ => Own::None,
@@ -391,7 +395,7 @@ fn check(
                     let shown = match v {
                         Node::Int(_) | Node::Float(_) | Node::Bool(_) => go_value(v),
                         Node::List(_) | Node::Map(_) => format!("{}{{...}}", go_type(v)),
-                        v => go_quote(&go_value(v)),
+                        v => quote(&go_value(v)),
                     };
                     format!("expected string, got &value.valueUnstructured{{Value:{shown}}}")
                 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::status::{FieldError, FieldErrorKind};
-use api::{NewObject, Node, Status, Struct};
+use api::{NewObject, Status, Struct};
 use kinds::access::{Edit, View, strings, text_map};
 use storage::{Store, Write, WriteError};
 
@@ -641,7 +641,7 @@ fn ip_address(
             meta.set("resourceVersion", "");
             meta.set("generation", 1);
             meta.set("creationTimestamp", time_text(inner.config.clock.now()));
-            meta.set("labels", Node::from(text_map(labels)));
+            meta.set("labels", text_map(labels));
         }
         if let Some(mut spec) = edit.make("spec")
             && let Some(mut parent) = spec.make("parentRef")

@@ -484,7 +484,7 @@ fn selectors(attributes: &View<'_>) -> (String, String) {
 }
 
 fn print(value: &str) -> String {
-    kinds::validation::print::quote(value)
+    api::go::quote(value)
 }
 
 fn invalid(field: &str, value: Option<String>, detail: impl Into<String>) -> FieldError {

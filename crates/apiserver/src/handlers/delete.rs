@@ -318,13 +318,13 @@ fn deleted_answer(scope: &Scope<'_>, object: &Arc<Object>) -> Result<Outcome, St
         return Ok(scope.stored_answer(200, Arc::clone(object)));
     }
     Ok(Outcome::Status(Status {
-        details: Some(Details {
+        details: Some(Box::new(Details {
             name: object.data.name.to_string(),
             group: scope.resource.group.to_string(),
             kind: scope.resource.plural.to_string(),
             uid: object.data.uid.to_string(),
             ..Details::default()
-        }),
+        })),
         ..Status::success()
     }))
 }
@@ -455,14 +455,14 @@ async fn budget(
             "TooManyRequests",
             "Cannot evict pod as it would violate the pod's disruption budget.",
         );
-        s.details = Some(Details {
+        s.details = Some(Box::new(Details {
             causes: vec![api::status::Cause {
                 reason: "DisruptionBudget".into(),
                 message,
                 field: String::new(),
             }],
             ..Details::default()
-        });
+        }));
         s
     };
     let name = &budget.data.name;

@@ -3,7 +3,7 @@
 use api::codec::json;
 use api::patch::{JsonPatch, PatchError, merge, strategic};
 use api::schema::Gvk;
-use api::status::{Details, FieldError, FieldErrorKind};
+use api::status::{FieldError, FieldErrorKind};
 use api::{Map, Node, Status, Struct};
 use bytes::Bytes;
 use kinds::Subresource;
@@ -72,7 +72,9 @@ impl Patch {
         }
         let patched = match self.kind {
             PatchType::Json => {
-                complaints.iter_mut().for_each(|c| c.insert_str(0, "json patch "));
+                for complaint in &mut complaints {
+                    complaint.insert_str(0, "json patch ");
+                }
                 JsonPatch::from_node(patch).and_then(|p| p.apply(target)).map_err(patch_error)?
             }
             PatchType::Merge => {
@@ -134,7 +136,7 @@ fn patch_error(error: PatchError) -> Status {
             // Upstream drops the reason on the way, too.
             let text = "the server rejected our request due to an error in our request";
             let mut status = Status::failure(422, "Invalid", text);
-            status.details = Some(Details::default());
+            status.details = Some(Box::default());
             status
         }
         PatchError::TooLarge(text) => {

@@ -40,7 +40,7 @@ pub(crate) async fn dispatch(
             let scope = Scope::new(inner, req, pods)?;
             binding::bind_named(&scope, &resource.kind, None).await
         }
-        (_, _, "create") => review(inner, req, resource).await,
+        (_, _, "create") => review(inner, req, resource),
         _ => Err(method_not_allowed()),
     }
 }
@@ -68,7 +68,7 @@ fn component(inner: &Inner, resource: &Resource, name: &str) -> Struct {
 }
 
 /// Reviews: what the caller sends comes back with its status.
-async fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result<Outcome, Status> {
+fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result<Outcome, Status> {
     let options = write_options(&req.query, WriteKind::Create)?;
     let mut tree = read_object(inner, req, &resource.kind, options.field_validation)?;
     let namespace = super::scope_namespace(resource, &req.info);

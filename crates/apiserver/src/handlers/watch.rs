@@ -210,7 +210,7 @@ pub(crate) fn too_large(wanted: u64, current: u64) -> Status {
         "Timeout",
         format!("Timeout: Too large resource version: {wanted}, current: {current}"),
     );
-    s.details = Some(api::status::Details {
+    s.details = Some(Box::new(api::status::Details {
         causes: vec![api::status::Cause {
             reason: "ResourceVersionTooLarge".into(),
             message: "Too large resource version".into(),
@@ -218,7 +218,7 @@ pub(crate) fn too_large(wanted: u64, current: u64) -> Status {
         }],
         retry_after_seconds: 1,
         ..Default::default()
-    });
+    }));
     s
 }
 

@@ -131,14 +131,14 @@ fn command_status(result: Result<(), CommandError>) -> Option<Status> {
             status: "Failure".into(),
             message: format!("command terminated with non-zero exit code: {exit}"),
             reason: "NonZeroExitCode".into(),
-            details: Some(Details {
+            details: Some(Box::new(Details {
                 causes: vec![Cause {
                     reason: "ExitCode".into(),
                     message: code.to_string(),
                     field: String::new(),
                 }],
                 ..Details::default()
-            }),
+            })),
             ..Status::default()
         },
     })

@@ -228,7 +228,7 @@ pub(super) fn log_options(query: &Query, name: &str) -> Result<LogOptions, Statu
     pairs.extend(limit.map(|n| ("limitBytes", n.to_string())));
     flag(&mut pairs, "previous");
     pairs.extend(since.map(|n| ("sinceSeconds", n.to_string())));
-    pairs.extend(since_time.map(|t| ("sinceTime", format!("{:.0}", t))));
+    pairs.extend(since_time.map(|t| ("sinceTime", format!("{t:.0}"))));
     pairs.extend(tail.map(|n| ("tailLines", n.to_string())));
     flag(&mut pairs, "timestamps");
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (*k, v.as_str())).collect();

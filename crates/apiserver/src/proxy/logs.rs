@@ -119,7 +119,8 @@ fn refusal(code: u16, text: &str, pod: &str) -> Status {
         ),
     };
     let mut status = Status::failure(code, reason, format!("{message} ( pods/log {pod})"));
-    status.details = Some(Details { kind: "pods/log".into(), name: pod.to_owned(), ..Details::default() });
+    status.details =
+        Some(Box::new(Details { kind: "pods/log".into(), name: pod.to_owned(), ..Details::default() }));
     status
 }
 

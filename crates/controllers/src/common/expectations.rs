@@ -11,7 +11,7 @@ use client::Key;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-const TIMEOUT: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 struct Expected {
     creations: usize,

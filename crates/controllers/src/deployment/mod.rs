@@ -63,7 +63,7 @@ pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Fact
         let queue = controller.queue.clone();
         queue.work(COMPONENT, workers, shutdown, move |key| {
             let controller = controller.clone();
-            async move { controller.sync(key).await }
+            async move { Box::pin(controller.sync(key)).await }
         });
     });
 }
@@ -141,7 +141,7 @@ impl Controller {
         let sets = claim(&d, &self.api(&d), &selector, candidates, &self.sets_api(&d)).await?;
 
         if deleting(&d.metadata) {
-            let rollout = self.find(d, &sets, false).await?;
+            let rollout = Box::pin(self.find(d, &sets, false)).await?;
             return self.write_status(&rollout).await;
         }
         if let Some(condition) = status::pause_condition(&d, self.clock.now()) {
@@ -152,7 +152,7 @@ impl Controller {
             return self.scale(d, &sets).await;
         }
         if let Some(to) = rollback::requested(&d) {
-            let rollout = self.find(d, &sets, true).await?;
+            let rollout = Box::pin(self.find(d, &sets, true)).await?;
             return self.roll_back(rollout, to).await;
         }
         let scaled = sets
@@ -275,7 +275,7 @@ impl Controller {
     }
 
     async fn roll(&self, d: Deployment, sets: &[Arc<ReplicaSet>]) -> Result<(), Status> {
-        let mut r = self.find(d, sets, true).await?;
+        let mut r = Box::pin(self.find(d, sets, true)).await?;
         let Some(new) = r.new.clone() else { return Err(retry("the new replica set was not made")) };
         if size(&new) != wanted(&r.d) {
             let n = if size(&new) > wanted(&r.d) {
@@ -300,7 +300,7 @@ impl Controller {
     }
 
     async fn recreate(&self, d: Deployment, sets: &[Arc<ReplicaSet>]) -> Result<(), Status> {
-        let mut r = self.find(d, sets, false).await?;
+        let mut r = Box::pin(self.find(d, sets, false)).await?;
         let active: Vec<_> = r.old.iter().filter(|rs| plan::is_active(rs)).cloned().collect();
         if !active.is_empty() {
             for set in active {
@@ -313,7 +313,7 @@ impl Controller {
             return self.write_rollout_status(&r).await;
         }
         if r.new.is_none() {
-            r = self.find(r.d, sets, true).await?;
+            r = Box::pin(self.find(r.d, sets, true)).await?;
         }
         if let Some(new) = r.new.clone()
             && size(&new) != wanted(&r.d)
@@ -341,7 +341,7 @@ impl Controller {
 
     /// Scales what there is without moving the rollout, or keeps a paused Deployment as it is.
     async fn scale(&self, d: Deployment, sets: &[Arc<ReplicaSet>]) -> Result<(), Status> {
-        let mut r = self.find(d, sets, false).await?;
+        let mut r = Box::pin(self.find(d, sets, false)).await?;
         let (resizes, annotate) = plan::scale(&r.d, r.new.as_ref(), &r.old);
         for (set, n) in resizes {
             if n != size(&set) || annotate {

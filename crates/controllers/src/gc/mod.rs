@@ -84,7 +84,7 @@ fn changes_what_is_served(resource: &Resource) -> bool {
 impl Collector {
     async fn follow(self: Arc<Self>, workers: usize, shutdown: &Shutdown) {
         let mut monitors: HashMap<Resource, Monitor> = HashMap::new();
-        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
         let mut working = false;
         loop {
             let found = discover(&self.client).await;

@@ -10,8 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 /// that differs from the last one is a sign of life, whatever time it says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Health {
-    /// The heartbeat of the Ready condition; `None` if there is no such condition.
-    heartbeat: Option<Option<Timestamp>>,
+    /// Whether it has a Ready condition.
+    posted: bool,
+    /// The heartbeat of that condition.
+    heartbeat: Option<Timestamp>,
     /// The renewal of the Lease.
     renewed: Option<Timestamp>,
     /// When there was a sign of life last.
@@ -43,12 +45,14 @@ pub(super) fn look(
     renewed: Option<Timestamp>,
     now: Timestamp,
 ) -> Health {
-    let heartbeat = ready(node).map(|c| c.last_heartbeat_time.as_ref().map(|t| t.0));
+    let ready = ready(node);
+    let posted = ready.is_some();
+    let heartbeat = ready.and_then(|c| c.last_heartbeat_time.as_ref()).map(|t| t.0);
     let created = node.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
     let mut health = match before {
-        Some(b) if b.heartbeat == heartbeat => b.clone(),
-        None if heartbeat.is_none() => Health { heartbeat, renewed: None, alive: created },
-        _ => Health { heartbeat, renewed: before.and_then(|b| b.renewed), alive: now },
+        Some(b) if (b.posted, b.heartbeat) == (posted, heartbeat) => b.clone(),
+        None if !posted => Health { posted, heartbeat, renewed: None, alive: created },
+        _ => Health { posted, heartbeat, renewed: before.and_then(|b| b.renewed), alive: now },
     };
     if renewed > health.renewed {
         health.renewed = renewed;
@@ -82,7 +86,7 @@ pub(super) fn silenced(
                 last_transition_time: Some(Time(now)),
             }),
             Some(c) if c.status != "Unknown" => {
-                c.status = "Unknown".to_owned();
+                "Unknown".clone_into(&mut c.status);
                 c.reason = Some("NodeStatusUnknown".to_owned());
                 c.message = Some("Kubelet stopped posting node status.".to_owned());
                 c.last_transition_time = Some(Time(now));
@@ -98,7 +102,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const GRACE: Grace = Grace { running: Duration::from_secs(50), starting: Duration::from_secs(60) };
+    const GRACE: Grace = Grace { running: Duration::from_secs(50), starting: Duration::from_mins(1) };
 
     fn at(s: i64) -> Timestamp {
         Timestamp::from_second(s).unwrap()
@@ -134,7 +138,7 @@ mod tests {
     fn silence() {
         let check = |ready: Option<(&str, i64)>, now: i64, want: Option<&str>| {
             let node = node(ready);
-            let health = Health { heartbeat: None, renewed: None, alive: at(0) };
+            let health = Health { posted: false, heartbeat: None, renewed: None, alive: at(0) };
             let got = silenced(&node, &health, GRACE, at(now));
             let reason = got.as_ref().map(|c| {
                 assert_eq!(c.len(), 4);

@@ -45,14 +45,13 @@ impl Ranges {
     fn allocate(&mut self) -> Option<Vec<Cidr>> {
         let mut got = Vec::with_capacity(self.0.len());
         for set in &mut self.0 {
-            match set.allocate() {
-                Some(block) => got.push(block),
-                None => {
-                    for (set, block) in self.0.iter_mut().zip(got) {
-                        set.release(block);
-                    }
-                    return None;
+            if let Some(block) = set.allocate() {
+                got.push(block);
+            } else {
+                for (set, block) in self.0.iter_mut().zip(got) {
+                    set.release(block);
                 }
+                return None;
             }
         }
         Some(got)
@@ -82,17 +81,11 @@ pub(crate) fn start(client: Client, clock: Clock, ranges: Ranges, factory: &Fact
     let ranges = Arc::new(Mutex::new(ranges));
     let queue = Queue::<Key>::default();
     let (enqueue, known) = (queue.clone(), ranges.clone());
+    // What the nodes have is known before the first block is given: the workers start when all are seen.
     nodes.handle(move |change| match change {
         Change::Deleted(node) => known.lock().release(node),
-        // What the nodes have is known before the first block is given: the workers start when all are seen.
-        _ => {
-            let node = change.object();
-            if blocks(node).is_empty() {
-                enqueue.add(client::Cached::key(&**node));
-            } else {
-                known.lock().occupy(node);
-            }
-        }
+        change if blocks(change.object()).is_empty() => enqueue.add(client::Cached::key(&**change.object())),
+        change => known.lock().occupy(change.object()),
     });
     crate::when_synced(factory, shutdown, move |shutdown| {
         queue.work("node-ipam", 1, shutdown, move |key| {

@@ -43,7 +43,7 @@ impl Default for NodeMonitor {
         Self {
             period: Duration::from_secs(5),
             grace: Duration::from_secs(50),
-            startup_grace: Duration::from_secs(60),
+            startup_grace: Duration::from_mins(1),
             rates: EvictionRates::default(),
         }
     }

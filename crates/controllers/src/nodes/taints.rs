@@ -89,7 +89,7 @@ pub(super) fn no_execute(node: &Node, ready: &str) -> Swap {
 fn swapped(node: &Node, swap: &Swap, now: Timestamp) -> Option<Vec<Taint>> {
     let mut taints = of(node).to_vec();
     let before = taints.clone();
-    taints.retain(|t| !swap.remove.iter().any(|m| *m == (t.key.as_str(), t.effect.as_str())));
+    taints.retain(|t| !swap.remove.contains(&(t.key.as_str(), t.effect.as_str())));
     for (key, effect) in &swap.add {
         if !taints.iter().any(|t| t.key == *key && t.effect == *effect) {
             taints.push(Taint {

@@ -6,6 +6,7 @@ mod kinds;
 mod rank;
 mod status;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,12 +121,12 @@ enum Step {
 /// Decides from the Pods that count and `related`, the active Pods of all sets of the same owner.
 fn plan(wanted: i32, active: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> Step {
     let wanted = usize::try_from(wanted).unwrap_or(0);
-    if active.len() < wanted {
-        Step::Create((wanted - active.len()).min(BURST))
-    } else if active.len() > wanted {
-        Step::Delete(rank::to_delete(active, related, (active.len() - wanted).min(BURST), now))
-    } else {
-        Step::Nothing
+    match active.len().cmp(&wanted) {
+        Ordering::Less => Step::Create((wanted - active.len()).min(BURST)),
+        Ordering::Equal => Step::Nothing,
+        Ordering::Greater => {
+            Step::Delete(rank::to_delete(active, related, (active.len() - wanted).min(BURST), now))
+        }
     }
 }
 

@@ -441,10 +441,10 @@ fn pod(m: &Maker<'_>) -> Vec<Value> {
             sidecar_restarts.add(c);
         }
         let state = c.st("state");
-        if let Some(t) = state.opt("terminated") {
-            if t.int("exitCode") == 0 {
-                continue;
-            }
+        if let Some(t) = state.opt("terminated")
+            && t.int("exitCode") == 0
+        {
+            continue;
         }
         if restartable && c.bool("started") {
             ready += usize::from(c.bool("ready"));

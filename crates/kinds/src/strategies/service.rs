@@ -1,6 +1,7 @@
 //! Services. Their addresses and ports are allocated by the API server before these rules run.
 
 use api::Text;
+use api::go::quote;
 
 use super::core::{check, check_update, endpoint_ip};
 use super::generic::{self, NAMESPACED};
@@ -9,7 +10,6 @@ use crate::access::{Edit, View};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::labels;
 use crate::validation::names::{self, name_1035, name_label};
-use crate::validation::print::quote;
 use crate::validation::{Errors, Path, Raw, ip, print};
 
 pub(super) const SERVICE: Strategy = Strategy {

@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Errors, Path, print::quote};
+use api::go::quote;
+
+use super::{Errors, Path};
 
 /// An address as old fields take it: IPv4 parts may have leading zeros.
 pub fn parse_sloppy(s: &str) -> Option<IpAddr> {

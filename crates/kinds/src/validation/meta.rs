@@ -1,10 +1,11 @@
 //! Object metadata, label selectors and conditions.
 
+use api::go::quote;
 use api::status::FieldError;
 use api::{Schema, Struct};
 
 use super::names::{self, NameCheck};
-use super::print::{quote, value};
+use super::print::value;
 use super::{Errors, IMMUTABLE, Path, Raw};
 use crate::access::{View, same};
 

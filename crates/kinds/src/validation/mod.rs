@@ -78,12 +78,12 @@ pub trait BadValue {
 }
 impl BadValue for &str {
     fn print(&self) -> String {
-        print::quote(self)
+        api::go::quote(self)
     }
 }
 impl BadValue for String {
     fn print(&self) -> String {
-        print::quote(self)
+        api::go::quote(self)
     }
 }
 impl BadValue for i64 {
@@ -112,7 +112,7 @@ impl BadValue for Option<&api::Node> {
     fn print(&self) -> String {
         match self {
             None => "null".into(),
-            Some(api::Node::Str(s)) => print::quote(s),
+            Some(api::Node::Str(s)) => api::go::quote(s),
             Some(n) => print::scalar_json(n),
         }
     }
@@ -177,7 +177,7 @@ impl Errors {
         let detail = if valid.is_empty() {
             String::new()
         } else {
-            let all: Vec<String> = valid.iter().map(|v| print::quote(v)).collect();
+            let all: Vec<String> = valid.iter().map(|v| api::go::quote(v)).collect();
             format!("supported values: {}", all.join(", "))
         };
         self.push(FieldErrorKind::NotSupported, at, Some(value.print()), detail);

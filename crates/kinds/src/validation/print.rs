@@ -5,36 +5,9 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
+use api::go::quote;
 use api::schema::{Type, TypeId};
 use api::{Map, Node, Schema, Struct, StructId};
-
-/// A string as Go's `%q` prints it.
-pub fn quote(s: &str) -> String {
-    let mut out = String::with_capacity(s.len() + 2);
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x07' => out.push_str("\\a"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '\x0b' => out.push_str("\\v"),
-            c if (c as u32) < 0x20 || c == '\x7f' => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
-            }
-            c if c.is_control() || c.is_whitespace() && c != ' ' => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
 
 /// A character as Go's JSON decoder quotes it.
 pub fn go_rune(c: char) -> String {
@@ -280,15 +253,5 @@ fn tagged(schema: &Schema, id: StructId, st: Option<&Struct>, first: &mut bool, 
         json_string(&f.json, out);
         out.push(':');
         write(schema, f.ty, node, f.pointer, st, out);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quote;
-
-    #[test]
-    fn quotes_as_go_does() {
-        assert_eq!(quote("a\"b\\\n\u{1}é"), "\"a\\\"b\\\\\\n\\x01é\"");
     }
 }

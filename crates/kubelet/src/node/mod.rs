@@ -68,7 +68,7 @@ impl Default for Options {
 pub fn start(kubelet: Arc<Kubelet>, recorder: Recorder, shutdown: &Shutdown) {
     let stop = shutdown.clone();
     shutdown.spawn(async move {
-        let _ = stop.run(report(kubelet, recorder)).await;
+        let _ = stop.run(Box::pin(report(kubelet, recorder))).await;
     });
 }
 

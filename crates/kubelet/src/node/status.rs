@@ -73,7 +73,7 @@ fn binary(bytes: u64) -> Quantity {
     let mut value = bytes;
     let mut suffix = "";
     for next in ["Ki", "Mi", "Gi", "Ti", "Pi"] {
-        if value == 0 || value % 1024 != 0 {
+        if value == 0 || !value.is_multiple_of(1024) {
             break;
         }
         value /= 1024;
@@ -143,7 +143,7 @@ pub fn status(name: &str, options: &Options, o: &Observation, old: &[NodeConditi
             machine_id: machine.machine_id.clone(),
             operating_system: "linux".to_owned(),
             os_image: machine.os_image.clone(),
-            swap: (machine.swap > 0).then(|| NodeSwapStatus { capacity: Some(machine.swap as i64) }),
+            swap: (machine.swap > 0).then_some(NodeSwapStatus { capacity: Some(machine.swap as i64) }),
             system_uuid: machine.system_uuid.clone(),
         }),
         images: Some(images(&o.runtime.images)),

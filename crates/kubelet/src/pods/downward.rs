@@ -91,34 +91,9 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 
 /// One `key="value"` a line, sorted, values quoted as Go quotes them.
 fn format_map(map: Option<&BTreeMap<String, String>>) -> String {
-    let lines: Vec<String> = map.into_iter().flatten().map(|(k, v)| format!("{k}={}", go_quote(v))).collect();
+    let lines: Vec<String> =
+        map.into_iter().flatten().map(|(k, v)| format!("{k}={}", api::go::quote(v))).collect();
     lines.join("\n")
-}
-
-/// A string as Go's `%q` writes it.
-pub(crate) fn go_quote(text: &str) -> String {
-    use std::fmt::Write;
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ async fn listing(dir: &Path) -> Result<Response<Body>, Failure> {
         String::from("<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n");
     for name in names {
         let text = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;");
-        page.push_str(&format!("<a href=\"{text}\">{text}</a>\n"));
+        page.extend(["<a href=\"", &text, "\">", &text, "</a>\n"]);
     }
     page.push_str("</pre>\n");
     let mut response = Response::new(full(page));

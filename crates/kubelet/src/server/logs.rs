@@ -52,9 +52,9 @@ pub(super) async fn serve(
         Failure::bad_request(format!("failed to try resolving symlinks in path {:?}: {e}", status.log_path))
     })?;
     let (sender, body) = channel_body();
-    let mut log = Log::open(path, options.tail)
-        .await
-        .map_err(|(path, e)| Failure::bad_request(format!("failed to open log file {path:?}: {e}")))?;
+    let mut log = Log::open(path, options.tail).await.map_err(|(path, e)| {
+        Failure::bad_request(format!("failed to open log file \"{}\": {e}", path.display()))
+    })?;
     let kubelet = kubelet.clone();
     tokio::spawn(async move {
         let running = || {

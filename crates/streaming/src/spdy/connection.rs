@@ -434,7 +434,7 @@ async fn take(shared: &Arc<Shared>, offer: &mut Option<Offer>, frame: Frame) {
 
 impl Offer {
     fn take(&mut self, shared: &Arc<Shared>, id: u32, headers: Headers) -> bool {
-        if id % 2 == 0 || id <= self.last {
+        if id.is_multiple_of(2) || id <= self.last {
             return false;
         }
         self.last = id;

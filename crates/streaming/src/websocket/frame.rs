@@ -140,10 +140,10 @@ pub fn encode(fin: bool, opcode: Opcode, parts: &[&[u8]], mask: Option<[u8; 4]>,
     if length < 126 {
         out.put_u8(masked | length as u8);
     } else if let Ok(short) = u16::try_from(length) {
-        out.put_u8(masked | 126);
+        out.put_u8(masked | 0x7e);
         out.put_u16(short);
     } else {
-        out.put_u8(masked | 127);
+        out.put_u8(masked | 0x7f);
         out.put_u64(length as u64);
     }
     if let Some(mask) = mask {

@@ -24,7 +24,7 @@ fn shown(byte: u8) -> String {
         b'\'' => "'\\''".into(),
         b'"' => "'\"'".into(),
         _ => {
-            let quoted = super::super::report::go_quote(&char::from(byte).to_string());
+            let quoted = crate::go::quote(&char::from(byte).to_string());
             format!("'{}'", &quoted[1..quoted.len() - 1])
         }
     }

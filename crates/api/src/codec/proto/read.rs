@@ -214,9 +214,9 @@ impl Decoder<'_> {
                 let mut inner = Reader::new(r.bytes(wire)?);
                 while let Some((number, wire)) = inner.key()? {
                     if number == 1 {
-                        list.extend(self.value(of, &mut inner, wire)?)
+                        list.extend(self.value(of, &mut inner, wire)?);
                     } else {
-                        inner.skip(wire)?
+                        inner.skip(wire)?;
                     }
                 }
                 Node::List(list)

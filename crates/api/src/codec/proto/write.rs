@@ -53,9 +53,15 @@ fn value(schema: &Schema, number: u32, ty: TypeId, node: &Node, out: &mut Vec<u8
     match (schema.ty(ty), node) {
         (Type::List { of, .. }, Node::List(list)) => {
             if schema.is_wrapped(ty) {
-                put_nested(number, out, |out| list.iter().for_each(|v| value(schema, 1, *of, v, out)));
+                put_nested(number, out, |out| {
+                    for v in list {
+                        value(schema, 1, *of, v, out);
+                    }
+                });
             } else {
-                list.iter().for_each(|v| value(schema, number, *of, v, out));
+                for v in list {
+                    value(schema, number, *of, v, out);
+                }
             }
         }
         (Type::Map { of, .. }, Node::Map(map)) => {

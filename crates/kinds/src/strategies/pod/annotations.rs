@@ -1,9 +1,10 @@
 //! Annotations of a pod that have a meaning to the API server.
 
+use api::go::quote;
+
 use super::options::Options;
 use super::security;
 use crate::access::View;
-use crate::validation::print::quote;
 use crate::validation::{Errors, Path};
 
 pub(super) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

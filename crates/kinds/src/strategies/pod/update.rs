@@ -1,5 +1,6 @@
 //! What an update may change in a pod.
 
+use api::go::quote;
 use api::status::FieldError;
 use api::{Node, Struct};
 
@@ -8,7 +9,7 @@ use super::resources::qos_class;
 use super::{annotations, core_meta_update, metadata_and_spec, old_of, scheduling};
 use crate::access::{Edit, View, same};
 use crate::strategy::Ctx;
-use crate::validation::print::{diff_structs, quote};
+use crate::validation::print::diff_structs;
 use crate::validation::{Errors, Path, names};
 
 pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {

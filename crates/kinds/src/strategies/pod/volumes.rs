@@ -1,11 +1,13 @@
 //! Volumes of a pod.
 
+use api::go::quote;
+
 use super::options::Options;
 use crate::access::View;
 use crate::strategies::claims::claim_spec;
 use crate::validation::meta;
 use crate::validation::names;
-use crate::validation::print::{self, quote};
+use crate::validation::print;
 use crate::validation::quantity::nano;
 use crate::validation::{Errors, Path, Raw};
 

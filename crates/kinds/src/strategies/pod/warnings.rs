@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use api::go::quote;
+
 use super::CONTAINER_LISTS;
 use super::security::each_container;
 use crate::access::View;
-use crate::validation::print::quote;
 use crate::validation::quantity::milli;
 use crate::validation::{Path, ip};
 
