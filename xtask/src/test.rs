@@ -1,11 +1,11 @@
 //! Runs every test, after installing what they need.
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
 use crate::setup;
+use crate::step::{cargo, step};
 
 /// Sets up, builds the binary, and runs the tests of the whole workspace.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -20,16 +20,4 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             .env("K8S_API_TESTDATA", golden)
             .env("FERROKUBE_TOOLS", tools.join("bin")),
     )
-}
-
-fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
-    command
-}
-
-fn step(what: &str, command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("starting cargo for the {what}"))?;
-    ensure!(status.success(), "the {what} failed");
-    Ok(())
 }
