@@ -19,7 +19,8 @@ pub struct Status {
     /// More about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<Details>>,
-    /// HTTP status code.
+    /// HTTP status code; 0 is left out, and answered as 200.
+    #[serde(skip_serializing_if = "is_unset")]
     pub code: u16,
     /// `metadata.continue` of a 410 for a list: a token with which the list can go on inconsistently.
     #[serde(skip)]
@@ -53,6 +54,11 @@ pub struct Details {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(i: &i32) -> bool {
     *i == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_unset(code: &u16) -> bool {
+    *code == 0
 }
 
 /// `metav1.StatusCause`. Upstream's order of fields: reason, message, field.

@@ -205,7 +205,10 @@ pub(crate) fn encode(inner: &Inner, outcome: Outcome, form: Form) -> Result<(u16
             let bytes = encode_tree(inner, &kind, &tree, resource.as_deref(), form)?;
             Ok((status, Encoded::Whole(bytes)))
         }
-        Outcome::Status(status) => Ok((status.code, Encoded::Whole(encode_status(inner, &status, form)))),
+        Outcome::Status(status) => Ok((
+            if status.code == 0 { 200 } else { status.code },
+            Encoded::Whole(encode_status(inner, &status, form)),
+        )),
         Outcome::List(list) => Ok((200, encode_list(inner, list, form)?)),
         Outcome::Computed { kind, items } => {
             let mut json = BytesMut::new();

@@ -96,7 +96,7 @@ impl Resource {
     pub(crate) fn same_version(&self) -> bool {
         self.stored.as_ref().is_none_or(|s| s.kind == self.kind)
     }
-    /// The path of an object below `/registry`, as upstream's messages name it.
+    /// The key of an object below the store's prefix, as upstream's messages name it.
     pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> String {
         let plural = match (self.group.as_str(), self.plural.as_str()) {
             ("", "nodes") => "minions",
@@ -106,7 +106,7 @@ impl Resource {
             ("networking.k8s.io", "ingresses") => "ingress",
             (_, p) => p,
         };
-        let mut key = format!("/registry/{plural}");
+        let mut key = format!("/{plural}");
         for part in [namespace, name] {
             if !part.is_empty() {
                 key.push('/');

@@ -183,7 +183,7 @@ impl Writer<'_> {
         let unchanged = node.is_none();
         let mut object = match node {
             Some(node) => {
-                json::root_from_any(self.schema, root, node.node)
+                json::root_from_merged(self.schema, root, node.node)
                     .map_err(|e| {
                         let what = format!(
                             "failed to convert new object ({}) to proper version ({})",
@@ -357,7 +357,7 @@ impl Applier<'_, '_> {
             return Ok(Some(Versioned { version: version.into(), ..object }));
         };
         let tree =
-            json::root_from_any(self.schema, object.root, object.node).map_err(|e| e.to_string())?.tree;
+            json::root_from_merged(self.schema, object.root, object.node).map_err(|e| e.to_string())?.tree;
         let converted = versions.convert(tree, &object.version, version)?;
         Ok(converted.map(|tree| Versioned {
             node: json::to_any(self.schema, &tree),

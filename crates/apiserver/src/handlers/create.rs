@@ -99,7 +99,7 @@ pub(crate) async fn store(
     }
     if !errors.is_empty() {
         let name = scope.meta(&tree).name();
-        return Err(Status::invalid(&scope.resource.group, &scope.resource.kind.kind, name, &errors));
+        return Err(scope.invalid(name, &errors));
     }
     for text in (strategy.warnings)(&ctx, &tree, None) {
         scope.req.warn(text);

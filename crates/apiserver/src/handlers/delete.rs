@@ -325,6 +325,8 @@ fn deleted_answer(scope: &Scope<'_>, object: &Arc<Object>) -> Result<Outcome, St
             uid: object.data.uid.to_string(),
             ..Details::default()
         })),
+        // Upstream leaves the code out here.
+        code: 0,
         ..Status::success()
     }))
 }

@@ -16,6 +16,7 @@ pub(crate) mod watch;
 use std::sync::Arc;
 
 use api::schema::Gvk;
+use api::status::FieldError;
 use api::{NewObject, Object, Status, Struct};
 use kinds::{Ctx, Strategy};
 use storage::WriteError;
@@ -57,6 +58,9 @@ pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcom
     if !resource.namespaced && !info.namespace.is_empty() && info.resource != "namespaces" {
         return Err(Status::no_such_resource());
     }
+    if let Some(text) = deprecation(info) {
+        req.warn(text);
+    }
     if !info.subresource.is_empty() {
         let sub = resource.subresource(&info.subresource).ok_or_else(Status::no_such_resource)?;
         if !sub.verbs.iter().any(|v| v == info.verb) {
@@ -84,6 +88,17 @@ pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcom
         "delete" => delete::delete(&scope).await,
         "deletecollection" => delete::collection(&scope).await,
         _ => Err(method_not_allowed()),
+    }
+}
+
+/// The Warning with every answer about a deprecated version.
+fn deprecation(info: &RequestInfo) -> Option<&'static str> {
+    match (info.group.as_str(), info.resource.as_str()) {
+        ("", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        _ => None,
     }
 }
 
@@ -275,6 +290,11 @@ impl<'a> Scope<'a> {
             tree: self.inner.to_served(self.resource, tree)?,
             resource: Some(Arc::clone(self.resource)),
         })
+    }
+    /// 422; about the stored kind, which is what the rules saw.
+    pub(crate) fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
+        let kind = &self.stored.kind;
+        Status::invalid(&kind.group, &kind.kind, name, errors)
     }
     /// 409 after a write by somebody else.
     pub(crate) fn conflict(&self, name: &str, why: &str) -> Status {

@@ -101,7 +101,11 @@ impl Patch {
             };
             Status::invalid("", "", "", &[error])
         };
-        let decoded = json::root_from_any(schema, root, patched).map_err(|e| refuse(e.to_string()))?;
+        let decoded = match self.kind {
+            PatchType::Strategic => json::root_from_merged(schema, root, patched),
+            _ => json::root_from_any(schema, root, patched),
+        }
+        .map_err(|e| refuse(e.to_string()))?;
         complaints.extend(decoded.strict);
         match options.field_validation {
             _ if complaints.is_empty() => {}

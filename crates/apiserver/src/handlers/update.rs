@@ -208,7 +208,7 @@ async fn attempt(
         });
         if !errors.is_empty() {
             let name = scope.meta(&tree).name();
-            return Err(Status::invalid(&scope.resource.group, &scope.resource.kind.kind, name, &errors));
+            return Err(scope.invalid(name, &errors));
         }
         for text in (strategy.warnings)(&ctx, &tree, Some(&old)) {
             scope.req.warn(text);

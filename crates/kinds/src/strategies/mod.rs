@@ -1,10 +1,16 @@
 //! The rules of every built-in resource.
 
+mod autoscaling;
+mod batch;
 pub(crate) mod claims;
 mod core;
+mod discovery;
 pub mod generic;
+mod networking;
 pub(crate) mod pod;
+mod policy;
 mod rbac;
+mod schedule;
 mod service;
 mod storage;
 mod workloads;
@@ -35,10 +41,6 @@ macro_rules! fields {
     };
 }
 
-fn count_at(schema: &Schema, s: &Struct, field: &str) -> Text {
-    compact_str::format_compact!("{}", View::new(schema, s).st("status").int(field))
-}
-
 fn pod_fields(schema: &Schema, s: &Struct, out: &mut Vec<Text>) {
     let v = View::new(schema, s);
     let (spec, status) = (v.st("spec"), v.st("status"));
@@ -59,12 +61,6 @@ fn pod_fields(schema: &Schema, s: &Struct, out: &mut Vec<Text>) {
 const NS_WITH_STATUS: Strategy = Strategy {
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
-    subresources: &[STATUS],
-    ..NAMESPACED
-};
-const NS_COUNTED: Strategy = Strategy {
-    prepare_create: generic::create,
-    prepare_update: generic::update,
     subresources: &[STATUS],
     ..NAMESPACED
 };
@@ -130,21 +126,9 @@ static ALL: &[Strategy] = &[
     workloads::DEPLOYMENT,
     workloads::REPLICA_SET,
     Strategy { no_effect_yet: inert!("StatefulSets"), ..workloads::STATEFUL_SET },
-    Strategy {
-        group: "autoscaling",
-        resource: "horizontalpodautoscalers",
-        no_effect_yet: inert!("HorizontalPodAutoscalers"),
-        ..NS_WITH_STATUS
-    },
-    Strategy { group: "batch", resource: "cronjobs", no_effect_yet: inert!("CronJobs"), ..NS_COUNTED },
-    Strategy {
-        group: "batch",
-        resource: "jobs",
-        fields: &["status.successful"],
-        field_values: |schema, s, out| out.push(count_at(schema, s, "succeeded")),
-        no_effect_yet: inert!("Jobs"),
-        ..NS_COUNTED
-    },
+    Strategy { no_effect_yet: inert!("HorizontalPodAutoscalers"), ..autoscaling::AUTOSCALER },
+    Strategy { no_effect_yet: inert!("CronJobs"), ..batch::CRON_JOB },
+    Strategy { no_effect_yet: inert!("Jobs"), ..batch::JOB },
     Strategy {
         group: "certificates.k8s.io",
         resource: "certificatesigningrequests",
@@ -154,40 +138,12 @@ static ALL: &[Strategy] = &[
         no_effect_yet: inert!("CertificateSigningRequests"),
         ..CLUSTER_WITH_STATUS
     },
-    Strategy {
-        group: "networking.k8s.io",
-        resource: "ingressclasses",
-        no_effect_yet: inert!("IngressClasses"),
-        ..CLUSTER_SPEC
-    },
-    Strategy {
-        group: "networking.k8s.io",
-        resource: "ingresses",
-        no_effect_yet: inert!("Ingresses"),
-        ..NS_COUNTED
-    },
-    Strategy { group: "networking.k8s.io", resource: "ipaddresses", ..CLUSTER },
-    Strategy {
-        group: "networking.k8s.io",
-        resource: "networkpolicies",
-        prepare_create: generic::first_generation,
-        prepare_update: generic::bump_spec,
-        no_effect_yet: inert!("NetworkPolicies"),
-        ..NAMESPACED
-    },
-    Strategy {
-        group: "networking.k8s.io",
-        resource: "servicecidrs",
-        no_effect_yet: inert!("ServiceCIDRs"),
-        ..CLUSTER_WITH_STATUS
-    },
-    Strategy {
-        group: "policy",
-        resource: "poddisruptionbudgets",
-        unconditional_update: false,
-        no_effect_yet: inert!("PodDisruptionBudgets"),
-        ..NS_COUNTED
-    },
+    Strategy { no_effect_yet: inert!("IngressClasses"), ..networking::INGRESS_CLASS },
+    Strategy { no_effect_yet: inert!("Ingresses"), ..networking::INGRESS },
+    networking::IP_ADDRESS,
+    Strategy { no_effect_yet: inert!("NetworkPolicies"), ..networking::NETWORK_POLICY },
+    Strategy { no_effect_yet: inert!("ServiceCIDRs"), ..networking::SERVICE_CIDR },
+    Strategy { no_effect_yet: inert!("PodDisruptionBudgets"), ..policy::BUDGET },
     rbac::CLUSTER_ROLE_BINDING,
     rbac::CLUSTER_ROLE,
     rbac::ROLE_BINDING,
@@ -295,15 +251,7 @@ static ALL: &[Strategy] = &[
         no_effect_yet: inert!("RuntimeClasses"),
         ..CLUSTER
     },
-    Strategy {
-        group: "discovery.k8s.io",
-        resource: "endpointslices",
-        prepare_create: generic::first_generation,
-        prepare_update: |c, new, old| {
-            generic::bump_if_changed(c, new, old, &["addressType", "endpoints", "ports"]);
-        },
-        ..NAMESPACED
-    },
+    discovery::ENDPOINT_SLICE,
     Strategy {
         group: "resource.k8s.io",
         resource: "deviceclasses",

@@ -15,7 +15,7 @@ use crate::validation::names::{self, NameCheck, name_label, name_subdomain};
 use crate::validation::{Errors, Path, Raw, print};
 
 /// Drops what is disabled in the template below the fields `at`.
-fn drop_in_template(c: &Ctx<'_>, s: &mut Struct, at: &[&str], old: Option<&Struct>) {
+pub(super) fn drop_in_template(c: &Ctx<'_>, s: &mut Struct, at: &[&str], old: Option<&Struct>) {
     let old = old.map(|o| {
         let mut v = View::new(c.schema, o);
         for f in at {
@@ -73,11 +73,11 @@ fn template_warnings(c: &Ctx<'_>, n: &Struct, old: Option<&Struct>) -> Vec<Strin
     out
 }
 
-fn whole(v: View<'_>) -> Raw {
+pub(super) fn whole(v: View<'_>) -> Raw {
     Raw(v.raw().map(|s| print::internal(v.schema, s)).unwrap_or_default())
 }
 
-fn labels_value(v: View<'_>) -> Raw {
+pub(super) fn labels_value(v: View<'_>) -> Raw {
     Raw(v.get("labels").map_or_else(|| "null".into(), print::scalar_json))
 }
 
@@ -100,7 +100,7 @@ fn always(errs: &mut Errors, spec_at: &Path<'_>, t: View<'_>, kind: &str) {
 }
 
 /// Whether every requirement is one that a selector can be made of.
-fn is_selector(s: View<'_>) -> bool {
+pub(super) fn is_selector(s: View<'_>) -> bool {
     let mut e = Errors::new();
     label_selector(&mut e, &Path::root(""), Some(s), SelectorOptions::default());
     e.is_empty()

@@ -51,6 +51,11 @@ pub fn parse_cidr_sloppy(s: &str) -> Option<(IpAddr, IpAddr, u8)> {
     Some((ip, mask(ip, len), len))
 }
 
+/// Whether an address is in a network of a masked address and a prefix length.
+pub fn contains(net: IpAddr, len: u8, ip: IpAddr) -> bool {
+    net.is_ipv6() == ip.is_ipv6() && mask(ip, len) == net
+}
+
 fn mask(ip: IpAddr, len: u8) -> IpAddr {
     match ip {
         IpAddr::V4(v) => {

@@ -142,6 +142,10 @@ impl Errors {
     pub fn invalid(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl Into<String>) {
         self.push(FieldErrorKind::Invalid, at, Some(value.print()), detail.into());
     }
+    /// A malformed value that is not repeated.
+    pub fn invalid_here(&mut self, at: &Path<'_>, detail: impl Into<String>) {
+        self.push(FieldErrorKind::Invalid, at, None, detail.into());
+    }
     /// The same value, once for each text.
     pub fn each(&mut self, at: &Path<'_>, value: &str, details: Vec<String>) {
         for d in details {

@@ -10,7 +10,17 @@ use crate::tree::{Map, Node, Struct, Text};
 
 /// The tree of a root object, as [`super::decode`] makes it from text.
 pub fn root_from_any(schema: &Schema, root: StructId, node: Node) -> Result<Decoded, DecodeError> {
-    let mut c = Converter { report: Report::new(schema) };
+    convert(schema, root, node, false)
+}
+
+/// As [`root_from_any`], but a whole number that an integer field cannot hold wraps around, as it does
+/// in Go's conversion of what apply and strategic merge patches made. Validation then sees it.
+pub fn root_from_merged(schema: &Schema, root: StructId, node: Node) -> Result<Decoded, DecodeError> {
+    convert(schema, root, node, true)
+}
+
+fn convert(schema: &Schema, root: StructId, node: Node, wrap: bool) -> Result<Decoded, DecodeError> {
+    let mut c = Converter { report: Report::new(schema), wrap };
     let mut tree = Struct::new(root);
     match node {
         Node::Map(m) => c.fields(m, &mut tree),
@@ -29,7 +39,7 @@ pub fn root_from_any(schema: &Schema, root: StructId, node: Node) -> Result<Deco
 
 /// The tree of a value of a type, with the complaints of strict validation; `None` for `null`.
 pub fn from_any(schema: &Schema, ty: TypeId, node: Node) -> Result<(Option<Node>, Vec<String>), DecodeError> {
-    let mut c = Converter { report: Report::new(schema) };
+    let mut c = Converter { report: Report::new(schema), wrap: false };
     let node = c.value(ty, node);
     Ok((node, c.report.finish()?))
 }
@@ -85,8 +95,21 @@ fn what(node: &Node) -> &'static str {
     }
 }
 
+/// The integer that Go's conversion of a number to an `int64` gives; a fraction has none.
+fn whole(node: &Node) -> Option<i64> {
+    match node {
+        Node::Int(i) => Some(*i),
+        Node::Float(f) if f.trunc() == *f => {
+            // 2^63 and beyond become the smallest integer.
+            Some(if f.abs() < i64::MAX as f64 { *f as i64 } else { i64::MIN })
+        }
+        _ => None,
+    }
+}
+
 struct Converter<'s> {
     report: Report<'s, 's>,
+    wrap: bool,
 }
 
 impl Converter<'_> {
@@ -111,6 +134,15 @@ impl Converter<'_> {
 
     fn value(&mut self, ty: TypeId, node: Node) -> Option<Node> {
         let schema = self.report.schema;
+        if self.wrap
+            && let Some(i) = whole(&node)
+        {
+            match schema.ty(ty) {
+                Type::Int64 => return Some(Node::Int(i)),
+                Type::Int32 => return Some(Node::Int(i64::from(i as i32))),
+                _ => {}
+            }
+        }
         match (schema.ty(ty), node) {
             (_, Node::Null) => None,
             (Type::Any(_), node) => Some(node),

@@ -1,0 +1,781 @@
+//! Jobs and CronJobs.
+
+use api::{Node, Schema, Struct, Text};
+
+use super::core::{check, check_update, name_warning};
+use super::generic::{self, NAMESPACED, STATUS, bump_if_changed, keep_status};
+use super::pod::options::Options;
+use super::pod::{core_meta, core_meta_update, spec::template, warnings};
+use super::schedule;
+use super::workloads::{drop_in_template, is_selector, labels_value, whole};
+use crate::access::{Edit, View, same};
+use crate::strategy::{Ctx, Strategy};
+use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector, selects};
+use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
+use crate::validation::{Errors, Path, Raw, print};
+
+const UID: &str = "batch.kubernetes.io/controller-uid";
+const NAME: &str = "batch.kubernetes.io/job-name";
+const OLD_UID: &str = "controller-uid";
+const OLD_NAME: &str = "job-name";
+
+/// Upstream's limits.
+const MAX_PARALLELISM_INDEXED: i64 = 100_000;
+const MAX_FAILED_INDEXES: i64 = 100_000;
+const MANY_COMPLETIONS: i64 = 100_000;
+const LIMIT_OF_MANY: i64 = 10_000;
+const MAX_RULES: usize = 20;
+const MAX_EXIT_CODES: usize = 255;
+const MAX_PATTERNS: usize = 20;
+const MAX_MANAGED_BY: usize = 63;
+const MAX_SUCCEEDED_INDEXES: usize = 64 * 1024;
+
+pub(super) const JOB: Strategy = Strategy {
+    group: "batch",
+    resource: "jobs",
+    prepare_create: |c, s| {
+        let manual = View::new(c.schema, s).st("spec").bool("manualSelector");
+        if !manual {
+            generate_selector(&mut Edit::new(c.schema, s));
+        }
+        generic::create(c, s);
+        drop_in_template(c, s, &["spec", "template"], None);
+        labels_of_template(&mut Edit::new(c.schema, s));
+    },
+    prepare_update: |c, n, o| {
+        keep_status(c, n, o);
+        drop_in_template(c, n, &["spec", "template"], Some(o));
+        bump_if_changed(c, n, o, &["spec"]);
+    },
+    validate: |c, s| check(c, s, |e, v| job(e, v, &Options::new(*c, false, None), true)),
+    validate_update: |c, n, o| check_update(c, n, o, |e, n, o| job_update(e, n, o, c)),
+    warnings: |c, n, old| {
+        let v = View::new(c.schema, n);
+        let mut out = Vec::new();
+        match old {
+            None => name_warning(&mut out, v.st("metadata")),
+            Some(o) if same_generation(c, v, o) => return out,
+            Some(_) => {}
+        }
+        spec_warnings(&mut out, &Path::root("spec"), v.st("spec"));
+        out
+    },
+    fields: &["status.successful"],
+    field_values: succeeded,
+    subresources: &[STATUS],
+    ..NAMESPACED
+};
+
+fn succeeded(schema: &Schema, s: &Struct, out: &mut Vec<Text>) {
+    out.push(compact_str::format_compact!("{}", View::new(schema, s).st("status").int("succeeded")));
+}
+
+fn same_generation(c: &Ctx<'_>, new: View<'_>, old: &Struct) -> bool {
+    View::new(c.schema, old).st("metadata").int("generation") == new.st("metadata").int("generation")
+}
+
+/// A Job without labels has its template's.
+fn labels_of_template(e: &mut Edit<'_>) {
+    let v = e.view();
+    if v.st("metadata").len("labels") > 0 {
+        return;
+    }
+    let labels = v.st("spec").st("template").st("metadata").get("labels").cloned();
+    if let (Some(labels), Some(mut meta)) = (labels, e.make("metadata")) {
+        meta.set("labels", labels);
+    }
+}
+
+/// Pods of a Job are told apart by the Job's uid, in labels of the template and in the selector.
+fn generate_selector(e: &mut Edit<'_>) {
+    let meta = e.view().st("metadata");
+    let (name, uid) = (Text::from(meta.str("name")), Text::from(meta.str("uid")));
+    let Some(mut spec) = e.make("spec") else { return };
+    if let Some(mut template) = spec.make("template")
+        && let Some(mut meta) = template.make("metadata")
+        && let Some(labels) = meta.make_map("labels")
+    {
+        for (key, value) in [(OLD_NAME, &name), (NAME, &name), (OLD_UID, &uid), (UID, &uid)] {
+            if labels.get(key).is_none() {
+                labels.insert(key, value.clone());
+            }
+        }
+    }
+    if let Some(mut selector) = spec.make("selector")
+        && let Some(labels) = selector.make_map("matchLabels")
+        && labels.get(UID).is_none()
+    {
+        labels.insert(UID, uid);
+    }
+}
+
+fn spec_warnings(out: &mut Vec<String>, at: &Path<'_>, spec: View<'_>) {
+    if spec.str("completionMode") == "Indexed"
+        && spec.int("completions") > MANY_COMPLETIONS
+        && spec.int("parallelism") > LIMIT_OF_MANY
+    {
+        out.push(format!(
+            "{at}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        ));
+    }
+    let t = spec.st("template");
+    warnings::of_spec(out, &at.field("template"), t.st("metadata"), t.st("spec"), true);
+}
+
+fn has_label(errs: &mut Errors, at: &Path<'_>, meta: View<'_>, key: &str, expected: &str) {
+    let at = at.field("labels");
+    let at = at.key(key);
+    let detail = format!("must be '{expected}'");
+    match meta.map("labels").and_then(|m| m.get(key)).map(Node::as_str) {
+        None => errs.required(&at, detail),
+        Some(v) if v != expected => errs.invalid(&at, labels_value(meta), detail),
+        Some(_) => {}
+    }
+}
+
+fn generated_selector(errs: &mut Errors, v: View<'_>, prefixed: bool) {
+    let spec = v.st("spec");
+    let Some(selector) = spec.opt("selector").filter(|_| !spec.bool("manualSelector")) else { return };
+    let (uid, name) = (v.st("metadata").str("uid"), v.st("metadata").str("name"));
+    if uid.is_empty() {
+        errs.required(&Path::root("metadata.uid"), "");
+    }
+    let at = Path::root("spec.template.metadata");
+    let meta = spec.st("template").st("metadata");
+    let mut expected = api::Map::new();
+    for (key, value, old) in
+        [(OLD_UID, uid, true), (OLD_NAME, name, true), (UID, uid, false), (NAME, name, false)]
+    {
+        if old || prefixed {
+            has_label(errs, &at, meta, key, value);
+            expected.insert(key, value);
+        }
+    }
+    if is_selector(selector) && !selects(selector, Some(&expected)) {
+        errs.invalid(&Path::root("spec.selector"), whole(selector), "`selector` not auto-generated");
+    }
+}
+
+fn job(errs: &mut Errors, v: View<'_>, o: &Options<'_>, prefixed: bool) {
+    let (meta, spec) = (v.st("metadata"), v.st("spec"));
+    core_meta(errs, meta, true, name_subdomain);
+    generated_selector(errs, v, prefixed);
+    job_spec(errs, &Path::root("spec"), spec, o);
+    if spec.str("completionMode") == "Indexed" && spec.int("completions") > 0 {
+        let name = meta.str("name");
+        let last = format!("{name}-{}", spec.int("completions") - 1);
+        if !names::dns1123_label(&last).is_empty() {
+            errs.invalid(
+                &Path::root("metadata.name"),
+                name,
+                format!("will not able to create pod with invalid DNS label: {last}"),
+            );
+        }
+    }
+}
+
+fn job_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
+    common_spec(errs, at, spec, o);
+    let selector_at = at.field("selector");
+    let selector = spec.opt("selector");
+    match selector {
+        None => errs.required(&selector_at, ""),
+        Some(s) => label_selector(
+            errs,
+            &selector_at,
+            Some(s),
+            SelectorOptions { invalid_values: o.invalid_selector_values },
+        ),
+    }
+    let meta = spec.st("template").st("metadata");
+    // No selector selects nothing.
+    if selector.is_none_or(|s| is_selector(s) && !selects(s, meta.map("labels"))) {
+        errs.invalid(
+            &at.field("template.metadata.labels"),
+            labels_value(meta),
+            "`selector` does not match template `labels`",
+        );
+    }
+}
+
+/// The spec of a Job or of a CronJob's template.
+fn common_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
+    for f in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ] {
+        if let Some(n) = spec.opt_int(f) {
+            errs.non_negative(&at.field(f), n);
+        }
+    }
+    let per_index = spec.opt_int("backoffLimitPerIndex");
+    let max_failed = spec.opt_int("maxFailedIndexes");
+    let per_index_at = at.field("backoffLimitPerIndex");
+    let max_failed_at = at.field("maxFailedIndexes");
+    if max_failed.is_some() && per_index.is_none() {
+        errs.required(&per_index_at, "when maxFailedIndexes is specified");
+    }
+    if let Some(by) = spec.opt_str("managedBy") {
+        let at = at.field("managedBy");
+        domain_prefixed_path(errs, &at, by);
+        if by.len() > MAX_MANAGED_BY {
+            errs.too_long(&at, MAX_MANAGED_BY);
+        }
+    }
+    let mode = spec.opt_str("completionMode");
+    if let Some(mode) = mode {
+        errs.one_of(&at.field("completionMode"), mode, &["NonIndexed", "Indexed"]);
+    }
+    if mode == Some("Indexed") {
+        indexed(errs, at, spec);
+    }
+    if mode.is_none_or(|m| m == "NonIndexed") {
+        for (at, n) in [(&per_index_at, per_index), (&max_failed_at, max_failed)] {
+            if let Some(n) = n {
+                errs.invalid(at, n, "requires indexed completion mode");
+            }
+        }
+    }
+    if let Some(policy) = spec.opt("podFailurePolicy") {
+        failure_policy(errs, &at.field("podFailurePolicy"), spec, policy);
+    }
+    if let Some(policy) = spec.opt("successPolicy") {
+        let at = at.field("successPolicy");
+        if mode == Some("Indexed") {
+            success_policy(errs, &at, spec, policy);
+        } else {
+            errs.invalid(&at, whole(policy), "requires indexed completion mode");
+        }
+    }
+    if let Some(p) = spec.opt_str("podReplacementPolicy") {
+        let valid: &[&str] =
+            if spec.has("podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
+        errs.one_of(&at.field("podReplacementPolicy"), p, valid);
+    }
+    let t = spec.st("template");
+    let template_at = at.field("template");
+    template(errs, &template_at, t, o);
+    let policy = t.st("spec").str("restartPolicy");
+    let at = template_at.field("spec");
+    let at = at.field("restartPolicy");
+    match policy {
+        "Always" | "" => errs.required(&at, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" | "Never" => {
+            if spec.has("podFailurePolicy") && policy != "Never" {
+                errs.invalid(&at, policy, "only \"Never\" is supported when podFailurePolicy is specified");
+            }
+        }
+        _ => errs.not_supported(&at, policy, &["OnFailure", "Never"]),
+    }
+}
+
+fn indexed(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
+    let (parallelism_at, max_failed_at) = (at.field("parallelism"), at.field("maxFailedIndexes"));
+    let completions = spec.opt_int("completions");
+    let parallelism = spec.opt_int("parallelism");
+    let max_failed = spec.opt_int("maxFailedIndexes");
+    if completions.is_none() {
+        errs.required(&at.field("completions"), "when completion mode is Indexed");
+    }
+    if let Some(p) = parallelism.filter(|p| *p > MAX_PARALLELISM_INDEXED) {
+        errs.invalid(
+            &parallelism_at,
+            p,
+            format!(
+                "must be less than or equal to {MAX_PARALLELISM_INDEXED} when completion mode is Indexed"
+            ),
+        );
+    }
+    if let (Some(c), Some(m)) = (completions, max_failed)
+        && m > c
+    {
+        errs.invalid(&max_failed_at, m, "must be less than or equal to completions");
+    }
+    if let Some(m) = max_failed.filter(|m| *m > MAX_FAILED_INDEXES) {
+        errs.invalid(&max_failed_at, m, format!("must be less than or equal to {MAX_FAILED_INDEXES}"));
+    }
+    if completions.is_some_and(|c| c > MANY_COMPLETIONS) && spec.has("backoffLimitPerIndex") {
+        let why = || {
+            format!(
+                "must be less than or equal to {LIMIT_OF_MANY} when completions are above {MANY_COMPLETIONS} and used with backoff limit per index"
+            )
+        };
+        if max_failed.is_none() {
+            errs.required(
+                &max_failed_at,
+                format!("must be specified when completions is above {MANY_COMPLETIONS}"),
+            );
+        }
+        if let Some(p) = parallelism.filter(|p| *p > LIMIT_OF_MANY) {
+            errs.invalid(&parallelism_at, p, why());
+        }
+        if let Some(m) = max_failed.filter(|m| *m > LIMIT_OF_MANY) {
+            errs.invalid(&max_failed_at, m, why());
+        }
+    }
+}
+
+/// A list of strings as Go's `%q` prints it.
+fn quoted(all: &[&str]) -> String {
+    let all: Vec<String> = all.iter().map(|s| print::quote(s)).collect();
+    format!("valid values: [{}]", all.join(" "))
+}
+
+fn failure_policy(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, policy: View<'_>) {
+    const ACTIONS: &[&str] = &["Count", "FailIndex", "FailJob", "Ignore"];
+    const STATES: &[&str] = &["False", "True", "Unknown"];
+    let at = at.field("rules");
+    let count = policy.len("rules");
+    if count > MAX_RULES {
+        errs.too_many(&at, count, MAX_RULES);
+    }
+    for (i, rule) in policy.items("rules").enumerate() {
+        let at = at.index(i);
+        let action = rule.str("action");
+        let action_at = at.field("action");
+        match action {
+            "" => errs.required(&action_at, quoted(ACTIONS)),
+            "FailIndex" => {
+                if !spec.has("backoffLimitPerIndex") {
+                    errs.invalid(&action_at, action, "requires the backoffLimitPerIndex to be set");
+                }
+            }
+            _ => errs.one_of(&action_at, action, ACTIONS),
+        }
+        let codes = rule.opt("onExitCodes");
+        let patterns = rule.len("onPodConditions");
+        if let Some(codes) = codes {
+            exit_codes(errs, &at.field("onExitCodes"), codes, spec.st("template").st("spec"));
+        }
+        let conditions_at = at.field("onPodConditions");
+        if patterns > MAX_PATTERNS {
+            errs.too_many(&conditions_at, patterns, MAX_PATTERNS);
+        }
+        for (j, p) in rule.items("onPodConditions").enumerate() {
+            let at = conditions_at.index(j);
+            let (ty, state) = (p.str("type"), p.str("status"));
+            errs.each(&at.field("type"), ty, names::qualified_name(ty));
+            if state.is_empty() {
+                errs.required(&at.field("status"), quoted(STATES));
+            } else {
+                errs.one_of(&at.field("status"), state, STATES);
+            }
+        }
+        match (codes.is_some(), patterns > 0) {
+            (true, true) => {
+                errs.invalid_here(&at, "specifying both OnExitCodes and OnPodConditions is not supported");
+            }
+            (false, false) => {
+                errs.invalid_here(&at, "specifying one of OnExitCodes and OnPodConditions is required");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn exit_codes(errs: &mut Errors, at: &Path<'_>, codes: View<'_>, pod: View<'_>) {
+    const OPERATORS: &[&str] = &["In", "NotIn"];
+    let operator = codes.str("operator");
+    let operator_at = at.field("operator");
+    if operator.is_empty() {
+        errs.required(&operator_at, quoted(OPERATORS));
+    } else {
+        errs.one_of(&operator_at, operator, OPERATORS);
+    }
+    if let Some(name) = codes.opt_str("containerName") {
+        let known = pod.items("containers").chain(pod.items("initContainers")).any(|c| c.str("name") == name);
+        if !known {
+            errs.invalid(
+                &at.field("containerName"),
+                name,
+                "must be one of the container or initContainer names in the pod template",
+            );
+        }
+    }
+    let at = at.field("values");
+    let values: Vec<i64> = codes.list("values").iter().filter_map(Node::as_int).collect();
+    if values.is_empty() {
+        errs.invalid(&at, codes.get("values"), "at least one value is required");
+    } else if values.len() > MAX_EXIT_CODES {
+        errs.too_many(&at, values.len(), MAX_EXIT_CODES);
+    }
+    for (j, code) in values.iter().enumerate() {
+        let at = at.index(j);
+        if operator == "In" && *code == 0 {
+            errs.invalid(&at, *code, "must not be 0 for the In operator");
+        }
+        if values[..j].contains(code) {
+            errs.duplicate(&at, *code);
+        }
+    }
+    if !values.is_sorted() {
+        errs.invalid(&at, codes.get("values"), "must be ordered");
+    }
+}
+
+fn success_policy(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, policy: View<'_>) {
+    let at = at.field("rules");
+    let count = policy.len("rules");
+    if count == 0 {
+        errs.required(&at, "at least one rules must be specified when the successPolicy is specified");
+    }
+    if count > MAX_RULES {
+        errs.too_many(&at, count, MAX_RULES);
+    }
+    let completions = spec.int("completions");
+    for (i, rule) in policy.items("rules").enumerate() {
+        let at = at.index(i);
+        let (wanted, indexes) = (rule.opt_int("succeededCount"), rule.opt_str("succeededIndexes"));
+        if wanted.is_none() && indexes.is_none() {
+            errs.required(&at, "at least one of succeededCount or succeededIndexes must be specified");
+        }
+        let mut total = 0;
+        if let Some(text) = indexes {
+            let at = at.field("succeededIndexes");
+            if text.len() > MAX_SUCCEEDED_INDEXES {
+                errs.too_long(&at, MAX_SUCCEEDED_INDEXES);
+            }
+            match count_indexes(text, completions) {
+                Ok(n) => total = n,
+                Err(why) => errs.invalid(&at, text, format!("error parsing succeededIndexes: {why}")),
+            }
+        }
+        let at = at.field("succeededCount");
+        if let Some(n) = wanted {
+            errs.non_negative(&at, n);
+            if n > completions {
+                errs.invalid(
+                    &at,
+                    n,
+                    format!(
+                        "must be less than or equal to {completions} (the number of specified completions)"
+                    ),
+                );
+            }
+            if indexes.is_some() && n > total {
+                errs.invalid(
+                    &at,
+                    n,
+                    format!(
+                        "must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// How many indexes a text such as `0,2-4` names; all must be below `completions` and rise.
+fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let index = |s: &str| -> Result<i64, String> {
+        let quoted = print::quote(s);
+        let i = s.parse().map_err(|_| format!("cannot convert string to integer for index: {quoted}"))?;
+        if i >= completions { Err(format!("too large index: {quoted}")) } else { Ok(i) }
+    };
+    let falls = |last: i64, next: i64| format!("non-increasing order, previous: {last}, current: {next}");
+    let (mut total, mut last) = (0, None);
+    for part in text.split(',') {
+        let limits: Vec<&str> = part.split('-').collect();
+        let (first, end) = match limits[..] {
+            [one] => {
+                let i = index(one)?;
+                (i, i)
+            }
+            [first, end] => {
+                let (first, end) = (index(first)?, index(end)?);
+                if first >= end {
+                    return Err(falls(first, end));
+                }
+                (first, end)
+            }
+            _ => {
+                return Err(format!(
+                    "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+                    print::quote(part)
+                ));
+            }
+        };
+        if let Some(last) = last.filter(|l| *l >= first) {
+            return Err(falls(last, first));
+        }
+        total += end - first + 1;
+        last = Some(end);
+    }
+    Ok(total)
+}
+
+fn job_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
+    let (ns, os) = (n.st("spec"), o.st("spec"));
+    let mut options =
+        Options::new(*c, false, Some((os.st("template").st("spec"), os.st("template").st("metadata"))));
+    options.invalid_selector_values |= has_invalid_value(os.opt("selector"));
+    let labels = os.st("template").st("metadata").map("labels");
+    let has = |key: &str| labels.is_some_and(|l| l.get(key).is_some());
+    job(errs, n, &options, has(UID) && has(NAME));
+    core_meta_update(errs, n.st("metadata"), o.st("metadata"));
+    let at = Path::root("spec");
+    job_spec(errs, &at, ns, &options);
+    completions_update(errs, &at, ns, os);
+    errs.immutable(&at, ns, os, "selector");
+    template_update(errs, &at, ns, o, c);
+    for f in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
+        errs.immutable(&at, ns, os, f);
+    }
+}
+
+/// Only an Indexed Job may be scaled, together with its parallelism.
+fn completions_update(errs: &mut Errors, at: &Path<'_>, n: View<'_>, o: View<'_>) {
+    if n.str("completionMode") != "Indexed" {
+        errs.immutable(at, n, o, "completions");
+        return;
+    }
+    let Some(new) = n.opt_int("completions").filter(|c| o.opt_int("completions") != Some(*c)) else { return };
+    if Some(new) != n.opt_int("parallelism") {
+        errs.invalid(&at.field("completions"), new, "can only be modified in tandem with spec.parallelism");
+    }
+}
+
+/// A suspended Job's template may change where it says how pods are scheduled, and their resources.
+fn template_update(errs: &mut Errors, at: &Path<'_>, n: View<'_>, old: View<'_>, c: &Ctx<'_>) {
+    let o = old.st("spec");
+    let status = old.st("status");
+    let suspended = o.bool("suspend");
+    let started = status.has("startTime");
+    let has_condition =
+        status.items("conditions").any(|c| c.str("type") == "Suspended" && c.str("status") == "True");
+    let may_change = suspended && (!started || has_condition) && status.int("active") == 0;
+    let scheduling = if (c.gate)("MutableSchedulingDirectivesForSuspendedJobs") {
+        may_change
+    } else {
+        suspended && !started
+    };
+    let resources = (c.gate)("MutablePodResourcesForSuspendedJobs") && may_change;
+    let Some(old_spec) = o.raw() else { return };
+    let mut spec = old_spec.clone();
+    let t = n.st("template");
+    {
+        let mut edit = Edit::new(n.schema, &mut spec);
+        let Some(mut template) = edit.make("template") else { return };
+        if scheduling {
+            take_scheduling(&mut template, t);
+        }
+        if suspended
+            && resources
+            && let Some(mut pod) = template.make("spec")
+        {
+            take_resources(&mut pod, t.st("spec"));
+        }
+    }
+    let allowed = View::new(n.schema, &spec);
+    if suspended && resources {
+        let (new, allowed) = (t.st("spec"), allowed.st("template").st("spec"));
+        if new.raw() != allowed.raw() {
+            errs.invalid(&at.field("template.spec"), whole(new), crate::validation::IMMUTABLE);
+        }
+    } else {
+        errs.immutable(at, n, allowed, "template");
+    }
+}
+
+fn take_scheduling(template: &mut Edit<'_>, new: View<'_>) {
+    if let Some(mut pod) = template.make("spec") {
+        let node = new.st("spec").st("affinity").get("nodeAffinity").cloned();
+        if new.st("spec").has("affinity") || pod.view().has("affinity") {
+            if let Some(mut affinity) = pod.make("affinity") {
+                affinity.put("nodeAffinity", node);
+            }
+            if pod.view().st("affinity").is_empty() && !new.st("spec").has("affinity") {
+                pod.remove("affinity");
+            }
+        }
+        for f in ["nodeSelector", "tolerations", "schedulingGates"] {
+            pod.put(f, new.st("spec").get(f).cloned());
+        }
+    }
+    if let Some(mut meta) = template.make("metadata") {
+        for f in ["annotations", "labels"] {
+            meta.put(f, new.st("metadata").get(f).cloned());
+        }
+    }
+}
+
+fn take_resources(pod: &mut Edit<'_>, new: View<'_>) {
+    for list in ["containers", "initContainers"] {
+        if pod.view().len(list) != new.len(list) {
+            continue;
+        }
+        for (mut container, n) in pod.items(list).zip(new.items(list)) {
+            if container.view().str("name") == n.str("name") {
+                container.put("resources", n.get("resources").cloned());
+            }
+        }
+    }
+}
+
+pub(super) const CRON_JOB: Strategy = Strategy {
+    group: "batch",
+    resource: "cronjobs",
+    prepare_create: |c, s| {
+        generic::create(c, s);
+        drop_in_template(c, s, CRON_TEMPLATE, None);
+    },
+    prepare_update: |c, n, o| {
+        keep_status(c, n, o);
+        drop_in_template(c, n, CRON_TEMPLATE, Some(o));
+        bump_if_changed(c, n, o, &["spec"]);
+    },
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), true, name_subdomain);
+            cron_spec(e, v.st("spec"), None, &Options::new(*c, false, None));
+            let name = v.st("metadata").str("name");
+            if name.len() > 63 - 11 {
+                e.invalid(&Path::root("metadata.name"), name, "must be no more than 52 characters");
+            }
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            let old = o.st("spec").st("jobTemplate").st("spec").st("template");
+            let options = Options::new(*c, false, Some((old.st("spec"), old.st("metadata"))));
+            cron_spec(e, n.st("spec"), Some(o.st("spec")), &options);
+        })
+    },
+    warnings: |c, n, old| {
+        let v = View::new(c.schema, n);
+        let spec = v.st("spec");
+        let mut out = Vec::new();
+        if old.is_none() {
+            name_warning(&mut out, v.st("metadata"));
+        }
+        if old.is_none_or(|o| !same_generation(c, v, o)) {
+            spec_warnings(&mut out, &Path::root("spec.jobTemplate.spec"), spec.st("jobTemplate").st("spec"));
+        }
+        if old.is_some() && spec.str("schedule").contains("TZ") {
+            out.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".into());
+        }
+        out
+    },
+    subresources: &[STATUS],
+    ..NAMESPACED
+};
+
+const CRON_TEMPLATE: &[&str] = &["spec", "jobTemplate", "spec", "template"];
+
+fn cron_spec(errs: &mut Errors, spec: View<'_>, old: Option<View<'_>>, o: &Options<'_>) {
+    let at = Path::root("spec");
+    let text = spec.str("schedule");
+    let schedule_at = at.field("schedule");
+    if text.is_empty() {
+        errs.required(&schedule_at, "");
+    } else {
+        if let Err(why) = schedule::check(text) {
+            errs.invalid(&schedule_at, text, why);
+        }
+        let had_zone = old.is_some_and(|o| o.str("schedule").contains("TZ"));
+        if text.contains("TZ") {
+            if !had_zone {
+                errs.invalid(
+                    &schedule_at,
+                    text,
+                    "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+                );
+            } else if spec.has("timeZone") {
+                errs.invalid(
+                    &schedule_at,
+                    text,
+                    "cannot use both timeZone field and TZ or CRON_TZ in schedule",
+                );
+            }
+        }
+    }
+    if let Some(n) = spec.opt_int("startingDeadlineSeconds") {
+        errs.non_negative(&at.field("startingDeadlineSeconds"), n);
+    }
+    if old.is_none_or(|o| !same(o.get("timeZone"), spec.get("timeZone")))
+        && let Some(zone) = spec.opt_str("timeZone")
+    {
+        time_zone(errs, &at.field("timeZone"), zone);
+    }
+    let policy = spec.str("concurrencyPolicy");
+    let policy_at = at.field("concurrencyPolicy");
+    if policy.is_empty() {
+        errs.required(&policy_at, "");
+    } else {
+        errs.one_of(&policy_at, policy, &["Allow", "Forbid", "Replace"]);
+    }
+    let job = spec.st("jobTemplate").st("spec");
+    let job_at = at.field("jobTemplate");
+    let job_at = job_at.field("spec");
+    common_spec(errs, &job_at, job, o);
+    if let Some(s) = job.opt("selector") {
+        errs.invalid(&job_at.field("selector"), whole(s), "`selector` will be auto-generated");
+    }
+    if job.bool("manualSelector") {
+        errs.not_supported(&job_at.field("manualSelector"), Raw("true".into()), &["nil", "false"]);
+    }
+    for f in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        if let Some(n) = spec.opt_int(f) {
+            errs.non_negative(&at.field(f), n);
+        }
+    }
+}
+
+/// The form of a time zone's name. Which zones there are is known where schedules are computed.
+fn time_zone(errs: &mut Errors, at: &Path<'_>, zone: &str) {
+    if zone.is_empty() {
+        errs.invalid(at, zone, "timeZone must be nil or non-empty string");
+        return;
+    }
+    let well_formed = |part: &str| {
+        part != "."
+            && part != ".."
+            && !part.starts_with('-')
+            && (1..=14).contains(&part.len())
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+'))
+    };
+    if !zone.split('/').all(well_formed) {
+        errs.invalid(at, zone, format!("unknown time zone {zone}"));
+        return;
+    }
+    if zone.eq_ignore_ascii_case("Local") {
+        errs.invalid(
+            at,
+            zone,
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes() {
+        let check = |text: &str, expected: Result<i64, &str>| {
+            assert_eq!(count_indexes(text, 10), expected.map_err(str::to_owned), "{text:?}");
+        };
+        check("", Ok(0));
+        check("0,2-4,9", Ok(5));
+        check("x", Err("cannot convert string to integer for index: \"x\""));
+        check("10", Err("too large index: \"10\""));
+        check("3-2", Err("non-increasing order, previous: 3, current: 2"));
+        check("4,4", Err("non-increasing order, previous: 4, current: 4"));
+        check(
+            "1-2-3",
+            Err(
+                "the fragment \"1-2-3\" violates the requirement that an index interval can have at most two parts separated by '-'",
+            ),
+        );
+    }
+}
