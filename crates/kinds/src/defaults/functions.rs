@@ -21,6 +21,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("core.v1.Namespace", namespace),
     ("core.v1.ReplicationController", replication_controller),
     ("core.v1.NodeStatus", node_status),
+    ("core.v1.PersistentVolume", persistent_volume),
     ("core.v1.LimitRangeItem", limit_range_item),
     ("apps.v1.DeploymentStrategy", deployment_strategy),
     ("apps.v1.DaemonSetUpdateStrategy", daemon_set_strategy),
@@ -323,6 +324,14 @@ fn default_labels(e: &mut Edit<'_>, labels: Node) {
         && meta.view().len("labels") == 0
     {
         meta.set("labels", labels);
+    }
+}
+
+/// Not of the spec's type, since a volume that stands in a VolumeAttachment has no such defaults.
+fn persistent_volume(e: &mut Edit<'_>) {
+    if let Some(mut spec) = e.make("spec") {
+        spec.default_str("persistentVolumeReclaimPolicy", "Retain");
+        spec.default("volumeMode", "Filesystem");
     }
 }
 

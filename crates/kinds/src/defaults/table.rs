@@ -24,8 +24,6 @@ pub(super) const CONSTANTS: &[(&str, &str, &str)] = &[
     ("core.v1.ProjectedVolumeSource", "defaultMode", "420"),
     ("core.v1.Secret", "type", r#""Opaque""#),
     ("core.v1.ServiceAccountTokenProjection", "expirationSeconds", "3600"),
-    ("core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy", r#""Retain""#),
-    ("core.v1.PersistentVolumeSpec", "volumeMode", r#""Filesystem""#),
     ("core.v1.PersistentVolumeClaimSpec", "volumeMode", r#""Filesystem""#),
     ("core.v1.PersistentVolumeStatus", "phase", r#""Pending""#),
     ("core.v1.PersistentVolumeClaimStatus", "phase", r#""Pending""#),

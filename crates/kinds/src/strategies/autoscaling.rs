@@ -8,7 +8,7 @@ use crate::access::View;
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::names::{self, name_subdomain};
 use crate::validation::quantity::nano;
-use crate::validation::{Errors, Path, print};
+use crate::validation::{Errors, Path};
 
 /// Upstream's limits in seconds.
 const MAX_PERIOD: i64 = 1800;
@@ -270,7 +270,7 @@ fn target(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
     }
     for f in ["value", "averageValue"] {
         if let Some(q) = t.opt_str(f).filter(|q| nano(q) <= 0) {
-            errs.invalid(&at.field(f), crate::validation::Raw(print::quote(q)), "must be positive");
+            errs.invalid(&at.field(f), crate::validation::Raw(api::go::quote(q)), "must be positive");
         }
     }
     if let Some(n) = t.opt_int("averageUtilization").filter(|n| *n < 1) {

@@ -12,7 +12,7 @@ use crate::access::{Edit, View, same};
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector, selects};
 use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
-use crate::validation::{Errors, Path, Raw, print};
+use crate::validation::{Errors, Path, Raw};
 
 const UID: &str = "batch.kubernetes.io/controller-uid";
 const NAME: &str = "batch.kubernetes.io/job-name";
@@ -322,7 +322,7 @@ fn indexed(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
 
 /// A list of strings as Go's `%q` prints it.
 fn quoted(all: &[&str]) -> String {
-    let all: Vec<String> = all.iter().map(|s| print::quote(s)).collect();
+    let all: Vec<String> = all.iter().map(|s| api::go::quote(s)).collect();
     format!("valid values: [{}]", all.join(" "))
 }
 
@@ -476,7 +476,7 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
         return Ok(0);
     }
     let index = |s: &str| -> Result<i64, String> {
-        let quoted = print::quote(s);
+        let quoted = api::go::quote(s);
         let i = s.parse().map_err(|_| format!("cannot convert string to integer for index: {quoted}"))?;
         if i >= completions { Err(format!("too large index: {quoted}")) } else { Ok(i) }
     };
@@ -499,7 +499,7 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
             _ => {
                 return Err(format!(
                     "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
-                    print::quote(part)
+                    api::go::quote(part)
                 ));
             }
         };

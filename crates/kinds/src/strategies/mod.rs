@@ -13,6 +13,7 @@ mod rbac;
 mod schedule;
 mod service;
 mod storage;
+mod storage_classes;
 mod workloads;
 
 use api::{Schema, Struct, Text};
@@ -148,46 +149,12 @@ static ALL: &[Strategy] = &[
     rbac::CLUSTER_ROLE,
     rbac::ROLE_BINDING,
     rbac::ROLE,
-    Strategy {
-        group: "storage.k8s.io",
-        resource: "csidrivers",
-        unconditional_update: false,
-        no_effect_yet: inert!("CSIDrivers"),
-        ..CLUSTER
-    },
-    Strategy {
-        group: "storage.k8s.io",
-        resource: "csinodes",
-        unconditional_update: false,
-        no_effect_yet: inert!("CSINodes"),
-        ..CLUSTER
-    },
-    Strategy {
-        group: "storage.k8s.io",
-        resource: "csistoragecapacities",
-        unconditional_update: false,
-        no_effect_yet: inert!("CSIStorageCapacities"),
-        ..NAMESPACED
-    },
-    Strategy {
-        group: "storage.k8s.io",
-        resource: "storageclasses",
-        no_effect_yet: inert!("StorageClasses"),
-        ..CLUSTER
-    },
-    Strategy {
-        group: "storage.k8s.io",
-        resource: "volumeattachments",
-        unconditional_update: false,
-        no_effect_yet: inert!("VolumeAttachments"),
-        ..CLUSTER_WITH_STATUS
-    },
-    Strategy {
-        group: "storage.k8s.io",
-        resource: "volumeattributesclasses",
-        no_effect_yet: inert!("VolumeAttributesClasses"),
-        ..CLUSTER
-    },
+    Strategy { no_effect_yet: inert!("CSIDrivers"), ..storage_classes::CSI_DRIVER },
+    Strategy { no_effect_yet: inert!("CSINodes"), ..storage_classes::CSI_NODE },
+    Strategy { no_effect_yet: inert!("CSIStorageCapacities"), ..storage_classes::CAPACITY },
+    Strategy { no_effect_yet: inert!("StorageClasses"), ..storage_classes::STORAGE_CLASS },
+    Strategy { no_effect_yet: inert!("VolumeAttachments"), ..storage_classes::ATTACHMENT },
+    Strategy { no_effect_yet: inert!("VolumeAttributesClasses"), ..storage_classes::ATTRIBUTES_CLASS },
     Strategy {
         group: "admissionregistration.k8s.io",
         resource: "mutatingadmissionpolicies",

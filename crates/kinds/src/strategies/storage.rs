@@ -193,6 +193,10 @@ fn volume(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     if let Some(m) = spec.opt_str("volumeMode") {
         errs.one_of(&at.field("volumeMode"), m, &["Block", "Filesystem"]);
     }
+    attributes_class(errs, &at, spec);
+}
+
+fn attributes_class(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     if let Some(class) = spec.opt_str("volumeAttributesClassName") {
         let at_class = at.field("volumeAttributesClassName");
         if class.is_empty() {
@@ -204,6 +208,44 @@ fn volume(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
             errs.required(&at.field("csi"), "has to be specified when using volumeAttributesClassName");
         }
     }
+}
+
+/// The spec of a volume that stands in a VolumeAttachment: a CSI volume, and little else.
+pub(super) fn inline_volume(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
+    const NOT_HERE: &str = "may not be specified in the context of inline volumes";
+    if spec.has("claimRef") {
+        errs.forbidden(&at.field("claimRef"), NOT_HERE);
+    }
+    if spec.len("capacity") > 0 {
+        errs.forbidden(&at.field("capacity"), NOT_HERE);
+    }
+    if !spec.has("csi") {
+        errs.required(&at.field("csi"), "has to be specified in the context of inline volumes");
+    }
+    if spec.len("accessModes") == 0 {
+        errs.required(&at.field("accessModes"), "");
+    }
+    access_modes(errs, at, spec);
+    if !matches!(spec.str("persistentVolumeReclaimPolicy"), "" | "Retain") {
+        errs.forbidden(
+            &at.field("persistentVolumeReclaimPolicy"),
+            "may only be Retain in the context of inline volumes",
+        );
+    }
+    if spec.has("nodeAffinity") {
+        errs.forbidden(&at.field("nodeAffinity"), NOT_HERE);
+    }
+    sources(errs, at, spec, "");
+    if !spec.str("storageClassName").is_empty() {
+        errs.forbidden(&at.field("storageClassName"), NOT_HERE);
+    }
+    if spec.opt_str("volumeMode").is_some_and(|m| m != "Filesystem") {
+        errs.forbidden(
+            &at.field("volumeMode"),
+            "may not specify volumeMode other than Filesystem in the context of inline volumes",
+        );
+    }
+    attributes_class(errs, at, spec);
 }
 
 fn sources(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, name: &str) {
