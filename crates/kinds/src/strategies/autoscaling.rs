@@ -1,10 +1,9 @@
 //! HorizontalPodAutoscalers, as version 2 has them.
 
-use super::core::{check, check_update};
-use super::generic::{self, NAMESPACED, keep_status};
-use super::pod::resources::container_resource_name;
-use super::pod::{core_meta, core_meta_update};
 use crate::access::View;
+use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
+use crate::strategies::pod::resources::container_resource_name;
+use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::names::{self, name_subdomain};
 use crate::validation::quantity::nano;
@@ -254,7 +253,7 @@ fn source(errs: &mut Errors, at: &Path<'_>, s: View<'_>, kind: &str, rule: ApiVe
             "must set either a target raw value or a target utilization",
         ),
         _ if of_resource && utilization && average => {
-            errs.forbidden(&average_at, "may not set both a target raw value and a target utilization")
+            errs.forbidden(&average_at, "may not set both a target raw value and a target utilization");
         }
         _ => {}
     }

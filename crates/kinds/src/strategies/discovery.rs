@@ -2,10 +2,10 @@
 
 use api::{Struct, Text};
 
-use super::core::{check, check_update, endpoint_ip};
-use super::generic::{NAMESPACED, first_generation, set_generation};
-use super::pod::core_meta;
 use crate::access::{Edit, View, same};
+use crate::strategies::core::endpoints::endpoint_ip;
+use crate::strategies::generic::{NAMESPACED, check, check_update, first_generation, set_generation};
+use crate::strategies::pod::core_meta;
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::labels;
 use crate::validation::names::{self, name_subdomain};

@@ -177,3 +177,22 @@ pub fn text_at(schema: &Schema, s: &Struct, path: &str) -> Text {
         _ => Text::default(),
     }
 }
+
+/// Runs checks on a view.
+pub(crate) fn check(c: &Ctx<'_>, s: &Struct, f: impl FnOnce(&mut Errors, View<'_>)) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    f(&mut errs, View::new(c.schema, s));
+    errs.0
+}
+
+/// Runs checks on the views of an update.
+pub(crate) fn check_update(
+    c: &Ctx<'_>,
+    new: &Struct,
+    old: &Struct,
+    f: impl FnOnce(&mut Errors, View<'_>, View<'_>),
+) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    f(&mut errs, View::new(c.schema, new), View::new(c.schema, old));
+    errs.0
+}

@@ -1,20 +1,19 @@
 //! The rules of every built-in resource.
 
+mod apps;
 mod autoscaling;
 mod batch;
-pub(crate) mod claims;
-mod core;
+mod coordination;
+pub(crate) mod core;
 mod discovery;
 pub mod generic;
 mod networking;
 pub(crate) mod pod;
 mod policy;
 mod rbac;
-mod schedule;
-mod service;
+mod scheduling;
 mod storage;
-mod storage_classes;
-mod workloads;
+mod template;
 
 use api::{Schema, Struct, Text};
 
@@ -93,8 +92,8 @@ static ALL: &[Strategy] = &[
         ..core::NAMESPACE
     },
     core::NODE,
-    Strategy { no_effect_yet: inert!("PersistentVolumeClaims"), ..storage::CLAIM },
-    Strategy { no_effect_yet: inert!("PersistentVolumes"), ..storage::PERSISTENT_VOLUME },
+    Strategy { no_effect_yet: inert!("PersistentVolumeClaims"), ..core::PERSISTENT_VOLUME_CLAIM },
+    Strategy { no_effect_yet: inert!("PersistentVolumes"), ..core::PERSISTENT_VOLUME },
     Strategy {
         fields: &[
             "spec.nodeName",
@@ -110,23 +109,23 @@ static ALL: &[Strategy] = &[
         field_values: pod_fields,
         ..pod::POD
     },
-    workloads::POD_TEMPLATE,
-    workloads::REPLICATION_CONTROLLER,
+    core::POD_TEMPLATE,
+    core::REPLICATION_CONTROLLER,
     Strategy { no_effect_yet: inert!("ResourceQuotas"), ..core::RESOURCE_QUOTA },
     Strategy { fields: &["type"], field_values: fields!("type"), ..core::SECRET },
     core::SERVICE_ACCOUNT,
-    service::SERVICE,
+    core::SERVICE,
     Strategy {
         group: "apiregistration.k8s.io",
         resource: "apiservices",
         no_effect_yet: inert!("APIServices"),
         ..CLUSTER_WITH_STATUS
     },
-    workloads::CONTROLLER_REVISION,
-    Strategy { no_effect_yet: inert!("DaemonSets"), ..workloads::DAEMON_SET },
-    workloads::DEPLOYMENT,
-    workloads::REPLICA_SET,
-    Strategy { no_effect_yet: inert!("StatefulSets"), ..workloads::STATEFUL_SET },
+    apps::CONTROLLER_REVISION,
+    Strategy { no_effect_yet: inert!("DaemonSets"), ..apps::DAEMON_SET },
+    apps::DEPLOYMENT,
+    apps::REPLICA_SET,
+    Strategy { no_effect_yet: inert!("StatefulSets"), ..apps::STATEFUL_SET },
     Strategy { no_effect_yet: inert!("HorizontalPodAutoscalers"), ..autoscaling::AUTOSCALER },
     Strategy { no_effect_yet: inert!("CronJobs"), ..batch::CRON_JOB },
     Strategy { no_effect_yet: inert!("Jobs"), ..batch::JOB },
@@ -149,12 +148,12 @@ static ALL: &[Strategy] = &[
     rbac::CLUSTER_ROLE,
     rbac::ROLE_BINDING,
     rbac::ROLE,
-    Strategy { no_effect_yet: inert!("CSIDrivers"), ..storage_classes::CSI_DRIVER },
-    Strategy { no_effect_yet: inert!("CSINodes"), ..storage_classes::CSI_NODE },
-    Strategy { no_effect_yet: inert!("CSIStorageCapacities"), ..storage_classes::CAPACITY },
-    Strategy { no_effect_yet: inert!("StorageClasses"), ..storage_classes::STORAGE_CLASS },
-    Strategy { no_effect_yet: inert!("VolumeAttachments"), ..storage_classes::ATTACHMENT },
-    Strategy { no_effect_yet: inert!("VolumeAttributesClasses"), ..storage_classes::ATTRIBUTES_CLASS },
+    Strategy { no_effect_yet: inert!("CSIDrivers"), ..storage::CSI_DRIVER },
+    Strategy { no_effect_yet: inert!("CSINodes"), ..storage::CSI_NODE },
+    Strategy { no_effect_yet: inert!("CSIStorageCapacities"), ..storage::CAPACITY },
+    Strategy { no_effect_yet: inert!("StorageClasses"), ..storage::STORAGE_CLASS },
+    Strategy { no_effect_yet: inert!("VolumeAttachments"), ..storage::ATTACHMENT },
+    Strategy { no_effect_yet: inert!("VolumeAttributesClasses"), ..storage::ATTRIBUTES_CLASS },
     Strategy {
         group: "admissionregistration.k8s.io",
         resource: "mutatingadmissionpolicies",
@@ -208,8 +207,8 @@ static ALL: &[Strategy] = &[
         no_effect_yet: inert!("CustomResourceDefinitions"),
         ..CLUSTER_COUNTED
     },
-    core::PRIORITY_CLASS,
-    core::LEASE,
+    scheduling::PRIORITY_CLASS,
+    coordination::LEASE,
     Strategy {
         group: "node.k8s.io",
         resource: "runtimeclasses",

@@ -2,11 +2,12 @@
 
 use api::Struct;
 
-use super::core::{check, check_update};
-use super::generic::{self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, first_generation};
-use super::pod::{core_meta, core_meta_update};
-use super::workloads::whole;
 use crate::access::View;
+use crate::strategies::generic::{
+    self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, first_generation,
+};
+use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::template::whole;
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, label_selector};
 use crate::validation::names::{self, domain_prefixed_path, name_subdomain};

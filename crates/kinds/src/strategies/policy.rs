@@ -1,9 +1,8 @@
 //! PodDisruptionBudgets.
 
-use super::core::{check, check_update};
-use super::generic::{self, NAMESPACED};
-use super::workloads::{at_most_100_percent, int_or_percent, whole};
 use crate::access::View;
+use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::template::{at_most_100_percent, int_or_percent, whole};
 use crate::strategy::{Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, conditions, label_selector};
 use crate::validation::{Errors, Path};

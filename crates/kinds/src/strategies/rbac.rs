@@ -3,10 +3,9 @@
 use api::Struct;
 use api::status::FieldError;
 
-use super::core::{check, check_update};
-use super::generic::{CLUSTER, NAMESPACED};
-use super::pod::{core_meta, core_meta_update};
 use crate::access::{View, same};
+use crate::strategies::generic::{CLUSTER, NAMESPACED, check, check_update};
+use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector};
 use crate::validation::names::{name_subdomain, path_segment};

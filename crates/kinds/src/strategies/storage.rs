@@ -1,533 +1,478 @@
-//! PersistentVolumes and their claims.
+//! The kinds of `storage.k8s.io`: classes, drivers, their nodes and capacities, and attachments.
 
-use api::{Node, Struct, Text};
+use api::Node;
 
-use super::claims::{access_modes, claim_spec};
-use super::core::{check, check_update};
-use super::generic::{self, CLUSTER, NAMESPACED, keep_status};
-use super::pod::volumes::{self, ISCSI_LENGTH, required};
-use super::pod::{core_meta, core_meta_update, scheduling::node_selector, warnings};
 use crate::access::{Edit, View, same};
-use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::meta::has_invalid_value;
+use crate::strategies::core::persistent_volume::inline_volume;
+use crate::strategies::generic::{
+    CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, drop_status, keep_status,
+};
+use crate::strategies::pod::volumes::csi_driver_name;
+use crate::strategies::pod::{core_meta, core_meta_update, warnings::node_label};
+use crate::strategies::template::whole;
+use crate::strategy::{Ctx, Strategy};
+use crate::validation::meta::{SelectorOptions, label_name, label_selector};
 use crate::validation::names::{self, name_subdomain};
-use crate::validation::print::diff_structs;
-use crate::validation::quantity::{nano, value};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
+use crate::validation::quantity::nano;
+use crate::validation::{Errors, IMMUTABLE, NEGATIVE, Path};
 
-pub(super) const PERSISTENT_VOLUME: Strategy = Strategy {
-    resource: "persistentvolumes",
-    prepare_create: |c, s| {
-        let mut e = Edit::new(c.schema, s);
-        e.remove("status");
-        if let Some(mut st) = e.make("status") {
-            st.set("phase", "Pending");
-            st.set("lastPhaseTransitionTime", c.now);
-        }
+const GROUP: &str = "storage.k8s.io";
+
+/// Upstream's limits: of the bytes and the number of parameters, of an attachment's metadata, of an
+/// error's text, of a node's id and of a token's lifetime in seconds.
+const MAX_PARAMETERS_SIZE: usize = 256 * 1024;
+const MAX_PARAMETERS: usize = 512;
+const MAX_METADATA: usize = 256 * 1024;
+const MAX_MESSAGE: usize = 1024;
+const MAX_NODE_ID: usize = 256;
+const MIN_TOKEN: i64 = 600;
+const MAX_TOKEN: i64 = 1 << 32;
+
+pub(super) const STORAGE_CLASS: Strategy = Strategy {
+    group: GROUP,
+    resource: "storageclasses",
+    validate: |c, s| check(c, s, class),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            class(e, n);
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            let at = Path::root("");
+            for f in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+                e.immutable(&at, n, o, f);
+            }
+        })
     },
-    prepare_update: keep_status,
-    validate: |c, s| check(c, s, |e, v| volume(e, v, None)),
-    validate_update: |c, n, o| check_update(c, n, o, |e, n, o| volume_update(e, n, o, c)),
-    warnings: |c, n, _| volume_warnings(View::new(c.schema, n)),
-    subresources: &[Subresource {
-        name: "status",
-        prepare_update: |c, n, o| {
-            let mut e = Edit::new(c.schema, n);
-            e.copy("spec", o);
-            let old = View::new(c.schema, o).st("status");
-            if let Some(mut s) = e.make("status") {
-                let moved = s.view().str("phase") != old.str("phase");
-                if moved && same(s.view().get("lastPhaseTransitionTime"), old.get("lastPhaseTransitionTime"))
-                {
-                    s.set("lastPhaseTransitionTime", c.now);
+    warnings: |c, n, _| {
+        let mut out = Vec::new();
+        let at = Path::root("allowedTopologies");
+        for (i, term) in View::new(c.schema, n).items("allowedTopologies").enumerate() {
+            let at = at.index(i);
+            let at = at.field("matchLabelExpressions");
+            for (j, e) in term.items("matchLabelExpressions").enumerate() {
+                if let Some(why) = node_label(e.str("key")) {
+                    out.push(format!("{}: {why}", at.index(j).field("key")));
                 }
             }
-        },
-        validate_update: |c, n, o| {
-            check_update(c, n, o, |e, n, o| core_meta_update(e, n.st("metadata"), o.st("metadata")))
-        },
-    }],
+        }
+        out
+    },
     ..CLUSTER
 };
 
-const MORE: &str = "may not specify more than 1 volume type";
-
-type Check = fn(&mut Errors, &Path<'_>, View<'_>);
-
-/// The sources in upstream's order: field, name in paths, name in the error about a second one, check.
-const SOURCES: &[(&str, &str, &str, Check)] = &[
-    ("hostPath", "hostPath", "hostPath", volumes::host_path_source),
-    ("gcePersistentDisk", "persistentDisk", "gcePersistentDisk", volumes::gce_disk_source),
-    ("awsElasticBlockStore", "awsElasticBlockStore", "awsElasticBlockStore", volumes::aws_disk_source),
-    ("glusterfs", "glusterfs", "glusterfs", glusterfs),
-    ("flocker", "flocker", "flocker", volumes::flocker),
-    ("nfs", "nfs", "nfs", volumes::nfs),
-    ("rbd", "rbd", "rbd", volumes::rbd),
-    ("quobyte", "quobyte", "quobyte", volumes::quobyte),
-    ("cephfs", "cephfs", "cephFS", volumes::monitors),
-    ("iscsi", "iscsi", "iscsi", |e, p, v| volumes::iscsi(e, p, v, true)),
-    ("cinder", "cinder", "cinder", |e, p, v| volumes::cinder(e, p, v, true)),
-    ("fc", "fc", "fc", volumes::fc),
-    ("flexVolume", "flexVolume", "flexVolume", volumes::flex),
-    ("azureFile", "azureFile", "azureFile", azure_file),
-    ("vsphereVolume", "vsphereVolume", "vsphereVolume", |e, p, v| required(e, p, v, &["volumePath"])),
-    ("photonPersistentDisk", "photonPersistentDisk", "photonPersistentDisk", |e, p, v| {
-        required(e, p, v, &["pdID"]);
-    }),
-    ("portworxVolume", "portworxVolume", "portworxVolume", |e, p, v| required(e, p, v, &["volumeID"])),
-    ("azureDisk", "azureDisk", "azureDisk", volumes::azure_disk),
-    ("scaleIO", "scaleIO", "scaleIO", |e, p, v| required(e, p, v, &["gateway", "system", "volumeName"])),
-    ("local", "local", "local", local),
-    ("storageos", "storageos", "storageos", |e, p, v| volumes::storage_os(e, p, v, true)),
-    ("csi", "csi", "csi", csi),
-];
-
-fn glusterfs(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
-    required(errs, at, v, &["endpoints", "path"]);
-    if let Some(ns) = v.opt_str("endpointsNamespace") {
-        let at = at.field("endpointsNamespace");
-        if ns.is_empty() {
-            errs.invalid(&at, ns, "if the endpointnamespace is set, it must be a valid namespace name");
-        } else {
-            errs.each(&at, ns, names::name_label(ns, false));
-        }
-    }
-}
-
-fn azure_file(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
-    required(errs, at, v, &["secretName", "shareName"]);
-    if v.opt_str("secretNamespace") == Some("") {
-        errs.required(&at.field("secretNamespace"), "");
-    }
-}
-
-fn local(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
-    if v.str("path").is_empty() {
-        errs.required(&at.field("path"), "");
+fn provisioner(errs: &mut Errors, at: &Path<'_>, name: &str) {
+    if name.is_empty() {
+        errs.required(at, "");
     } else {
-        volumes::no_backsteps(errs, &at.field("path"), v.str("path"));
+        let name = name.to_lowercase();
+        errs.each(at, &name, names::qualified_name(&name));
     }
 }
 
-fn csi(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
-    volumes::csi_driver_name(errs, &at.field("driver"), v.str("driver"));
-    required(errs, at, v, &["volumeHandle"]);
-    for f in [
-        "controllerPublishSecretRef",
-        "controllerExpandSecretRef",
-        "nodePublishSecretRef",
-        "nodeExpandSecretRef",
-    ] {
-        let Some(s) = v.opt(f) else { continue };
-        let at = at.field(f);
-        let (name, ns) = (s.str("name"), s.str("namespace"));
-        if name.is_empty() {
-            errs.required(&at.field("name"), "");
-        } else {
-            errs.each(&at.field("name"), name, names::dns1123_subdomain(name));
+fn parameters(errs: &mut Errors, v: View<'_>, may_be_empty: bool) {
+    let at = Path::root("parameters");
+    if v.len("parameters") > MAX_PARAMETERS {
+        errs.too_long(&at, MAX_PARAMETERS);
+        return;
+    }
+    let mut size = 0;
+    for (k, value) in v.texts("parameters") {
+        if k.is_empty() {
+            errs.invalid(&at, k, "field can not be empty.");
         }
-        if ns.is_empty() {
-            errs.required(&at.field("namespace"), "");
-        } else {
-            errs.each(&at.field("namespace"), ns, names::dns1123_label(ns));
-        }
+        size += k.len() + value.len();
+    }
+    if size > MAX_PARAMETERS_SIZE {
+        errs.too_long(&at, MAX_PARAMETERS_SIZE);
+    }
+    if !may_be_empty && v.len("parameters") == 0 {
+        errs.required(&at, "must contain at least one key/value pair");
     }
 }
 
-fn required_affinity(v: View<'_>) -> View<'_> {
-    v.st("spec").st("nodeAffinity").st("required")
+fn class(errs: &mut Errors, v: View<'_>) {
+    core_meta(errs, v.st("metadata"), false, name_subdomain);
+    provisioner(errs, &Path::root("provisioner"), v.str("provisioner"));
+    parameters(errs, v, true);
+    let policy = v.str("reclaimPolicy");
+    if !policy.is_empty() {
+        errs.one_of(&Path::root("reclaimPolicy"), policy, &["Delete", "Retain"]);
+    }
+    let mode_at = Path::root("volumeBindingMode");
+    match v.opt_str("volumeBindingMode") {
+        None => errs.required(&mode_at, ""),
+        Some(m) => errs.one_of(&mode_at, m, &["Immediate", "WaitForFirstConsumer"]),
+    }
+    let at = Path::root("allowedTopologies");
+    let mut terms: Vec<Vec<(&str, Vec<&str>)>> = Vec::new();
+    for (i, term) in v.items("allowedTopologies").enumerate() {
+        let at = at.index(i);
+        let exprs_at = at.field("matchLabelExpressions");
+        let mut exprs: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (j, e) in term.items("matchLabelExpressions").enumerate() {
+            let at = exprs_at.index(j);
+            let values_at = at.field("values");
+            let mut values: Vec<&str> = Vec::new();
+            if e.len("values") == 0 {
+                errs.required(&values_at, "");
+            }
+            for (k, value) in e.strs("values").enumerate() {
+                if values.contains(&value) {
+                    errs.duplicate(&values_at.index(k), value);
+                } else {
+                    values.push(value);
+                }
+            }
+            let key = e.str("key");
+            label_name(errs, &at.field("key"), key);
+            values.sort_unstable();
+            match exprs.iter_mut().find(|(k, _)| *k == key) {
+                Some(other) => {
+                    errs.duplicate(&at.field("key"), key);
+                    other.1 = values;
+                }
+                None => exprs.push((key, values)),
+            }
+        }
+        exprs.sort_unstable();
+        // Upstream's list starts with as many empty terms as there are terms.
+        let empty = if exprs.is_empty() { v.len("allowedTopologies") } else { 0 };
+        for _ in 0..empty + terms.iter().filter(|t| **t == exprs).count() {
+            errs.duplicate(&exprs_at, "");
+        }
+        terms.push(exprs);
+    }
 }
 
-fn volume(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
+pub(super) const ATTRIBUTES_CLASS: Strategy = Strategy {
+    group: GROUP,
+    resource: "volumeattributesclasses",
+    validate: |c, s| check(c, s, attributes_class),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            for f in ["driverName", "parameters"] {
+                if !same(n.get(f), o.get(f)) {
+                    e.forbidden(&Path::root(f), format!("updates to {f} are forbidden."));
+                }
+            }
+            attributes_class(e, n);
+        })
+    },
+    ..CLUSTER
+};
+
+fn attributes_class(errs: &mut Errors, v: View<'_>) {
+    core_meta(errs, v.st("metadata"), false, name_subdomain);
+    provisioner(errs, &Path::root("driverName"), v.str("driverName"));
+    parameters(errs, v, false);
+}
+
+pub(super) const ATTACHMENT: Strategy = Strategy {
+    group: GROUP,
+    resource: "volumeattachments",
+    unconditional_update: false,
+    prepare_create: drop_status,
+    prepare_update: keep_status,
+    validate: |c, s| check(c, s, attachment),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            attachment(e, n);
+            e.immutable(&Path::root(""), n, o, "spec");
+        })
+    },
+    subresources: &[STATUS_ALONE],
+    ..CLUSTER
+};
+
+fn attachment(errs: &mut Errors, v: View<'_>) {
     core_meta(errs, v.st("metadata"), false, name_subdomain);
     let at = Path::root("spec");
     let spec = v.st("spec");
-    if spec.len("accessModes") == 0 {
-        errs.required(&at.field("accessModes"), "");
-    }
-    access_modes(errs, &at, spec);
-    let capacity_at = at.field("capacity");
-    let capacity = spec.map("capacity");
-    if spec.len("capacity") == 0 {
-        errs.required(&capacity_at, "");
-    }
-    if capacity.is_none_or(|c| c.get("storage").is_none() || c.len() > 1) {
-        // Normal form does not tell an empty map from none; the former is what clients send.
-        let shown = match spec.get("capacity") {
-            Some(c) => print::scalar_json(c),
-            None if spec.is_empty() => "null".into(),
-            None => "{}".into(),
-        };
-        errs.not_supported(&capacity_at, Raw(shown), &["storage"]);
-    }
-    for (k, q) in spec.texts("capacity") {
-        let at = capacity_at.key(k);
-        if value(q) < 0 {
-            errs.invalid(&at, Raw(value(q).to_string()), "must be a valid resource quantity");
+    csi_driver_name(errs, &at.field("attacher"), spec.str("attacher"));
+    let source_at = at.field("source");
+    let source = spec.st("source");
+    let name = source.opt_str("persistentVolumeName");
+    match (source.opt("inlineVolumeSpec"), name) {
+        (None, None) => {
+            errs.required(
+                &source_at,
+                "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+            );
         }
-        if nano(q) <= 0 {
-            errs.invalid(&at, q, "must be greater than zero");
+        (Some(_), Some(_)) => {
+            errs.forbidden(
+                &source_at,
+                "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+            );
         }
-    }
-    let policy = spec.str("persistentVolumeReclaimPolicy");
-    if !policy.is_empty() {
-        errs.one_of(&at.field("persistentVolumeReclaimPolicy"), policy, &["Delete", "Recycle", "Retain"]);
-    }
-    if let Some(a) = spec.opt("nodeAffinity") {
-        let at = at.field("nodeAffinity");
-        match a.opt("required") {
-            None => errs.required(&at.field("required"), "must specify required node constraints"),
-            Some(r) => {
-                let keep = old.is_some_and(|o| {
-                    required_affinity(o).items("nodeSelectorTerms").any(|t| has_invalid_value(Some(t)))
-                });
-                node_selector(errs, &at.field("required"), r, keep);
+        (None, Some(name)) => {
+            if name.is_empty() {
+                errs.required(
+                    &source_at.field("persistentVolumeName"),
+                    "must specify non empty persistentVolumeName",
+                );
             }
         }
+        (Some(inline), None) => inline_volume(errs, &source_at.field("inlineVolumeSpec"), inline),
     }
-    sources(errs, &at, spec, v.st("metadata").str("name"));
-    let class = spec.str("storageClassName");
-    if !class.is_empty() {
-        errs.each(&at.field("storageClassName"), class, name_subdomain(class, false));
-    }
-    if let Some(m) = spec.opt_str("volumeMode") {
-        errs.one_of(&at.field("volumeMode"), m, &["Block", "Filesystem"]);
-    }
-    attributes_class(errs, &at, spec);
-}
-
-fn attributes_class(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
-    if let Some(class) = spec.opt_str("volumeAttributesClassName") {
-        let at_class = at.field("volumeAttributesClassName");
-        if class.is_empty() {
-            errs.required(&at_class, "an empty string is disallowed");
-        } else {
-            errs.each(&at_class, class, name_subdomain(class, false));
-        }
-        if !spec.has("csi") {
-            errs.required(&at.field("csi"), "has to be specified when using volumeAttributesClassName");
-        }
+    let node = spec.str("nodeName");
+    errs.each(&at.field("nodeName"), node, name_subdomain(node, false));
+    attachment_status(errs, v.st("status"));
+    if let Some(name) = name {
+        errs.each(&source_at.field("persistentVolumeName"), name, name_subdomain(name, false));
     }
 }
 
-/// The spec of a volume that stands in a VolumeAttachment: a CSI volume, and little else.
-pub(super) fn inline_volume(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
-    const NOT_HERE: &str = "may not be specified in the context of inline volumes";
-    if spec.has("claimRef") {
-        errs.forbidden(&at.field("claimRef"), NOT_HERE);
+fn attachment_status(errs: &mut Errors, status: View<'_>) {
+    let at = Path::root("status");
+    let size: usize = status.texts("attachmentMetadata").map(|(k, v)| k.len() + v.len()).sum();
+    if size > MAX_METADATA {
+        errs.too_long(&at.field("attachmentMetadata"), MAX_METADATA);
     }
-    if spec.len("capacity") > 0 {
-        errs.forbidden(&at.field("capacity"), NOT_HERE);
+    for f in ["attachError", "detachError"] {
+        let Some(e) = status.opt(f) else { continue };
+        let at = at.field(f);
+        if e.str("message").len() > MAX_MESSAGE {
+            // The limit in the text is upstream's.
+            errs.too_long(&at.field("message"), MAX_METADATA);
+        }
+        if let Some(code) = e.opt_int("errorCode").filter(|c| *c < 0) {
+            errs.invalid(&at.field("errorCode"), code, names::range(0, i64::from(i32::MAX)));
+        }
     }
-    if !spec.has("csi") {
-        errs.required(&at.field("csi"), "has to be specified in the context of inline volumes");
-    }
-    if spec.len("accessModes") == 0 {
-        errs.required(&at.field("accessModes"), "");
-    }
-    access_modes(errs, at, spec);
-    if !matches!(spec.str("persistentVolumeReclaimPolicy"), "" | "Retain") {
-        errs.forbidden(
-            &at.field("persistentVolumeReclaimPolicy"),
-            "may only be Retain in the context of inline volumes",
-        );
-    }
-    if spec.has("nodeAffinity") {
-        errs.forbidden(&at.field("nodeAffinity"), NOT_HERE);
-    }
-    sources(errs, at, spec, "");
-    if !spec.str("storageClassName").is_empty() {
-        errs.forbidden(&at.field("storageClassName"), NOT_HERE);
-    }
-    if spec.opt_str("volumeMode").is_some_and(|m| m != "Filesystem") {
-        errs.forbidden(
-            &at.field("volumeMode"),
-            "may not specify volumeMode other than Filesystem in the context of inline volumes",
-        );
-    }
-    attributes_class(errs, at, spec);
 }
 
-fn sources(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, name: &str) {
-    let mut count = 0;
-    for (field, path, second, check) in SOURCES {
-        let Some(s) = spec.opt(field) else { continue };
-        // Upstream does not refuse a flexVolume beside another source.
-        if count > 0 && *field != "flexVolume" {
-            errs.forbidden(&at.field(second), MORE);
-            continue;
-        }
-        count += 1;
-        let at_source = at.field(path);
-        if *field == "iscsi" {
-            let portal = s.str("targetPortal");
-            if portal.is_empty() {
-                errs.required(&at_source.field("targetPortal"), "");
+pub(super) const CSI_NODE: Strategy = Strategy {
+    group: GROUP,
+    resource: "csinodes",
+    unconditional_update: false,
+    validate: |c, s| check(c, s, csi_node),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            csi_node(e, n);
+            let count_may_change = (c.gate)("MutableCSINodeAllocatableCount");
+            let fixed = |v: View<'_>| {
+                let mut s = v.raw().cloned()?;
+                if count_may_change {
+                    Edit::new(v.schema, &mut s).remove("allocatable");
+                }
+                Some(s)
+            };
+            for old in o.st("spec").items("drivers") {
+                for new in n.st("spec").items("drivers").filter(|d| d.str("name") == old.str("name")) {
+                    let (new, old) = (fixed(new), fixed(old));
+                    if new != old
+                        && let Some(new) = &new
+                    {
+                        e.invalid(&Path::root("spec.drivers"), whole(View::new(n.schema, new)), IMMUTABLE);
+                    }
+                }
             }
-            if s.has("initiatorName") && name.len() + 1 + portal.len() > 64 {
-                errs.invalid(&at_source.field("targetportal"), portal, ISCSI_LENGTH);
-            }
-            let before = errs.len();
-            check(errs, &at_source, s);
-            if portal.is_empty() {
-                // Reported above, before the length.
-                errs.0.remove(before);
-            }
-        } else {
-            check(errs, &at_source, s);
-        }
-        if *field == "local" && !spec.has("nodeAffinity") {
-            errs.required(&at.field("nodeAffinity"), "Local volume requires node affinity");
-        }
-    }
-    if count == 0 {
-        errs.required(at, "must specify a volume type");
-    }
-    let root = spec.opt("hostPath").is_some_and(|h| {
-        let p = h.str("path");
-        p.starts_with('/') && p.split('/').all(|s| s.is_empty() || s == "." || s == "..")
-    });
-    if root && spec.str("persistentVolumeReclaimPolicy") == "Recycle" {
-        errs.forbidden(
-            &at.field("persistentVolumeReclaimPolicy"),
-            "may not be 'recycle' for a hostPath mount of '/'",
-        );
-    }
-}
-
-fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
-    // Upstream checks the volume itself twice on an update, and reports what it finds twice.
-    volume(errs, n, Some(o));
-    volume(errs, n, Some(o));
-    let (ns, os) = (n.st("spec"), o.st("spec"));
-    let Some(old_spec) = os.raw() else { return };
-    let mut new_spec = ns.raw().cloned().unwrap_or_else(|| Struct::new(old_spec.id));
-    if os.has("csi")
-        && !os.st("csi").has("controllerExpandSecretRef")
-        && let Some(mut csi) = Edit::new(n.schema, &mut new_spec).at("csi")
-    {
-        csi.remove("controllerExpandSecretRef");
-    }
-    let is_source = |s: &Struct| -> Vec<(api::FieldNo, Node)> {
-        let ty = n.schema.st(s.id);
-        s.iter()
-            .filter(|(no, _)| SOURCES.iter().any(|(f, ..)| ty.at(*no).json == *f))
-            .map(|(no, v)| (no, v.clone()))
-            .collect()
-    };
-    if is_source(&new_spec) != is_source(old_spec) {
-        let shown = |s: &Struct| print::selected(n.schema, s, "core.v1.PersistentVolumeSource");
-        errs.forbidden(
-            &Path::root("spec.persistentvolumesource"),
-            format!(
-                "spec.persistentvolumesource is immutable after creation\n{}",
-                print::diff_json(&shown(old_spec), &shown(&new_spec))
-            ),
-        );
-    }
-    errs.immutable(&Path::root(""), ns, os, "volumeMode");
-    if os.has("nodeAffinity")
-        && !(c.gate)("MutablePVNodeAffinity")
-        && !same(ns.get("nodeAffinity"), os.get("nodeAffinity"))
-    {
-        let shown = ns.opt("nodeAffinity").and_then(|a| a.raw()).map(|a| print::internal(n.schema, a));
-        errs.invalid(
-            &Path::root("nodeAffinity"),
-            Raw(shown.unwrap_or_else(|| "null".into())),
-            format!("{IMMUTABLE}, except for updating from beta label to GA"),
-        );
-    }
-    if os.has("volumeAttributesClassName") && !ns.has("volumeAttributesClassName") {
-        errs.forbidden(
-            &Path::root("spec.volumeAttributesClassName"),
-            "update from non-nil value to nil is forbidden",
-        );
-    }
-}
-
-fn volume_warnings(v: View<'_>) -> Vec<String> {
-    let mut out = Vec::new();
-    let spec = v.st("spec");
-    let notes = Path::root("metadata.annotations");
-    for (key, what) in [
-        (
-            "volume.beta.kubernetes.io/storage-class",
-            "deprecated since v1.8; use \"storageClassName\" attribute instead",
-        ),
-        (
-            "volume.beta.kubernetes.io/mount-options",
-            "deprecated since v1.31; use \"mountOptions\" attribute instead",
-        ),
-    ] {
-        if v.st("metadata").map("annotations").is_some_and(|a| a.get(key).is_some()) {
-            out.push(format!("{}: {what}", notes.key(key)));
-        }
-    }
-    if spec.str("persistentVolumeReclaimPolicy") == "Recycle" {
-        out.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".into());
-    }
-    let terms = Path::root("spec.nodeAffinity.required.nodeSelectorTerms");
-    for (i, t) in required_affinity(v).items("nodeSelectorTerms").enumerate() {
-        warnings::node_term(&mut out, &terms.index(i), t, false);
-    }
-    for (f, shown, what) in [
-        ("cephfs", "cephfs", "v1.28, non-functional in v1.31+"),
-        ("photonPersistentDisk", "photonPersistentDisk", "v1.11, non-functional in v1.16+"),
-        ("scaleIO", "scaleIO", "v1.16, non-functional in v1.22+"),
-        ("storageos", "storageOS", "v1.22, non-functional in v1.25+"),
-        ("glusterfs", "glusterfs", "v1.25, non-functional in v1.26+"),
-        ("rbd", "rbd", "v1.28, non-functional in v1.31+"),
-    ] {
-        if spec.has(f) {
-            out.push(format!("spec.{shown}: deprecated in {what}"));
-        }
-    }
-    out
-}
-
-const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-
-pub(super) const CLAIM: Strategy = Strategy {
-    resource: "persistentvolumeclaims",
-    prepare_create: |c, s| {
-        let mut e = Edit::new(c.schema, s);
-        e.remove("status");
-        if let Some(mut st) = e.make("status") {
-            st.set("phase", "Pending");
-        }
-        data_sources(&mut e, None);
+        })
     },
+    ..CLUSTER
+};
+
+fn csi_node(errs: &mut Errors, v: View<'_>) {
+    core_meta(errs, v.st("metadata"), false, name_subdomain);
+    let at = Path::root("spec.drivers");
+    let drivers: Vec<View<'_>> = v.st("spec").items("drivers").collect();
+    for (i, d) in drivers.iter().enumerate() {
+        let at = at.index(i);
+        let (name, id) = (d.str("name"), d.str("nodeID"));
+        csi_driver_name(errs, &at.field("name"), name);
+        if id.is_empty() {
+            errs.required(&at.field("nodeID"), "");
+        }
+        if id.len() > MAX_NODE_ID {
+            errs.invalid(&at.field("nodeID"), id, format!("must be {MAX_NODE_ID} characters or less"));
+        }
+        if let Some(n) = d.st("allocatable").opt_int("count") {
+            errs.non_negative(&at.field("allocatable").field("count"), n);
+        }
+        if drivers[..i].iter().any(|d| d.str("name") == name) {
+            errs.duplicate(&at.field("name"), name);
+        }
+        let keys: Vec<&str> = d.strs("topologyKeys").collect();
+        for (j, key) in keys.iter().enumerate() {
+            if key.is_empty() {
+                errs.required(&at, "");
+            }
+            if keys[..j].contains(key) {
+                errs.duplicate(&at, *key);
+            }
+            errs.each(&at, key, names::qualified_name(key));
+        }
+    }
+}
+
+/// Fields of a driver that a gate turns on.
+const GATED: [(&str, &str); 4] = [
+    ("seLinuxMount", "SELinuxMountReadWriteOncePod"),
+    ("nodeAllocatableUpdatePeriodSeconds", "MutableCSINodeAllocatableCount"),
+    ("serviceAccountTokenInSecrets", "CSIServiceAccountTokenSecrets"),
+    ("preventPodSchedulingIfMissing", "VolumeLimitScaling"),
+];
+
+fn drop_gated(c: &Ctx<'_>, e: &mut Edit<'_>, old: Option<View<'_>>) {
+    let Some(mut spec) = e.at("spec") else { return };
+    for (field, gate) in GATED {
+        if !(c.gate)(gate) && !old.is_some_and(|o| o.st("spec").has(field)) {
+            spec.remove(field);
+        }
+    }
+}
+
+pub(super) const CSI_DRIVER: Strategy = Strategy {
+    group: GROUP,
+    resource: "csidrivers",
+    unconditional_update: false,
+    prepare_create: |c, s| drop_gated(c, &mut Edit::new(c.schema, s), None),
     prepare_update: |c, n, o| {
-        keep_status(c, n, o);
-        data_sources(&mut Edit::new(c.schema, n), Some(View::new(c.schema, o)));
+        drop_gated(c, &mut Edit::new(c.schema, n), Some(View::new(c.schema, o)));
+        bump_spec(c, n, o);
     },
     validate: |c, s| {
         check(c, s, |e, v| {
-            core_meta(e, v.st("metadata"), true, name_subdomain);
-            claim_spec(e, &Path::root("spec"), v.st("spec"), false);
+            core_meta(e, v.st("metadata"), false, name_subdomain);
+            csi_driver(e, v.st("spec"), c);
         })
     },
-    validate_update: |c, n, o| check_update(c, n, o, claim_update),
-    warnings: |c, n, _| {
-        let v = View::new(c.schema, n);
-        let mut out = Vec::new();
-        if v.st("metadata").map("annotations").is_some_and(|a| a.get(CLASS).is_some()) {
-            out.push(format!(
-                "metadata.annotations[{CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
-            ));
-        }
-        warnings::claim_storage(&mut out, &Path::root("spec"), v.st("spec"));
-        out
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            let (n, o) = (n.st("spec"), o.st("spec"));
+            csi_driver(e, n, c);
+            let at = Path::root("spec");
+            if !same(n.get("attachRequired"), o.get("attachRequired")) {
+                e.invalid(&at.field("attachedRequired"), n.get("attachRequired"), IMMUTABLE);
+            }
+            e.immutable(&at, n, o, "volumeLifecycleModes");
+        })
     },
-    subresources: &[Subresource {
-        name: "status",
-        prepare_update: generic::status_only,
-        validate_update: |c, n, o| {
-            check_update(c, n, o, |e, n, o| {
-                core_meta_update(e, n.st("metadata"), o.st("metadata"));
-                let at = Path::root("status.capacity");
-                for (k, q) in n.st("status").texts("capacity") {
-                    if value(q) < 0 {
-                        e.invalid(&at.key(k), Raw(value(q).to_string()), "must be a valid resource quantity");
-                    }
-                }
-            })
-        },
-    }],
-    ..NAMESPACED
+    warnings: |c, n, old| {
+        let spec = View::new(c.schema, n).st("spec");
+        let changed = old.is_none_or(|o| {
+            !same(View::new(c.schema, o).st("spec").get("tokenRequests"), spec.get("tokenRequests"))
+        });
+        if (c.gate)("CSIServiceAccountTokenSecrets")
+            && changed
+            && spec.len("tokenRequests") > 0
+            && !spec.has("serviceAccountTokenInSecrets")
+        {
+            return vec!["spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".into()];
+        }
+        Vec::new()
+    },
+    ..CLUSTER
 };
 
-/// `dataSource` and `dataSourceRef` say the same where one of them is absent.
-fn data_sources(e: &mut Edit<'_>, old: Option<View<'_>>) {
-    let Some(mut spec) = e.at("spec") else { return };
-    let v = spec.view();
-    // A reference to another namespace, or one that came with an invalid source, stands alone.
-    if v.has("dataSourceRef") && !v.st("dataSourceRef").str("namespace").is_empty() {
-        return;
-    }
-    if let Some(s) = v.opt("dataSource").filter(|_| !v.has("dataSourceRef")) {
-        let known = match s.str("apiGroup") {
-            "" => s.str("kind") == "PersistentVolumeClaim",
-            "snapshot.storage.k8s.io" => s.str("kind") == "VolumeSnapshot",
-            _ => false,
-        };
-        let kept = old.is_some_and(|o| o.st("spec").has("dataSource"));
-        if !known && !kept {
-            spec.remove("dataSource");
+fn csi_driver(errs: &mut Errors, spec: View<'_>, c: &Ctx<'_>) {
+    let at = Path::root("spec");
+    for (field, path) in [
+        ("attachRequired", "attachedRequired"),
+        ("podInfoOnMount", "podInfoOnMount"),
+        ("storageCapacity", "storageCapacity"),
+    ] {
+        if !spec.has(field) {
+            errs.required(&at.field(path), "");
         }
     }
-    for (from, to) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
-        let v = spec.view();
-        let Some(s) = v.opt(from).filter(|_| !v.has(to)) else { continue };
-        let fields: Vec<(&str, Text)> = ["apiGroup", "kind", "name"]
-            .iter()
-            .filter_map(|f| s.opt_str(f).map(|t| (*f, Text::from(t))))
-            .collect();
-        if let Some(mut t) = spec.make(to) {
-            for (f, text) in fields {
-                t.set(f, text);
-            }
+    if let Some(p) = spec.opt_str("fsGroupPolicy") {
+        errs.one_of(&at.field("fsGroupPolicy"), p, &["File", "None", "ReadWriteOnceWithFSType"]);
+    }
+    token_requests(errs, &at.field("tokenRequests"), spec);
+    for m in spec.strs("volumeLifecycleModes") {
+        errs.one_of(&at.field("volumeLifecycleModes"), m, &["Persistent", "Ephemeral"]);
+    }
+    if !spec.has("seLinuxMount") && (c.gate)("SELinuxMountReadWriteOncePod") {
+        errs.required(&at.field("seLinuxMount"), "");
+    }
+    if let Some(n) = spec.opt_int("nodeAllocatableUpdatePeriodSeconds").filter(|n| *n < 10) {
+        errs.invalid(
+            &at.field("nodeAllocatableUpdatePeriodSeconds"),
+            n,
+            "must be greater than or equal to 10 seconds",
+        );
+    }
+    if let Some(b) = spec.opt_bool("serviceAccountTokenInSecrets")
+        && spec.len("tokenRequests") == 0
+    {
+        errs.invalid(
+            &at.field("serviceAccountTokenInSecrets"),
+            b,
+            "serviceAccountTokenInSecrets is set but no tokenRequests are specified",
+        );
+    }
+    if !spec.has("preventPodSchedulingIfMissing") && (c.gate)("VolumeLimitScaling") {
+        errs.required(&at.field("preventPodSchedulingIfMissing"), "");
+    }
+}
+
+fn token_requests(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, r) in spec.items("tokenRequests").enumerate() {
+        let at = at.index(i);
+        let audience = r.str("audience");
+        if seen.contains(&audience) {
+            errs.duplicate(&at.field("audience"), audience);
+            continue;
+        }
+        seen.push(audience);
+        let Some(n) = r.opt_int("expirationSeconds") else { continue };
+        let at = at.field("expirationSeconds");
+        if n < MIN_TOKEN {
+            errs.invalid(&at, n, "may not specify a duration less than 10 minutes");
+        }
+        if n > MAX_TOKEN {
+            errs.invalid(&at, n, "may not specify a duration larger than 2^32 seconds");
         }
     }
 }
 
-fn claim_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
-    core_meta_update(errs, n.st("metadata"), o.st("metadata"));
-    core_meta(errs, n.st("metadata"), true, name_subdomain);
-    let (ns, os) = (n.st("spec"), o.st("spec"));
-    claim_spec(errs, &Path::root("spec"), ns, has_invalid_value(os.opt("selector")));
-    let (Some(new), Some(old)) = (ns.raw(), os.raw()) else { return };
-    let (mut new, mut old) = (new.clone(), old.clone());
-    let schema = n.schema;
-    if os.str("volumeName").is_empty() {
-        Edit::new(schema, &mut old).put("volumeName", ns.get("volumeName").cloned());
-    }
-    let note = |v: View<'_>| {
-        v.st("metadata").map("annotations").and_then(|a| a.get(CLASS)).map(|t| Text::from(t.as_str()))
-    };
-    let (nn, on) = (note(n), note(o));
-    let class = ns.opt_str("storageClassName");
-    let was_unset = !os.has("storageClassName");
-    let from_note = on.as_deref().is_some_and(|c| was_unset && class == Some(c))
-        && nn.as_deref().is_none_or(|c| Some(c) == on.as_deref());
-    if from_note {
-        Edit::new(schema, &mut new).remove("storageClassName");
-    } else {
-        if nn.as_deref().unwrap_or_default() != on.as_deref().unwrap_or_default() {
-            let at = Path::root("metadata.annotations");
-            errs.invalid(&at.field(CLASS), nn.as_deref().unwrap_or_default(), IMMUTABLE);
+pub(super) const CAPACITY: Strategy = Strategy {
+    group: GROUP,
+    resource: "csistoragecapacities",
+    unconditional_update: false,
+    validate: |c, s| check(c, s, |e, v| capacity(e, v, false)),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            let mut before = Errors::new();
+            label_selector(&mut before, &Path::root(""), o.opt("nodeTopology"), SelectorOptions::default());
+            capacity(e, n, !before.is_empty());
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            let at = Path::root("");
+            e.immutable(&at, n, o, "nodeTopology");
+            e.immutable(&at, n, o, "storageClassName");
+        })
+    },
+    warnings: |c, n, _| {
+        let mut out = Vec::new();
+        let at = Path::root("nodeTopology");
+        let Some(s) = View::new(c.schema, n).opt("nodeTopology") else { return out };
+        super::pod::warnings::node_term(&mut out, &at, s, false);
+        let at = at.field("matchLabels");
+        for (label, _) in s.texts("matchLabels") {
+            if let Some(why) = node_label(label) {
+                out.push(format!("{}: {why}", at.field(label)));
+            }
         }
-        if class.is_some() && was_unset && on.as_deref().is_none_or(|c| Some(c) == class) {
-            Edit::new(schema, &mut new).remove("storageClassName");
-        }
+        out
+    },
+    ..NAMESPACED
+};
+
+fn capacity(errs: &mut Errors, v: View<'_>, invalid_values: bool) {
+    core_meta(errs, v.st("metadata"), true, name_subdomain);
+    label_selector(
+        errs,
+        &Path::root("nodeTopology"),
+        v.opt("nodeTopology"),
+        SelectorOptions { invalid_values },
+    );
+    let class = v.str("storageClassName");
+    errs.each(&Path::root("storageClassName"), class, name_subdomain(class, false));
+    if let Some(q) = v.get("capacity").map(Node::as_str).filter(|q| nano(q) < 0) {
+        errs.invalid(&Path::root("capacity"), q, NEGATIVE);
     }
-    let size = |v: View<'_>| v.st("resources").map("requests").and_then(|m| m.get("storage")).cloned();
-    if n.st("status").str("phase") == "Bound" {
-        let mut e = Edit::new(schema, &mut new);
-        if let (Some(mut r), Some(s)) = (e.at("resources"), size(os))
-            && let Some(m) = r.get_mut("requests").and_then(Node::as_map_mut)
-        {
-            m.insert("storage", s);
-        }
-        e.put("volumeAttributesClassName", os.get("volumeAttributesClassName").cloned());
-    }
-    if new != old {
-        errs.forbidden(
-            &Path::root("spec"),
-            format!(
-                "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{}",
-                diff_structs(schema, &old, &new)
-            ),
-        );
-    }
-    let amount = |n: Option<&Node>| n.map_or(0, |q| nano(q.as_str()));
-    let (new_size, old_size) = (amount(size(ns).as_ref()), amount(size(os).as_ref()));
-    let have = amount(o.st("status").map("capacity").and_then(|m| m.get("storage")));
-    if new_size < old_size && new_size <= have {
-        errs.forbidden(
-            &Path::root("spec.resources.requests.storage"),
-            "field can not be less than status.capacity",
-        );
-    }
-    errs.immutable(&Path::root(""), ns, os, "volumeMode");
 }

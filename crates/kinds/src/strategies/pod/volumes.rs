@@ -4,7 +4,7 @@ use api::go::quote;
 
 use super::options::Options;
 use crate::access::View;
-use crate::strategies::claims::claim_spec;
+use crate::strategies::core::persistent_volume_claim::claim_spec;
 use crate::validation::meta;
 use crate::validation::names;
 use crate::validation::print;

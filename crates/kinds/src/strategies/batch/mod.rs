@@ -1,14 +1,17 @@
 //! Jobs and CronJobs.
 
+mod schedule;
+
 use api::{Node, Schema, Struct, Text};
 
-use super::core::{check, check_update, name_warning};
-use super::generic::{self, NAMESPACED, STATUS, bump_if_changed, keep_status};
-use super::pod::options::Options;
-use super::pod::{core_meta, core_meta_update, spec::template, warnings};
-use super::schedule;
-use super::workloads::{drop_in_template, is_selector, labels_value, whole};
 use crate::access::{Edit, View, same};
+use crate::strategies::generic::{
+    self, NAMESPACED, STATUS, bump_if_changed, check, check_update, keep_status,
+};
+use crate::strategies::pod::options::Options;
+use crate::strategies::pod::{core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::template::name_warning;
+use crate::strategies::template::{drop_in_template, is_selector, labels_value, whole};
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector, selects};
 use crate::validation::names::{self, domain_prefixed_path, name_subdomain};

@@ -3,16 +3,16 @@
 use api::Text;
 use api::go::quote;
 
-use super::core::{check, check_update, endpoint_ip};
-use super::generic::{self, NAMESPACED};
-use super::pod::{containers::port_or_name, core_meta, core_meta_update};
 use crate::access::{Edit, View};
+use crate::strategies::core::endpoints::endpoint_ip;
+use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::pod::{containers::port_or_name, core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::labels;
 use crate::validation::names::{self, name_1035, name_label};
 use crate::validation::{Errors, Path, Raw, ip, print};
 
-pub(super) const SERVICE: Strategy = Strategy {
+pub(crate) const SERVICE: Strategy = Strategy {
     resource: "services",
     create_on_update: true,
     prepare_create: generic::drop_status,

@@ -20,7 +20,7 @@ const FIELDS: [Bounds; 5] = [
 ];
 
 /// Says what is wrong with a schedule.
-pub(super) fn check(text: &str) -> Result<(), String> {
+pub(crate) fn check(text: &str) -> Result<(), String> {
     let mut rest = text;
     if text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {
         let Some((_, schedule)) = text.split_once(' ') else {

@@ -1,0 +1,39 @@
+//! ControllerRevisions.
+
+use api::Node;
+
+use crate::access::View;
+use crate::strategies::generic::{NAMESPACED, check, check_update};
+use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategy::Strategy;
+use crate::validation::names::name_subdomain;
+use crate::validation::{Errors, Path};
+
+pub(crate) const CONTROLLER_REVISION: Strategy = Strategy {
+    group: "apps",
+    resource: "controllerrevisions",
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            revision(e, v);
+            let at = Path::root("data");
+            match v.get("data") {
+                Some(Node::Map(_)) => {}
+                None | Some(Node::Null) => e.required(&at, "data is mandatory"),
+                Some(_) => e.required(&at, "data must be a valid JSON object"),
+            }
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            revision(e, n);
+            e.immutable(&Path::root(""), n, o, "data");
+        })
+    },
+    ..NAMESPACED
+};
+
+fn revision(errs: &mut Errors, v: View<'_>) {
+    core_meta(errs, v.st("metadata"), true, name_subdomain);
+    errs.non_negative(&Path::root("revision"), v.int("revision"));
+}

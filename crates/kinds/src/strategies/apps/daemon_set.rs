@@ -1,0 +1,143 @@
+//! DaemonSets.
+
+use crate::access::{Edit, View, same};
+use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::pod::options::Options;
+use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
+use crate::strategies::template::{
+    MISMATCH, always, amount, at_most_100_percent, collisions, counts, create, int_or_percent, is_selector,
+    labels_value, options, template_warnings, update, whole,
+};
+use crate::strategy::{Strategy, Subresource};
+use crate::validation::meta::{
+    SelectorOptions, has_invalid_value, is_empty_selector, label_selector, selects,
+};
+use crate::validation::names::name_subdomain;
+use crate::validation::{Errors, Path};
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn template_generation(meta: View<'_>) -> i64 {
+    meta.map("annotations").and_then(|a| a.get(TEMPLATE_GENERATION)?.as_str().parse().ok()).unwrap_or(0)
+}
+
+fn set_template_generation(e: &mut Edit<'_>, n: i64) {
+    if let Some(mut m) = e.make("metadata")
+        && let Some(a) = m.make_map("annotations")
+    {
+        a.insert(TEMPLATE_GENERATION, compact_str::format_compact!("{n}"));
+    }
+}
+
+pub(crate) const DAEMON_SET: Strategy = Strategy {
+    group: "apps",
+    resource: "daemonsets",
+    prepare_create: |c, s| {
+        create(c, s);
+        let mut e = Edit::new(c.schema, s);
+        let n = template_generation(e.view().st("metadata")).max(1);
+        set_template_generation(&mut e, n);
+    },
+    prepare_update: |c, n, o| {
+        update(c, n, o);
+        let old = View::new(c.schema, o);
+        let mut e = Edit::new(c.schema, n);
+        let changed = !same(e.view().st("spec").get("template"), old.st("spec").get("template"));
+        let generation = template_generation(old.st("metadata")) + i64::from(changed);
+        set_template_generation(&mut e, generation);
+    },
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), true, name_subdomain);
+            daemon_set(e, v, &options(c, None), false);
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
+            let keep = has_invalid_value(o.st("spec").opt("selector"));
+            daemon_set(e, n, &options(c, Some(o.st("spec").st("template"))), keep);
+        })
+    },
+    warnings: template_warnings,
+    subresources: &[Subresource {
+        name: "status",
+        prepare_update: generic::status_only,
+        validate_update: |c, n, o| {
+            check_update(c, n, o, |e, n, o| {
+                core_meta_update(e, n.st("metadata"), o.st("metadata"));
+                let s = n.st("status");
+                counts(
+                    e,
+                    s,
+                    &[
+                        "currentNumberScheduled",
+                        "numberMisscheduled",
+                        "desiredNumberScheduled",
+                        "numberReady",
+                        "observedGeneration",
+                        "updatedNumberScheduled",
+                        "numberAvailable",
+                        "numberUnavailable",
+                        "collisionCount",
+                    ],
+                    &[],
+                );
+                collisions(e, s, o.st("status"));
+            })
+        },
+    }],
+    ..NAMESPACED
+};
+
+fn daemon_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>, keep_values: bool) {
+    let at = Path::root("spec");
+    let spec = v.st("spec");
+    let t = spec.st("template");
+    let sel = spec.opt("selector");
+    label_selector(errs, &at.field("selector"), sel, SelectorOptions { invalid_values: keep_values });
+    let matches = sel.is_some_and(|s| !is_selector(s) || selects(s, t.st("metadata").map("labels")));
+    if !matches {
+        errs.invalid(&at.field("template.metadata.labels"), labels_value(t.st("metadata")), MISMATCH);
+    }
+    if let Some(s) = sel.filter(|s| is_empty_selector(*s)) {
+        errs.invalid(&at.field("selector"), whole(s), "empty selector is invalid for daemonset");
+    }
+    template(errs, &at.field("template"), t, o);
+    always(errs, &at, t, "DaemonSet");
+    errs.non_negative(&at.field("minReadySeconds"), spec.int("minReadySeconds"));
+    errs.non_negative(&at.field("templateGeneration"), template_generation(v.st("metadata")));
+    let strategy = spec.st("updateStrategy");
+    let strategy_at = at.field("updateStrategy");
+    match strategy.str("type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let at = strategy_at.field("rollingUpdate");
+            match strategy.opt("rollingUpdate") {
+                None => errs.required(&at, ""),
+                Some(r) => {
+                    let (unavailable, surge) = (r.get("maxUnavailable"), r.get("maxSurge"));
+                    let (unavailable_at, surge_at) = (at.field("maxUnavailable"), at.field("maxSurge"));
+                    int_or_percent(errs, &unavailable_at, unavailable);
+                    int_or_percent(errs, &surge_at, surge);
+                    at_most_100_percent(errs, &unavailable_at, unavailable);
+                    at_most_100_percent(errs, &surge_at, surge);
+                    match (amount(unavailable) != 0, amount(surge) != 0) {
+                        (true, true) => {
+                            errs.invalid(&surge_at, surge, "may not be set when maxUnavailable is non-zero");
+                        }
+                        (false, false) => {
+                            errs.required(&unavailable_at, "cannot be 0 when maxSurge is 0");
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        _ => errs.not_supported(&strategy_at, whole(strategy), &["RollingUpdate", "OnDelete"]),
+    }
+    if let Some(n) = spec.opt_int("revisionHistoryLimit") {
+        errs.non_negative(&at.field("revisionHistoryLimit"), n);
+    }
+}

@@ -1,0 +1,70 @@
+//! ReplicaSets.
+
+use crate::access::View;
+use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::pod::options::Options;
+use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::template::{
+    available_below_ready, counts, create, options, replicas_text, selected_template, selector,
+    template_warnings, update,
+};
+use crate::strategy::{Strategy, Subresource};
+use crate::validation::names::name_subdomain;
+use crate::validation::{Errors, Path};
+
+fn replica_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>) {
+    let at = Path::root("spec");
+    let spec = v.st("spec");
+    errs.non_negative(&at.field("replicas"), spec.int("replicas"));
+    errs.non_negative(&at.field("minReadySeconds"), spec.int("minReadySeconds"));
+    selector(errs, &at, spec, "deployment");
+    selected_template(errs, &at, spec, o);
+}
+
+pub(crate) const REPLICA_SET: Strategy = Strategy {
+    group: "apps",
+    resource: "replicasets",
+    prepare_create: create,
+    prepare_update: update,
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), true, name_subdomain);
+            replica_set(e, v, &options(c, None));
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            replica_set(e, n, &options(c, Some(o.st("spec").st("template"))));
+            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
+        })
+    },
+    warnings: template_warnings,
+    fields: &["status.replicas"],
+    field_values: replicas_text,
+    subresources: &[Subresource {
+        name: "status",
+        prepare_update: generic::status_only,
+        validate_update: |c, n, o| {
+            check_update(c, n, o, |e, n, o| {
+                core_meta_update(e, n.st("metadata"), o.st("metadata"));
+                let s = n.st("status");
+                counts(
+                    e,
+                    s,
+                    &[
+                        "replicas",
+                        "fullyLabeledReplicas",
+                        "readyReplicas",
+                        "availableReplicas",
+                        "observedGeneration",
+                        "terminatingReplicas",
+                    ],
+                    &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+                );
+                available_below_ready(e, s, "readyReplicas");
+            })
+        },
+    }],
+    ..NAMESPACED
+};

@@ -1,0 +1,66 @@
+//! ConfigMaps, and what Secrets share with them.
+
+use crate::access::{View, same};
+use crate::strategies::generic::{NAMESPACED, check, check_update};
+use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategy::Strategy;
+use crate::validation::names::{self, name_subdomain};
+use crate::validation::{Errors, Path};
+
+/// The greatest size of the data of a Secret or ConfigMap in bytes.
+pub(crate) const MAX_DATA: usize = 1024 * 1024;
+
+pub(crate) const SEALED: &str = "field is immutable when `immutable` is set";
+
+pub(crate) const CONFIG_MAP: Strategy = Strategy {
+    resource: "configmaps",
+    validate: |c, s| check(c, s, config_map),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            sealed(e, n, o, &["data", "binaryData"]);
+            config_map(e, n);
+        })
+    },
+    ..NAMESPACED
+};
+
+pub(crate) fn sealed(errs: &mut Errors, new: View<'_>, old: View<'_>, fields: &[&'static str]) {
+    if !old.bool("immutable") {
+        return;
+    }
+    if !new.bool("immutable") {
+        errs.forbidden(&Path::root("immutable"), SEALED);
+    }
+    for f in fields {
+        if !same(new.get(f), old.get(f)) {
+            errs.forbidden(&Path::root(f), SEALED);
+        }
+    }
+}
+
+/// The length of what base64 text stands for.
+pub(crate) fn decoded_len(text: &str) -> usize {
+    text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count()
+}
+
+fn config_map(errs: &mut Errors, m: View<'_>) {
+    core_meta(errs, m.st("metadata"), true, name_subdomain);
+    let (data, binary) = (Path::root("data"), Path::root("binaryData"));
+    let mut size = 0;
+    for (k, v) in m.texts("data") {
+        let at = data.key(k);
+        errs.each(&at, k, names::config_map_key(k));
+        if m.map("binaryData").is_some_and(|b| b.get(k).is_some()) {
+            errs.invalid(&at, k, "duplicate of key present in binaryData");
+        }
+        size += v.len();
+    }
+    for (k, v) in m.texts("binaryData") {
+        errs.each(&binary.key(k), k, names::config_map_key(k));
+        size += decoded_len(v);
+    }
+    if size > MAX_DATA {
+        errs.too_long(&Path::root(""), MAX_DATA);
+    }
+}

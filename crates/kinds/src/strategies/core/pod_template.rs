@@ -1,0 +1,44 @@
+//! PodTemplates.
+
+use crate::access::View;
+use crate::strategies::generic::{self, NAMESPACED, bump_if_changed, check, check_update};
+use crate::strategies::pod::{core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::template::{drop_in_template, options};
+use crate::strategy::Strategy;
+use crate::validation::Path;
+use crate::validation::names::name_subdomain;
+
+pub(crate) const POD_TEMPLATE: Strategy = Strategy {
+    resource: "podtemplates",
+    prepare_create: |c, s| {
+        generic::first_generation(c, s);
+        drop_in_template(c, s, &["template"], None);
+    },
+    prepare_update: |c, n, o| {
+        drop_in_template(c, n, &["template"], Some(o));
+        bump_if_changed(c, n, o, &["template"]);
+    },
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), true, name_subdomain);
+            template(e, &Path::root("template"), v.st("template"), &options(c, None));
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            template(e, &Path::root("template"), n.st("template"), &options(c, Some(o.st("template"))));
+        })
+    },
+    warnings: |c, n, old| {
+        let v = View::new(c.schema, n);
+        let generation = |v: View<'_>| v.st("metadata").int("generation");
+        let mut out = Vec::new();
+        if old.is_none_or(|o| generation(View::new(c.schema, o)) != generation(v)) {
+            let t = v.st("template");
+            warnings::of_spec(&mut out, &Path::root("template"), t.st("metadata"), t.st("spec"), true);
+        }
+        out
+    },
+    ..NAMESPACED
+};

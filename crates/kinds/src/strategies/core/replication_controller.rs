@@ -1,0 +1,91 @@
+//! ReplicationControllers.
+
+use crate::access::View;
+use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::pod::options::Options;
+use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
+use crate::strategies::template::{
+    MISMATCH, always, available_below_ready, counts, create, labels_value, options, replicas_text,
+    template_warnings, update,
+};
+use crate::strategy::{Strategy, Subresource};
+use crate::validation::names::name_subdomain;
+use crate::validation::{Errors, Path};
+
+pub(crate) const REPLICATION_CONTROLLER: Strategy = Strategy {
+    resource: "replicationcontrollers",
+    prepare_create: create,
+    prepare_update: update,
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            let meta = v.st("metadata");
+            // Its generated name is not checked: only the name that came of it.
+            core_meta(
+                e,
+                meta,
+                true,
+                |name, prefix| if prefix { Vec::new() } else { name_subdomain(name, false) },
+            );
+            replication_controller(e, v, &options(c, None));
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            replication_controller(e, n, &options(c, Some(o.st("spec").st("template"))));
+        })
+    },
+    warnings: template_warnings,
+    fields: &["status.replicas"],
+    field_values: replicas_text,
+    subresources: &[Subresource {
+        name: "status",
+        prepare_update: generic::status_only,
+        validate_update: |c, n, o| {
+            check_update(c, n, o, |e, n, o| {
+                core_meta_update(e, n.st("metadata"), o.st("metadata"));
+                let s = n.st("status");
+                counts(
+                    e,
+                    s,
+                    &[
+                        "replicas",
+                        "fullyLabeledReplicas",
+                        "readyReplicas",
+                        "availableReplicas",
+                        "observedGeneration",
+                    ],
+                    &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+                );
+                available_below_ready(e, s, "readyReplicas");
+            })
+        },
+    }],
+    ..NAMESPACED
+};
+
+fn replication_controller(errs: &mut Errors, v: View<'_>, o: &Options<'_>) {
+    let at = Path::root("spec");
+    let spec = v.st("spec");
+    errs.non_negative(&at.field("minReadySeconds"), spec.int("minReadySeconds"));
+    if spec.len("selector") == 0 {
+        errs.required(&at.field("selector"), "");
+    }
+    match spec.opt_int("replicas") {
+        None => errs.required(&at.field("replicas"), ""),
+        Some(n) => errs.non_negative(&at.field("replicas"), n),
+    }
+    let template_at = at.field("template");
+    let Some(t) = spec.opt("template") else {
+        errs.required(&template_at, "");
+        return;
+    };
+    let labels = t.st("metadata").map("labels");
+    let matches =
+        spec.texts("selector").all(|(k, v)| labels.and_then(|l| l.get(k)).is_some_and(|l| l.as_str() == v));
+    if !matches {
+        errs.invalid(&template_at.field("metadata.labels"), labels_value(t.st("metadata")), MISMATCH);
+    }
+    template(errs, &template_at, t, o);
+    always(errs, &at, t, "ReplicationController");
+}
