@@ -99,7 +99,7 @@ fn what(node: &Node) -> &'static str {
 fn whole(node: &Node) -> Option<i64> {
     match node {
         Node::Int(i) => Some(*i),
-        Node::Float(f) if f.trunc() == *f => {
+        Node::Float(f) if f.fract() == 0.0 => {
             // 2^63 and beyond become the smallest integer.
             Some(if f.abs() < i64::MAX as f64 { *f as i64 } else { i64::MIN })
         }
