@@ -1,6 +1,7 @@
 //! Creates.
 
-use api::{Status, Struct};
+use api::{Map, Node, Status, Struct, Text};
+use kinds::access::{Edit, strings};
 use storage::{Write, WriteError};
 
 use super::Scope;
@@ -93,6 +94,9 @@ pub(crate) async fn store(
         super::namespace::prepare_create(inner.schema, &mut tree);
     }
     (strategy.prepare_create)(&ctx, &mut tree);
+    if scope.resource.plural == "certificatesigningrequests" {
+        set_requester(scope, &mut tree);
+    }
     let mut errors = (strategy.validate)(&ctx, &tree);
     if errors.is_empty() {
         errors = kinds::validation::meta::common_create(inner.schema, &tree, scope.resource.namespaced);
@@ -128,6 +132,21 @@ pub(crate) async fn store(
         Err(WriteError::Exists(existing)) => Err(taken(scope, &name, generated, existing.data.deleting)),
         Err(e) => Err(scope.write_error(&e, &name)),
     }
+}
+
+/// Whose certificate is asked for is known from the request, whatever the object says.
+fn set_requester(scope: &Scope<'_>, tree: &mut Struct) {
+    let user = &scope.req.user;
+    let mut e = Edit::new(scope.inner.schema, tree);
+    let Some(mut spec) = e.make("spec") else { return };
+    let text = |t: &Text| (!t.is_empty()).then(|| Node::from(t.clone()));
+    let list = |l: &[Text]| (!l.is_empty()).then(|| strings(l.iter().map(Text::as_str)));
+    spec.put("username", text(&user.name));
+    spec.put("uid", text(&user.uid));
+    spec.put("groups", list(&user.groups));
+    let extra: Vec<_> =
+        user.extra.iter().map(|(k, v)| (k.clone(), strings(v.iter().map(Text::as_str)))).collect();
+    spec.put("extra", (!extra.is_empty()).then(|| Node::from(Map::from_entries(extra))));
 }
 
 fn taken(scope: &Scope<'_>, name: &str, generated: bool, deleting: bool) -> Status {

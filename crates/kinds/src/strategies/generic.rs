@@ -139,10 +139,6 @@ pub const STATUS: Subresource = Subresource { name: "status", prepare_update: st
 pub const STATUS_ALONE: Subresource =
     Subresource { name: "status", prepare_update: status_reset_meta, validate_update };
 
-/// `approval` of a CertificateSigningRequest.
-pub const APPROVAL: Subresource =
-    Subresource { name: "approval", prepare_update: status_only, validate_update };
-
 /// A namespaced kind without rules of its own.
 pub const NAMESPACED: Strategy = Strategy {
     group: "",

@@ -1,13 +1,17 @@
 //! The rules of every built-in resource.
 
+mod apiregistration;
 mod apps;
 mod autoscaling;
 mod batch;
+mod certificates;
 mod coordination;
 pub(crate) mod core;
 mod discovery;
+mod flowcontrol;
 pub mod generic;
 mod networking;
+mod node;
 pub(crate) mod pod;
 mod policy;
 mod rbac;
@@ -70,12 +74,6 @@ const CLUSTER_COUNTED: Strategy = Strategy {
     subresources: &[STATUS_ALONE],
     ..CLUSTER
 };
-const CLUSTER_WITH_STATUS: Strategy = Strategy {
-    prepare_create: generic::drop_status,
-    prepare_update: generic::keep_status,
-    subresources: &[STATUS_ALONE],
-    ..CLUSTER
-};
 /// Counted, without a status.
 const CLUSTER_SPEC: Strategy =
     Strategy { prepare_create: generic::first_generation, prepare_update: generic::bump_spec, ..CLUSTER };
@@ -115,12 +113,7 @@ static ALL: &[Strategy] = &[
     Strategy { fields: &["type"], field_values: fields!("type"), ..core::SECRET },
     core::SERVICE_ACCOUNT,
     core::SERVICE,
-    Strategy {
-        group: "apiregistration.k8s.io",
-        resource: "apiservices",
-        no_effect_yet: inert!("APIServices"),
-        ..CLUSTER_WITH_STATUS
-    },
+    Strategy { no_effect_yet: inert!("APIServices"), ..apiregistration::API_SERVICE },
     apps::CONTROLLER_REVISION,
     Strategy { no_effect_yet: inert!("DaemonSets"), ..apps::DAEMON_SET },
     apps::DEPLOYMENT,
@@ -129,15 +122,7 @@ static ALL: &[Strategy] = &[
     Strategy { no_effect_yet: inert!("HorizontalPodAutoscalers"), ..autoscaling::AUTOSCALER },
     Strategy { no_effect_yet: inert!("CronJobs"), ..batch::CRON_JOB },
     Strategy { no_effect_yet: inert!("Jobs"), ..batch::JOB },
-    Strategy {
-        group: "certificates.k8s.io",
-        resource: "certificatesigningrequests",
-        fields: &["spec.signerName"],
-        field_values: fields!("spec.signerName"),
-        subresources: &[STATUS, generic::APPROVAL],
-        no_effect_yet: inert!("CertificateSigningRequests"),
-        ..CLUSTER_WITH_STATUS
-    },
+    Strategy { no_effect_yet: inert!("CertificateSigningRequests"), ..certificates::REQUEST },
     Strategy { no_effect_yet: inert!("IngressClasses"), ..networking::INGRESS_CLASS },
     Strategy { no_effect_yet: inert!("Ingresses"), ..networking::INGRESS },
     networking::IP_ADDRESS,
@@ -209,14 +194,7 @@ static ALL: &[Strategy] = &[
     },
     scheduling::PRIORITY_CLASS,
     coordination::LEASE,
-    Strategy {
-        group: "node.k8s.io",
-        resource: "runtimeclasses",
-        create_on_update: true,
-        unconditional_update: false,
-        no_effect_yet: inert!("RuntimeClasses"),
-        ..CLUSTER
-    },
+    Strategy { no_effect_yet: inert!("RuntimeClasses"), ..node::RUNTIME_CLASS },
     discovery::ENDPOINT_SLICE,
     Strategy {
         group: "resource.k8s.io",
@@ -244,16 +222,6 @@ static ALL: &[Strategy] = &[
         no_effect_yet: inert!("ResourceSlices"),
         ..CLUSTER_SPEC
     },
-    Strategy {
-        group: "flowcontrol.apiserver.k8s.io",
-        resource: "flowschemas",
-        no_effect_yet: inert!("FlowSchemas"),
-        ..CLUSTER_COUNTED
-    },
-    Strategy {
-        group: "flowcontrol.apiserver.k8s.io",
-        resource: "prioritylevelconfigurations",
-        no_effect_yet: inert!("PriorityLevelConfigurations"),
-        ..CLUSTER_COUNTED
-    },
+    Strategy { no_effect_yet: inert!("FlowSchemas"), ..flowcontrol::FLOW_SCHEMA },
+    Strategy { no_effect_yet: inert!("PriorityLevelConfigurations"), ..flowcontrol::PRIORITY_LEVEL },
 ];

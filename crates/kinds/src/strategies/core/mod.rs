@@ -15,7 +15,7 @@ mod secret;
 mod service;
 mod service_account;
 
-pub(super) use config_map::CONFIG_MAP;
+pub(super) use config_map::{CONFIG_MAP, decoded_len};
 pub(super) use endpoints::ENDPOINTS;
 pub(super) use event::{CORE_EVENT, NEW_EVENT};
 pub(super) use limit_range::LIMIT_RANGE;

@@ -1,0 +1,297 @@
+//! CertificateSigningRequests.
+
+use api::Node;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::generic::{CLUSTER, check, check_update, status_only, status_reset_meta};
+use super::pod::{core_meta, core_meta_update};
+use crate::access::{Edit, View, same};
+use crate::strategy::{Strategy, Subresource};
+use crate::validation::names::{self, path_segment};
+use crate::validation::{Errors, Path};
+
+const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
+/// The least lifetime in seconds.
+const MIN_EXPIRATION: i64 = 600;
+const MAX_SUBDOMAIN: usize = 253;
+const MAX_LABEL: usize = 63;
+
+/// Who asks is set where the request is known.
+pub(super) const REQUEST: Strategy = Strategy {
+    group: "certificates.k8s.io",
+    resource: "certificatesigningrequests",
+    prepare_create: |c, s| {
+        Edit::new(c.schema, s).remove("status");
+    },
+    prepare_update: |c, n, o| {
+        let mut e = Edit::new(c.schema, n);
+        e.copy("spec", o);
+        e.copy("status", o);
+    },
+    validate: |c, s| check(c, s, |e, v| request(e, v, None)),
+    validate_update: |c, n, o| check_update(c, n, o, |e, n, o| update(e, n, o, &[])),
+    fields: &["spec.signerName"],
+    field_values: |schema, s, out| out.push(View::new(schema, s).st("spec").str("signerName").into()),
+    subresources: &[
+        Subresource {
+            name: "status",
+            prepare_update: status_reset_meta,
+            validate_update: |c, n, o| check_update(c, n, o, |e, n, o| update(e, n, o, &["certificate"])),
+        },
+        Subresource {
+            name: "approval",
+            prepare_update: |c, n, o| {
+                status_only(c, n, o);
+                let certificate = View::new(c.schema, o).st("status").get("certificate").cloned();
+                if let Some(mut status) = Edit::new(c.schema, n).make("status") {
+                    status.put("certificate", certificate);
+                }
+            },
+            validate_update: |c, n, o| check_update(c, n, o, |e, n, o| update(e, n, o, &["approval"])),
+        },
+    ],
+    ..CLUSTER
+};
+
+const USAGES: &[&str] = &[
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// The first block of a PEM text, if it is of the type.
+fn is_pem(text: &str, ty: &str) -> bool {
+    let Ok(bytes) = STANDARD.decode(text) else { return false };
+    let text = String::from_utf8_lossy(&bytes);
+    let (begin, end) = (format!("-----BEGIN {ty}-----"), format!("-----END {ty}-----"));
+    let Some(at) = text.find("-----BEGIN ") else { return false };
+    let Some(rest) = text[at..].strip_prefix(&begin) else { return false };
+    let body = rest.split(&end).next().filter(|b| b.len() < rest.len());
+    body.is_some_and(|b| {
+        let compact: String = b.split_whitespace().collect();
+        !compact.is_empty() && STANDARD.decode(compact).is_ok()
+    })
+}
+
+fn repeated(all: &[&str]) -> bool {
+    all.iter().enumerate().any(|(i, v)| all[..i].contains(v))
+}
+
+fn usages(v: View<'_>) -> Vec<&str> {
+    v.st("spec").strs("usages").collect()
+}
+
+fn condition_types(v: View<'_>) -> Vec<&str> {
+    v.st("status").items("conditions").map(|c| c.str("type")).collect()
+}
+
+fn request(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
+    core_meta(errs, v.st("metadata"), false, path_segment);
+    let at = Path::root("spec");
+    let spec = v.st("spec");
+    if !is_pem(spec.str("request"), "CERTIFICATE REQUEST") {
+        errs.invalid(&at.field("request"), spec.get("request"), "PEM block type must be CERTIFICATE REQUEST");
+    }
+    let all = usages(v);
+    let usages_at = at.field("usages");
+    if all.is_empty() {
+        errs.required(&usages_at, "");
+    }
+    if !old.is_some_and(|o| usages(o).iter().any(|u| !USAGES.contains(u))) {
+        for (i, u) in all.iter().enumerate() {
+            errs.one_of(&usages_at.index(i), u, USAGES);
+        }
+    }
+    if !old.is_some_and(|o| repeated(&usages(o))) {
+        for (i, u) in all.iter().enumerate().filter(|(i, u)| all[..*i].contains(u)) {
+            errs.duplicate(&usages_at.index(i), *u);
+        }
+    }
+    let signer = spec.str("signerName");
+    let signer_at = at.field("signerName");
+    if signer == LEGACY_SIGNER && !old.is_some_and(|o| o.st("spec").str("signerName") == LEGACY_SIGNER) {
+        errs.invalid(&signer_at, signer, "the legacy signerName is not allowed via this API version");
+    } else {
+        signer_name(errs, &signer_at, signer);
+    }
+    if let Some(n) = spec.opt_int("expirationSeconds").filter(|n| *n < MIN_EXPIRATION) {
+        errs.invalid(
+            &at.field("expirationSeconds"),
+            n,
+            "may not specify a duration less than 600 seconds (10 minutes)",
+        );
+    }
+    conditions(errs, v, old);
+    let certificate = v.st("status").get("certificate");
+    let unchanged = old.is_some_and(|o| same(o.st("status").get("certificate"), certificate));
+    if let Some(text) = certificate.map(Node::as_str)
+        && !text.is_empty()
+        && !unchanged
+        && !is_pem(text, "CERTIFICATE")
+    {
+        errs.invalid(
+            &Path::root("status.certificate"),
+            "<certificate data>",
+            "must contain at least one CERTIFICATE PEM block",
+        );
+    }
+}
+
+fn conditions(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
+    let at = Path::root("status.conditions");
+    let before = old.map(condition_types).unwrap_or_default();
+    let both = before.contains(&"Approved") && before.contains(&"Denied");
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, c) in v.st("status").items("conditions").enumerate() {
+        let at_one = at.index(i);
+        let (ty, status) = (c.str("type"), c.str("status"));
+        if ty.is_empty() && !before.contains(&"") {
+            errs.required(&at_one.field("type"), "");
+        }
+        if status.is_empty() {
+            errs.required(&at_one.field("status"), "");
+        } else if matches!(ty, "Approved" | "Denied" | "Failed") {
+            errs.one_of(&at_one.field("status"), status, &["True"]);
+        } else {
+            errs.one_of(&at_one.field("status"), status, &["False", "True", "Unknown"]);
+        }
+        let other = match ty {
+            "Approved" => "Denied",
+            "Denied" => "Approved",
+            _ => "none",
+        };
+        if !both && seen.contains(&other) {
+            errs.invalid(&at, ty, "Approved and Denied conditions are mutually exclusive");
+        }
+        if seen.contains(&ty) && !repeated(&before) {
+            errs.duplicate(&at_one.field("type"), ty);
+        }
+        seen.push(ty);
+    }
+}
+
+/// An update; `may` names what the path may set besides.
+fn update(errs: &mut Errors, n: View<'_>, o: View<'_>, may: &[&str]) {
+    request(errs, n, Some(o));
+    let at = Path::root("status.conditions");
+    let of = |v: View<'_>, ty: &str| {
+        v.st("status")
+            .items("conditions")
+            .filter(|c| c.str("type") == ty)
+            .map(|c| c.raw().cloned())
+            .collect::<Vec<_>>()
+    };
+    for ty in ["Approved", "Denied", "Failed"] {
+        if of(n, ty).len() < of(o, ty).len() {
+            errs.forbidden(&at, format!("updates may not remove a condition of type \"{ty}\""));
+        }
+    }
+    if !may.contains(&"approval") {
+        for ty in ["Approved", "Denied"] {
+            let (new, old) = (of(n, ty), of(o, ty));
+            if new.len() > old.len() {
+                errs.forbidden(&at, format!("updates may not add a condition of type \"{ty}\""));
+            } else if new.len() == old.len() && new != old {
+                errs.forbidden(&at, format!("updates may not modify a condition of type \"{ty}\""));
+            }
+        }
+    }
+    let (new, old) = (n.st("status").get("certificate"), o.st("status").get("certificate"));
+    if !same(new, old) {
+        let at = Path::root("status.certificate");
+        if !may.contains(&"certificate") {
+            errs.forbidden(&at, "updates may not set certificate content");
+        } else if old.is_some_and(|c| !c.as_str().is_empty()) {
+            errs.forbidden(&at, "updates may not modify existing certificate content");
+        }
+    }
+    core_meta_update(errs, n.st("metadata"), o.st("metadata"));
+}
+
+/// The name of a signer: a domain and a path.
+pub(super) fn signer_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
+    if name.is_empty() {
+        errs.required(at, "");
+        return;
+    }
+    let segments: Vec<&str> = name.split('/').collect();
+    let [domain, path] = segments[..] else {
+        errs.invalid(
+            at,
+            name,
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'",
+        );
+        return;
+    };
+    if domain.len() > MAX_SUBDOMAIN {
+        errs.too_long(at, MAX_SUBDOMAIN);
+    }
+    let labels = |errs: &mut Errors, of: &str, check: fn(&str) -> Vec<String>| {
+        if let Some((label, bad)) = of.split('.').map(|l| (l, check(l))).find(|(_, bad)| !bad.is_empty()) {
+            for why in bad {
+                errs.invalid(at, of, format!("validating label {}: {why}", api::go::quote(label)));
+            }
+        }
+    };
+    labels(errs, domain, names::dns1123_label);
+    if !domain.contains('.') {
+        errs.invalid(at, domain, "should be a domain with at least two segments separated by dots");
+    }
+    labels(errs, path, names::dns1123_subdomain);
+    let max = MAX_SUBDOMAIN + MAX_SUBDOMAIN + MAX_LABEL + 2;
+    if name.len() > max {
+        errs.too_long(at, max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pem() {
+        let check = |text: &str, expected: bool| {
+            assert_eq!(is_pem(&STANDARD.encode(text), "CERTIFICATE"), expected, "{text}");
+        };
+        check("-----BEGIN CERTIFICATE-----\nAAAA\nBBBB\n-----END CERTIFICATE-----\n", true);
+        check("Subject: x\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", true);
+        check("-----BEGIN CERTIFICATE-----\nAAAA\n", false);
+        check("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", false);
+        check("", false);
+    }
+
+    #[test]
+    fn signers() {
+        let check = |name: &str, expected: &[&str]| {
+            let mut errs = Errors::new();
+            signer_name(&mut errs, &Path::root("s"), name);
+            let found: Vec<String> = errs.0.iter().map(|e| e.detail.clone()).collect();
+            assert_eq!(found, expected, "{name}");
+        };
+        check("example.com/a.b", &[]);
+        check("", &[""]);
+        check("a", &["must be a fully qualified domain and path of the form 'example.com/signer-name'"]);
+        check("example/a", &["should be a domain with at least two segments separated by dots"]);
+    }
+}
