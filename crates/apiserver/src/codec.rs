@@ -4,6 +4,7 @@ use api::codec::{json, proto};
 use api::schema::Gvk;
 use api::{Object, Schema, Status, Struct, StructId};
 use bytes::{BufMut, Bytes, BytesMut};
+use compact_str::format_compact;
 use serde_json::Value;
 
 use crate::negotiate::Format;
@@ -153,7 +154,7 @@ fn summary(body: &[u8]) -> String {
     match body.first() {
         None => "<empty>".into(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(cut)),
-        Some(_) => format!("{}{more}", crate::discovery::hex(cut)),
+        Some(_) => cut.iter().map(|b| format_compact!("{b:02x}")).chain([more.into()]).collect(),
     }
 }
 

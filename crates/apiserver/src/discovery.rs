@@ -1,7 +1,5 @@
 //! Discovery: which groups, versions and resources are served; `/version`, `/` and OpenAPI.
 
-use std::fmt::Write;
-
 use api::Text;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -25,18 +23,9 @@ struct Document {
 impl Document {
     fn new(value: &Value) -> Self {
         let json = Bytes::from(value.to_string());
-        let etag = format!("\"{}\"", hex(&Sha256::digest(&json)).to_uppercase());
+        let etag = format!("\"{:X}\"", Sha256::digest(&json));
         Self { json, etag: HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("")) }
     }
-}
-
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut s, b| {
-        // Writing to a String does not fail.
-        let _ = write!(s, "{b:02x}");
-        s
-    })
 }
 
 /// The documents of discovery, for a fixed set of resources.

@@ -5,7 +5,6 @@ use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 use sha2::{Digest, Sha512};
 
-use crate::discovery::hex;
 use crate::proxy::Body;
 use crate::query::Query;
 use crate::server::{Inner, full, header as header_of};
@@ -21,7 +20,7 @@ pub trait Documents: Send + Sync + 'static {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    hex(&Sha512::digest(bytes)).to_uppercase()
+    format!("{:X}", Sha512::digest(bytes))
 }
 
 fn answer(parts: &http::request::Parts, body: Bytes, media: &'static str, etag: &str) -> Response<Body> {

@@ -1,7 +1,8 @@
-//! What every component has: a clock, shutdown, metrics, health checks, feature gates.
+//! What every component has: a clock, shutdown, feature gates.
 //!
 //! One instance a component, no globals: several components run in one process, and several
-//! clusters in one test. Depends on `api`; must never know a component by name.
+//! clusters in one test. Depends on no other crate of the workspace; must never know a component by
+//! name.
 
 pub mod clock;
 pub mod features;

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use api::Status;
+use client::tls::AnyCertificate;
 use http::Request;
 use http::header::{HOST, HeaderValue};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, SignatureScheme};
+use rustls_pki_types::ServerName;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
@@ -60,7 +59,7 @@ pub(super) struct Dialer {
 impl Dialer {
     /// From the settings that verify kubelets.
     pub(super) fn new(kubelet: Arc<ClientConfig>) -> Self {
-        let verifier = Arc::new(AnyCertificate { provider: kubelet.crypto_provider().clone() });
+        let verifier = Arc::new(AnyCertificate::new(kubelet.crypto_provider().clone()));
         let mut unverified = (*kubelet).clone();
         unverified.dangerous().set_certificate_verifier(verifier.clone());
         let mut workload = (*kubelet).clone();
@@ -120,46 +119,6 @@ where
     // It ends with the answer's body, or when the upgraded stream is taken.
     tokio::spawn(connection.with_upgrades());
     Ok(sender)
-}
-
-/// Takes every certificate, but still wants proof of its key.
-#[derive(Debug)]
-struct AnyCertificate {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, signature, algorithms)
-    }
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, signature, algorithms)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// Shows no certificate.
