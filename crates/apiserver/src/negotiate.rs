@@ -112,6 +112,8 @@ const ALL: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
 pub(crate) enum Allowed {
     /// Nothing else (errors, discovery).
     Plain,
+    /// Partial metadata.
+    Partial,
     /// Tables and partial metadata.
     Meta,
 }
@@ -188,7 +190,7 @@ fn accept(clause: &Clause<'_>, format: Format, allowed: Allowed, stream: bool) -
         _ => return None,
     };
     let convert = match kind? {
-        "Table" if format != Format::Protobuf => Convert::Table(version),
+        "Table" if format != Format::Protobuf && allowed == Allowed::Meta => Convert::Table(version),
         "PartialObjectMetadata" => Convert::Partial(version),
         "PartialObjectMetadataList" => Convert::PartialList(version),
         _ => return None,

@@ -70,7 +70,7 @@ pub(crate) async fn http(
     let accept = header_of(&parts, header::ACCEPT);
     let user_agent = header_of(&parts, header::USER_AGENT);
     let stream = info.verb == "watch";
-    let form = match negotiate::output(accept, &query, user_agent, Allowed::Meta, stream) {
+    let form = match negotiate::output(accept, &query, user_agent, convertible(inner, &info), stream) {
         Ok(form) => form,
         Err(status) => return status_response(inner, &status, Form::JSON),
     };
@@ -141,6 +141,14 @@ pub(crate) async fn local_path(
         return Err(if code == 404 { Status::no_such_resource() } else { Status::failure(code, "", text) });
     }
     Ok(body)
+}
+
+/// What a resource's answers can be turned into: upstream has no table for what is answered but not kept.
+fn convertible(inner: &Inner, info: &RequestInfo) -> Allowed {
+    let kept = |r: &Arc<crate::registry::Resource>| r.stored.is_some();
+    let answered = matches!(&*info.subresource, "binding" | "eviction" | "token")
+        || inner.registry.find(&info.group, &info.version, &info.resource).is_some_and(|r| !kept(r));
+    if answered { Allowed::Partial } else { Allowed::Meta }
 }
 
 fn error_form(accept: &str, query: &Query) -> Form {

@@ -38,8 +38,26 @@ pub(crate) const CORE_EVENT: Strategy = Strategy {
 };
 
 /// Events as events.k8s.io/v1 takes them. The tree is the core group's, in which both are stored.
-pub(crate) const NEW_EVENT: Strategy =
-    Strategy { group: "events.k8s.io", validate: new_event, validate_update: new_event_update, ..EVENT };
+pub(crate) const NEW_EVENT: Strategy = Strategy {
+    group: "events.k8s.io",
+    validate: new_event,
+    validate_update: new_event_update,
+    // Its own names for the same values; it has none for `source`.
+    fields: &[
+        "regarding.kind",
+        "regarding.namespace",
+        "regarding.name",
+        "regarding.uid",
+        "regarding.apiVersion",
+        "regarding.resourceVersion",
+        "regarding.fieldPath",
+        "reason",
+        "reportingController",
+        "",
+        "type",
+    ],
+    ..EVENT
+};
 
 fn event_fields(schema: &Schema, s: &Struct, out: &mut Vec<Text>) {
     let v = View::new(schema, s);
