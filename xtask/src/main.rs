@@ -10,6 +10,7 @@ mod schema;
 mod setup;
 mod step;
 mod test;
+mod up;
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "The project's automation")]
@@ -28,6 +29,15 @@ enum Task {
     Lint,
     /// Installs what the tests need and runs them all.
     Test,
+    /// Installs what a cluster needs, builds FerroKube and runs `ferrokube up` with a containerd of
+    /// its own; everything is kept below `.tools/cluster`.
+    Up {
+        /// Further flags of `ferrokube up`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+    /// Removes all that `up` made, and ends its containerd.
+    Down,
 }
 
 fn main() -> ExitCode {
@@ -47,5 +57,7 @@ fn run(task: Task, root: &Path) -> anyhow::Result<()> {
         Task::Setup => setup::run(root),
         Task::Lint => lint::run(root),
         Task::Test => test::run(root),
+        Task::Up { flags } => up::up(root, &flags),
+        Task::Down => up::down(root),
     }
 }

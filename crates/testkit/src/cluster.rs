@@ -1,7 +1,7 @@
 //! FerroKube with its own containerd on a test host.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +12,28 @@ use crate::image::Image;
 use crate::{binary, eventually, tool};
 
 /// The reference of the sandbox image that containerd is told to use.
-const PAUSE: &str = "test.local/pause:1";
+pub const PAUSE: &str = "test.local/pause:1";
+
+/// A configuration of containerd that keeps everything below `dir`: its socket `containerd.sock`, and
+/// `cni`, where it looks for the pod network's configuration.
+pub fn containerd_config(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        r#"version = 3
+root = "{dir}/containerd"
+state = "{dir}/containerd-state"
+[grpc]
+  address = "{dir}/containerd.sock"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE}"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["/usr/lib/cni"]
+  conf_dir = "{dir}/cni"
+"#
+    )
+}
 
 /// How to start a cluster.
 #[derive(Debug, Clone, Default)]
@@ -74,25 +95,7 @@ impl Cluster {
         let h = &self.host;
         let bin = tool("containerd");
         ensure!(bin.exists(), "{} is missing: run `cargo xtask setup`", bin.display());
-        let config = format!(
-            r#"version = 3
-root = "{root}"
-state = "{state}"
-[grpc]
-  address = "{sock}"
-[plugins."io.containerd.cri.v1.images".pinned_images]
-  sandbox = "{PAUSE}"
-[plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true
-[plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["/usr/lib/cni"]
-  conf_dir = "{cni}"
-"#,
-            root = h.path("containerd").display(),
-            state = h.path("containerd-state").display(),
-            sock = self.socket().display(),
-            cni = h.path("cni").display(),
-        );
+        let config = containerd_config(h.dir());
         fs::write(h.path("containerd.toml"), config)?;
         fs::create_dir_all(h.path("cni"))?;
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.parent().unwrap_or(&bin).display());

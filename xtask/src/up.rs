@@ -1,0 +1,103 @@
+//! A cluster from a checkout, on a machine that has nothing installed for it.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testkit::image::Image;
+
+use crate::setup;
+use crate::step::{cargo, step};
+
+/// The image that is there to play with, as nothing is downloaded.
+const BUSYBOX: &str = "localhost/busybox:1";
+
+fn dir(root: &Path) -> PathBuf {
+    root.join(".tools/cluster")
+}
+
+fn ferrokube(root: &Path) -> Command {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Command::new(target.join("release/ferrokube"))
+}
+
+/// Sets up, builds, starts containerd and becomes `ferrokube up`.
+pub(crate) fn up(root: &Path, flags: &[String]) -> Result<()> {
+    setup::run(root)?;
+    step("build", cargo(root).args(["build", "--release", "--package", "ferrokube"]))?;
+    let dir = dir(root);
+    fs::create_dir_all(dir.join("cni"))?;
+    start_containerd(root, &dir)?;
+    println!("an image to try with: {BUSYBOX}");
+    let mut command = ferrokube(root);
+    command
+        .arg("up")
+        .arg("--data-dir")
+        .arg(dir.join("data"))
+        .arg("--container-runtime-endpoint")
+        .arg(dir.join("containerd.sock"))
+        .arg("--cni-conf-dir")
+        .arg(dir.join("cni"))
+        .args(flags);
+    Err(command.exec()).context("starting ferrokube")
+}
+
+/// Removes the cluster, its containerd and its directory.
+pub(crate) fn down(root: &Path) -> Result<()> {
+    let dir = dir(root);
+    if !dir.exists() {
+        println!("there is no cluster of this checkout");
+        return Ok(());
+    }
+    start_containerd(root, &dir)?;
+    step("removal", ferrokube(root).arg("down").arg("--data-dir").arg(dir.join("data")))?;
+    let pid: i32 = fs::read_to_string(dir.join("containerd.pid"))?.trim().parse()?;
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+        rustix::process::pidfd_send_signal(&process, rustix::process::Signal::TERM)?;
+        // The descriptor is readable once the process has ended.
+        let mut ended = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut ended, None)?;
+    }
+    fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))
+}
+
+/// Starts containerd unless it runs, apart from this terminal: containers outlive the cluster's processes.
+fn start_containerd(root: &Path, dir: &Path) -> Result<()> {
+    let bin = setup::tools(root).join("bin");
+    let socket = dir.join("containerd.sock");
+    let ctr = |args: &[&str]| {
+        setup::sh(
+            Command::new(bin.join("ctr")).arg("--address").arg(&socket).args(["-n", "k8s.io"]).args(args),
+        )
+    };
+    if ctr(&["version"]).is_ok() {
+        return Ok(());
+    }
+    let config = dir.join("containerd.toml");
+    fs::write(&config, testkit::containerd_config(dir))?;
+    let log = fs::File::create(dir.join("containerd.log"))?;
+    let child = Command::new(bin.join("containerd"))
+        .arg("--config")
+        .arg(&config)
+        .env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .context("starting containerd")?;
+    fs::write(dir.join("containerd.pid"), child.id().to_string())?;
+    testkit::within(Duration::from_secs(30), "containerd", || Ok(Some(ctr(&["version"])?)))
+        .with_context(|| format!("see {}", dir.join("containerd.log").display()))?;
+    for image in [Image::pause(testkit::PAUSE)?, Image::busybox(BUSYBOX)?] {
+        let tar = dir.join("image.tar");
+        image.write(&tar)?;
+        ctr(&["images", "import", "--local", &tar.to_string_lossy()])?;
+        fs::remove_file(tar)?;
+    }
+    Ok(())
+}
