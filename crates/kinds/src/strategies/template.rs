@@ -3,10 +3,10 @@
 use api::{Node, Struct, Text};
 
 use crate::access::{Edit, View};
-use crate::strategies::generic::{self, bump_if_changed, keep_status};
+use crate::strategies::generic::{self, bump_if_changed, check_update, keep_status};
 use crate::strategies::pod::options::Options;
-use crate::strategies::pod::{prepare, spec::template, warnings};
-use crate::strategy::Ctx;
+use crate::strategies::pod::{core_meta_update, prepare, spec::template, warnings};
+use crate::strategy::{Ctx, Subresource};
 use crate::validation::meta::{SelectorOptions, is_empty_selector, label_selector, selects};
 use crate::validation::names;
 use crate::validation::{Errors, Path, Raw, print};
@@ -158,6 +158,23 @@ pub(crate) fn available_below_ready(errs: &mut Errors, status: View<'_>, what: &
         );
     }
 }
+
+/// The status of what keeps a number of Pods: ReplicaSets and, but for what they do not count,
+/// ReplicationControllers.
+pub(crate) const REPLICAS_STATUS: Subresource = Subresource {
+    name: "status",
+    prepare_update: generic::status_only,
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            let s = n.st("status");
+            let below = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+            let all = ["replicas", below[0], below[1], below[2], "observedGeneration", "terminatingReplicas"];
+            counts(e, s, &all, &below);
+            available_below_ready(e, s, "readyReplicas");
+        })
+    },
+};
 
 pub(crate) fn collisions(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     let f = "collisionCount";

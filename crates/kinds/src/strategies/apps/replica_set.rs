@@ -1,14 +1,13 @@
 //! ReplicaSets.
 
 use crate::access::View;
-use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::template::{
-    available_below_ready, counts, create, options, replicas_text, selected_template, selector,
-    template_warnings, update,
+    REPLICAS_STATUS, create, options, replicas_text, selected_template, selector, template_warnings, update,
 };
-use crate::strategy::{Strategy, Subresource};
+use crate::strategy::Strategy;
 use crate::validation::names::name_subdomain;
 use crate::validation::{Errors, Path};
 
@@ -42,29 +41,6 @@ pub(crate) const REPLICA_SET: Strategy = Strategy {
     warnings: template_warnings,
     fields: &["status.replicas"],
     field_values: replicas_text,
-    subresources: &[Subresource {
-        name: "status",
-        prepare_update: generic::status_only,
-        validate_update: |c, n, o| {
-            check_update(c, n, o, |e, n, o| {
-                core_meta_update(e, n.st("metadata"), o.st("metadata"));
-                let s = n.st("status");
-                counts(
-                    e,
-                    s,
-                    &[
-                        "replicas",
-                        "fullyLabeledReplicas",
-                        "readyReplicas",
-                        "availableReplicas",
-                        "observedGeneration",
-                        "terminatingReplicas",
-                    ],
-                    &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
-                );
-                available_below_ready(e, s, "readyReplicas");
-            })
-        },
-    }],
+    subresources: &[REPLICAS_STATUS],
     ..NAMESPACED
 };

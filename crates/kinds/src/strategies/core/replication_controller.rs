@@ -1,14 +1,14 @@
 //! ReplicationControllers.
 
 use crate::access::View;
-use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
 use crate::strategies::template::{
-    MISMATCH, always, available_below_ready, counts, create, labels_value, options, replicas_text,
-    template_warnings, update,
+    MISMATCH, REPLICAS_STATUS, always, create, labels_value, options, replicas_text, template_warnings,
+    update,
 };
-use crate::strategy::{Strategy, Subresource};
+use crate::strategy::Strategy;
 use crate::validation::names::name_subdomain;
 use crate::validation::{Errors, Path};
 
@@ -38,29 +38,7 @@ pub(crate) const REPLICATION_CONTROLLER: Strategy = Strategy {
     warnings: template_warnings,
     fields: &["status.replicas"],
     field_values: replicas_text,
-    subresources: &[Subresource {
-        name: "status",
-        prepare_update: generic::status_only,
-        validate_update: |c, n, o| {
-            check_update(c, n, o, |e, n, o| {
-                core_meta_update(e, n.st("metadata"), o.st("metadata"));
-                let s = n.st("status");
-                counts(
-                    e,
-                    s,
-                    &[
-                        "replicas",
-                        "fullyLabeledReplicas",
-                        "readyReplicas",
-                        "availableReplicas",
-                        "observedGeneration",
-                    ],
-                    &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
-                );
-                available_below_ready(e, s, "readyReplicas");
-            })
-        },
-    }],
+    subresources: &[REPLICAS_STATUS],
     ..NAMESPACED
 };
 
