@@ -167,7 +167,8 @@ impl Registry {
                 let st = schema.st(root);
                 let plural = row.resource;
                 let group = storage_gvk.group.clone();
-                let strategy = strategy(&group, plural);
+                // Events are kept as the core group's, but each group has its own rules.
+                let strategy = strategy(row.group, plural);
                 let indexed = strategy
                     .fields
                     .iter()

@@ -125,6 +125,15 @@ impl Spec {
     fn headless(&self) -> bool {
         self.cluster_ips.first().is_some_and(|ip| ip == NONE)
     }
+    /// Whether nothing changed that decides about addresses of a Service that prefers two families.
+    fn same_preferred(&self, other: &Self) -> bool {
+        const PREFER: &str = "PreferDualStack";
+        self.kind == other.kind
+            && self.policy == PREFER
+            && other.policy == PREFER
+            && self.cluster_ips == other.cluster_ips
+            && self.families == other.families
+    }
     fn needs_address(&self) -> bool {
         !self.external() && !self.headless()
     }
@@ -161,14 +170,17 @@ fn node_ports(view: &View<'_>) -> Vec<u16> {
     all
 }
 
-fn invalid(name: &str, field: &str, value: String, detail: impl Into<String>) -> Status {
-    let error = FieldError {
+fn error(field: &str, value: String, detail: impl Into<String>) -> FieldError {
+    FieldError {
         kind: FieldErrorKind::Invalid,
         field: field.into(),
         value: Some(value),
         detail: detail.into(),
-    };
-    Status::invalid("", "Service", name, &[error])
+    }
+}
+
+fn invalid(name: &str, field: &str, value: String, detail: impl Into<String>) -> Status {
+    Status::invalid("", "Service", name, &[error(field, value, detail)])
 }
 
 fn shown(list: &[String]) -> String {
@@ -221,7 +233,7 @@ impl Allocators {
     ) -> Result<Reservation, Status> {
         let mut reservation = self.reservation();
         normalize(scope, tree, None);
-        self.families(scope, tree)?;
+        self.families(scope, tree, None)?;
         self.addresses(scope, tree, &Spec::default(), &mut reservation, dry_run).await?;
         self.node_ports(scope, tree, &[], &mut reservation)?;
         Ok(reservation)
@@ -237,7 +249,7 @@ impl Allocators {
         let mut reservation = self.reservation();
         carry(scope, tree, old);
         normalize(scope, tree, Some(old));
-        self.families(scope, tree)?;
+        self.families(scope, tree, Some(old))?;
         let schema = scope.inner.schema;
         let before = Spec::of(&View::new(schema, old));
         self.addresses(scope, tree, &before, &mut reservation, dry_run).await?;
@@ -270,67 +282,103 @@ impl Allocators {
         }
     }
     /// Sets the families and their policy, as upstream does before it allocates.
-    fn families(&self, scope: &Scope<'_>, tree: &mut Struct) -> Result<(), Status> {
+    fn families(&self, scope: &Scope<'_>, tree: &mut Struct, old: Option<&Struct>) -> Result<(), Status> {
+        const POLICY: &str = "spec.ipFamilyPolicy";
         let schema = scope.inner.schema;
-        let view = View::new(schema, tree);
-        let mut spec = Spec::of(&view);
-        let name = view.st("metadata").str("name").to_owned();
-        if spec.external() {
+        let before = old.map(|o| Spec::of(&View::new(schema, o)));
+        let mut spec = Spec::of(&View::new(schema, tree));
+        let name = View::new(schema, tree).st("metadata").str("name").to_owned();
+        if spec.external() || before.as_ref().is_some_and(|b| b.same_preferred(&spec)) {
             return Ok(());
         }
         let headless_alone = spec.headless() && !spec.selector;
-        if spec.policy.is_empty() {
-            spec.policy = if headless_alone { "RequireDualStack" } else { "SingleStack" }.into();
+        if !View::new(schema, tree).st("spec").has("ipFamilyPolicy") {
+            spec.policy = match &before {
+                Some(b) if !b.policy.is_empty() => b.policy.clone(),
+                _ if headless_alone => "RequireDualStack".into(),
+                _ => "SingleStack".into(),
+            };
+            if let Some(mut s) = Edit::new(schema, tree).make("spec") {
+                s.set("ipFamilyPolicy", spec.policy.as_str());
+            }
+        }
+        let strict = scope.gate("StrictIPCIDRValidation");
+        let errors = kinds::strategies::service_addresses(schema, tree, old, strict);
+        if !errors.is_empty() {
+            return Err(Status::invalid("", "Service", &name, &errors));
+        }
+        let mut errors = Vec::new();
+        let mut refuse = |field: &str, value: String, detail: &str| errors.push(error(field, value, detail));
+        let policy = format!("{:?}", spec.policy);
+        let single = spec.policy == "SingleStack";
+        if let Some(b) = &before {
+            if single {
+                if b.cluster_ips == spec.cluster_ips {
+                    spec.cluster_ips.truncate(1);
+                }
+                if b.families == spec.families {
+                    spec.families.truncate(1);
+                }
+            } else {
+                if !spec.cluster_ips.is_empty() && spec.cluster_ips.len() < b.cluster_ips.len() {
+                    let why = "must be 'SingleStack' to release the secondary cluster IP";
+                    refuse(POLICY, policy.clone(), why);
+                }
+                if !spec.families.is_empty() && spec.families.len() < b.families.len() {
+                    let why = "must be 'SingleStack' to release the secondary IP family";
+                    refuse(POLICY, policy.clone(), why);
+                }
+            }
+        }
+        if single {
+            for (two, what) in
+                [(spec.cluster_ips.len() == 2, "cluster IPs"), (spec.families.len() == 2, "IP families")]
+            {
+                if two {
+                    let why = format!(
+                        "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                    );
+                    refuse(POLICY, policy.clone(), &why);
+                }
+            }
         }
         let configured = |family: &str| self.cidrs.iter().any(|c| c.family() == family);
-        if !spec.headless() {
-            for (i, ip) in spec.cluster_ips.iter().enumerate() {
-                if i < spec.families.len() || ip.is_empty() {
-                    continue;
-                }
-                let family = family_of(ip);
-                if !configured(family) {
-                    return Err(invalid(
-                        &name,
-                        &format!("spec.clusterIPs[{i}]"),
-                        shown(&spec.cluster_ips),
-                        format!("{family} is not configured on this cluster"),
-                    ));
-                }
+        for (i, ip) in spec.cluster_ips.iter().enumerate().take_while(|(_, ip)| *ip != NONE) {
+            let family = family_of(ip);
+            if i < spec.families.len() {
+                continue;
+            }
+            if configured(family) {
                 spec.families.push(family.into());
+            } else {
+                let why = format!("{family} is not configured on this cluster");
+                refuse(&format!("spec.clusterIPs[{i}]"), shown(&spec.cluster_ips), &why);
             }
         }
-        if !headless_alone {
+        if errors.is_empty() && !headless_alone {
             if spec.policy == "RequireDualStack" && self.cidrs.len() < 2 {
-                return Err(invalid(
-                    &name,
-                    "spec.ipFamilyPolicy",
-                    format!("{:?}", spec.policy),
-                    "this cluster is not configured for dual-stack services",
-                ));
+                errors.push(error(POLICY, policy, "this cluster is not configured for dual-stack services"));
             }
-            if let Some((i, family)) = spec.families.iter().enumerate().find(|(_, f)| !configured(f)) {
-                return Err(invalid(
-                    &name,
-                    &format!("spec.ipFamilies[{i}]"),
-                    format!("{family:?}"),
-                    "not configured on this cluster",
-                ));
+            for (i, family) in spec.families.iter().enumerate().filter(|(_, f)| !configured(f)) {
+                let field = format!("spec.ipFamilies[{i}]");
+                errors.push(error(&field, format!("{family:?}"), "not configured on this cluster"));
             }
+        }
+        if !errors.is_empty() {
+            return Err(Status::invalid("", "Service", &name, &errors));
         }
         if spec.families.is_empty() {
             spec.families.push(self.cidrs[0].family().into());
         }
-        if spec.policy != "SingleStack"
-            && spec.families.len() == 1
-            && (headless_alone || self.cidrs.len() == 2)
-        {
+        if !single && spec.families.len() == 1 && (headless_alone || self.cidrs.len() == 2) {
             let other = if spec.families[0] == "IPv4" { "IPv6" } else { "IPv4" };
             spec.families.push(other.into());
         }
         if let Some(mut s) = Edit::new(schema, tree).make("spec") {
-            s.set("ipFamilyPolicy", spec.policy.as_str());
             s.set("ipFamilies", strings(spec.families.iter().map(String::as_str)));
+            if !spec.cluster_ips.is_empty() {
+                s.set("clusterIPs", strings(spec.cluster_ips.iter().map(String::as_str)));
+            }
         }
         Ok(())
     }
@@ -522,15 +570,11 @@ fn carry(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) {
     let mut edit = Edit::new(schema, tree);
     let Some(mut spec) = edit.make("spec") else { return };
     if !was.external() && !now.external() {
-        if spec.view().str("clusterIP").is_empty() && now.cluster_ips.is_empty() {
+        if spec.view().str("clusterIP").is_empty() {
             spec.put("clusterIP", old_spec.get("clusterIP").cloned());
+        }
+        if now.cluster_ips.is_empty() && spec.view().str("clusterIP") == old_spec.str("clusterIP") {
             spec.put("clusterIPs", old_spec.get("clusterIPs").cloned());
-        }
-        if now.policy.is_empty() {
-            spec.put("ipFamilyPolicy", old_spec.get("ipFamilyPolicy").cloned());
-        }
-        if now.families.is_empty() {
-            spec.put("ipFamilies", old_spec.get("ipFamilies").cloned());
         }
     }
     if now.external() && !was.external() && now.cluster_ips == was.cluster_ips {

@@ -1,5 +1,6 @@
 //! The rules of every built-in resource.
 
+mod admissionregistration;
 mod apiregistration;
 mod apps;
 mod autoscaling;
@@ -18,6 +19,8 @@ mod rbac;
 mod scheduling;
 mod storage;
 mod template;
+
+pub use core::service_addresses;
 
 use api::{Schema, Struct, Text};
 
@@ -139,51 +142,26 @@ static ALL: &[Strategy] = &[
     Strategy { no_effect_yet: inert!("StorageClasses"), ..storage::STORAGE_CLASS },
     Strategy { no_effect_yet: inert!("VolumeAttachments"), ..storage::ATTACHMENT },
     Strategy { no_effect_yet: inert!("VolumeAttributesClasses"), ..storage::ATTRIBUTES_CLASS },
+    Strategy { no_effect_yet: inert!("MutatingAdmissionPolicies"), ..admissionregistration::MUTATING_POLICY },
     Strategy {
-        group: "admissionregistration.k8s.io",
-        resource: "mutatingadmissionpolicies",
-        unconditional_update: false,
-        no_effect_yet: inert!("MutatingAdmissionPolicies"),
-        ..CLUSTER_SPEC
-    },
-    Strategy {
-        group: "admissionregistration.k8s.io",
-        resource: "mutatingadmissionpolicybindings",
-        unconditional_update: false,
         no_effect_yet: inert!("MutatingAdmissionPolicyBindings"),
-        ..CLUSTER_SPEC
+        ..admissionregistration::MUTATING_BINDING
     },
     Strategy {
-        group: "admissionregistration.k8s.io",
-        resource: "mutatingwebhookconfigurations",
-        unconditional_update: false,
         no_effect_yet: inert!("MutatingWebhookConfigurations"),
-        prepare_create: generic::first_generation,
-        prepare_update: |c, new, old| generic::bump_if_changed(c, new, old, &["webhooks"]),
-        ..CLUSTER
+        ..admissionregistration::MUTATING_WEBHOOK
     },
     Strategy {
-        group: "admissionregistration.k8s.io",
-        resource: "validatingadmissionpolicies",
-        unconditional_update: false,
         no_effect_yet: inert!("ValidatingAdmissionPolicies"),
-        ..CLUSTER_COUNTED
+        ..admissionregistration::VALIDATING_POLICY
     },
     Strategy {
-        group: "admissionregistration.k8s.io",
-        resource: "validatingadmissionpolicybindings",
-        unconditional_update: false,
         no_effect_yet: inert!("ValidatingAdmissionPolicyBindings"),
-        ..CLUSTER_SPEC
+        ..admissionregistration::VALIDATING_BINDING
     },
     Strategy {
-        group: "admissionregistration.k8s.io",
-        resource: "validatingwebhookconfigurations",
-        unconditional_update: false,
         no_effect_yet: inert!("ValidatingWebhookConfigurations"),
-        prepare_create: generic::first_generation,
-        prepare_update: |c, new, old| generic::bump_if_changed(c, new, old, &["webhooks"]),
-        ..CLUSTER
+        ..admissionregistration::VALIDATING_WEBHOOK
     },
     Strategy {
         group: "apiextensions.k8s.io",

@@ -28,4 +28,5 @@ pub(super) use replication_controller::REPLICATION_CONTROLLER;
 pub(super) use resource_quota::RESOURCE_QUOTA;
 pub(super) use secret::SECRET;
 pub(super) use service::SERVICE;
+pub use service::service_addresses;
 pub(super) use service_account::SERVICE_ACCOUNT;

@@ -1,7 +1,8 @@
 //! Services. Their addresses and ports are allocated by the API server before these rules run.
 
-use api::Text;
 use api::go::quote;
+use api::status::FieldError;
+use api::{Schema, Struct, Text};
 
 use crate::access::{Edit, View};
 use crate::strategies::core::endpoints::endpoint_ip;
@@ -269,6 +270,19 @@ fn affinity(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     } else if affinity == "None" && config.is_some() {
         errs.forbidden(&config_at, "must not be set when session affinity is None");
     }
+}
+
+/// What is wrong with a Service's addresses and families; asked before any are given to it, too.
+pub fn service_addresses(
+    schema: &Schema,
+    new: &Struct,
+    old: Option<&Struct>,
+    strict: bool,
+) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    let spec = |s| View::new(schema, s).st("spec");
+    cluster_ips(&mut errs, &Path::root("spec"), spec(new), old.map(spec), strict);
+    errs.0
 }
 
 fn cluster_ips(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, old: Option<View<'_>>, strict: bool) {

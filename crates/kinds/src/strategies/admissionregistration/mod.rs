@@ -1,0 +1,10 @@
+//! Webhook configurations and admission policies. Whether expressions compile is not checked here.
+
+mod policy;
+mod rules;
+mod webhook;
+
+pub(super) use policy::{MUTATING_BINDING, MUTATING_POLICY, VALIDATING_BINDING, VALIDATING_POLICY};
+pub(super) use webhook::{MUTATING_WEBHOOK, VALIDATING_WEBHOOK};
+
+const GROUP: &str = "admissionregistration.k8s.io";
