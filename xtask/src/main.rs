@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod lint;
 mod schema;
 mod setup;
@@ -23,6 +24,9 @@ struct Cli {
 enum Task {
     /// Writes or checks the description of the built-in kinds.
     Schema(schema::Args),
+    /// Measures FerroKube, beside upstream where asked to.
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Installs what the tests need: Debian packages, and newer tools into `.tools/`.
     Setup,
     /// Checks formatting, lints, documentation and dependencies.
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
 fn run(task: Task, root: &Path) -> anyhow::Result<()> {
     match task {
         Task::Schema(args) => schema::run(&args),
+        Task::Bench(args) => bench::run(&args, root),
         Task::Setup => setup::run(root),
         Task::Lint => lint::run(root),
         Task::Test => test::run(root),

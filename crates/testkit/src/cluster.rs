@@ -46,6 +46,8 @@ pub struct Options {
     pub offline: bool,
     /// Only the control plane: `ferrokube server`, no containerd.
     pub control_plane_only: bool,
+    /// The binary; [`binary`] if there is none.
+    pub binary: Option<PathBuf>,
 }
 
 /// A running cluster.
@@ -131,7 +133,7 @@ impl Cluster {
     /// Starts (again) the FerroKube process; it must not be running.
     pub fn start_ferrokube(&mut self) -> Result<()> {
         let h = &self.host;
-        let bin = binary();
+        let bin = self.binary();
         ensure!(bin.exists(), "{} is missing: run `cargo build`", bin.display());
         let mut command = h.command(&bin);
         command.arg(if self.options.control_plane_only { "server" } else { "up" });
@@ -145,6 +147,15 @@ impl Cluster {
         command.args(&self.options.flags);
         self.ferrokube = Some(h.spawn("ferrokube", &mut command)?);
         Ok(())
+    }
+
+    fn binary(&self) -> PathBuf {
+        self.options.binary.clone().unwrap_or_else(binary)
+    }
+
+    /// The FerroKube process, as seen from outside the host.
+    pub fn pid(&self) -> Result<u32> {
+        Host::pid_of(self.ferrokube.as_ref().context("ferrokube is not running")?)
     }
 
     /// Waits until the API server is ready and, with a node, the node too.
@@ -243,6 +254,6 @@ impl Drop for Cluster {
         }
         // Processes, mounts and networks go with the host; cgroups are the machine's own.
         let _ = self.ferrokube.take().map(|mut c| (c.kill(), c.wait()));
-        let _ = self.host.command(binary()).arg("down").arg("--data-dir").arg(self.data_dir()).output();
+        let _ = self.host.command(self.binary()).arg("down").arg("--data-dir").arg(self.data_dir()).output();
     }
 }

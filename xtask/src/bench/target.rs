@@ -1,0 +1,132 @@
+//! Connections to an API server that cost the client as little as they can: bodies are not decoded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use client::Config;
+use http::{Method, Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+
+/// One request.
+pub(crate) struct Op {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    /// Of the body, if there is one.
+    pub(crate) content_type: &'static str,
+    pub(crate) body: Bytes,
+}
+
+impl Op {
+    /// A request without a body.
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self { method: Method::GET, path: path.into(), content_type: "", body: Bytes::new() }
+    }
+
+    /// A create.
+    pub(crate) fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self::with(Method::POST, path, "application/json", body)
+    }
+
+    /// Any request with a body.
+    pub(crate) fn with(
+        method: Method,
+        path: impl Into<String>,
+        content_type: &'static str,
+        body: impl Into<Bytes>,
+    ) -> Self {
+        Self { method, path: path.into(), content_type, body: body.into() }
+    }
+}
+
+/// HTTP/2 connections over TLS, used in turn.
+pub(crate) struct Target {
+    connections: Vec<SendRequest<Full<Bytes>>>,
+    next: AtomicUsize,
+    url: String,
+}
+
+impl Target {
+    /// Connects; the configuration must name a client certificate.
+    pub(crate) async fn connect(config: Config, connections: usize) -> Result<Self> {
+        let url = config.server.clone();
+        let uri: http::Uri = url.parse()?;
+        let host = uri.host().context("the server's address has no host")?.to_owned();
+        let port = uri.port_u16().unwrap_or(443);
+        let name = ServerName::try_from(config.server_name.clone().unwrap_or_else(|| host.clone()))?;
+        let mut roots = rustls::RootCertStore::empty();
+        for authority in config.authorities {
+            roots.add(authority)?;
+        }
+        let (chain, key) = config.identity.context("the kubeconfig has no client certificate")?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)?;
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let tls = tokio_rustls::TlsConnector::from(Arc::new(tls));
+
+        let mut all = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            let tcp = TcpStream::connect((host.as_str(), port)).await?;
+            tcp.set_nodelay(true)?;
+            let stream = tls.connect(name.clone(), tcp).await?;
+            let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                // As large as Go's client has them, so that the client's window is no limit.
+                .initial_stream_window_size(4 << 20)
+                .initial_connection_window_size(1 << 30)
+                .handshake(TokioIo::new(stream))
+                .await?;
+            // Its end shows in the requests.
+            tokio::spawn(connection);
+            all.push(sender);
+        }
+        Ok(Self { connections: all, next: AtomicUsize::new(0), url })
+    }
+
+    /// Sends a request; its answer's head with a body to read. An answer that is no success is an error.
+    pub(crate) async fn send(&self, op: Op) -> Result<Response<Incoming>> {
+        let what = format!("{} {}", op.method, op.path);
+        let mut request = Request::builder()
+            .method(op.method)
+            .uri(format!("{}{}", self.url, op.path))
+            .header(header::ACCEPT, "application/json");
+        if !op.body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, op.content_type);
+        }
+        let request = request.body(Full::new(op.body))?;
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
+        let mut connection = self.connections[turn].clone();
+        connection.ready().await?;
+        let answer = connection.send_request(request).await.with_context(|| what.clone())?;
+        let status = answer.status();
+        if !status.is_success() {
+            let body = answer.into_body().collect().await?.to_bytes();
+            bail!("{what}: {status}: {}", String::from_utf8_lossy(&body));
+        }
+        Ok(answer)
+    }
+
+    /// Sends a request and reads its answer away; the body's size in bytes.
+    pub(crate) async fn call(&self, op: Op) -> Result<usize> {
+        let mut body = self.send(op).await?.into_body();
+        let mut size = 0;
+        while let Some(frame) = body.frame().await {
+            size += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(size)
+    }
+
+    /// Sends a request and reads its answer as JSON.
+    pub(crate) async fn json(&self, op: Op) -> Result<serde_json::Value> {
+        let body = self.send(op).await?.into_body().collect().await?.to_bytes();
+        Ok(serde_json::from_slice(&body)?)
+    }
+}
