@@ -91,8 +91,9 @@ impl Server {
             format!("--client-ca-file={}", pki("ca.crt")),
             format!("--tls-cert-file={}", pki("apiserver.crt")),
             format!("--tls-private-key-file={}", pki("apiserver.key")),
-            format!("--service-account-key-file={}", pki("sa.key")),
-            format!("--service-account-signing-key-file={}", pki("sa.key")),
+            // No token is used; these are keys in the forms that it reads.
+            format!("--service-account-key-file={}", pki("apiserver.crt")),
+            format!("--service-account-signing-key-file={}", pki("apiserver.key")),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
             "--authorization-mode=Node,RBAC".to_owned(),
