@@ -32,8 +32,14 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Measures a cluster of this binary and returns what to print.
 pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
     eprintln!("bench: starting a node");
-    let mut cluster =
-        Cluster::start("bench", Options { binary: Some(bin.to_owned()), ..Options::default() })?;
+    // How full the machine's disk is must not matter.
+    let flags = ["--eviction-hard", "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%"];
+    let options = Options {
+        binary: Some(bin.to_owned()),
+        flags: flags.map(str::to_owned).into(),
+        ..Options::default()
+    };
+    let mut cluster = Cluster::start("bench", options)?;
     let network = Network(fs::File::open(format!("/proc/{}/ns/net", cluster.pid()?))?);
     cluster.stop_ferrokube("TERM")?;
     fs::remove_dir_all(cluster.data_dir())?;
