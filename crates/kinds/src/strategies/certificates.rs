@@ -130,7 +130,7 @@ fn request(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     }
     let signer = spec.str("signerName");
     let signer_at = at.field("signerName");
-    if signer == LEGACY_SIGNER && !old.is_some_and(|o| o.st("spec").str("signerName") == LEGACY_SIGNER) {
+    if signer == LEGACY_SIGNER && old.is_none_or(|o| o.st("spec").str("signerName") != LEGACY_SIGNER) {
         errs.invalid(&signer_at, signer, "the legacy signerName is not allowed via this API version");
     } else {
         signer_name(errs, &signer_at, signer);
