@@ -1,6 +1,7 @@
 //! The rules of every built-in resource.
 
 mod admissionregistration;
+mod apiextensions;
 mod apiregistration;
 mod apps;
 mod autoscaling;
@@ -70,12 +71,6 @@ const NS_WITH_STATUS: Strategy = Strategy {
     prepare_update: generic::keep_status,
     subresources: &[STATUS],
     ..NAMESPACED
-};
-const CLUSTER_COUNTED: Strategy = Strategy {
-    prepare_create: generic::create,
-    prepare_update: generic::update,
-    subresources: &[STATUS_ALONE],
-    ..CLUSTER
 };
 /// Counted, without a status.
 const CLUSTER_SPEC: Strategy =
@@ -163,13 +158,7 @@ static ALL: &[Strategy] = &[
         no_effect_yet: inert!("ValidatingWebhookConfigurations"),
         ..admissionregistration::VALIDATING_WEBHOOK
     },
-    Strategy {
-        group: "apiextensions.k8s.io",
-        resource: "customresourcedefinitions",
-        unconditional_update: false,
-        no_effect_yet: inert!("CustomResourceDefinitions"),
-        ..CLUSTER_COUNTED
-    },
+    Strategy { no_effect_yet: inert!("CustomResourceDefinitions"), ..apiextensions::DEFINITION },
     scheduling::PRIORITY_CLASS,
     coordination::LEASE,
     Strategy { no_effect_yet: inert!("RuntimeClasses"), ..node::RUNTIME_CLASS },

@@ -136,15 +136,18 @@ fn webhook(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
     {
         errs.one_of(&at.field("reinvocationPolicy"), p, REINVOCATIONS);
     }
-    let client_at = at.field("clientConfig");
-    let client = h.st("clientConfig");
-    match (client.opt_str("url"), client.opt("service")) {
-        (Some(u), None) => url(errs, &client_at.field("url"), u),
-        (None, Some(s)) => service(errs, &client_at.field("service"), s),
-        _ => errs.required(&client_at, "exactly one of url or service is required"),
-    }
+    client_config(errs, &at.field("clientConfig"), h.st("clientConfig"));
     if !o.same_conditions {
         match_conditions(errs, at, h);
+    }
+}
+
+/// Where a webhook is: at a URL, or behind a Service.
+pub(in crate::strategies) fn client_config(errs: &mut Errors, at: &Path<'_>, client: View<'_>) {
+    match (client.opt_str("url"), client.opt("service")) {
+        (Some(u), None) => url(errs, &at.field("url"), u),
+        (None, Some(s)) => service(errs, &at.field("service"), s),
+        _ => errs.required(at, "exactly one of url or service is required"),
     }
 }
 
@@ -172,7 +175,7 @@ fn review_versions(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
 }
 
 /// The parts of a URL; there is no scheme without a colon before any slash.
-pub(crate) fn url(errs: &mut Errors, at: &Path<'_>, text: &str) {
+fn url(errs: &mut Errors, at: &Path<'_>, text: &str) {
     const FORM: &str = "; desired format: https://host[/path]";
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));

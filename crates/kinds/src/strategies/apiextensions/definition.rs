@@ -1,0 +1,437 @@
+//! What a CustomResourceDefinition says besides its schemas.
+//!
+//! Upstream's rules see what all versions share (schema, subresources, columns) once, above the
+//! versions; so do these, and their paths say so.
+
+use api::Node;
+
+use super::json_schema;
+use crate::access::{Edit, View, same};
+use crate::strategies::generic::{self, CLUSTER, STATUS_ALONE, check, check_update};
+use crate::strategy::{Strategy, Subresource};
+use crate::validation::meta::{object_meta, object_meta_update};
+use crate::validation::names::{self, name_subdomain};
+use crate::validation::{Errors, IMMUTABLE, Path};
+
+pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
+    group: "apiextensions.k8s.io",
+    resource: "customresourcedefinitions",
+    unconditional_update: false,
+    prepare_create: |c, s| {
+        generic::create(c, s);
+        store_version(&mut Edit::new(c.schema, s));
+    },
+    prepare_update: |c, n, o| {
+        generic::update(c, n, o);
+        store_version(&mut Edit::new(c.schema, n));
+    },
+    validate: |c, s| check(c, s, |e, v| definition(e, v)),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            object_meta_update(e, n.st("metadata"), o.st("metadata"));
+            spec(e, n.st("spec"), Some(o.st("spec")));
+            immutable(e, n, o);
+            names_of(e, &Path::root("status.acceptedNames"), n.st("status").st("acceptedNames"));
+            stored_versions(e, n);
+            preserve_unknown(e, n, Some(o));
+        })
+    },
+    subresources: &[Subresource {
+        validate_update: |c, n, o| {
+            check_update(c, n, o, |e, n, o| {
+                object_meta_update(e, n.st("metadata"), o.st("metadata"));
+                names_of(e, &Path::root("status.acceptedNames"), n.st("status").st("acceptedNames"));
+            })
+        },
+        ..STATUS_ALONE
+    }],
+    ..CLUSTER
+};
+
+/// The storage version is among those in which objects may be stored.
+fn store_version(e: &mut Edit<'_>) {
+    let v = e.view();
+    let Some(name) = v.st("spec").items("versions").find(|v| v.bool("storage")).map(|v| v.str("name")) else {
+        return;
+    };
+    if v.st("status").strs("storedVersions").any(|s| s == name) {
+        return;
+    }
+    let mut all: Vec<Node> = v.st("status").list("storedVersions").to_vec();
+    all.push(Node::from(name));
+    if let Some(mut status) = e.make("status") {
+        status.set("storedVersions", Node::List(all));
+    }
+}
+
+fn definition(errs: &mut Errors, v: View<'_>) {
+    let s = v.st("spec");
+    let required = format!("{}.{}", s.st("names").str("plural"), s.str("group"));
+    named(errs, v.st("metadata"), &required);
+    spec(errs, s, None);
+    stored_versions(errs, v);
+    preserve_unknown(errs, v, None);
+}
+
+/// Metadata, with the name that the plural and the group make.
+fn named(errs: &mut Errors, meta: View<'_>, required: &str) {
+    const WHY: &str = "must be spec.names.plural+\".\"+spec.group";
+    let name = meta.str("name");
+    let first = errs.len();
+    object_meta(errs, meta, false, name_subdomain);
+    if name.is_empty() || name == required {
+        return;
+    }
+    let mut one = Errors::new();
+    one.invalid(&Path::root("metadata.name"), name, WHY);
+    // After what else is said of the name.
+    let place = errs.0[first..]
+        .iter()
+        .rposition(|e| matches!(e.field.as_str(), "metadata.name" | "metadata.generateName"))
+        .map_or(first, |i| first + i + 1);
+    errs.0.splice(place..place, one.0);
+}
+
+/// Whether every version has the same in a field.
+fn shared(spec: View<'_>, field: &str) -> bool {
+    let mut versions = spec.items("versions");
+    let Some(first) = versions.next() else { return false };
+    versions.all(|v| same(v.get(field), first.get(field)))
+}
+
+fn scope_and_group(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
+    let group = s.str("group");
+    let bad = names::dns1123_subdomain(group);
+    if group.is_empty() {
+        errs.required(&at.field("group"), "");
+    } else if !bad.is_empty() {
+        errs.invalid(&at.field("group"), group, bad.join(","));
+    } else if !group.contains('.') {
+        errs.invalid(&at.field("group"), group, "should be a domain with at least one dot");
+    }
+    let scope = s.str("scope");
+    if scope.is_empty() {
+        errs.required(&at.field("scope"), "");
+    } else {
+        errs.one_of(&at.field("scope"), scope, &["Cluster", "Namespaced"]);
+    }
+}
+
+fn has_status(version: View<'_>) -> bool {
+    version.st("subresources").has("status")
+}
+
+fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
+    let at = Path::root("spec");
+    scope_and_group(errs, &at, s);
+    let versions_at = at.field("versions");
+    let versions: Vec<View<'_>> = s.items("versions").collect();
+    let lacks_schema = |v: &View<'_>| !v.st("schema").has("openAPIV3Schema");
+    let required = !old.is_some_and(|o| o.items("versions").any(|v| lacks_schema(&v)));
+    if required {
+        for (i, _) in versions.iter().enumerate().filter(|(_, v)| lacks_schema(v)) {
+            let at = versions_at.index(i);
+            errs.required(&at.field("schema").field("openAPIV3Schema"), "");
+        }
+    }
+    let (one_schema, one_sub) = (shared(s, "schema"), shared(s, "subresources"));
+    let one_columns = shared(s, "additionalPrinterColumns");
+    for (i, v) in versions.iter().enumerate() {
+        let at = versions_at.index(i);
+        let bad = names::dns1035_label(v.str("name"));
+        if !bad.is_empty() {
+            errs.invalid(&at.field("name"), v.str("name"), bad.join(","));
+        }
+        deprecation(errs, &at, *v);
+        if !one_schema {
+            schema(errs, &at.field("schema"), *v, has_status(*v));
+        }
+        if !one_sub {
+            subresources(errs, &at.field("subresources"), *v);
+        }
+        if !one_columns {
+            columns(errs, &at.field("additionalPrinterColumns"), *v);
+        }
+    }
+    if versions.iter().enumerate().any(|(i, v)| versions[..i].iter().any(|o| o.str("name") == v.str("name")))
+    {
+        errs.invalid(&versions_at, shown(s), "must contain unique version names");
+    }
+    if versions.iter().filter(|v| v.bool("storage")).count() != 1 {
+        errs.invalid(&versions_at, shown(s), "must have exactly one version marked as storage version");
+    }
+    if let Some(first) = versions.first() {
+        let bad = names::dns1035_label(first.str("name"));
+        if !first.str("name").is_empty() && !bad.is_empty() {
+            errs.invalid(&at.field("version"), first.str("name"), bad.join(","));
+        }
+    }
+    let names_at = at.field("names");
+    for f in ["plural", "singular", "kind", "listKind"] {
+        if s.st("names").str(f).is_empty() {
+            errs.required(&names_at.field(f), "");
+        }
+    }
+    names_of(errs, &names_at, s.st("names"));
+    if let Some(first) = versions.first() {
+        if one_schema {
+            schema(errs, &at.field("validation"), *first, versions.iter().any(|v| has_status(*v)));
+        }
+        if one_sub {
+            subresources(errs, &at.field("subresources"), *first);
+        }
+        if one_columns {
+            columns(errs, &at.field("additionalPrinterColumns"), *first);
+        }
+    }
+    conversion(errs, &at.field("conversion"), s, old);
+}
+
+/// The versions as upstream's rules see them: without what is shared.
+fn shown(s: View<'_>) -> crate::validation::Raw {
+    let Some(raw) = s.raw() else { return crate::validation::Raw("null".into()) };
+    let mut copy = raw.clone();
+    let hoisted: Vec<&str> = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"]
+        .into_iter()
+        .filter(|f| shared(s, f))
+        .collect();
+    let mut e = Edit::new(s.schema, &mut copy);
+    for mut v in e.items("versions") {
+        for f in &hoisted {
+            v.remove(f);
+        }
+    }
+    let all: Vec<String> = e
+        .view()
+        .items("versions")
+        .filter_map(|v| v.raw())
+        .map(|v| crate::validation::print::internal(s.schema, v))
+        .collect();
+    crate::validation::Raw(format!("[{}]", all.join(",")))
+}
+
+fn deprecation(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
+    let at = at.field("deprecationWarning");
+    let Some(text) = v.opt_str("deprecationWarning") else { return };
+    if !v.bool("deprecated") {
+        errs.invalid(&at, text, "can only be set for deprecated versions");
+        return;
+    }
+    if text.len() > 256 {
+        errs.invalid(&at, text, "must be <= 256 characters long");
+    }
+    if text.is_empty() {
+        errs.invalid(&at, text, "must not be an empty string");
+    }
+    if let Some((i, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
+        errs.invalid(
+            &at,
+            text,
+            format!(
+                "must only contain printable UTF-8 characters; non-printable character found at index {i}"
+            ),
+        );
+    }
+}
+
+fn schema(errs: &mut Errors, at: &Path<'_>, version: View<'_>, status: bool) {
+    if let Some(s) = version.st("schema").opt("openAPIV3Schema") {
+        json_schema::check(errs, &at.field("openAPIV3Schema"), s, status);
+    }
+}
+
+fn simple_path(errs: &mut Errors, at: &Path<'_>, path: &str) -> bool {
+    let simple = path.starts_with('.');
+    if !simple {
+        errs.invalid(at, path, "must be a simple json path starting with .");
+    }
+    simple
+}
+
+fn subresources(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
+    let Some(scale) = v.st("subresources").opt("scale") else { return };
+    let at = at.field("scale");
+    for (f, prefix) in [("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")] {
+        let path = scale.str(f);
+        let at = at.field(f);
+        if path.is_empty() {
+            errs.required(&at, "");
+        } else if simple_path(errs, &at, path) && !path.starts_with(&format!("{prefix}.")) {
+            errs.invalid(&at, path, format!("should be a json path under {prefix}"));
+        }
+    }
+    let path = scale.str("labelSelectorPath");
+    let at = at.field("labelSelectorPath");
+    if !path.is_empty()
+        && simple_path(errs, &at, path)
+        && !path.starts_with(".spec.")
+        && !path.starts_with(".status.")
+    {
+        errs.invalid(&at, path, "should be a json path under either .spec or .status");
+    }
+}
+
+fn columns(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
+    const TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
+    const FORMATS: &[&str] = &["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+    for (i, c) in v.items("additionalPrinterColumns").enumerate() {
+        let at = at.index(i);
+        let (ty, format, path) = (c.str("type"), c.str("format"), c.str("jsonPath"));
+        if c.str("name").is_empty() {
+            errs.required(&at.field("name"), "");
+        }
+        let one_of = format!("must be one of {}", TYPES.join(","));
+        if ty.is_empty() {
+            errs.required(&at.field("type"), one_of);
+        } else if !TYPES.contains(&ty) {
+            errs.invalid(&at.field("type"), ty, one_of);
+        }
+        if !format.is_empty() && !FORMATS.contains(&format) {
+            errs.invalid(&at.field("format"), format, format!("must be one of {}", FORMATS.join(",")));
+        }
+        let at = at.field("JSONPath");
+        if path.is_empty() {
+            errs.required(&at, "");
+        } else {
+            simple_path(errs, &at, path);
+        }
+    }
+}
+
+fn names_of(errs: &mut Errors, at: &Path<'_>, n: View<'_>) {
+    let label = |errs: &mut Errors, at: &Path<'_>, v: &str, mixed: bool| {
+        let bad = if mixed { names::dns1035_label(&v.to_lowercase()) } else { names::dns1035_label(v) };
+        if !v.is_empty() && !bad.is_empty() {
+            let intro = if mixed { "may have mixed case, but should otherwise match: " } else { "" };
+            errs.invalid(at, v, format!("{intro}{}", bad.join(",")));
+        }
+    };
+    for (f, mixed) in [("plural", false), ("singular", false), ("kind", true), ("listKind", true)] {
+        label(errs, &at.field(f), n.str(f), mixed);
+    }
+    let list = |errs: &mut Errors, f: &str| {
+        let at = at.field(f);
+        for (i, v) in n.strs(f).enumerate() {
+            let bad = names::dns1035_label(v);
+            if !bad.is_empty() {
+                errs.invalid(&at.index(i), v, bad.join(","));
+            }
+        }
+    };
+    list(errs, "shortNames");
+    if !n.str("kind").is_empty() && n.str("kind") == n.str("listKind") {
+        errs.invalid(&at.field("listKind"), n.str("listKind"), "kind and listKind may not be the same");
+    }
+    list(errs, "categories");
+}
+
+fn conversion(errs: &mut Errors, at: &Path<'_>, s: View<'_>, old: Option<View<'_>>) {
+    const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+    let Some(c) = s.opt("conversion") else { return };
+    let strategy = c.str("strategy");
+    if strategy.is_empty() {
+        errs.required(&at.field("strategy"), "");
+    } else {
+        errs.one_of(&at.field("strategy"), strategy, &["None", "Webhook"]);
+    }
+    let client_at = at.field("webhookClientConfig");
+    let versions_at = at.field("conversionReviewVersions");
+    let hook = c.st("webhook");
+    if strategy != "Webhook" {
+        if hook.has("clientConfig") {
+            errs.forbidden(&client_at, "should not be set when strategy is not set to Webhook");
+        }
+        if hook.len("conversionReviewVersions") > 0 {
+            errs.forbidden(&versions_at, "should not be set when strategy is not set to Webhook");
+        }
+        return;
+    }
+    match hook.opt("clientConfig") {
+        None => errs.required(&client_at, "required when strategy is set to Webhook"),
+        Some(client) => {
+            crate::strategies::admissionregistration::client_config(errs, &client_at, client);
+        }
+    }
+    let all: Vec<&str> = hook.strs("conversionReviewVersions").collect();
+    if all.is_empty() {
+        errs.required(&versions_at, "");
+        return;
+    }
+    for (i, v) in all.iter().enumerate() {
+        if all[..i].contains(v) {
+            errs.invalid(&versions_at.index(i), *v, "duplicate version");
+        } else {
+            errs.each(&versions_at.index(i), v, names::dns1035_label(v));
+        }
+    }
+    let known = |h: View<'_>| h.strs("conversionReviewVersions").any(|v| VERSIONS.contains(&v));
+    let kept = old.is_some_and(|o| {
+        let h = o.st("conversion").st("webhook");
+        h.len("conversionReviewVersions") > 0 && !known(h)
+    });
+    if !kept && !known(hook) {
+        errs.invalid(
+            &versions_at,
+            hook.get("conversionReviewVersions"),
+            format!("must include at least one of {}", VERSIONS.join(", ")),
+        );
+    }
+}
+
+fn immutable(errs: &mut Errors, n: View<'_>, o: View<'_>) {
+    let established = o
+        .st("status")
+        .items("conditions")
+        .any(|c| c.str("type") == "Established" && c.str("status") == "True");
+    let (ns, os) = (n.st("spec"), o.st("spec"));
+    let mut fixed = |at: &Path<'_>, new: View<'_>, old: View<'_>, f: &str| {
+        if new.str(f) != old.str(f) {
+            errs.invalid(&at.field(f), new.str(f), IMMUTABLE);
+        }
+    };
+    let at = Path::root("spec");
+    let names_at = at.field("names");
+    if established {
+        fixed(&at, ns, os, "scope");
+        fixed(&names_at, ns.st("names"), os.st("names"), "kind");
+    }
+    fixed(&at, ns, os, "group");
+    fixed(&names_at, ns.st("names"), os.st("names"), "plural");
+}
+
+fn stored_versions(errs: &mut Errors, v: View<'_>) {
+    let at = Path::root("status.storedVersions");
+    let stored: Vec<&str> = v.st("status").strs("storedVersions").collect();
+    let shown = || v.st("status").get("storedVersions");
+    if stored.is_empty() {
+        let none = shown().map_or_else(|| "[]".to_owned(), crate::validation::print::scalar_json);
+        errs.invalid(&at, crate::validation::Raw(none), "must have at least one stored version");
+        return;
+    }
+    let versions: Vec<View<'_>> = v.st("spec").items("versions").collect();
+    for version in versions.iter().filter(|v| v.bool("storage") && !stored.contains(&v.str("name"))) {
+        errs.invalid(&at, shown(), format!("must have the storage version {}", version.str("name")));
+    }
+    for (i, name) in stored.iter().enumerate() {
+        if !versions.iter().any(|v| v.str("name") == *name) {
+            errs.invalid(
+                &at.index(i),
+                *name,
+                format!(
+                    "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+                ),
+            );
+        }
+    }
+}
+
+fn preserve_unknown(errs: &mut Errors, n: View<'_>, old: Option<View<'_>>) {
+    const FIELD: &str = "preserveUnknownFields";
+    if n.st("spec").bool(FIELD) && !old.is_some_and(|o| o.st("spec").bool(FIELD)) {
+        errs.invalid(
+            &Path::root("spec").field(FIELD),
+            true,
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+        );
+    }
+}

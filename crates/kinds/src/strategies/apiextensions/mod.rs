@@ -1,0 +1,6 @@
+//! CustomResourceDefinitions.
+
+mod definition;
+mod json_schema;
+
+pub(super) use definition::DEFINITION;
