@@ -13,6 +13,7 @@ mod endpoints;
 mod gc;
 mod namespace;
 mod nodes;
+mod protection;
 mod replicas;
 mod root_ca;
 mod serviceaccounts;
@@ -94,6 +95,9 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     gc::start(own("generic-garbage-collector"), clock, 20, shutdown);
     endpoints::start_endpoints(own("endpoint-controller"), clock, 5, &factory, shutdown);
     endpoints::start_slices(own("endpointslice-controller"), clock, 5, &factory, shutdown);
+    protection::start_claims(own("pvc-protection-controller"), &factory, shutdown);
+    protection::start_volumes(own("pv-protection-controller"), &factory, shutdown);
+    protection::start_classes(own("volumeattributesclass-protection-controller"), &factory, shutdown);
     clusterroles::start(own("clusterrole-aggregation-controller"), &factory, shutdown);
     nodes::ipam::start(own("node-controller"), clock, ranges, &factory, shutdown);
     nodes::lifecycle::start(own("node-controller"), clock, config.node_monitor, &factory, shutdown);
