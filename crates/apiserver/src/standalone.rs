@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Status;
 use client::{Client, Transport};
@@ -43,6 +44,8 @@ pub struct Options {
     pub cluster_domain: String,
     /// The node of this machine, if it has one.
     pub node: Option<NodeIdentity>,
+    /// How much history lists and watches can go back to (`--etcd-compaction-interval`); zero for all that is kept.
+    pub compaction_interval: Duration,
     /// Changes to the defaults of security, after they were made from the keys.
     pub security: Box<dyn FnOnce(&mut SecurityConfig) + Send>,
 }
@@ -60,6 +63,7 @@ impl Options {
             names: Vec::new(),
             cluster_domain: "cluster.local".into(),
             node: None,
+            compaction_interval: Duration::from_mins(5),
             security: Box::new(|_| {}),
         }
     }
@@ -150,6 +154,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         names,
         cluster_domain,
         node,
+        compaction_interval,
         security,
     } = options;
     let listen = SocketAddr::new(bind, port);
@@ -203,8 +208,20 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
     bootstrap::ensure(&*own).await.map_err(StartError::Bootstrap)?;
     server.keep_up(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
+    if !compaction_interval.is_zero() {
+        shutdown.spawn(compact(store.clone(), compaction_interval, shutdown.clone()));
+    }
     server.set_ready();
     Ok(Running { server, pki: Arc::new(pki), address, advertised, store })
+}
+
+/// Forgets, at every interval, what happened before the last one; upstream's compactor does the same.
+async fn compact(store: Store, interval: Duration, shutdown: Shutdown) {
+    let mut before = store.current();
+    while shutdown.run(tokio::time::sleep(interval)).await.is_some() {
+        store.compact(before);
+        before = store.current();
+    }
 }
 
 /// How kubelets are called: with the client certificate, verified against the cluster's authority.

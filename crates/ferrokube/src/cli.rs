@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -53,6 +54,9 @@ pub(crate) struct Server {
     /// Admission plugins to turn off, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) disable_admission_plugins: Vec<String>,
+    /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
+    #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
+    pub(crate) etcd_compaction_interval: Duration,
 }
 
 /// What a whole cluster on this machine can be told.
@@ -110,6 +114,9 @@ pub(crate) struct ApiServer {
     /// Admission plugins to turn off, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) disable_admission_plugins: Vec<String>,
+    /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
+    #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
+    pub(crate) etcd_compaction_interval: Duration,
 }
 
 /// What to remove.
@@ -118,4 +125,11 @@ pub(crate) struct Down {
     /// The cluster's data directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
     pub(crate) data_dir: PathBuf,
+}
+
+/// A duration as Go writes it.
+fn duration(text: &str) -> Result<Duration, String> {
+    api::time::parse_duration(text)
+        .and_then(|d| Duration::try_from(d).ok())
+        .ok_or_else(|| "not a duration such as 5m0s".to_owned())
 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use api::Text;
@@ -27,6 +28,7 @@ pub(crate) struct Settings {
     service_cidr: String,
     enable_admission: Vec<String>,
     disable_admission: Vec<String>,
+    compaction_interval: Duration,
 }
 
 impl From<&cli::Server> for Settings {
@@ -40,6 +42,7 @@ impl From<&cli::Server> for Settings {
             service_cidr: f.service_cidr.clone(),
             enable_admission: f.enable_admission_plugins.clone(),
             disable_admission: f.disable_admission_plugins.clone(),
+            compaction_interval: f.etcd_compaction_interval,
         }
     }
 }
@@ -55,6 +58,7 @@ impl From<&cli::ApiServer> for Settings {
             service_cidr: f.service_cluster_ip_range.clone(),
             enable_admission: f.enable_admission_plugins.clone(),
             disable_admission: f.disable_admission_plugins.clone(),
+            compaction_interval: f.etcd_compaction_interval,
         }
     }
 }
@@ -88,6 +92,7 @@ impl ControlPlane {
         options.port = settings.port;
         options.config =
             Config { service_cidrs: vec![settings.service_cidr.clone()], clock, ..Config::default() };
+        options.compaction_interval = settings.compaction_interval;
         options.hostname = machine::hostname();
         options.addresses = vec![own];
         options.node = node.map(|name| NodeIdentity { name: name.to_owned(), addresses: vec![own] });
