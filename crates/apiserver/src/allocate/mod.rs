@@ -573,7 +573,7 @@ fn carry(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) {
         if spec.view().str("clusterIP").is_empty() {
             spec.put("clusterIP", old_spec.get("clusterIP").cloned());
         }
-        if now.cluster_ips.is_empty() && spec.view().str("clusterIP") == old_spec.str("clusterIP") {
+        if now.cluster_ips.is_empty() {
             spec.put("clusterIPs", old_spec.get("clusterIPs").cloned());
         }
     }

@@ -105,6 +105,10 @@ pub(crate) async fn store(
         let name = scope.meta(&tree).name();
         return Err(scope.invalid(name, &errors));
     }
+    // A Job's labels are by default its template's, among which are some that were just made.
+    if scope.resource.plural == "jobs" {
+        tree = scope.defaulted(tree);
+    }
     for text in (strategy.warnings)(&ctx, &tree, None) {
         scope.req.warn(text);
     }

@@ -17,6 +17,7 @@ mod node;
 pub(crate) mod pod;
 mod policy;
 mod rbac;
+mod resource;
 mod scheduling;
 mod storage;
 mod template;
@@ -27,7 +28,7 @@ use api::{Schema, Struct, Text};
 
 use crate::access::View;
 use crate::strategy::Strategy;
-use generic::{CLUSTER, NAMESPACED, STATUS, STATUS_ALONE, text_at};
+use generic::{NAMESPACED, text_at};
 
 /// The strategy of a resource; one without rules of its own has the generic one.
 pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
@@ -65,16 +66,6 @@ fn pod_fields(schema: &Schema, s: &Struct, out: &mut Vec<Text>) {
     out.push(Text::default());
     out.push(status.str("nominatedNodeName").into());
 }
-
-const NS_WITH_STATUS: Strategy = Strategy {
-    prepare_create: generic::drop_status,
-    prepare_update: generic::keep_status,
-    subresources: &[STATUS],
-    ..NAMESPACED
-};
-/// Counted, without a status.
-const CLUSTER_SPEC: Strategy =
-    Strategy { prepare_create: generic::first_generation, prepare_update: generic::bump_spec, ..CLUSTER };
 
 static ALL: &[Strategy] = &[
     core::CONFIG_MAP,
@@ -163,32 +154,10 @@ static ALL: &[Strategy] = &[
     coordination::LEASE,
     Strategy { no_effect_yet: inert!("RuntimeClasses"), ..node::RUNTIME_CLASS },
     discovery::ENDPOINT_SLICE,
-    Strategy {
-        group: "resource.k8s.io",
-        resource: "deviceclasses",
-        no_effect_yet: inert!("DeviceClasses"),
-        ..CLUSTER_SPEC
-    },
-    Strategy {
-        group: "resource.k8s.io",
-        resource: "resourceclaims",
-        no_effect_yet: inert!("ResourceClaims"),
-        ..NS_WITH_STATUS
-    },
-    Strategy {
-        group: "resource.k8s.io",
-        resource: "resourceclaimtemplates",
-        no_effect_yet: inert!("ResourceClaimTemplates"),
-        ..NAMESPACED
-    },
-    Strategy {
-        group: "resource.k8s.io",
-        resource: "resourceslices",
-        fields: &["spec.nodeName", "spec.driver"],
-        field_values: fields!("spec.nodeName", "spec.driver"),
-        no_effect_yet: inert!("ResourceSlices"),
-        ..CLUSTER_SPEC
-    },
+    Strategy { no_effect_yet: inert!("DeviceClasses"), ..resource::DEVICE_CLASS },
+    Strategy { no_effect_yet: inert!("ResourceClaims"), ..resource::CLAIM },
+    Strategy { no_effect_yet: inert!("ResourceClaimTemplates"), ..resource::CLAIM_TEMPLATE },
+    Strategy { no_effect_yet: inert!("ResourceSlices"), ..resource::SLICE },
     Strategy { no_effect_yet: inert!("FlowSchemas"), ..flowcontrol::FLOW_SCHEMA },
     Strategy { no_effect_yet: inert!("PriorityLevelConfigurations"), ..flowcontrol::PRIORITY_LEVEL },
 ];

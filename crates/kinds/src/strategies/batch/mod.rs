@@ -37,13 +37,18 @@ pub(super) const JOB: Strategy = Strategy {
     group: "batch",
     resource: "jobs",
     prepare_create: |c, s| {
-        let manual = View::new(c.schema, s).st("spec").bool("manualSelector");
-        if !manual {
+        let v = View::new(c.schema, s);
+        let of_template = v.st("spec").st("template").st("metadata").get("labels");
+        // Labels that the Job has from its template are upstream's same map.
+        let shared = of_template.is_some() && of_template == v.st("metadata").get("labels");
+        if !v.st("spec").bool("manualSelector") {
             generate_selector(&mut Edit::new(c.schema, s));
         }
         generic::create(c, s);
         drop_in_template(c, s, &["spec", "template"], None);
-        labels_of_template(&mut Edit::new(c.schema, s));
+        if shared {
+            labels_of_template(&mut Edit::new(c.schema, s));
+        }
     },
     prepare_update: |c, n, o| {
         keep_status(c, n, o);
@@ -77,15 +82,11 @@ fn same_generation(c: &Ctx<'_>, new: View<'_>, old: &Struct) -> bool {
     View::new(c.schema, old).st("metadata").int("generation") == new.st("metadata").int("generation")
 }
 
-/// A Job without labels has its template's.
+/// Gives a Job its template's labels.
 fn labels_of_template(e: &mut Edit<'_>) {
-    let v = e.view();
-    if v.st("metadata").len("labels") > 0 {
-        return;
-    }
-    let labels = v.st("spec").st("template").st("metadata").get("labels").cloned();
-    if let (Some(labels), Some(mut meta)) = (labels, e.make("metadata")) {
-        meta.set("labels", labels);
+    let labels = e.view().st("spec").st("template").st("metadata").get("labels").cloned();
+    if let Some(mut meta) = e.make("metadata") {
+        meta.put("labels", labels);
     }
 }
 

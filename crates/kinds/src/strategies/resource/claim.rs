@@ -1,0 +1,289 @@
+//! ResourceClaims, their templates and DeviceClasses.
+
+use api::{Node, Struct};
+
+use super::{EFFECTS, GROUP, fits, qualified_name, unique};
+use crate::access::View;
+use crate::resources::is_extended;
+use crate::strategies::generic::{
+    self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, first_generation,
+};
+use crate::strategies::pod::volumes::{csi_driver_name, template_meta};
+use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategy::Strategy;
+use crate::validation::meta::label_name;
+use crate::validation::names::{self, name_subdomain};
+use crate::validation::{Errors, Path, print};
+
+/// Upstream's limits.
+const MAX_REQUESTS: usize = 32;
+const MAX_CONSTRAINTS: usize = 32;
+const MAX_CONFIG: usize = 32;
+const MAX_SELECTORS: usize = 32;
+const MAX_ALTERNATIVES: usize = 8;
+const MAX_EXPRESSION: usize = 10 * 1024;
+const MAX_PARAMETERS: usize = 10 * 1024;
+
+pub(in crate::strategies) const CLAIM: Strategy = Strategy {
+    group: GROUP,
+    resource: "resourceclaims",
+    prepare_create: generic::drop_status,
+    prepare_update: generic::keep_status,
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), true, name_subdomain);
+            spec(e, &Path::root("spec"), v.st("spec"));
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta(e, n.st("metadata"), true, name_subdomain);
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            e.immutable(&Path::root(""), n, o, "spec");
+        })
+    },
+    subresources: &[STATUS_ALONE],
+    ..NAMESPACED
+};
+
+pub(in crate::strategies) const CLAIM_TEMPLATE: Strategy = Strategy {
+    group: GROUP,
+    resource: "resourceclaimtemplates",
+    validate: |c, s| check(c, s, template),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            template(e, n);
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            e.immutable(&Path::root(""), n, o, "spec");
+        })
+    },
+    ..NAMESPACED
+};
+
+fn template(errs: &mut Errors, v: View<'_>) {
+    core_meta(errs, v.st("metadata"), true, name_subdomain);
+    let at = Path::root("spec");
+    template_meta(errs, &at.field("metadata"), v.st("spec").st("metadata"));
+    spec(errs, &at.field("spec"), v.st("spec").st("spec"));
+}
+
+pub(in crate::strategies) const DEVICE_CLASS: Strategy = Strategy {
+    group: GROUP,
+    resource: "deviceclasses",
+    prepare_create: first_generation,
+    prepare_update: |c, n, o: &Struct| bump_spec(c, n, o),
+    validate: |c, s| check(c, s, class),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta(e, n.st("metadata"), false, class_name);
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            class_spec(e, n.st("spec"));
+        })
+    },
+    ..CLUSTER
+};
+
+/// A subdomain, whose length upstream counts in bytes here.
+fn class_name(name: &str, prefix: bool) -> Vec<String> {
+    let bad = name_subdomain(name, prefix);
+    bad.into_iter().map(|b| b.replace("no more than 253 characters", "no more than 253 bytes")).collect()
+}
+
+fn class(errs: &mut Errors, v: View<'_>) {
+    core_meta(errs, v.st("metadata"), false, class_name);
+    class_spec(errs, v.st("spec"));
+}
+
+fn class_spec(errs: &mut Errors, spec: View<'_>) {
+    let at = Path::root("spec");
+    selectors(errs, &at.field("selectors"), spec);
+    let config_at = at.field("config");
+    if fits(errs, &config_at, spec.len("config"), MAX_CONFIG) {
+        for (i, c) in spec.items("config").enumerate() {
+            opaque(errs, &config_at.index(i), c);
+        }
+    }
+    if let Some(name) = spec.opt_str("extendedResourceName").filter(|n| !is_extended(n)) {
+        errs.invalid(&at.field("extendedResourceName"), name, "must be a valid extended resource name");
+    }
+}
+
+fn spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
+    let at = at.field("devices");
+    let devices = spec.st("devices");
+    let requests_at = at.field("requests");
+    if fits(errs, &requests_at, devices.len("requests"), MAX_REQUESTS) {
+        for (i, r) in devices.items("requests").enumerate() {
+            request(errs, &requests_at.index(i), r);
+        }
+        unique(errs, &requests_at, devices.items("requests").map(|r| r.str("name")));
+    }
+    let constraints_at = at.field("constraints");
+    if fits(errs, &constraints_at, devices.len("constraints"), MAX_CONSTRAINTS) {
+        for (i, c) in devices.items("constraints").enumerate() {
+            constraint(errs, &constraints_at.index(i), c, devices);
+        }
+    }
+    let config_at = at.field("config");
+    if fits(errs, &config_at, devices.len("config"), MAX_CONFIG) {
+        for (i, c) in devices.items("config").enumerate() {
+            let at = config_at.index(i);
+            request_names(errs, &at, c, devices);
+            opaque(errs, &at, c);
+        }
+    }
+}
+
+fn request(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
+    let name = r.str("name");
+    errs.each(&at.field("name"), name, names::dns1123_label(name));
+    let exactly = r.opt("exactly");
+    let alternatives = r.len("firstAvailable");
+    match (exactly, alternatives > 0) {
+        (None, false) => errs.required(at, "exactly one of `exactly` or `firstAvailable` is required"),
+        (Some(_), true) => errs.invalid(
+            at,
+            None,
+            "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+        ),
+        (Some(e), false) => devices(errs, &at.field("exactly"), e),
+        (None, true) => {
+            let at = at.field("firstAvailable");
+            if fits(errs, &at, alternatives, MAX_ALTERNATIVES) {
+                for (i, s) in r.items("firstAvailable").enumerate() {
+                    let at = at.index(i);
+                    let name = s.str("name");
+                    errs.each(&at.field("name"), name, names::dns1123_label(name));
+                    devices(errs, &at, s);
+                }
+                unique(errs, &at, r.items("firstAvailable").map(|s| s.str("name")));
+            }
+        }
+    }
+}
+
+fn devices(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
+    let class = r.str("deviceClassName");
+    if class.is_empty() {
+        errs.required(&at.field("deviceClassName"), "");
+    } else {
+        errs.each(&at.field("deviceClassName"), class, names::dns1123_subdomain(class));
+    }
+    selectors(errs, &at.field("selectors"), r);
+    let (mode, count) = (r.str("allocationMode"), r.int("count"));
+    match mode {
+        "All" if count != 0 => {
+            errs.invalid(&at.field("count"), count, "must not be specified when allocationMode is 'All'");
+        }
+        "All" => {}
+        "ExactCount" => errs.positive(&at.field("count"), count),
+        _ => errs.not_supported(&at.field("allocationMode"), mode, &["All", "ExactCount"]),
+    }
+    let at = at.field("tolerations");
+    for (i, t) in r.items("tolerations").enumerate() {
+        toleration(errs, &at.index(i), t);
+    }
+}
+
+fn toleration(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
+    let (key, operator, value, effect) = (t.str("key"), t.str("operator"), t.str("value"), t.str("effect"));
+    if !key.is_empty() {
+        label_name(errs, &at.field("key"), key);
+    }
+    match operator {
+        "Exists" if !value.is_empty() => {
+            errs.invalid(&at.field("value"), value, "must be empty for operator `Exists`");
+        }
+        "Exists" => {}
+        "Equal" => errs.each(&at.field("value"), value, names::label_value(value)),
+        "" => errs.required(&at.field("operator"), ""),
+        _ => errs.not_supported(&at.field("operator"), operator, &["Equal", "Exists"]),
+    }
+    if !effect.is_empty() {
+        errs.one_of(&at.field("effect"), effect, EFFECTS);
+    }
+}
+
+fn selectors(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
+    if !fits(errs, at, of.len("selectors"), MAX_SELECTORS) {
+        return;
+    }
+    for (i, s) in of.items("selectors").enumerate() {
+        let at = at.index(i);
+        let at = at.field("cel");
+        match s.opt("cel") {
+            None => errs.required(&at, ""),
+            Some(c) if c.str("expression").len() > MAX_EXPRESSION => {
+                errs.too_long(&at.field("expression"), MAX_EXPRESSION);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// `requests` of a constraint or a configuration: each must be one of the claim's.
+fn request_names(errs: &mut Errors, at: &Path<'_>, of: View<'_>, devices: View<'_>) {
+    const WHY: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    let at = at.field("requests");
+    if !fits(errs, &at, of.len("requests"), MAX_REQUESTS) {
+        return;
+    }
+    let known = |name: &str| {
+        let (request, sub) = match name.split_once('/') {
+            Some((r, s)) => (r, Some(s)),
+            None => (name, None),
+        };
+        devices
+            .items("requests")
+            .filter(|r| r.str("name") == request)
+            .any(|r| sub.is_none_or(|s| r.items("firstAvailable").any(|f| f.str("name") == s)))
+    };
+    for (i, name) in of.strs("requests").enumerate() {
+        let at = at.index(i);
+        if name.matches('/').count() > 1 {
+            errs.invalid(&at, name, WHY);
+            continue;
+        }
+        for part in name.split('/') {
+            errs.each(&at, part, names::dns1123_label(part));
+        }
+        if !known(name) {
+            errs.invalid(&at, name, WHY);
+        }
+    }
+    unique(errs, &at, of.strs("requests"));
+}
+
+fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, devices: View<'_>) {
+    request_names(errs, at, c, devices);
+    let Some(field) = ["matchAttribute", "distinctAttribute"].into_iter().find(|f| c.has(f)) else {
+        errs.required(
+            at,
+            "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
+        );
+        return;
+    };
+    let name = c.str(field);
+    let at = at.field(field);
+    qualified_name(errs, &at, name);
+    if !name.contains('/') {
+        errs.invalid(&at, name, "a fully qualified name must be a domain and a name separated by a slash");
+    }
+}
+
+/// Parameters that only the driver understands.
+fn opaque(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
+    let at = at.field("opaque");
+    let Some(o) = c.opt("opaque") else {
+        errs.required(&at, "");
+        return;
+    };
+    csi_driver_name(errs, &at.field("driver"), o.str("driver"));
+    let at = at.field("parameters");
+    match o.get("parameters") {
+        None | Some(Node::Null) => errs.required(&at, ""),
+        Some(p) if print::scalar_json(p).len() > MAX_PARAMETERS => errs.too_long(&at, MAX_PARAMETERS),
+        Some(Node::Map(_) | Node::Struct(_)) => {}
+        Some(_) => errs.invalid(&at, "<value omitted>", "must be a valid JSON object"),
+    }
+}

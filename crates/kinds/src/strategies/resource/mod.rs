@@ -1,0 +1,63 @@
+//! Dynamic resources: claims, their templates, device classes and slices. Whether selectors compile is
+//! not checked here.
+
+mod claim;
+mod slice;
+
+pub(super) use claim::{CLAIM, CLAIM_TEMPLATE, DEVICE_CLASS};
+pub(super) use slice::SLICE;
+
+use crate::validation::names;
+use crate::validation::{Errors, Path};
+
+const GROUP: &str = "resource.k8s.io";
+const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
+/// The greatest length of the name after the domain in bytes.
+const MAX_ID: usize = 32;
+
+/// A list that may not be longer; nothing more is said of one that is.
+fn fits(errs: &mut Errors, at: &Path<'_>, len: usize, max: usize) -> bool {
+    if len > max {
+        errs.too_many(at, len, max);
+    }
+    len <= max
+}
+
+/// Names that stand twice.
+fn unique<'a>(errs: &mut Errors, at: &Path<'_>, names: impl Iterator<Item = &'a str>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, name) in names.enumerate() {
+        if seen.contains(&name) {
+            errs.duplicate(&at.index(i), name);
+        } else {
+            seen.push(name);
+        }
+    }
+}
+
+/// The name of an attribute or a capacity: an identifier, perhaps below a domain.
+fn qualified_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
+    let identifier = |errs: &mut Errors, id: &str| {
+        if id.len() > MAX_ID {
+            errs.too_long(at, MAX_ID);
+        }
+        errs.each(at, id, names::c_identifier(id));
+    };
+    let parts: Vec<&str> = name.split('/').collect();
+    match parts[..] {
+        [id] => identifier(errs, id),
+        [domain, id] => {
+            if domain.is_empty() {
+                errs.invalid(at, "", "the domain must not be empty");
+            } else {
+                super::pod::volumes::csi_driver_name(errs, at, domain);
+            }
+            if id.is_empty() {
+                errs.invalid(at, "", "the name must not be empty");
+            } else {
+                identifier(errs, id);
+            }
+        }
+        _ => {}
+    }
+}

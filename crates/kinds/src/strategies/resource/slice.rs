@@ -1,0 +1,408 @@
+//! ResourceSlices.
+
+use api::{Struct, Text};
+
+use super::{EFFECTS, GROUP, fits, qualified_name, unique};
+use crate::access::{Edit, View, same};
+use crate::strategies::generic::{CLUSTER, bump_spec, check, check_update, first_generation};
+use crate::strategies::pod::scheduling::node_selector;
+use crate::strategies::pod::volumes::csi_driver_name;
+use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::template::whole;
+use crate::strategy::{Ctx, Strategy};
+use crate::validation::meta::label_name;
+use crate::validation::names::{self, name_subdomain};
+use crate::validation::{Errors, IMMUTABLE, Path};
+
+/// Upstream's limits.
+const MAX_POOL_NAME: usize = 253;
+const MAX_DEVICES: usize = 128;
+const MAX_DEVICES_ADVANCED: usize = 64;
+const MAX_COUNTER_SETS: usize = 8;
+const MAX_COUNTERS: usize = 32;
+const MAX_CONSUMPTIONS: usize = 2;
+const MAX_ATTRIBUTES: usize = 32;
+const MAX_VALUE: usize = 64;
+const MAX_TAINTS: usize = 16;
+const MAX_CONDITIONS: usize = 4;
+
+pub(in crate::strategies) const SLICE: Strategy = Strategy {
+    group: GROUP,
+    resource: "resourceslices",
+    prepare_create: |c, s| {
+        first_generation(c, s);
+        prepare(c, s, None);
+    },
+    prepare_update: |c, n, o| {
+        prepare(c, n, Some(o));
+        bump_spec(c, n, o);
+    },
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), false, name_subdomain);
+            spec(e, v.st("spec"), None);
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            spec(e, n.st("spec"), Some(o.st("spec")));
+        })
+    },
+    fields: &["spec.nodeName", "spec.driver"],
+    field_values: |schema, s, out| {
+        let spec = View::new(schema, s).st("spec");
+        out.extend(["nodeName", "driver"].map(|f| Text::from(spec.str(f))));
+    },
+    ..CLUSTER
+};
+
+/// Taints say since when they are; fields of a gate that is off go.
+fn prepare(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
+    const MAPPINGS: &str = "nodeAllocatableResourceMappings";
+    let had =
+        |f: &str| old.is_some_and(|o| View::new(c.schema, o).st("spec").items("devices").any(|d| d.has(f)));
+    let drop = !(c.gate)("DRANodeAllocatableResources") && !had(MAPPINGS);
+    let mut e = Edit::new(c.schema, s);
+    let Some(mut spec) = e.at("spec") else { return };
+    for mut d in spec.items("devices") {
+        if drop {
+            d.remove(MAPPINGS);
+        }
+        for mut t in d.items("taints") {
+            t.default("timeAdded", c.now);
+        }
+    }
+}
+
+fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
+    let at = Path::root("spec");
+    csi_driver_name(errs, &at.field("driver"), s.str("driver"));
+    let pool = s.st("pool");
+    let pool_at = at.field("pool");
+    pool_name(errs, &pool_at.field("name"), pool.str("name"));
+    errs.positive(&pool_at.field("resourceSliceCount"), pool.int("resourceSliceCount"));
+    if pool.int("generation") < 0 {
+        errs.invalid(
+            &pool_at.field("generation"),
+            pool.int("generation"),
+            "must be greater than or equal to zero",
+        );
+    }
+    if let Some(o) = old {
+        let (new, was) = (pool.str("name"), o.st("pool").str("name"));
+        if new != was {
+            errs.invalid(&pool_at.field("name"), new, IMMUTABLE);
+        }
+        for f in ["driver", "nodeName"] {
+            errs.immutable(&at, s, o, f);
+        }
+    }
+    let mut set = place(errs, &at, s, "must be either unset or set to a non-empty string");
+    if let Some(n) = s.opt("nodeSelector")
+        && n.len("nodeSelectorTerms") != 1
+    {
+        let terms_at = at.field("nodeSelector");
+        let all: Vec<String> = n.items("nodeSelectorTerms").map(|t| whole(t).0).collect();
+        let shown = if all.is_empty() { "null".into() } else { format!("[{}]", all.join(",")) };
+        errs.invalid(
+            &terms_at.field("nodeSelectorTerms"),
+            crate::validation::Raw(shown),
+            "must have exactly one node selector term",
+        );
+    }
+    match s.opt_bool("perDeviceNodeSelection") {
+        Some(true) => set.push("`perDeviceNodeSelection`"),
+        Some(false) => {
+            errs.invalid(&at.field("perDeviceNodeSelection"), false, "must be either unset or set to true")
+        }
+        None => {}
+    }
+    exactly_one(
+        errs,
+        &at,
+        &set,
+        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
+        ", but multiple fields are set",
+    );
+    if s.has("sharedCounters") && s.has("devices") {
+        errs.invalid(&at, "", "only one of `sharedCounters` or `devices` is allowed");
+    }
+    devices(errs, &at.field("devices"), s, old);
+    let at = at.field("sharedCounters");
+    if fits(errs, &at, s.len("sharedCounters"), MAX_COUNTER_SETS) {
+        for (i, c) in s.items("sharedCounters").enumerate() {
+            counters(errs, &at.index(i), c, "name");
+        }
+        unique(errs, &at, s.items("sharedCounters").map(|c| c.str("name")));
+    }
+}
+
+fn pool_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
+    if name.is_empty() {
+        errs.required(at, "");
+        return;
+    }
+    if name.len() > MAX_POOL_NAME {
+        errs.too_long(at, MAX_POOL_NAME);
+    }
+    for part in name.split('/') {
+        errs.each(at, part, names::dns1123_subdomain(part));
+    }
+}
+
+/// On which nodes: the fields that say so.
+fn place(errs: &mut Errors, at: &Path<'_>, of: View<'_>, empty: &str) -> Vec<&'static str> {
+    let mut set = Vec::new();
+    match of.opt_str("nodeName") {
+        Some("") => errs.invalid(&at.field("nodeName"), "", empty),
+        Some(name) => {
+            set.push("`nodeName`");
+            errs.each(&at.field("nodeName"), name, name_subdomain(name, false));
+        }
+        None => {}
+    }
+    if let Some(n) = of.opt("nodeSelector") {
+        set.push("`nodeSelector`");
+        node_selector(errs, &at.field("nodeSelector"), n, false);
+    }
+    match of.opt_bool("allNodes") {
+        Some(true) => set.push("`allNodes`"),
+        Some(false) => {
+            errs.invalid(&at.field("allNodes"), false, "must be either unset or set to true");
+        }
+        None => {}
+    }
+    set
+}
+
+fn exactly_one(errs: &mut Errors, at: &Path<'_>, set: &[&str], why: &str, more: &str) {
+    match set {
+        [] => errs.required(at, why),
+        [_] => {}
+        _ => errs.invalid(at, format!("{{{}}}", set.join(", ")), format!("{why}{more}")),
+    }
+}
+
+const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
+
+fn devices(errs: &mut Errors, at: &Path<'_>, s: View<'_>, old: Option<View<'_>>) {
+    let advanced = s.items("devices").any(|d| {
+        d.len("taints") > 0
+            || d.len("consumesCounters") > 0
+            || d.entries("attributes").any(|(_, a)| LISTS.iter().any(|f| d.of(a).has(f)))
+    });
+    let max = if advanced { MAX_DEVICES_ADVANCED } else { MAX_DEVICES };
+    if !fits(errs, at, s.len("devices"), max) {
+        return;
+    }
+    let each = s.bool("perDeviceNodeSelection");
+    for (i, d) in s.items("devices").enumerate() {
+        let was = old.and_then(|o| o.items("devices").find(|o| o.str("name") == d.str("name")));
+        device(errs, &at.index(i), d, was, each);
+    }
+    unique(errs, at, s.items("devices").map(|d| d.str("name")));
+}
+
+fn device(errs: &mut Errors, at: &Path<'_>, d: View<'_>, old: Option<View<'_>>, each: bool) {
+    let name = d.str("name");
+    errs.each(&at.field("name"), name, names::dns1123_label(name));
+    let total = d.len("attributes") + d.len("capacity");
+    if total > MAX_ATTRIBUTES {
+        errs.invalid(
+            at,
+            total,
+            format!("the total number of attributes and capacities must not exceed {MAX_ATTRIBUTES}"),
+        );
+    }
+    let attributes_at = at.field("attributes");
+    for (key, a) in d.entries("attributes") {
+        qualified_name(errs, &attributes_at, key);
+        attribute(errs, &attributes_at.key(key), d.of(a));
+    }
+    let capacity_at = at.field("capacity");
+    for (key, c) in d.entries("capacity") {
+        qualified_name(errs, &capacity_at, key);
+        if !d.bool("allowMultipleAllocations") && d.of(c).has("requestPolicy") {
+            errs.forbidden(
+                &capacity_at.key(key).field("requestPolicy"),
+                "allowMultipleAllocations must be true",
+            );
+        }
+    }
+    if !old.is_some_and(|o| same(o.get("taints"), d.get("taints"))) {
+        let at = at.field("taints");
+        if fits(errs, &at, d.len("taints"), MAX_TAINTS) {
+            for (i, t) in d.items("taints").enumerate() {
+                taint(errs, &at.index(i), t);
+            }
+        }
+    }
+    let counters_at = at.field("consumesCounters");
+    if fits(errs, &counters_at, d.len("consumesCounters"), MAX_CONSUMPTIONS) {
+        for (i, c) in d.items("consumesCounters").enumerate() {
+            counters(errs, &counters_at.index(i), c, "counterSet");
+        }
+        unique(errs, &counters_at, d.items("consumesCounters").map(|c| c.str("counterSet")));
+    }
+    if each {
+        let set = place(errs, at, d, "must not be empty");
+        exactly_one(
+            errs,
+            at,
+            &set,
+            "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
+            "",
+        );
+    } else if ["nodeName", "nodeSelector", "allNodes"].iter().any(|f| d.has(f)) {
+        errs.invalid(
+            at,
+            None,
+            "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
+        );
+    }
+    bindings(errs, at, d);
+}
+
+/// A version as semver.org describes it.
+fn is_semver(text: &str) -> bool {
+    let number =
+        |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit()) && (s == "0" || !s.starts_with('0'));
+    let word = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let (rest, build) = text.split_once('+').map_or((text, None), |(r, b)| (r, Some(b)));
+    let (core, pre) = rest.split_once('-').map_or((rest, None), |(c, p)| (c, Some(p)));
+    core.split('.').count() == 3
+        && core.split('.').all(number)
+        && pre.is_none_or(|p| {
+            p.split('.').all(|s| word(s) && (number(s) || !s.bytes().all(|b| b.is_ascii_digit())))
+        })
+        && build.is_none_or(|b| b.split('.').all(word))
+}
+
+fn attribute(errs: &mut Errors, at: &Path<'_>, a: View<'_>) {
+    let version = |errs: &mut Errors, at: &Path<'_>, v: &str| {
+        if !is_semver(v) {
+            errs.invalid(at, v, "must be a string compatible with semver.org spec 2.0.0");
+        }
+    };
+    let short = |errs: &mut Errors, at: &Path<'_>, v: &str| {
+        if v.len() > MAX_VALUE {
+            errs.too_long(at, MAX_VALUE);
+        }
+    };
+    if let Some(v) = a.opt_str("string") {
+        short(errs, &at.field("string"), v);
+    }
+    if let Some(v) = a.opt_str("version") {
+        version(errs, &at.field("version"), v);
+        short(errs, &at.field("version"), v);
+    }
+    for (f, versions) in [("strings", false), ("versions", true)] {
+        let at = at.field(f);
+        for (i, v) in a.strs(f).enumerate() {
+            if versions {
+                version(errs, &at.index(i), v);
+            }
+            short(errs, &at.index(i), v);
+        }
+    }
+    let values = ["bool", "int", "string", "version"].into_iter().chain(LISTS).filter(|f| a.has(f)).count();
+    match values {
+        0 => errs.invalid(at, "", "exactly one value must be specified"),
+        1 => {}
+        _ => errs.invalid(at, whole(a), "exactly one value must be specified"),
+    }
+}
+
+fn taint(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
+    let (value, effect) = (t.str("value"), t.str("effect"));
+    label_name(errs, &at.field("key"), t.str("key"));
+    if !value.is_empty() {
+        errs.each(&at.field("value"), value, names::label_value(value));
+    }
+    if effect.is_empty() {
+        errs.required(&at.field("effect"), "");
+    } else {
+        errs.one_of(&at.field("effect"), effect, EFFECTS);
+    }
+}
+
+/// Counters of a set; `name` is the field with the set's name.
+fn counters(errs: &mut Errors, at: &Path<'_>, c: View<'_>, name: &str) {
+    let set = c.str(name);
+    if set.is_empty() {
+        errs.required(&at.field(name), "");
+    } else {
+        errs.each(&at.field(name), set, names::dns1123_label(set));
+    }
+    let at = at.field("counters");
+    if c.len("counters") == 0 {
+        errs.required(&at, "");
+    } else if fits(errs, &at, c.len("counters"), MAX_COUNTERS) {
+        for (key, _) in c.entries("counters") {
+            errs.each(&at, key, names::dns1123_label(key));
+        }
+    }
+}
+
+fn bindings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
+    const OK: &str = "bindingConditions";
+    const FAILED: &str = "bindingFailureConditions";
+    let (ok_at, failed_at) = (at.field(OK), at.field(FAILED));
+    for (f, at) in [(OK, &ok_at), (FAILED, &failed_at)] {
+        if fits(errs, at, d.len(f), MAX_CONDITIONS) {
+            for (i, c) in d.strs(f).enumerate() {
+                label_name(errs, &at.index(i), c);
+            }
+        }
+    }
+    unique(errs, &ok_at, d.strs(OK));
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, c) in d.strs(FAILED).enumerate() {
+        if seen.contains(&c) {
+            errs.duplicate(&failed_at.index(i), c);
+        } else {
+            seen.push(c);
+        }
+        if d.strs(OK).any(|o| o == c) {
+            errs.invalid(
+                &failed_at.index(i),
+                c,
+                "bindingFailureConditions must not overlap with bindingConditions",
+            );
+        }
+    }
+    match (d.len(OK), d.len(FAILED)) {
+        (0, 1..) => {
+            errs.invalid(&ok_at, d.get(OK), "bindingConditions are required to use bindingFailureConditions")
+        }
+        (1.., 0) => errs.invalid(
+            &failed_at,
+            d.get(FAILED),
+            "bindingFailureConditions are required to use bindingConditions",
+        ),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_semver;
+
+    #[test]
+    fn versions() {
+        for (text, expected) in [
+            ("1.2.3", true),
+            ("0.0.0-alpha.1+build.5", true),
+            ("1.0.0--1", true),
+            ("1.0", false),
+            ("01.0.0", false),
+            ("1.0.0-01", false),
+            ("1.0.0-", false),
+            ("v1.0.0", false),
+            ("", false),
+        ] {
+            assert_eq!(is_semver(text), expected, "{text:?}");
+        }
+    }
+}
