@@ -471,25 +471,17 @@ impl http_body::Body for WatchBody {
 }
 
 /// Reads a body within the limit; a 413 above it.
-pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Status> {
-    let too_large = || {
-        Status::failure(
-            413,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {MAX_BODY}"),
-        )
-    };
+pub(crate) async fn read_body(mut body: Incoming) -> Result<Bytes, Status> {
     if http_body::Body::size_hint(&body).lower() > MAX_BODY as u64 {
-        return Err(too_large());
+        return Err(refuse(body).await);
     }
     let mut first = Bytes::new();
     let mut all: Vec<u8> = Vec::new();
-    let mut body = body;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Status::bad_request(format!("unexpected end of the body: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + all.len() + data.len() > MAX_BODY {
-            return Err(too_large());
+            return Err(refuse(body).await);
         }
         if first.is_empty() && all.is_empty() {
             first = data;
@@ -502,6 +494,22 @@ pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Status> {
         }
     }
     Ok(if all.is_empty() { first } else { all.into() })
+}
+
+/// The answer to a body that is too large. Some of what still comes is thrown away first: a client that is
+/// cut off while it sends does not read the answer.
+async fn refuse(mut body: Incoming) -> Status {
+    let mut patience = 8 * MAX_BODY;
+    let rest = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let size = frame.data_ref().map_or(0, Bytes::len);
+            let Some(left) = patience.checked_sub(size) else { break };
+            patience = left;
+        }
+    };
+    // However slow the client is, it gets its answer.
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), rest).await;
+    Status::failure(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}"))
 }
 
 /// The headers of a request that matter to the pipe.

@@ -60,14 +60,14 @@ async fn run(command: Command) -> Result<()> {
         Command::ApiServer(flags) => {
             let plane = ControlPlane::start(Settings::from(&flags), None).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
-            until_stopped(plane).await
+            until_stopped(plane, "stopping").await
         }
         Command::Server(flags) => {
             let plane = ControlPlane::start(Settings::from(&flags), None).await?;
             plane.start_components()?;
             say(&format!("control plane: {} (ready in {})", plane.url(), took(started)));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
-            until_stopped(plane).await
+            until_stopped(plane, "stopping").await
         }
         Command::Up(flags) => {
             let name = machine::node_name(flags.node_name.as_deref())?;
@@ -84,7 +84,7 @@ async fn run(command: Command) -> Result<()> {
                     say(&format!("ready in {}", took(started)));
                 }
             });
-            until_stopped(plane).await
+            until_stopped(plane, "stopping; containers go on running").await
         }
     }
 }
@@ -101,7 +101,7 @@ fn took(since: Instant) -> String {
 }
 
 /// Waits for an interrupt, then stops in order.
-async fn until_stopped(plane: ControlPlane) -> Result<()> {
+async fn until_stopped(plane: ControlPlane, farewell: &str) -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let failure = plane.failure();
@@ -110,7 +110,7 @@ async fn until_stopped(plane: ControlPlane) -> Result<()> {
         _ = int.recv() => {}
         why = failure.wait() => return Err(why),
     }
-    say("stopping; containers go on running");
+    say(farewell);
     let again = async {
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
     };

@@ -1,5 +1,6 @@
 //! Whole clusters: `ferrokube up` on a host of the test's own, with real containerd, runc and kubectl.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -57,6 +58,13 @@ spec:
       - {name: settings, configMap: {name: settings}}
 "#;
 
+/// Kills one of the containers' processes, as seen from the host.
+const KILL_ONE: &str = r#"
+for process in /proc/[0-9]*; do
+    if [ "$(cat "$process/comm" 2>/dev/null)" = httpd ]; then exec kill -9 "${process#/proc/}"; fi
+done
+exit 1"#;
+
 /// The Pods that are not on their way out.
 fn pods(c: &Cluster, selector: &str) -> Result<Vec<Value>> {
     let list: Value = serde_json::from_str(&c.kubectl(&["get", "pods", "-l", selector, "-o", "json"])?)?;
@@ -87,9 +95,16 @@ fn a_deployment_runs_heals_and_rolls() {
     let inside =
         c.kubectl(&["exec", &name, "--", "sh", "-c", "echo $TOKEN; cat /settings/greeting"]).unwrap();
     assert_eq!(inside.lines().collect::<Vec<_>>(), ["s3cret", "hello"]);
+    assert_eq!(through_port_forward(&c, &name).unwrap().trim(), "ready");
 
     // Healing: a container that ends is started again, a Pod that goes is replaced.
-    c.kubectl(&["exec", &name, "--", "sh", "-c", "kill -9 1 2>/dev/null; pkill -9 httpd; true"]).ok();
+    c.host().run("sh", &["-c", KILL_ONE]).unwrap();
+    let restarts = |p: &Value| p["status"]["containerStatuses"][0]["restartCount"].as_i64().unwrap_or(0);
+    eventually("a restart", || {
+        Ok((pods(&c, "app=app")?.iter().map(restarts).sum::<i64>() == 1).then_some(()))
+    })
+    .unwrap();
+    ready(&c, 3).unwrap();
     c.kubectl(&["delete", "pod", &name, "--wait=false"]).unwrap();
     eventually("a replacement", || {
         let all = pods(&c, "app=app")?;
@@ -103,23 +118,61 @@ fn a_deployment_runs_heals_and_rolls() {
     ready(&c, 3).unwrap();
 
     // Killed in the middle of a rollout, it goes on after the next start, and the containers stay.
-    let before: Vec<Value> = pods(&c, "app=app").unwrap();
     c.kubectl(&["set", "image", "deployment/app", "app=test.local/app:2"]).unwrap();
+    let container = |p: &Value| {
+        let id = p["status"]["containerStatuses"][0]["containerID"].as_str()?.to_owned();
+        Some((p["metadata"]["uid"].as_str()?.to_owned(), (id, restarts(p))))
+    };
+    let before: HashMap<String, (String, i64)> =
+        pods(&c, "app=app").unwrap().iter().filter_map(container).collect();
+    assert!(before.len() >= 3);
     c.stop_ferrokube("KILL").unwrap();
     c.start_ferrokube().unwrap();
     c.wait_ready().unwrap();
+    for (uid, now) in pods(&c, "app=app").unwrap().iter().filter_map(container) {
+        if let Some(then) = before.get(&uid) {
+            assert_eq!(*then, now, "the container of Pod {uid} was not adopted");
+        }
+    }
     ready(&c, 3).unwrap();
     let name = pods(&c, "app=app").unwrap()[0]["metadata"]["name"].as_str().unwrap().to_owned();
     assert_eq!(c.kubectl(&["exec", &name, "--", "cat", "/version"]).unwrap().trim(), "2");
-    for p in &before {
-        assert_eq!(p["status"]["containerStatuses"][0]["restartCount"], 0);
-    }
 
+    // Back to the first version, and never fewer than three are ready on the way.
     c.kubectl(&["rollout", "undo", "deployment/app"]).unwrap();
+    let mut fewest = i64::MAX;
+    eventually("the rollout", || {
+        let d = c.get("deployment", "app")?;
+        let s = &d["status"];
+        fewest = fewest.min(s["readyReplicas"].as_i64().unwrap_or(0));
+        let done = s["observedGeneration"] == d["metadata"]["generation"]
+            && s["updatedReplicas"] == 3
+            && s["replicas"] == 3;
+        Ok(done.then_some(()))
+    })
+    .unwrap();
+    assert!(fewest >= 3, "only {fewest} were ready");
     c.kubectl(&["rollout", "status", "deployment/app", "--timeout=60s"]).unwrap();
     ready(&c, 3).unwrap();
     let image = |p: &Value| p["spec"]["containers"][0]["image"].clone();
     assert!(pods(&c, "app=app").unwrap().iter().all(|p| image(p) == IMAGE));
+
+    c.kubectl(&["delete", "deployment", "app", "--cascade=foreground"]).unwrap();
+    eventually("no Pods", || Ok(pods(&c, "app=app")?.is_empty().then_some(()))).unwrap();
+}
+
+/// What `/state` says through `kubectl port-forward`.
+fn through_port_forward(c: &Cluster, pod: &str) -> Result<String> {
+    let kubectl = testkit::tool("kubectl");
+    let mut command = c.host().command(kubectl);
+    command.arg("--kubeconfig").arg(c.kubeconfig()).args(["port-forward", pod, "18080:8080"]);
+    let mut forward = c.host().spawn("port-forward", &mut command)?;
+    let answer = eventually("an answer through the port", || {
+        c.host().run("busybox", &["wget", "-q", "-O", "-", "http://127.0.0.1:18080/state"]).map(Some)
+    });
+    forward.kill()?;
+    forward.wait()?;
+    answer
 }
 
 #[test]
