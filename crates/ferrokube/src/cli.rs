@@ -73,12 +73,9 @@ pub(crate) struct Up {
     /// Where the container runtime looks for its network configuration
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(crate) cni_conf_dir: PathBuf,
-    /// Where the CNI plugins are
-    #[arg(long, value_name = "DIR", default_value = "/usr/lib/cni")]
-    pub(crate) cni_bin_dir: PathBuf,
-    /// Port of the kubelet
-    #[arg(long, value_name = "N", default_value_t = 10250)]
-    pub(crate) kubelet_port: u16,
+    /// Port of the kubelet [default: 10250, or a free one if another cluster's kubelet has it]
+    #[arg(long, value_name = "N")]
+    pub(crate) kubelet_port: Option<u16>,
     /// What must stay free, as the kubelet's flag has it [default: upstream's]
     #[arg(long, value_name = "THRESHOLDS")]
     pub(crate) eviction_hard: Option<kubelet::node::Thresholds>,

@@ -1,6 +1,6 @@
 //! This machine's node: kubelet and pod network, beside the control plane.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +14,11 @@ use crate::cli::Up;
 use crate::control_plane::{ControlPlane, user_of};
 use crate::data_dir::Footprint;
 use crate::machine;
+
+/// Upstream's port of the kubelet.
+const KUBELET_PORT: u16 = 10250;
+
+const ANYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The path of the runtime's socket.
 fn socket(endpoint: &str) -> &Path {
@@ -51,6 +56,10 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
         Some(ip) => ip,
         None => machine::nth_address(plane.service_cidr(), 10)?,
     };
+    let port = match flags.kubelet_port {
+        Some(port) => port,
+        None => free_port(KUBELET_PORT).context("no port is free for the kubelet")?,
+    };
     let mut roots = rustls::RootCertStore::empty();
     roots.add(plane.pki().ca.certificate())?;
     let serving = &credentials.serving;
@@ -60,12 +69,12 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
         node: kubelet::node::Options {
-            port: flags.kubelet_port,
+            port,
             eviction_hard: flags.eviction_hard.clone().unwrap_or_default(),
             ..kubelet::node::Options::default()
         },
         server: Some(kubelet::server::Options {
-            address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), flags.kubelet_port),
+            address: SocketAddr::new(ANYWHERE, port),
             tls: Arc::new(tls),
         }),
         ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
@@ -82,6 +91,13 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
         }
     });
     Ok(())
+}
+
+/// This port if nobody listens on it, otherwise any that is free: clusters run side by side, and the Node
+/// says where its kubelet is.
+fn free_port(wanted: u16) -> std::io::Result<u16> {
+    let listener = TcpListener::bind((ANYWHERE, wanted)).or_else(|_| TcpListener::bind((ANYWHERE, 0)))?;
+    Ok(listener.local_addr()?.port())
 }
 
 /// The settings by which a kubelet finds its own things again.
