@@ -9,6 +9,7 @@ mod allocate;
 mod answer;
 pub mod auth;
 pub mod bootstrap;
+mod coalesce;
 mod codec;
 mod conditions;
 pub mod config;

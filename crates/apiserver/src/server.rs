@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use rustls_pki_types::CertificateDer;
 use storage::Store;
 use tokio::net::{TcpListener, TcpStream};
@@ -27,6 +28,7 @@ use crate::allocate::Allocators;
 use crate::answer::{self, Encoded, Outcome};
 use crate::auth::Auth;
 use crate::auth::token::TokenService;
+use crate::coalesce::Coalesce;
 use crate::codec;
 use crate::config::{Config, MAX_BODY};
 use crate::discovery::Discovery;
@@ -244,14 +246,12 @@ impl Server {
             let (server, peer) = (self.clone(), peer.clone());
             async move { Ok::<_, Infallible>(server.respond(request, peer.as_deref()).await) }
         });
-        let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
-        tokio::pin!(connection);
-        tokio::select! {
-            done = connection.as_mut() => return done,
-            () = stop.wait() => connection.as_mut().graceful_shutdown(),
+        if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
+            let io = TokioIo::new(Coalesce::new(tls));
+            serve_until(builder.serve_connection(io, service), stop).await
+        } else {
+            serve_until(builder.serve_connection_with_upgrades(TokioIo::new(tls), service), stop).await
         }
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), connection).await;
-        Ok(())
     }
     /// Answers one HTTP request.
     pub(crate) async fn respond(
@@ -287,6 +287,20 @@ impl Server {
         }
         response
     }
+}
+
+/// Drives a connection to its end; after the signal only until the requests under way have ended.
+async fn serve_until(
+    connection: impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
+    stop: &Shutdown,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    tokio::pin!(connection);
+    tokio::select! {
+        done = connection.as_mut() => return done,
+        () = stop.wait() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(5), connection).await;
+    Ok(())
 }
 
 /// A body of one piece.

@@ -118,11 +118,7 @@ impl Stream for WatchSource {
             if let Some(item) = this.ready.pop_front() {
                 return Poll::Ready(Some(item));
             }
-            if this.done
-                || this.stop.as_mut().poll(cx).is_ready()
-                || this.deadline.as_mut().poll(cx).is_ready()
-            {
-                this.done = true;
+            if this.done {
                 return Poll::Ready(None);
             }
             let Some(watcher) = &mut this.watcher else {
@@ -130,12 +126,20 @@ impl Stream for WatchSource {
                 return Poll::Ready(None);
             };
             match Pin::new(watcher).poll_next(cx) {
-                Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(Ok(batch))) => this.take(batch),
                 Poll::Ready(Some(Err(WatchEnd::Behind | WatchEnd::Closed)) | None) => {
                     // Upstream ends a watcher that is too slow without a word: it goes on from where it was.
                     this.done = true;
-                    return Poll::Ready(None);
+                }
+                // Its time is up only between events: looking at the clock with every event costs more
+                // than the event.
+                Poll::Pending => {
+                    if this.stop.as_mut().poll(cx).is_pending()
+                        && this.deadline.as_mut().poll(cx).is_pending()
+                    {
+                        return Poll::Pending;
+                    }
+                    this.done = true;
                 }
             }
         }
