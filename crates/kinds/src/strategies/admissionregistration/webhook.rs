@@ -120,7 +120,7 @@ fn webhook(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
     let allowed = if o.side_effects { SIDE_EFFECTS } else { NO_SIDE_EFFECTS };
     match h.opt_str("sideEffects") {
         None => {
-            errs.required(&at.field("sideEffects"), format!("must specify one of {}", allowed.join(", ")))
+            errs.required(&at.field("sideEffects"), format!("must specify one of {}", allowed.join(", ")));
         }
         Some(s) => errs.one_of(&at.field("sideEffects"), s, allowed),
     }

@@ -25,7 +25,7 @@ pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
         generic::update(c, n, o);
         store_version(&mut Edit::new(c.schema, n));
     },
-    validate: |c, s| check(c, s, |e, v| definition(e, v)),
+    validate: |c, s| check(c, s, definition),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             object_meta_update(e, n.st("metadata"), o.st("metadata"));
@@ -404,8 +404,7 @@ fn stored_versions(errs: &mut Errors, v: View<'_>) {
     let stored: Vec<&str> = v.st("status").strs("storedVersions").collect();
     let shown = || v.st("status").get("storedVersions");
     if stored.is_empty() {
-        let none = shown().map_or_else(|| "[]".to_owned(), crate::validation::print::scalar_json);
-        errs.invalid(&at, crate::validation::Raw(none), "must have at least one stored version");
+        errs.invalid(&at, shown(), "must have at least one stored version");
         return;
     }
     let versions: Vec<View<'_>> = v.st("spec").items("versions").collect();

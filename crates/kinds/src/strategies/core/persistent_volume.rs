@@ -243,7 +243,6 @@ pub(crate) fn inline_volume(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
             "may not specify volumeMode other than Filesystem in the context of inline volumes",
         );
     }
-    attributes_class(errs, at, spec);
 }
 
 fn sources(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, name: &str) {

@@ -114,7 +114,7 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
     match s.opt_bool("perDeviceNodeSelection") {
         Some(true) => set.push("`perDeviceNodeSelection`"),
         Some(false) => {
-            errs.invalid(&at.field("perDeviceNodeSelection"), false, "must be either unset or set to true")
+            errs.invalid(&at.field("perDeviceNodeSelection"), false, "must be either unset or set to true");
         }
         None => {}
     }
@@ -374,7 +374,7 @@ fn bindings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
     }
     match (d.len(OK), d.len(FAILED)) {
         (0, 1..) => {
-            errs.invalid(&ok_at, d.get(OK), "bindingConditions are required to use bindingFailureConditions")
+            errs.invalid(&ok_at, d.get(OK), "bindingConditions are required to use bindingFailureConditions");
         }
         (1.., 0) => errs.invalid(
             &failed_at,
