@@ -12,6 +12,8 @@ const SYSTEM: &[&str] = &[
     "runc",
     "containernetworking-plugins",
     "busybox-static",
+    "util-linux",
+    "mount",
     "iproute2",
     "iptables",
     "nftables",

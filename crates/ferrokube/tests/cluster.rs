@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 use testkit::image::Image;
-use testkit::{Cluster, Options, eventually, within};
+use testkit::{Cluster, Options, Signal, eventually, within};
 
 const IMAGE: &str = "test.local/app:1";
 
@@ -61,7 +61,7 @@ spec:
 /// Kills one of the containers' processes, as seen from the host.
 const KILL_ONE: &str = r#"
 for process in /proc/[0-9]*; do
-    if [ "$(cat "$process/comm" 2>/dev/null)" = httpd ]; then exec kill -9 "${process#/proc/}"; fi
+    if [ "$(cat "$process/comm" 2>/dev/null)" = httpd ]; then kill -9 "${process#/proc/}" && exit; fi
 done
 exit 1"#;
 
@@ -126,7 +126,7 @@ fn a_deployment_runs_heals_and_rolls() {
     let before: HashMap<String, (String, i64)> =
         pods(&c, "app=app").unwrap().iter().filter_map(container).collect();
     assert!(before.len() >= 3);
-    c.stop_ferrokube("KILL").unwrap();
+    c.stop_ferrokube(Signal::KILL).unwrap();
     c.start_ferrokube().unwrap();
     c.wait_ready().unwrap();
     for (uid, now) in pods(&c, "app=app").unwrap().iter().filter_map(container) {

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Output};
 
 use anyhow::{Context, Result, bail, ensure};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 
 use crate::host::Host;
@@ -184,12 +186,12 @@ impl Cluster {
         result.with_context(|| self.host.log("ferrokube"))
     }
 
-    /// Ends the FerroKube process with a signal (`TERM`, `KILL`, …) and waits for its end.
-    pub fn stop_ferrokube(&mut self, signal: &str) -> Result<()> {
+    /// Ends the FerroKube process with a signal and waits for its end.
+    pub fn stop_ferrokube(&mut self, signal: Signal) -> Result<()> {
         let mut child = self.ferrokube.take().context("ferrokube is not running")?;
         let pid = Host::pid_of(&child)?;
-        let done = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status()?;
-        ensure!(done.success(), "kill -{signal} failed");
+        let pid = Pid::from_raw(i32::try_from(pid)?).context("no process has this id")?;
+        kill_process(pid, signal)?;
         child.wait()?;
         Ok(())
     }

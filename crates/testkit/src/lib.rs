@@ -12,7 +12,7 @@ mod host;
 pub mod image;
 mod wait;
 
-pub use cluster::{Cluster, Options, PAUSE, containerd_config};
+pub use cluster::{Cluster, Options, PAUSE, Signal, containerd_config};
 pub use host::Host;
 pub use wait::{eventually, within};
 

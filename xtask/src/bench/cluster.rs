@@ -41,11 +41,11 @@ pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
     };
     let mut cluster = Cluster::start("bench", options)?;
     let network = Network(fs::File::open(format!("/proc/{}/ns/net", cluster.pid()?))?);
-    cluster.stop_ferrokube("TERM")?;
+    cluster.stop_ferrokube(testkit::Signal::TERM)?;
     fs::remove_dir_all(cluster.data_dir())?;
     fs::remove_file(cluster.kubeconfig())?;
     let fresh = start(&mut cluster, &network)?;
-    cluster.stop_ferrokube("TERM")?;
+    cluster.stop_ferrokube(testkit::Signal::TERM)?;
     let again = start(&mut cluster, &network)?;
 
     eprintln!("bench: {} s of rest", (SETTLE + idle).as_secs());
