@@ -35,6 +35,7 @@ mod request_info;
 pub mod security;
 mod select;
 mod server;
+pub mod snapshot;
 pub mod standalone;
 mod system;
 mod table;

@@ -18,7 +18,7 @@ use crate::proxy::{Body, Connect};
 use crate::query::Query;
 use crate::request::{Attributes, Request, RequestInfo, UserInfo};
 use crate::server::{Inner, full, header as header_of, outcome_response, read_body, status_response, text};
-use crate::{discovery, health, request_info};
+use crate::{discovery, health, request_info, snapshot};
 
 /// Answers an HTTP request.
 pub(crate) async fn http(
@@ -58,6 +58,9 @@ pub(crate) async fn http(
         }
     };
     if !info.is_resource {
+        if info.path == snapshot::PATH && parts.method == Method::GET {
+            return snapshot::serve(inner).await;
+        }
         return plain(inner, &parts, &query, &info);
     }
     if info.group.is_empty()

@@ -402,13 +402,13 @@ fn encoded_response(status: u16, encoded: Encoded, form: Form, gzip: bool) -> Re
 }
 
 /// A body of pieces that are made while it is sent.
-struct PieceBody {
+pub(crate) struct PieceBody {
     pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>,
     gzip: Option<flate2::write::GzEncoder<Vec<u8>>>,
 }
 
 impl PieceBody {
-    fn new(pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>, gzip: bool) -> Self {
+    pub(crate) fn new(pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>, gzip: bool) -> Self {
         let level = flate2::Compression::fast();
         Self { pieces, gzip: gzip.then(|| flate2::write::GzEncoder::new(Vec::new(), level)) }
     }

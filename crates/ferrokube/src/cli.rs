@@ -23,6 +23,9 @@ pub(crate) enum Command {
     /// Run the API server with its store alone
     #[command(name = "kube-apiserver")]
     ApiServer(ApiServer),
+    /// Save the store of a running cluster to a file, restore it, or look at such a file
+    #[command(subcommand)]
+    Snapshot(Snapshot),
     /// Remove everything a cluster made on this machine: containers, mounts, network, cgroups, data
     Down(Down),
 }
@@ -114,6 +117,53 @@ pub(crate) struct ApiServer {
     /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,
+}
+
+/// What to do with a snapshot.
+#[derive(Debug, Subcommand, Clone)]
+pub(crate) enum Snapshot {
+    /// Save every object of a running cluster, as of one revision
+    ///
+    /// The file holds every Secret, and is made readable for its owner only. Keys and certificates are
+    /// not in it: keep DATA_DIR/pki as well, or tokens and kubeconfigs end with the old cluster.
+    Save(SnapshotSave),
+    /// Make the store of a fresh data directory from a snapshot
+    ///
+    /// The revision goes on far above the snapshot's, and nothing before it can be watched: caches that
+    /// were filled from the old cluster get "410 Gone" and list anew.
+    Restore(SnapshotRestore),
+    /// Read a snapshot, check it, and tell what it holds
+    Status(SnapshotStatus),
+}
+
+/// From where to save, and to where.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct SnapshotSave {
+    /// The file to write; one that exists is replaced once the new one is whole
+    pub(crate) file: PathBuf,
+    /// Whom to ask, as whom [default: DATA_DIR/admin.kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The cluster's data directory
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
+    pub(crate) data_dir: PathBuf,
+}
+
+/// From where to restore, and to where.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct SnapshotRestore {
+    /// The snapshot
+    pub(crate) file: PathBuf,
+    /// The new cluster's data directory; it must not hold a store yet
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
+    pub(crate) data_dir: PathBuf,
+}
+
+/// What to look at.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct SnapshotStatus {
+    /// The snapshot
+    pub(crate) file: PathBuf,
 }
 
 /// What to remove.

@@ -99,6 +99,11 @@ impl DataDir {
         &self.path
     }
 
+    /// Where the store is.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path.join("store")
+    }
+
     /// A name for this cluster's things on a shared machine, made of the directory's path.
     pub(crate) fn id(&self) -> String {
         let mut hash: u32 = 0x811c_9dc5;

@@ -7,6 +7,7 @@ mod down;
 mod machine;
 mod node;
 mod openapi;
+mod snapshot;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -57,6 +58,7 @@ async fn run(command: Command) -> Result<()> {
     let started = Instant::now();
     match command {
         Command::Down(down) => down::run(&down).await,
+        Command::Snapshot(command) => snapshot::run(&command).await,
         Command::ApiServer(flags) => {
             let plane = ControlPlane::start(Settings::from(&flags), None).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));

@@ -14,7 +14,7 @@ use component::{Clock, Shutdown};
 use crate::engine::{Change, Engine, Forget, Record};
 use crate::history::Limits;
 use crate::index::Index;
-use crate::log::{self, OpenError};
+use crate::log::{self, Backup, OpenError};
 use crate::store::{Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, WatchStart, Write, WriteError};
 use crate::view::{Live, Snapshot};
 use crate::watch::{WatchOptions, Watcher};
@@ -238,6 +238,11 @@ impl Store {
     /// Forgets the history up to and with this revision, but for the state at it.
     pub fn compact(&self, revision: u64) {
         self.index.compact(revision);
+    }
+
+    /// The whole store as it is now, at a durable revision, to be kept as a file. Writes go on meanwhile.
+    pub async fn backup(&self) -> Result<Backup, WriteError> {
+        Ok(Backup::new(self.writer.view().await?))
     }
 
     /// Ends the writer after the writes that it took; later ones are refused. Watchers end, reads go on.

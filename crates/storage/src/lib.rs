@@ -19,7 +19,7 @@ mod watch;
 mod writer;
 
 pub use facade::{Store, StoreConfig};
-pub use log::OpenError;
+pub use log::{Backup, BackupError, BackupInfo, OpenError, inspect, restore};
 pub use store::{
     Batch, Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart, Write, WriteError,
 };

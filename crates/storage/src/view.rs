@@ -80,8 +80,10 @@ impl Live {
         self.objects.get(&KeyRef { namespace, name })
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.objects.values()
+    /// The objects after a key, or all of them, in order.
+    pub(crate) fn after(&self, key: Option<Key>) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
+        let start = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.objects.range((start, Bound::Unbounded))
     }
 
     /// Which fields are indexed.

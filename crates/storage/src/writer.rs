@@ -41,6 +41,8 @@ struct Pending {
 #[derive(Default)]
 struct Inbox {
     writes: VecDeque<Pending>,
+    /// Who wants the whole state.
+    views: Vec<oneshot::Sender<View>>,
     closing: bool,
     /// The clock or what is waited for changed.
     nudged: bool,
@@ -126,6 +128,20 @@ impl Writer {
         answer.await.unwrap_or(Err(WriteError::Closed))
     }
 
+    /// The whole state between two batches.
+    pub(crate) async fn view(&self) -> Result<View, WriteError> {
+        let (done, view) = oneshot::channel();
+        {
+            let mut inbox = self.shared.inbox.lock();
+            if inbox.closing {
+                return Err(WriteError::Closed);
+            }
+            inbox.views.push(done);
+        }
+        self.shared.arrived.notify_one();
+        view.await.map_err(|_| WriteError::Closed)
+    }
+
     /// Lets the writer look at the clock and at what watchers want.
     pub(crate) fn nudge(&self) {
         self.shared.inbox.lock().nudged = true;
@@ -160,6 +176,7 @@ impl Drop for Work {
         let mut inbox = self.shared.inbox.lock();
         inbox.closing = true;
         inbox.writes.clear();
+        inbox.views.clear();
     }
 }
 
@@ -209,7 +226,11 @@ impl Work {
     fn wait(&mut self) -> (Vec<Pending>, bool) {
         let shared = self.shared.clone();
         let mut inbox = shared.inbox.lock();
-        while inbox.writes.is_empty() && !inbox.closing && !std::mem::take(&mut inbox.nudged) {
+        while inbox.writes.is_empty()
+            && inbox.views.is_empty()
+            && !inbox.closing
+            && !std::mem::take(&mut inbox.nudged)
+        {
             match self.next_deadline() {
                 Some(deadline) if deadline <= Instant::now() => break,
                 Some(deadline) => {
@@ -217,6 +238,10 @@ impl Work {
                 }
                 None => shared.arrived.wait(&mut inbox),
             }
+        }
+        for done in std::mem::take(&mut inbox.views) {
+            // A caller that went away does not want the answer.
+            let _ = done.send(view(&self.start.index, &self.start.expiries, self.start.last));
         }
         let mut bytes = 0;
         let mut count = 0;
@@ -304,11 +329,7 @@ impl Work {
         }
         index.deliver(&events, self.start.last);
         let Start { engine, expiries, last, .. } = &mut self.start;
-        engine.maintain(&mut || View {
-            revision: *last,
-            resources: resources.iter().map(|r| (r.group.clone(), r.plural.clone(), r.live())).collect(),
-            expiries: expiries.by_revision.clone(),
-        });
+        engine.maintain(&mut || view(&index, expiries, *last));
     }
 
     /// Deletions of what has expired.
@@ -350,6 +371,16 @@ impl Work {
                 Ok(Verdict::Write(Step::Delete { previous: at_revision(&namespace, &name, expect)? }))
             }
         }
+    }
+}
+
+/// The whole state, between two batches.
+fn view(index: &Index, expiries: &Expiries, last: u64) -> View {
+    let resources = index.resources();
+    View {
+        revision: last,
+        resources: resources.iter().map(|r| (r.group.clone(), r.plural.clone(), r.live())).collect(),
+        expiries: expiries.by_revision.clone(),
     }
 }
 

@@ -54,14 +54,57 @@ enum Frame {
     Broken(Vec<u8>),
 }
 
-struct Reader {
+/// Reads a file frame by frame.
+pub(super) struct Reader {
     inner: BufReader<Box<dyn Read>>,
     file: u64,
-    at: u64,
+    /// How much of it was read and was in order.
+    pub(super) at: u64,
     payload: Vec<u8>,
 }
 
+/// Why a state cannot be read from its frames.
+pub(super) enum StateError {
+    Io(io::Error),
+    Damaged(&'static str),
+}
+
 impl Reader {
+    /// Reads the header of a file; `None` if that is broken.
+    pub(super) fn open(file: Box<dyn Read>, magic: [u8; 8]) -> io::Result<(Option<Header>, Self)> {
+        let mut inner = BufReader::with_capacity(1 << 18, file);
+        let mut bytes = Vec::with_capacity(Header::LEN);
+        (&mut inner).take(Header::LEN as u64).read_to_end(&mut bytes)?;
+        let header = Header::parse(&bytes, magic);
+        let file = header.map_or(0, |h| h.number);
+        Ok((header, Self { inner, file, at: Header::LEN as u64, payload: Vec::new() }))
+    }
+
+    /// Reads a state, with its end: object after object. How many there were.
+    pub(super) fn state(&mut self, sink: &mut dyn FnMut(Record)) -> Result<u64, StateError> {
+        let mut decoder = Decoder::default();
+        let mut objects = 0;
+        for expected in 0.. {
+            match self.frame().map_err(StateError::Io)? {
+                Frame::Whole { number: END } => break,
+                Frame::Whole { number } if number == expected => decoder
+                    .records(&self.payload, |record| {
+                        objects += 1;
+                        sink(record);
+                    })
+                    .map_err(|_| StateError::Damaged("a record is malformed"))?,
+                Frame::Whole { .. } => return Err(StateError::Damaged("a part is missing")),
+                Frame::End | Frame::Broken(_) => {
+                    return Err(StateError::Damaged("a checksum is wrong or the end is missing"));
+                }
+            }
+        }
+        match self.frame().map_err(StateError::Io)? {
+            Frame::End => Ok(objects),
+            Frame::Whole { .. } | Frame::Broken(_) => Err(StateError::Damaged("it goes on after its end")),
+        }
+    }
+
     /// Reads a frame into `payload`.
     fn frame(&mut self) -> io::Result<Frame> {
         let mut header = Vec::with_capacity(FRAME);
@@ -105,12 +148,7 @@ fn holds_frame(bytes: &[u8], file: u64) -> bool {
 
 fn open(files: &dyn Files, name: &str, magic: [u8; 8]) -> Result<(Option<Header>, Reader), LoadError> {
     let io = |e| LoadError::Io(name.to_owned(), e);
-    let mut inner = BufReader::with_capacity(1 << 18, files.read(name).map_err(io)?);
-    let mut bytes = Vec::with_capacity(Header::LEN);
-    (&mut inner).take(Header::LEN as u64).read_to_end(&mut bytes).map_err(io)?;
-    let header = Header::parse(&bytes, magic);
-    let file = header.map_or(0, |h| h.number);
-    Ok((header, Reader { inner, file, at: Header::LEN as u64, payload: Vec::new() }))
+    Reader::open(files.read(name).map_err(io)?, magic).map_err(io)
 }
 
 /// Reads everything, cuts a torn tail, and removes what does not count.
@@ -152,20 +190,10 @@ fn snapshot(
     let (header, mut reader) = open(files, &name, SNAPSHOT_MAGIC)?;
     let damaged = |at, what| LoadError::Damaged { file: name.clone(), at, what };
     let header = header.filter(|h| h.number == revision).ok_or_else(|| damaged(0, "its header is broken"))?;
-    let mut decoder = Decoder::default();
-    for expected in 0.. {
-        let at = reader.at;
-        match reader.frame().map_err(|e| LoadError::Io(name.clone(), e))? {
-            Frame::Whole { number: END } => break,
-            Frame::Whole { number } if number == expected => decoder
-                .records(&reader.payload, |r| sink(Item::State(r)))
-                .map_err(|_| damaged(at, "a record is malformed"))?,
-            Frame::Whole { .. } => return Err(damaged(at, "a part is missing")),
-            Frame::End | Frame::Broken(_) => {
-                return Err(damaged(at, "a checksum is wrong or the end is missing"));
-            }
-        }
-    }
+    reader.state(&mut |record| sink(Item::State(record))).map_err(|e| match e {
+        StateError::Io(e) => LoadError::Io(name.clone(), e),
+        StateError::Damaged(what) => damaged(reader.at, what),
+    })?;
     loaded.floor = revision;
     loaded.last = header.floor;
     loaded.snapshot_bytes = reader.at;

@@ -9,6 +9,7 @@
 //!   the writer, renamed when durable; then older files are removed. The log therefore never grows
 //!   much beyond the larger of [`MIN_LOG`] and the last snapshot.
 
+mod backup;
 mod checkpoint;
 mod codec;
 mod files;
@@ -28,6 +29,7 @@ use codec::Encoder;
 use files::{Appender, Files};
 
 use crate::engine::{CommitError, Engine, Record, View};
+pub use backup::{Backup, BackupError, BackupInfo, inspect, restore};
 use load::Loaded;
 pub use open::OpenError;
 pub(crate) use open::open;
@@ -268,7 +270,7 @@ impl Engine for Log {
         self.segment = Some(segment);
         let thread = std::thread::Builder::new()
             .name("store-snapshot".into())
-            .spawn(move || checkpoint::write(files.as_ref(), &view, first));
+            .spawn(move || checkpoint::write(files.as_ref(), view, first));
         match thread {
             Ok(thread) => {
                 self.checkpoint = Some(thread);

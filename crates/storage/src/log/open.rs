@@ -125,7 +125,7 @@ fn version(files: &dyn Files, dir: &Path) -> Result<Option<u32>, OpenError> {
     }
 }
 
-fn write_version(files: &dyn Files) -> io::Result<()> {
+pub(super) fn write_version(files: &dyn Files) -> io::Result<()> {
     let mut file = files.create("format.tmp")?;
     file.append(format!("{FORMAT} {VERSION}\n").as_bytes())?;
     file.sync()?;

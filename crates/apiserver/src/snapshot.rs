@@ -1,0 +1,37 @@
+//! The whole store as one file, for backups.
+//!
+//! It is taken through the API server rather than by copying the store's files: the state comes from the
+//! index, where there is nothing that is not durable, it needs no access to the server's disk, and it is
+//! authorized like every other request. As a path that is no resource it takes the verb `get` on the
+//! nonResourceURL [`PATH`]; of the roles that every cluster has, only `cluster-admin` gives that. Whoever
+//! has it reads every Secret.
+
+use std::sync::Arc;
+
+use api::Status;
+use http::Response;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http_body_util::BodyExt;
+
+use crate::negotiate::Form;
+use crate::proxy::Body;
+use crate::server::{Inner, PieceBody, status_response};
+
+/// Where it is.
+pub const PATH: &str = "/ferrokube/snapshot";
+
+/// Answers with the state of now, made while it is sent.
+pub(crate) async fn serve(inner: &Arc<Inner>) -> Response<Body> {
+    match inner.store.backup().await {
+        Ok(backup) => {
+            let mut response = Response::new(PieceBody::new(Box::new(backup), false).boxed());
+            let media_type = HeaderValue::from_static("application/octet-stream");
+            response.headers_mut().insert(CONTENT_TYPE, media_type);
+            response
+        }
+        Err(e) => {
+            let status = Status::failure(503, "ServiceUnavailable", e.to_string());
+            status_response(inner, &status, Form::JSON)
+        }
+    }
+}

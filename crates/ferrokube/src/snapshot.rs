@@ -1,0 +1,143 @@
+//! Saves the store of a running cluster, restores it, and tells what such a file holds.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use apiserver::snapshot::PATH;
+use client::Remote;
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use storage::BackupInfo;
+use tokio::fs;
+use tokio::io::AsyncWriteExt;
+
+use crate::cli::{Snapshot, SnapshotRestore, SnapshotSave};
+use crate::data_dir::DataDir;
+
+/// Runs `ferrokube snapshot`.
+pub(crate) async fn run(command: &Snapshot) -> Result<()> {
+    match command {
+        Snapshot::Save(flags) => save(flags).await,
+        Snapshot::Restore(flags) => {
+            let flags = flags.clone();
+            tokio::task::spawn_blocking(move || restore(&flags)).await?
+        }
+        Snapshot::Status(flags) => {
+            print!("{}", status(&inspect(&flags.file).await?));
+            Ok(())
+        }
+    }
+}
+
+async fn inspect(file: &Path) -> Result<BackupInfo> {
+    let file = file.to_owned();
+    Ok(tokio::task::spawn_blocking(move || storage::inspect(&file)).await??)
+}
+
+/// What a snapshot holds, as a table.
+fn status(info: &BackupInfo) -> String {
+    let BackupInfo { format, revision, objects, bytes } = info;
+    format!(
+        "revision:  {revision}\nobjects:   {objects}\nbytes:     {bytes}\nformat:    {format}\nchecksums: ok\n"
+    )
+}
+
+async fn save(flags: &SnapshotSave) -> Result<()> {
+    let kubeconfig = flags.kubeconfig.clone().unwrap_or_else(|| flags.data_dir.join("admin.kubeconfig"));
+    if !kubeconfig.exists() {
+        bail!(
+            "{} does not exist; name the cluster's kubeconfig with --kubeconfig, or its --data-dir",
+            kubeconfig.display()
+        );
+    }
+    let remote = Remote::new(client::Config::from_kubeconfig(&kubeconfig, None)?)?;
+    let answer = remote
+        .send(Method::GET, PATH, None, bytes::Bytes::new())
+        .await
+        .context("cannot reach the cluster; a snapshot is taken while it runs")?;
+    match answer.status() {
+        StatusCode::OK => {}
+        StatusCode::NOT_FOUND => bail!("the server is not FerroKube, or an older one: it has no {PATH}"),
+        code => bail!("the server refused ({code}): {}", refusal(answer.into_body()).await),
+    }
+    let part = beside(&flags.file, ".part");
+    let saved = async {
+        receive(answer.into_body(), &part).await?;
+        let info = inspect(&part).await.context("what the server sent is not a whole snapshot")?;
+        let to = &flags.file;
+        fs::rename(&part, to).await.with_context(|| format!("cannot write {}", to.display()))?;
+        sync_directory(to).await?;
+        anyhow::Ok(info)
+    }
+    .await;
+    match saved {
+        Ok(info) => {
+            let BackupInfo { revision, objects, bytes, .. } = info;
+            let file = flags.file.display();
+            println!("saved {objects} objects as of revision {revision} to {file} ({bytes} bytes)");
+            Ok(())
+        }
+        Err(e) => {
+            // What is left of it is of no use; the failure says more than that it cannot be removed.
+            let _ = fs::remove_file(&part).await;
+            Err(e)
+        }
+    }
+}
+
+/// The message of an error's answer.
+async fn refusal(body: Incoming) -> String {
+    let Ok(body) = Limited::new(body, 64 << 10).collect().await else { return String::new() };
+    let body = body.to_bytes();
+    serde_json::from_slice::<api::Status>(&body)
+        .map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), |s| s.message)
+}
+
+/// Writes what comes to a file, durably.
+async fn receive(mut body: Incoming, part: &Path) -> Result<()> {
+    let failed = || format!("cannot write {}", part.display());
+    let mut options = fs::OpenOptions::new();
+    let mut file =
+        options.create(true).write(true).truncate(true).mode(0o600).open(part).await.with_context(failed)?;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.context("the server ended before the snapshot did")?;
+        if let Some(data) = frame.data_ref() {
+            file.write_all(data).await.with_context(failed)?;
+        }
+    }
+    file.flush().await.with_context(failed)?;
+    file.sync_all().await.with_context(failed)
+}
+
+async fn sync_directory(file: &Path) -> Result<()> {
+    let parent = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(fs::File::open(parent).await?.sync_all().await?)
+}
+
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn restore(flags: &SnapshotRestore) -> Result<()> {
+    // Before a directory is made for it.
+    storage::inspect(&flags.file)?;
+    let dir = DataDir::open(&flags.data_dir)?;
+    let info = storage::restore(&flags.file, &dir.store())?;
+    println!(
+        "restored {} objects as of revision {} to {}",
+        info.objects,
+        info.revision,
+        dir.path().display()
+    );
+    let keys = dir.path().join("pki");
+    if !keys.exists() {
+        let keys = keys.display();
+        println!(
+            "no keys in {keys}: copy the old cluster's there, or new ones are made and old tokens and kubeconfigs end"
+        );
+    }
+    Ok(())
+}

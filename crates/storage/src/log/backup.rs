@@ -1,0 +1,205 @@
+//! A state of the store as one file, to be kept elsewhere: taken while the store runs, from the index, at a
+//! revision that is durable. The file is that of a snapshot of the log under a mark of its own: every part has
+//! its checksum, and an end tells a whole file from one that was cut off.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::checkpoint::{FRAME_BYTES, Frames, write_frames};
+use super::codec::Encoder;
+use super::files::Disk;
+use super::load::{Reader, StateError};
+use super::open::write_version;
+use super::{END, Header, SNAPSHOT_MAGIC};
+use crate::engine::{Record, View};
+
+const MAGIC: [u8; 8] = *b"FKsave\xff\n";
+/// The version of the format that is written, and the newest that is read.
+const FORMAT: u64 = 1;
+/// By how much a restore raises the revision: more than the writes that a store can have seen since the backup
+/// was made, so that no revision that was given out after it is given out again.
+const RAISE: u64 = 1_000_000_000;
+
+/// Yields the bytes of a backup piece by piece, each made when it is asked for. It holds on to the state at
+/// its revision, not to the store's writer.
+pub struct Backup {
+    header: Option<Bytes>,
+    frames: Frames,
+}
+
+impl Backup {
+    pub(crate) fn new(view: View) -> Self {
+        let revision = view.revision;
+        let header = Header { magic: MAGIC, number: revision, floor: revision, seq: 0, len: FORMAT };
+        Self { header: Some(header.bytes().into()), frames: Frames::new(view) }
+    }
+}
+
+impl Iterator for Backup {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        self.header.take().or_else(|| self.frames.next().map(Bytes::from))
+    }
+}
+
+/// What a backup holds. Who has one has seen that every checksum is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackupInfo {
+    /// The version of its format.
+    pub format: u64,
+    /// The revision of the store that it shows.
+    pub revision: u64,
+    /// How many objects it has.
+    pub objects: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// Why a backup cannot be used. Every sentence says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// It is something else.
+    #[error("{} is not a snapshot of FerroKube: choose a file that `ferrokube snapshot save` wrote", .0.display())]
+    NotOurs(PathBuf),
+    /// It was written by a newer version.
+    #[error("{} has format {found}, this version reads up to {FORMAT}: use a newer version", file.display())]
+    Newer {
+        /// The file.
+        file: PathBuf,
+        /// Its format's version.
+        found: u64,
+    },
+    /// It is damaged or cut off.
+    #[error("{} is damaged at byte {at}: {what}: use another snapshot", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where.
+        at: u64,
+        /// What was found there.
+        what: &'static str,
+    },
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is a store already.
+    #[error("{} holds a store: restore into a fresh data directory", .0.display())]
+    Exists(PathBuf),
+    /// The new store cannot be written.
+    #[error("cannot write the store in {}: {source}", dir.display())]
+    Write {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Reads the whole of a backup and checks it.
+pub fn inspect(file: &Path) -> Result<BackupInfo, BackupError> {
+    read(file, &mut |_| {})
+}
+
+/// Makes a store of a backup in a directory that does not exist yet or is empty, durably: either all of it is
+/// there afterwards or none. The store goes on at a revision far above the backup's and knows of nothing
+/// before it, so that who watched the old store must list anew.
+pub fn restore(file: &Path, dir: &Path) -> Result<BackupInfo, BackupError> {
+    let failed = |source| BackupError::Write { dir: dir.to_owned(), source };
+    match fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => fs::remove_dir(dir).map_err(failed)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Ok(false) | Err(_) => return Err(BackupError::Exists(dir.to_owned())),
+    }
+    // Read once before anything is written: a file that is no good leaves nothing behind.
+    let info = inspect(file)?;
+    let making = dir.with_extension("restoring");
+    match fs::remove_dir_all(&making) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+        _ => {}
+    }
+    let disk = Disk::open(&making).map_err(failed)?;
+    let revision = info.revision.saturating_add(RAISE);
+    let header = Header { magic: SNAPSHOT_MAGIC, number: revision, floor: revision, seq: 0, len: 0 };
+    write_frames(&disk, &header, |put| {
+        let mut encoder = Encoder::default();
+        let (mut number, mut outcome) = (0, Ok(()));
+        let mut flush = |encoder: &mut Encoder, number: u64| put(encoder.frame(revision, number));
+        let read = read(file, &mut |record| {
+            encoder.record(&record);
+            if encoder.len() >= FRAME_BYTES && outcome.is_ok() {
+                outcome = flush(&mut encoder, number);
+                number += 1;
+            }
+        });
+        outcome.and(read.map(drop).map_err(io::Error::other))?;
+        flush(&mut encoder, number)?;
+        flush(&mut encoder, END)
+    })
+    .map_err(failed)?;
+    write_version(&disk).map_err(failed)?;
+    fs::rename(&making, dir).map_err(failed)?;
+    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::File::open(parent).and_then(|p| p.sync_all()).map_err(failed)?;
+    Ok(info)
+}
+
+fn read(file: &Path, sink: &mut dyn FnMut(Record)) -> Result<BackupInfo, BackupError> {
+    let failed = |source| BackupError::Read { file: file.to_owned(), source };
+    let open = || {
+        let open = fs::File::open(file)?;
+        let bytes = open.metadata()?.len();
+        Ok((bytes, Reader::open(Box::new(open), MAGIC)?))
+    };
+    let (bytes, (header, mut reader)) = open().map_err(failed)?;
+    let Some(header) = header else { return Err(BackupError::NotOurs(file.to_owned())) };
+    if header.len > FORMAT {
+        return Err(BackupError::Newer { file: file.to_owned(), found: header.len });
+    }
+    let objects = reader.state(sink).map_err(|e| match e {
+        StateError::Io(e) => failed(e),
+        StateError::Damaged(what) => BackupError::Damaged { file: file.to_owned(), at: reader.at, what },
+    })?;
+    Ok(BackupInfo { format: header.len, revision: header.number, objects, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Store, StoreConfig};
+    use component::Shutdown;
+
+    #[test]
+    fn a_format_of_the_future_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("new");
+        let header = Header { magic: MAGIC, number: 1, floor: 1, seq: 0, len: FORMAT + 1 };
+        fs::write(&file, header.bytes()).unwrap();
+        let error = inspect(&file).unwrap_err().to_string();
+        assert!(
+            error.ends_with("new has format 2, this version reads up to 1: use a newer version"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_an_interrupted_restore_left_is_no_obstacle() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, to) = (dir.path().join("file"), dir.path().join("store"));
+        let bytes: Vec<u8> = Store::in_memory().backup().await.unwrap().flatten().collect();
+        fs::write(&file, bytes).unwrap();
+        fs::create_dir(dir.path().join("store.restoring")).unwrap();
+        fs::write(dir.path().join("store.restoring/snapshot-1.tmp"), "half").unwrap();
+        restore(&file, &to).unwrap();
+        let store = Store::open(StoreConfig::new(&to), &Shutdown::new()).unwrap();
+        assert_eq!(store.current(), RAISE);
+    }
+}
