@@ -36,6 +36,14 @@ pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
             preserve_unknown(e, n, Some(o));
         })
     },
+    warnings: |c, n, old| {
+        let before = old.map(|o| unknown_formats(View::new(c.schema, o))).unwrap_or_default();
+        unknown_formats(View::new(c.schema, n))
+            .into_iter()
+            .filter(|f| !before.contains(f))
+            .map(|f| format!("unrecognized format {}", api::go::quote(f)))
+            .collect()
+    },
     subresources: &[Subresource {
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {
@@ -47,6 +55,14 @@ pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
     }],
     ..CLUSTER
 };
+
+fn unknown_formats(v: View<'_>) -> Vec<&str> {
+    let mut out = Vec::new();
+    for version in v.st("spec").items("versions") {
+        json_schema::unknown_formats(version.st("schema").st("openAPIV3Schema"), &mut out);
+    }
+    out
+}
 
 /// The storage version is among those in which objects may be stored.
 fn store_version(e: &mut Edit<'_>) {
@@ -431,6 +447,60 @@ fn preserve_unknown(errs: &mut Errors, n: View<'_>, old: Option<View<'_>>) {
             &Path::root("spec").field(FIELD),
             true,
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::codec::json;
+    use api::schema::{Gvk, Schema};
+
+    use super::*;
+
+    #[test]
+    fn definitions() {
+        let schema = Schema::builtin();
+        let gvk = Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let root = schema.kind(&gvk).unwrap();
+        let check = |versions: &str, expected: &[&str]| {
+            let body = format!(
+                r#"{{"spec":{{"group":"a.test","scope":"Cluster","names":{{"plural":"bs","singular":"b","kind":"B",
+                "listKind":"BList"}},"versions":[{versions}]}}}}"#
+            );
+            let node = json::decode_any(body.as_bytes()).unwrap();
+            let tree = json::root_from_any(schema, root, node).unwrap().tree;
+            let mut errs = Errors::new();
+            spec(&mut errs, View::new(schema, &tree).st("spec"), None);
+            let found: Vec<String> = errs.0.iter().map(|e| format!("{}: {}", e.field, e.detail)).collect();
+            assert_eq!(found, expected, "{versions}");
+        };
+        let version = |name: &str, storage: bool, schema: &str| {
+            format!(
+                r#"{{"name":"{name}","served":true,"storage":{storage},"schema":{{"openAPIV3Schema":{schema}}}}}"#
+            )
+        };
+        check(&version("v1", true, r#"{"type":"object"}"#), &[]);
+        check(
+            &version("v1", false, r#"{"type":"object"}"#),
+            &["spec.versions: must have exactly one version marked as storage version"],
+        );
+        check(
+            r#"{"name":"v1","served":true,"storage":true}"#,
+            &["spec.versions[0].schema.openAPIV3Schema: "],
+        );
+        check(
+            &version("v1", true, r#"{"type":"object","properties":{"a":{},"b":{"type":"array"}}}"#),
+            &[
+                "spec.validation.openAPIV3Schema.properties[a].type: must not be empty for specified object fields",
+                "spec.validation.openAPIV3Schema.properties[b].items: must be specified",
+            ],
+        );
+        let (one, two) =
+            (version("v1", true, r#"{"type":"object"}"#), version("v2", false, r#"{"type":"string"}"#));
+        check(
+            &format!("{one},{two}"),
+            &["spec.versions[1].schema.openAPIV3Schema.type: must be object at the root"],
         );
     }
 }

@@ -16,6 +16,59 @@ const RULES: &str = "x-kubernetes-validations";
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 const JUNCTORS: [&str; 3] = ["allOf", "oneOf", "anyOf"];
 
+/// Formats of strings that are checked, without hyphens.
+const FORMATS: &[&str] = &[
+    "bsonobjectid",
+    "uri",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "cidr",
+    "mac",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "creditcard",
+    "ssn",
+    "hexcolor",
+    "rgbcolor",
+    "byte",
+    "password",
+    "date",
+    "duration",
+    "datetime",
+    "k8sshortname",
+    "k8slongname",
+];
+
+/// Appends the formats that are not checked, since nobody knows them.
+pub(super) fn unknown_formats<'a>(s: View<'a>, out: &mut Vec<&'a str>) {
+    let format = s.str("format");
+    let known = match s.str("type") {
+        "" | "string" => FORMATS.contains(&format.replace('-', "").as_str()),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    };
+    if !format.is_empty() && !known {
+        out.push(format);
+    }
+    for f in ["items", "not", "additionalProperties"] {
+        if let Some(below) = s.opt(f) {
+            unknown_formats(below, out);
+        }
+    }
+    for f in JUNCTORS {
+        s.items(f).for_each(|below| unknown_formats(below, out));
+    }
+    s.entries("properties").for_each(|(_, p)| unknown_formats(s.of(p), out));
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,

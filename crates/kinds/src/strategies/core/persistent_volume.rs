@@ -150,12 +150,7 @@ fn volume(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
         errs.required(&capacity_at, "");
     }
     if capacity.is_none_or(|c| c.get("storage").is_none() || c.len() > 1) {
-        // Normal form does not tell an empty map from none; the former is what clients send.
-        let shown = match spec.get("capacity") {
-            Some(c) => print::scalar_json(c),
-            None if spec.is_empty() => "null".into(),
-            None => "{}".into(),
-        };
+        let shown = spec.get("capacity").map_or_else(|| "null".into(), print::scalar_json);
         errs.not_supported(&capacity_at, Raw(shown), &["storage"]);
     }
     for (k, q) in spec.texts("capacity") {
