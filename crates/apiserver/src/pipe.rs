@@ -1,10 +1,12 @@
 //! The pipe: authentication → authorization → flow control → body → handler → answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use api::Status;
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{Method, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -99,7 +101,7 @@ pub(crate) async fn http(
     };
     let gzip = parts.method == Method::GET
         && header_of(&parts, header::ACCEPT_ENCODING).split(',').any(|e| e.trim().starts_with("gzip"));
-    let result = handlers::dispatch(inner, &request).await;
+    let result = dispatch(inner, &request).await;
     let warnings = std::mem::take(&mut *request.warnings.lock());
     let mut response = match result {
         Ok(outcome) => outcome_response(inner, outcome, form, gzip, warnings),
@@ -115,10 +117,23 @@ pub(crate) async fn http(
     response
 }
 
+/// Handles a request; a defect that shows at it is its answer, not the end of the caller.
+async fn dispatch(inner: &Arc<Inner>, request: &Request) -> Result<Outcome, Status> {
+    let handled = AssertUnwindSafe(handlers::dispatch(inner, request)).catch_unwind().await;
+    handled.unwrap_or_else(|_| {
+        tracing::error!(verb = request.info.verb, path = %request.info.path, "a request made the API server panic");
+        Err(Status::failure(
+            500,
+            "InternalError",
+            "This request caused apiserver to panic. Look in the logs for details.",
+        ))
+    })
+}
+
 /// Answers a request of this process: the same pipe from authorization on.
 pub(crate) async fn local(inner: &Arc<Inner>, request: &Request) -> Result<Outcome, Status> {
     authorize(inner, &request.user, &request.info)?;
-    handlers::dispatch(inner, request).await
+    dispatch(inner, request).await
 }
 
 /// Answers a GET of this process for a path that is no resource.

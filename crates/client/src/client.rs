@@ -70,8 +70,33 @@ impl Client {
 
 /// Decodes an answer; a body that does not fit is an error of the server.
 pub(crate) fn decode<R: DeserializeOwned>(body: &[u8]) -> Result<R, Status> {
-    serde_json::from_slice(body)
-        .map_err(|e| Status::internal(format_args!("unable to decode an answer: {e}")))
+    serde_json::from_slice(body).or_else(|e| {
+        // A required time that nobody set is `null` on the wire; the types have no value for that.
+        serde_json::from_slice(body)
+            .and_then(|mut value| {
+                set_times(&mut value);
+                R::deserialize(value)
+            })
+            .map_err(|_| Status::internal(format_args!("unable to decode an answer: {e}")))
+    })
+}
+
+/// Puts Go's zero time, which upstream reads a `null` as, in the place of times that are `null`.
+fn set_times(value: &mut serde_json::Value) {
+    use serde_json::Value;
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if value.is_null() && (name.ends_with("Time") || name.ends_with("Timestamp")) {
+                    *value = Value::from("0001-01-01T00:00:00Z");
+                } else {
+                    set_times(value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(set_times),
+        _ => {}
+    }
 }
 
 fn encode<B: Serialize + ?Sized>(body: &B) -> Result<Bytes, Status> {
@@ -421,5 +446,20 @@ impl<T: KubeObject> Api<T> {
     pub async fn update_subresource(&self, subresource: &str, object: &T) -> Result<T, Status> {
         let name = object.metadata().name.as_deref().unwrap_or_default();
         self.call(self.request(Verb::Update, name, subresource, encode(object)?)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+    use super::*;
+
+    #[test]
+    fn a_time_that_nobody_set_is_the_zero_time() {
+        let body = br#"{"type":"A","status":"True","reason":"r","message":"","lastTransitionTime":null}"#;
+        let condition: Condition = decode(body).unwrap();
+        assert_eq!(condition.last_transition_time.0.to_string(), "0001-01-01T00:00:00Z");
+        assert!(decode::<Condition>(br#"{"type":null}"#).is_err());
     }
 }

@@ -7,10 +7,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::Shutdown;
+use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -282,10 +284,17 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
             let (queue, work, stop) = (self.clone(), work.clone(), shutdown.clone());
             shutdown.spawn(async move {
                 while let Some(Some(key)) = stop.run(queue.get()).await {
-                    let Some(result) = stop.run(work(key.clone())).await else { break };
+                    // A defect that shows at one key must not end the work on all others.
+                    let (run, again) = (&work, key.clone());
+                    let attempt = AssertUnwindSafe(async move { run(again).await }).catch_unwind();
+                    let Some(result) = stop.run(attempt).await else { break };
                     match result {
-                        Ok(()) => queue.forget(&key),
-                        Err(e) => {
+                        Ok(Ok(())) => queue.forget(&key),
+                        Err(_) => {
+                            tracing::error!(controller = name, %key, "sync panicked, will retry");
+                            queue.add_rate_limited(key.clone());
+                        }
+                        Ok(Err(e)) => {
                             tracing::debug!(controller = name, %key, error = %e, "sync failed, will retry");
                             queue.add_rate_limited(key.clone());
                         }
@@ -422,5 +431,26 @@ mod tests {
         for w in workers {
             assert_eq!(w.await.unwrap(), None);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_at_one_key_is_a_failure_of_that_key() {
+        let (queue, shutdown) = (Queue::<&'static str>::default(), Shutdown::new());
+        let (tell, mut done) = tokio::sync::mpsc::channel(8);
+        let tries = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        queue.work("test", 1, &shutdown, move |key| {
+            let first = key == "bad" && tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+            assert!(!first, "the first try of this key");
+            let tell = tell.clone();
+            async move {
+                let _ = tell.send(key).await;
+                Ok::<(), String>(())
+            }
+        });
+        queue.add("bad");
+        queue.add("good");
+        assert_eq!(done.recv().await, Some("good"));
+        assert_eq!(done.recv().await, Some("bad"));
+        shutdown.finish().await;
     }
 }

@@ -1,13 +1,13 @@
 //! CertificateSigningRequests.
 
-use api::Node;
+use api::{Node, Struct};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::generic::{CLUSTER, check, check_update, status_only, status_reset_meta};
+use super::generic::{CLUSTER, check, check_update, status_only};
 use super::pod::{core_meta, core_meta_update};
 use crate::access::{Edit, View, same};
-use crate::strategy::{Strategy, Subresource};
+use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::names::{self, path_segment};
 use crate::validation::{Errors, Path};
 
@@ -36,13 +36,18 @@ pub(super) const REQUEST: Strategy = Strategy {
     subresources: &[
         Subresource {
             name: "status",
-            prepare_update: status_reset_meta,
+            prepare_update: |c, n, o| {
+                status_only(c, n, o);
+                keep_decisions(c, n, o);
+                set_times(c, n, o);
+            },
             validate_update: |c, n, o| check_update(c, n, o, |e, n, o| update(e, n, o, &["certificate"])),
         },
         Subresource {
             name: "approval",
             prepare_update: |c, n, o| {
                 status_only(c, n, o);
+                set_times(c, n, o);
                 let certificate = View::new(c.schema, o).st("status").get("certificate").cloned();
                 if let Some(mut status) = Edit::new(c.schema, n).make("status") {
                     status.put("certificate", certificate);
@@ -53,6 +58,47 @@ pub(super) const REQUEST: Strategy = Strategy {
     ],
     ..CLUSTER
 };
+
+/// The conditions of a request's status, by type, as they were: who approved or denied is not for the signer
+/// to change. One that comes or goes is left for validation to refuse.
+fn keep_decisions(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    for ty in ["Approved", "Denied"] {
+        let conditions = View::new(c.schema, old).st("status").items("conditions");
+        let had: Vec<Struct> =
+            conditions.filter(|v| v.str("type") == ty).filter_map(|v| v.raw().cloned()).collect();
+        let mut e = Edit::new(c.schema, new);
+        let Some(mut status) = e.make("status") else { continue };
+        let count = status.view().items("conditions").filter(|v| v.str("type") == ty).count();
+        if count != had.len() {
+            continue;
+        }
+        let mut had = had.into_iter();
+        for condition in status.items("conditions") {
+            if condition.view().str("type") == ty
+                && let Some(before) = had.next()
+            {
+                *condition.st = before;
+            }
+        }
+    }
+}
+
+/// When each condition was updated and when it became what it is, where the client does not say.
+fn set_times(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    let before = View::new(c.schema, old).st("status");
+    let mut e = Edit::new(c.schema, new);
+    let Some(mut status) = e.make("status") else { return };
+    for mut condition in status.items("conditions") {
+        condition.default("lastUpdateTime", c.now);
+        let (ty, value) =
+            (condition.view().str("type").to_owned(), condition.view().str("status").to_owned());
+        let since = before
+            .items("conditions")
+            .find(|o| o.str("type") == ty && o.str("status") == value && o.has("lastTransitionTime"));
+        let since = since.map_or(c.now, |o| o.str("lastTransitionTime"));
+        condition.default("lastTransitionTime", since);
+    }
+}
 
 const USAGES: &[&str] = &[
     "any",

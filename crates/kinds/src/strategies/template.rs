@@ -169,8 +169,10 @@ pub(crate) const REPLICAS_STATUS: Subresource = Subresource {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             let s = n.st("status");
             let below = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-            let all = ["replicas", below[0], below[1], below[2], "observedGeneration", "terminatingReplicas"];
-            counts(e, s, &all, &below);
+            counts(e, s, &["replicas", below[0], below[1], below[2], "observedGeneration"], &below);
+            if s.knows("terminatingReplicas") {
+                counts(e, s, &["terminatingReplicas"], &[]);
+            }
             available_below_ready(e, s, "readyReplicas");
         })
     },
