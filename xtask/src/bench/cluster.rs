@@ -22,7 +22,7 @@ use super::target::{Op, Target};
 
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_mins(3);
-/// A whole node is left alone for so long before it counts as idle.
+/// How long a cluster is left alone before it counts as idle.
 const SETTLE: Duration = Duration::from_secs(15);
 const REPLICAS: usize = 30;
 /// Pods made one after another.
@@ -58,11 +58,15 @@ pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
 
     eprintln!("bench: Pods");
     let kubeconfig = cluster.kubeconfig();
-    let (single, deployment) = network.run(async move {
+    let (single, deployment, spent) = network.run(async move {
         let target = Target::connect(Config::from_kubeconfig(&kubeconfig, None)?, 1).await?;
         let mut pods = Pods::watch(&target).await?;
-        Ok((pods.one_by_one().await?, pods.deployment().await?))
+        let single = pods.one_by_one().await?;
+        let before = process::cpu(&pids)?;
+        let deployment = pods.deployment().await?;
+        Ok((single, deployment, process::cpu(&pids)? - before))
     })?;
+    std::thread::sleep(SETTLE);
     let busy = process::memory(&pids)?;
 
     let mut out = Table::new(&["a whole node: ferrokube up", ""]);
@@ -76,7 +80,8 @@ pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
     row("Pod, create to Ready, slowest, s".into(), quantile(&single, 1.0));
     row(format!("Deployment of {REPLICAS}, create to first Ready, s"), quantile(&deployment, 0.0));
     row(format!("Deployment of {REPLICAS}, create to all Ready, s"), quantile(&deployment, 1.0));
-    row(format!("memory with {REPLICAS} Pods, RSS MiB"), busy.rss);
+    row("CPU time for one of its Pods, ms".into(), spent / REPLICAS as f64 * 1e3);
+    row(format!("memory at rest with {REPLICAS} Pods, RSS MiB"), busy.rss);
     Ok(out.to_string())
 }
 
