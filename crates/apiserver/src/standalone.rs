@@ -11,7 +11,7 @@ use api::Status;
 use client::{Client, Transport};
 use component::Shutdown;
 use rustls_pki_types::CertificateDer;
-use storage::{OpenError, Store, StoreConfig};
+use storage::{Durability, OpenError, Store, StoreConfig};
 use tokio::net::TcpListener;
 
 use crate::auth::StoreReader;
@@ -46,6 +46,8 @@ pub struct Options {
     pub node: Option<NodeIdentity>,
     /// How much history lists and watches can go back to (`--etcd-compaction-interval`); zero for all that is kept.
     pub compaction_interval: Duration,
+    /// What an acknowledged write has behind it.
+    pub durability: Durability,
     /// Changes to the defaults of security, after they were made from the keys.
     pub security: Box<dyn FnOnce(&mut SecurityConfig) + Send>,
 }
@@ -64,6 +66,7 @@ impl Options {
             cluster_domain: "cluster.local".into(),
             node: None,
             compaction_interval: Duration::from_mins(5),
+            durability: Durability::default(),
             security: Box::new(|_| {}),
         }
     }
@@ -155,6 +158,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         cluster_domain,
         node,
         compaction_interval,
+        durability,
         security,
     } = options;
     let listen = SocketAddr::new(bind, port);
@@ -186,7 +190,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let (clock, store_dir) = (config.clock, data_dir.join("store"));
     let opened = tokio::task::spawn_blocking(move || -> Result<(Pki, Store), StartError> {
         let pki = Pki::ensure(&dir, &pki_config)?;
-        let store = Store::open(StoreConfig { clock, ..StoreConfig::new(store_dir) }, &stop)?;
+        let store = Store::open(StoreConfig { clock, durability, ..StoreConfig::new(store_dir) }, &stop)?;
         Ok((pki, store))
     });
     let (pki, store) = opened.await.map_err(|e| StartError::Thread(e.to_string()))??;

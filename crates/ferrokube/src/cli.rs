@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Kubernetes in one binary.
 #[derive(Debug, Parser)]
@@ -60,6 +60,32 @@ pub(crate) struct Server {
     /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,
+    /// When a write counts, and so what a crash of the machine can lose
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
+    pub(crate) durability: Durability,
+}
+
+/// When a write counts. A crash or kill of the process alone loses nothing at any of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// Once it is synced to the disk, before anybody sees it: nothing that was acknowledged is ever lost
+    Synced,
+    /// At once, and synced every second: a crash of the system or the power loses up to the last second of
+    /// acknowledged writes
+    EverySecond,
+    /// At once, and written to the disk when the system likes: a crash of the system or the power loses
+    /// acknowledged writes of the last half minute, or more
+    Os,
+}
+
+impl From<Durability> for storage::Durability {
+    fn from(flag: Durability) -> Self {
+        match flag {
+            Durability::Synced => Self::Synced,
+            Durability::EverySecond => Self::EverySecond,
+            Durability::Os => Self::Os,
+        }
+    }
 }
 
 /// What a whole cluster on this machine can be told.
@@ -117,6 +143,9 @@ pub(crate) struct ApiServer {
     /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,
+    /// When a write counts, and so what a crash of the machine can lose
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
+    pub(crate) durability: Durability,
 }
 
 /// What to do with a snapshot.

@@ -29,6 +29,7 @@ pub(crate) struct Settings {
     enable_admission: Vec<String>,
     disable_admission: Vec<String>,
     compaction_interval: Duration,
+    durability: storage::Durability,
 }
 
 impl From<&cli::Server> for Settings {
@@ -43,6 +44,7 @@ impl From<&cli::Server> for Settings {
             enable_admission: f.enable_admission_plugins.clone(),
             disable_admission: f.disable_admission_plugins.clone(),
             compaction_interval: f.etcd_compaction_interval,
+            durability: f.durability.into(),
         }
     }
 }
@@ -59,6 +61,7 @@ impl From<&cli::ApiServer> for Settings {
             enable_admission: f.enable_admission_plugins.clone(),
             disable_admission: f.disable_admission_plugins.clone(),
             compaction_interval: f.etcd_compaction_interval,
+            durability: f.durability.into(),
         }
     }
 }
@@ -93,6 +96,7 @@ impl ControlPlane {
         options.config =
             Config { service_cidrs: vec![settings.service_cidr.clone()], clock, ..Config::default() };
         options.compaction_interval = settings.compaction_interval;
+        options.durability = settings.durability;
         options.hostname = machine::hostname();
         options.addresses = vec![own];
         options.node = node.map(|name| NodeIdentity { name: name.to_owned(), addresses: vec![own] });

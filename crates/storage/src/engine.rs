@@ -1,10 +1,16 @@
-//! What makes changes durable. An engine loads and commits; it answers no reads.
+//! What stands behind the index. An engine loads and commits; it answers no reads.
+//!
+//! A store has one [`Backend`]. That of a store of this process alone is the writer, over a local [`Engine`]; one
+//! that shares its data with other processes decides and numbers writes elsewhere.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::{Object, Text};
+use futures::future::BoxFuture;
 use imbl::OrdMap;
 
+use crate::store::{Write, WriteError};
 use crate::view::Live;
 
 /// One change, as an engine keeps it.
@@ -53,7 +59,22 @@ pub(crate) struct View {
 #[error("{0}")]
 pub(crate) struct CommitError(pub(crate) Arc<str>);
 
-/// Makes changes durable.
+/// Takes the writes of a store, and publishes in the index what became of them.
+pub(crate) trait Backend: Send + Sync {
+    /// Makes a change; resolves when it is durable and shown in the index.
+    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Object>, WriteError>>;
+
+    /// The whole state at one revision.
+    fn view(&self) -> BoxFuture<'_, Result<View, WriteError>>;
+
+    /// The first watcher came that wants to hear of progress.
+    fn nudge(&self);
+
+    /// Takes no more writes; resolves when those taken are done and the watchers of the index have ended.
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// Makes changes durable on this machine.
 pub(crate) trait Engine: Send {
     /// Returns once the batch is durable. After an error nothing of it counts, and the next batch is
     /// tried anew.
@@ -62,7 +83,15 @@ pub(crate) trait Engine: Send {
     /// Called after each batch; `view` gives the state up to it, from which an engine may bound what it keeps.
     fn maintain(&mut self, view: &mut dyn FnMut() -> View);
 
-    /// Ends what goes on in the background.
+    /// When [`Engine::tick`] is to be called.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Does what is due by now; [`Engine::maintain`] follows.
+    fn tick(&mut self) {}
+
+    /// Ends what goes on in the background. Nothing is committed after it.
     fn close(&mut self);
 }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 use api::{Object, Text};
 use component::{Clock, Shutdown};
 
-use crate::engine::{Change, Engine, Forget, Record};
+use crate::durability::Durability;
+use crate::engine::{Backend, Change, Engine, Forget, Record, View};
 use crate::history::Limits;
 use crate::index::Index;
 use crate::log::{self, Backup, OpenError};
@@ -28,6 +29,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_mins(1);
 pub struct StoreConfig {
     /// The directory of the log and its snapshots; made if it does not exist.
     pub dir: PathBuf,
+    /// What an acknowledged write has behind it.
+    pub durability: Durability,
     /// The wall clock, by which objects expire.
     pub clock: Clock,
     /// How often watchers that asked for it learn how far they have come.
@@ -37,15 +40,20 @@ pub struct StoreConfig {
 impl StoreConfig {
     /// The defaults, for a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), clock: Clock::system(), progress_interval: PROGRESS_INTERVAL }
+        Self {
+            dir: dir.into(),
+            durability: Durability::default(),
+            clock: Clock::system(),
+            progress_interval: PROGRESS_INTERVAL,
+        }
     }
 }
 
-/// The store. Clones share it; with the last of them the writer ends.
+/// The store. Clones share it; with the last of them its backend ends.
 #[derive(Clone)]
 pub struct Store {
     index: Arc<Index>,
-    writer: Arc<Writer>,
+    backend: Arc<dyn Backend>,
 }
 
 impl fmt::Debug for Store {
@@ -121,6 +129,19 @@ impl Loader {
         }
     }
 
+    /// What was taken so far, as the state at a revision.
+    pub(crate) fn view(&self, revision: u64) -> View {
+        let named = |(id, live): (&ResourceId, &Live)| {
+            let resource = self.index.resource(*id)?;
+            Some((resource.group.clone(), resource.plural.clone(), Arc::new(live.clone())))
+        };
+        View {
+            revision,
+            resources: self.resources.iter().filter_map(named).collect(),
+            expiries: self.expiries.by_revision().clone(),
+        }
+    }
+
     /// Starts the store. `floor` is the revision of the first state, `last` the last that was given out.
     pub(crate) fn start(
         self,
@@ -136,7 +157,8 @@ impl Loader {
         }
         index.loaded(floor, last);
         let start = Start { index: index.clone(), engine, expiries, last, now, progress_interval };
-        Ok(Store { index, writer: Arc::new(Writer::start(start)?) })
+        let backend = Arc::new(Writer::start(start)?);
+        Ok(Store::of(index, backend))
     }
 }
 
@@ -149,24 +171,37 @@ impl Store {
         let clock = config.clock;
         let now: Now = Arc::new(move || u64::try_from(clock.now().as_millisecond()).unwrap_or(0));
         let loader = std::cell::RefCell::new(Loader::new(Limits::default(), now));
-        let (engine, loaded) =
-            log::open(&config.dir, &mut |record| loader.borrow_mut().state(record), &mut |record| {
-                loader.borrow_mut().change(record);
-            })?;
+        let (mut engine, loaded) = log::open(
+            &config.dir,
+            config.durability,
+            &mut |record| loader.borrow_mut().state(record),
+            &mut |record| loader.borrow_mut().change(record),
+        )?;
+        let loader = loader.into_inner();
+        engine.begun(&loaded, || loader.view(loaded.last)).map_err(|e| OpenError::of(&config.dir, e))?;
         let store = loader
-            .into_inner()
             .start(Box::new(engine), (loaded.floor, loaded.last), config.progress_interval)
             .map_err(|e| OpenError::of(&config.dir, e))?;
         if tokio::runtime::Handle::try_current().is_ok() {
-            let (closing, signal) = (Arc::downgrade(&store.writer), shutdown.clone());
-            shutdown.spawn(async move {
-                signal.wait().await;
-                if let Some(writer) = closing.upgrade() {
-                    close(writer).await;
-                }
-            });
+            store.close_on(shutdown);
         }
         Ok(store)
+    }
+
+    /// A store over an index that this backend publishes in.
+    pub(crate) fn of(index: Arc<Index>, backend: Arc<dyn Backend>) -> Self {
+        Self { index, backend }
+    }
+
+    /// Closes with the shutdown, unless nobody has the store any more by then.
+    pub(crate) fn close_on(&self, shutdown: &Shutdown) {
+        let (closing, signal) = (Arc::downgrade(&self.backend), shutdown.clone());
+        shutdown.spawn(async move {
+            signal.wait().await;
+            if let Some(backend) = closing.upgrade() {
+                backend.close().await;
+            }
+        });
     }
 
     /// A store that forgets everything, for tests.
@@ -207,7 +242,7 @@ impl Store {
     /// for a deletion its last state with the deletion's revision. An update with the stored bytes writes
     /// nothing and gives the stored object. A caller that goes away does not stop the write.
     pub async fn commit(&self, write: Write) -> Result<Arc<Object>, WriteError> {
-        self.writer.commit(write).await
+        self.backend.commit(write).await
     }
 
     /// Watches the objects of a scope. After a revision of the future it yields only what comes after that.
@@ -220,7 +255,7 @@ impl Store {
     ) -> Result<Watcher, Compacted> {
         let watcher = self.index.watch(resource, scope, start, options)?;
         if options.progress && self.index.hub.progress.load(Ordering::Relaxed) == 1 {
-            self.writer.nudge();
+            self.backend.nudge();
         }
         Ok(watcher)
     }
@@ -242,23 +277,17 @@ impl Store {
 
     /// The whole store as it is now, at a durable revision, to be kept as a file. Writes go on meanwhile.
     pub async fn backup(&self) -> Result<Backup, WriteError> {
-        Ok(Backup::new(self.writer.view().await?))
+        Ok(Backup::new(self.backend.view().await?))
     }
 
-    /// Ends the writer after the writes that it took; later ones are refused. Watchers end, reads go on.
+    /// Ends after the writes that were taken; later ones are refused. Watchers end, reads go on.
     pub async fn close(&self) {
-        close(self.writer.clone()).await;
+        self.backend.clone().close().await;
     }
 
-    /// Lets the writer look at the clock.
+    /// Lets the backend look at the clock.
     #[cfg(test)]
     pub(crate) fn nudge(&self) {
-        self.writer.nudge();
-    }
-}
-
-async fn close(writer: Arc<Writer>) {
-    if let Err(error) = tokio::task::spawn_blocking(move || writer.close()).await {
-        tracing::error!(%error, "cannot wait for the store's writer");
+        self.backend.nudge();
     }
 }

@@ -6,8 +6,9 @@
 //! - `engine`: what an engine is; `log`: the embedded one.
 //!
 //! Depends on `api` and `component`. It must never decode an object: it sees the envelope and bytes. No
-//! reader and no watcher may see a revision before it is durable.
+//! reader and no watcher may see a revision before it is durable; what durable means is [`Durability`].
 
+mod durability;
 mod engine;
 mod facade;
 mod history;
@@ -18,6 +19,7 @@ mod view;
 mod watch;
 mod writer;
 
+pub use durability::Durability;
 pub use facade::{Store, StoreConfig};
 pub use log::{Backup, BackupError, BackupInfo, OpenError, inspect, restore};
 pub use store::{

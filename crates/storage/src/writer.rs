@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use api::{NewObject, Object};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use imbl::OrdMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::engine::{Change, Engine, Record, View};
+use crate::engine::{Backend, Change, Engine, Record, View};
 use crate::index::{Index, Resource};
 use crate::store::{Cause, Event, ResourceId, Write, WriteError};
 use crate::view::Live;
@@ -83,6 +84,10 @@ impl Expiries {
             self.by_time.remove(&(at, revision));
         }
     }
+    /// When objects expire, by their revision.
+    pub(crate) fn by_revision(&self) -> &OrdMap<u64, u64> {
+        &self.by_revision
+    }
     fn next(&self) -> Option<u64> {
         self.by_time.first_key_value().map(|((at, _), _)| *at)
     }
@@ -110,7 +115,7 @@ impl Writer {
         Ok(Self { shared, places: Arc::new(Semaphore::new(WAITING)), thread: Mutex::new(Some(thread)) })
     }
 
-    pub(crate) async fn commit(&self, mut write: Write) -> Answer {
+    async fn enqueue(&self, mut write: Write) -> Answer {
         if let Write::Create { object, .. } | Write::Update { object, .. } = &mut write {
             // The store keeps the body for long: not as a part of something larger.
             object.body = Bytes::from(Box::<[u8]>::from(object.body.as_ref()));
@@ -128,8 +133,7 @@ impl Writer {
         answer.await.unwrap_or(Err(WriteError::Closed))
     }
 
-    /// The whole state between two batches.
-    pub(crate) async fn view(&self) -> Result<View, WriteError> {
+    async fn ask_view(&self) -> Result<View, WriteError> {
         let (done, view) = oneshot::channel();
         {
             let mut inbox = self.shared.inbox.lock();
@@ -142,25 +146,40 @@ impl Writer {
         view.await.map_err(|_| WriteError::Closed)
     }
 
-    /// Lets the writer look at the clock and at what watchers want.
-    pub(crate) fn nudge(&self) {
-        self.shared.inbox.lock().nudged = true;
-        self.shared.arrived.notify_one();
-    }
-
-    /// Takes no more writes, and returns once those taken are done and the engine is closed.
-    pub(crate) fn close(&self) {
-        self.stop();
-        let thread = self.thread.lock().take();
-        if thread.is_some_and(|t| t.join().is_err()) {
-            tracing::error!("the store's writer ended in a panic");
-        }
-    }
-
     fn stop(&self) {
         self.shared.inbox.lock().closing = true;
         self.places.close();
         self.shared.arrived.notify_one();
+    }
+}
+
+impl Backend for Writer {
+    fn commit(&self, write: Write) -> BoxFuture<'_, Answer> {
+        Box::pin(self.enqueue(write))
+    }
+
+    fn view(&self) -> BoxFuture<'_, Result<View, WriteError>> {
+        Box::pin(self.ask_view())
+    }
+
+    fn nudge(&self) {
+        self.shared.inbox.lock().nudged = true;
+        self.shared.arrived.notify_one();
+    }
+
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let closed = tokio::task::spawn_blocking(move || {
+                self.stop();
+                let thread = self.thread.lock().take();
+                if thread.is_some_and(|t| t.join().is_err()) {
+                    tracing::error!("the store's writer ended in a panic");
+                }
+            });
+            if let Err(error) = closed.await {
+                tracing::error!(%error, "cannot wait for the store's writer");
+            }
+        })
     }
 }
 
@@ -209,6 +228,10 @@ impl Work {
                 break;
             }
             self.batch(writes);
+            if self.start.engine.due().is_some_and(|at| at <= Instant::now()) {
+                self.start.engine.tick();
+                self.maintain();
+            }
             if self.progress_wanted() && self.progress_at <= Instant::now() {
                 self.progress_at = Instant::now() + self.start.progress_interval;
                 self.start.index.progress();
@@ -263,7 +286,7 @@ impl Work {
             (Instant::now() + Duration::from_millis(left)).max(self.retry_at.unwrap_or_else(Instant::now))
         });
         let progress = self.progress_wanted().then_some(self.progress_at);
-        [expiry, progress].into_iter().flatten().min()
+        [expiry, progress, self.start.engine.due()].into_iter().flatten().min()
     }
 
     fn batch(&mut self, writes: Vec<Pending>) {
@@ -328,8 +351,12 @@ impl Work {
             }
         }
         index.deliver(&events, self.start.last);
-        let Start { engine, expiries, last, .. } = &mut self.start;
-        engine.maintain(&mut || view(&index, expiries, *last));
+        self.maintain();
+    }
+
+    fn maintain(&mut self) {
+        let Start { index, engine, expiries, last, .. } = &mut self.start;
+        engine.maintain(&mut || view(index, expiries, *last));
     }
 
     /// Deletions of what has expired.

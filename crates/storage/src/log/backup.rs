@@ -13,16 +13,12 @@ use super::codec::Encoder;
 use super::files::Disk;
 use super::load::{Reader, StateError};
 use super::open::write_version;
-use super::{END, Header, SNAPSHOT_MAGIC};
+use super::{END, Header, RAISE, SNAPSHOT_MAGIC};
 use crate::engine::{Record, View};
 
 const MAGIC: [u8; 8] = *b"FKsave\xff\n";
 /// The version of the format that is written, and the newest that is read.
 const FORMAT: u64 = 1;
-/// By how much a restore raises the revision: more than the writes that a store can have seen since the backup
-/// was made, so that no revision that was given out after it is given out again.
-const RAISE: u64 = 1_000_000_000;
-
 /// Yields the bytes of a backup piece by piece, each made when it is asked for. It holds on to the state at
 /// its revision, not to the store's writer.
 pub struct Backup {

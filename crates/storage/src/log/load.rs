@@ -5,7 +5,9 @@ use std::io::{self, BufReader, Read};
 
 use super::codec::{Decoder, FRAME, MARK, MAX_PAYLOAD, checksum};
 use super::files::Files;
-use super::{END, Header, LOG_MAGIC, NONE, SNAPSHOT_MAGIC, checkpoint, segment_name, snapshot_name};
+use super::{
+    END, Header, LOG_MAGIC, NONE, RAISE, SNAPSHOT_MAGIC, UNSYNCED, checkpoint, segment_name, snapshot_name,
+};
 use crate::engine::Record;
 
 /// Why the files of a store cannot be read.
@@ -29,6 +31,8 @@ pub(crate) struct Loaded {
     pub(crate) floor: u64,
     /// The last revision that was given out.
     pub(crate) last: u64,
+    /// Acknowledged writes may be missing at the end: the revision is raised, and `floor` with it.
+    pub(crate) lossy: bool,
     pub(super) previous: (u64, u64),
     pub(super) next_seq: u64,
     pub(super) log_bytes: u64,
@@ -159,6 +163,7 @@ pub(super) fn load(files: &dyn Files, sink: &mut dyn FnMut(Item)) -> Result<Load
     let mut loaded = Loaded {
         floor: 0,
         last: 0,
+        lossy: names.iter().any(|n| n == UNSYNCED),
         previous: (NONE, 0),
         next_seq: numbers("log-").max().map_or(0, |n| n + 1),
         log_bytes: 0,
@@ -170,13 +175,25 @@ pub(super) fn load(files: &dyn Files, sink: &mut dyn FnMut(Item)) -> Result<Load
         first = snapshot(files, revision, &mut loaded, sink)?;
         loaded.next_seq = loaded.next_seq.max(first);
     }
-    let segments = chain(files, numbers("log-").filter(|&n| n >= first), first)?;
+    let mut segments = chain(files, numbers("log-").filter(|&n| n >= first), first)?;
     for (i, header) in segments.iter().enumerate() {
         let counts = segments.get(i + 1).map(|next| next.len);
-        segment(files, header, counts, &mut loaded, sink)?;
+        if !segment(files, header, counts, &mut loaded, sink)? {
+            // From behind: each leads back to the one before.
+            for lost in segments.drain(i + 1..).rev() {
+                let name = segment_name(lost.number);
+                let removed = files.remove(&name).and_then(|()| files.sync_dir());
+                removed.map_err(|e| LoadError::Io(name, e))?;
+            }
+            break;
+        }
     }
     loaded.segments = segments.len();
     tidy(files, &names, &segments, &loaded, first);
+    if loaded.lossy {
+        loaded.last = loaded.last.saturating_add(RAISE);
+        loaded.floor = loaded.last;
+    }
     Ok(loaded)
 }
 
@@ -237,20 +254,21 @@ fn chain(
     Ok(chain)
 }
 
-/// Reads a segment; `counts` is how much of it counts, known unless it is the last.
+/// Reads a segment; `counts` is how much of it counts, known unless it is the last. Whether all of that is there.
 fn segment(
     files: &dyn Files,
     header: &Header,
     counts: Option<u64>,
     loaded: &mut Loaded,
     sink: &mut dyn FnMut(Item),
-) -> Result<(), LoadError> {
+) -> Result<bool, LoadError> {
     let name = segment_name(header.number);
     let io = |e| LoadError::Io(name.clone(), e);
     let damaged = |at, what| LoadError::Damaged { file: name.clone(), at, what };
     let (_, mut reader) = open(files, &name, LOG_MAGIC)?;
     let mut decoder = Decoder::default();
     loaded.last = loaded.last.max(header.floor);
+    let mut whole = true;
     while counts.is_none_or(|counts| reader.at < counts) {
         let at = reader.at;
         match reader.frame().map_err(io)? {
@@ -266,15 +284,17 @@ fn segment(
                 decoder.records(&reader.payload, change).map_err(|_| damaged(at, "a record is malformed"))?;
             }
             Frame::End if counts.is_none() => break,
-            Frame::Broken(rest) if counts.is_none() && !holds_frame(&rest, header.number) => {
-                // The batch that was being written when the power went; nobody was told that it is durable.
-                tracing::info!(
-                    file = name,
-                    at,
-                    bytes = rest.len(),
-                    "cutting an incomplete batch off the log"
-                );
+            Frame::Broken(rest) if loaded.lossy || counts.is_none() && !holds_frame(&rest, header.number) => {
+                // Synced, it is the batch that was being written when the power went; nobody was told that it is
+                // durable. Unsynced, any later bytes may have come without earlier ones.
+                let bytes = rest.len();
+                tracing::info!(file = name, at, bytes, "cutting an incomplete batch off the log");
                 files.truncate(&name, at).map_err(io)?;
+                whole = false;
+                break;
+            }
+            Frame::End if loaded.lossy => {
+                whole = false;
                 break;
             }
             Frame::End | Frame::Broken(_) => return Err(damaged(at, "a checksum is wrong")),
@@ -282,7 +302,7 @@ fn segment(
     }
     loaded.log_bytes += reader.at;
     loaded.previous = (header.number, reader.at);
-    Ok(())
+    Ok(whole)
 }
 
 /// Removes what a crash left behind. Nothing depends on it.

@@ -5,6 +5,9 @@
 //! - `log-N`: segments. A batch is one frame, synced before the next begins, so that only the last
 //!   frame of the last segment can be torn. A segment names its predecessor and how much of it counts: after a
 //!   failed write or sync nothing is appended to a segment any more, and its tail is not read.
+//! - `unsynced`: there while a store is open at a level of durability that does not sync every batch, and
+//!   after such a store did not end in order. Then the log counts only up to where it is whole, and the
+//!   revision is raised, because later revisions may have been seen.
 //! - `snapshot-R`: all objects at revision R, and the first segment that goes on from there. Written beside
 //!   the writer, renamed when durable; then older files are removed. The log therefore never grows
 //!   much beyond the larger of [`MIN_LOG`] and the last snapshot.
@@ -28,6 +31,7 @@ use std::time::{Duration, Instant};
 use codec::Encoder;
 use files::{Appender, Files};
 
+use crate::durability::Durability;
 use crate::engine::{CommitError, Engine, Record, View};
 pub use backup::{Backup, BackupError, BackupInfo, inspect, restore};
 use load::Loaded;
@@ -43,6 +47,14 @@ const RETRY: Duration = Duration::from_secs(30);
 
 const LOG_MAGIC: [u8; 8] = *b"FKlog\xff\xfe\n";
 const SNAPSHOT_MAGIC: [u8; 8] = *b"FKsnap\xff\n";
+/// The mark of a store that does not sync every batch.
+const UNSYNCED: &str = "unsynced";
+/// By how much the revision is raised where revisions above the last known one may have been given out: after a
+/// restore, and after a loss of unsynced writes. More than what can have been written.
+const RAISE: u64 = 1_000_000_000;
+/// After what time at most a write is synced with [`Durability::EverySecond`].
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
 /// In the place of a segment's predecessor: there is none.
 const NONE: u64 = u64::MAX;
 /// The number of the frame that ends a snapshot.
@@ -101,6 +113,13 @@ struct Segment {
     encoder: Encoder,
 }
 
+/// A snapshot that is being written.
+struct Checkpoint {
+    thread: JoinHandle<io::Result<u64>>,
+    /// It makes good what the log is missing.
+    fills: bool,
+}
+
 /// The engine.
 pub(crate) struct Log {
     files: Arc<dyn Files>,
@@ -113,7 +132,12 @@ pub(crate) struct Log {
     segments: usize,
     snapshot_bytes: u64,
     min_log: u64,
-    checkpoint: Option<JoinHandle<io::Result<u64>>>,
+    durability: Durability,
+    /// When the current segment is to be synced.
+    sync_at: Option<Instant>,
+    /// A sync failed: what the log is missing only a snapshot can make good.
+    holes: bool,
+    checkpoint: Option<Checkpoint>,
     retry_at: Option<Instant>,
     /// Keeps the directory locked.
     _lock: Option<std::fs::File>,
@@ -121,7 +145,13 @@ pub(crate) struct Log {
 
 impl Log {
     /// Goes on after what was loaded.
-    fn new(files: Arc<dyn Files>, loaded: &Loaded, min_log: u64, lock: Option<std::fs::File>) -> Self {
+    fn new(
+        files: Arc<dyn Files>,
+        loaded: &Loaded,
+        durability: Durability,
+        min_log: u64,
+        lock: Option<std::fs::File>,
+    ) -> Self {
         Self {
             files,
             segment: None,
@@ -131,9 +161,47 @@ impl Log {
             segments: loaded.segments,
             snapshot_bytes: loaded.snapshot_bytes,
             min_log,
+            durability,
+            sync_at: None,
+            holes: false,
             checkpoint: None,
             retry_at: None,
             _lock: lock,
+        }
+    }
+
+    /// Goes on after loading, before anything is committed: where acknowledged writes may have been lost, a snapshot
+    /// of what is left marks the revision from which on there is a history.
+    pub(crate) fn begun(&mut self, loaded: &Loaded, view: impl FnOnce() -> View) -> io::Result<()> {
+        if loaded.lossy {
+            tracing::warn!(
+                revision = loaded.last,
+                "the store was not closed in order; at its level of durability the last writes may be lost, and the revision is raised"
+            );
+            let segment = self.begin(loaded.last)?;
+            let seq = segment.seq;
+            self.segment = Some(segment);
+            self.snapshot_bytes = checkpoint::write(self.files.as_ref(), view(), seq)?;
+            self.bytes = 0;
+            self.segments = 1;
+        }
+        if self.durability != Durability::Synced {
+            self.files.create(UNSYNCED)?.sync()?;
+            self.files.sync_dir()?;
+        } else if loaded.lossy {
+            self.files.remove(UNSYNCED)?;
+            self.files.sync_dir()?;
+        }
+        Ok(())
+    }
+
+    /// Syncs what was committed without.
+    fn sync(&mut self) {
+        self.sync_at = None;
+        let Some(segment) = &mut self.segment else { return };
+        if let Err(error) = segment.file.sync() {
+            tracing::error!(%error, "the store cannot sync its log; a crash may lose acknowledged writes");
+            self.holes = true;
         }
     }
 
@@ -175,6 +243,9 @@ impl Log {
 
     /// Writes no more to the current segment.
     fn retire(&mut self) {
+        if self.durability != Durability::Synced {
+            self.sync();
+        }
         let Some(segment) = self.segment.take() else { return };
         if segment.len > Header::LEN as u64 {
             self.previous = (segment.seq, segment.len);
@@ -194,13 +265,19 @@ impl Log {
             segment.encoder.record(record);
         }
         let frame = segment.encoder.frame(segment.seq, first.revision);
-        let written = segment.file.append(&frame).and_then(|()| segment.file.sync());
+        let written = segment.file.append(&frame).and_then(|()| match self.durability {
+            Durability::Synced => segment.file.sync(),
+            Durability::EverySecond | Durability::Os => Ok(()),
+        });
         let (seq, len) = (segment.seq, segment.len);
         match written {
             Ok(()) => {
                 segment.len += frame.len() as u64;
                 self.bytes += frame.len() as u64;
                 self.segment = Some(segment);
+                if self.durability == Durability::EverySecond && self.sync_at.is_none() {
+                    self.sync_at = Some(Instant::now() + SYNC_INTERVAL);
+                }
                 Ok(())
             }
             Err(e) => {
@@ -217,19 +294,21 @@ impl Log {
         }
     }
 
-    fn reap(&mut self) {
-        if !self.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
-            return;
-        }
-        let Some(thread) = self.checkpoint.take() else { return };
+    /// Takes note of how the snapshot that was being written turned out; waits for it.
+    fn join(&mut self) {
+        let Some(Checkpoint { thread, fills }) = self.checkpoint.take() else { return };
         match thread.join() {
-            Ok(Ok(bytes)) => self.snapshot_bytes = bytes,
+            Ok(Ok(bytes)) => {
+                self.snapshot_bytes = bytes;
+                return;
+            }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "cannot write a snapshot of the store; its log grows until that works");
-                self.retry_at = Some(Instant::now() + RETRY);
             }
-            Err(_) => self.retry_at = Some(Instant::now() + RETRY),
+            Err(_) => tracing::error!("the thread that writes a snapshot of the store panicked"),
         }
+        self.holes |= fills;
+        self.retry_at = Some(Instant::now() + RETRY);
     }
 }
 
@@ -248,9 +327,15 @@ impl Engine for Log {
     }
 
     fn maintain(&mut self, view: &mut dyn FnMut() -> View) {
-        self.reap();
+        if self.checkpoint.as_ref().is_some_and(|c| c.thread.is_finished()) {
+            self.join();
+        }
         let due = self.retry_at.map_or_else(
-            || self.bytes > self.min_log.max(self.snapshot_bytes) || self.segments > MAX_SEGMENTS,
+            || {
+                self.bytes > self.min_log.max(self.snapshot_bytes)
+                    || self.segments > MAX_SEGMENTS
+                    || self.holes
+            },
             |at| at <= Instant::now(),
         );
         if !due || self.checkpoint.is_some() {
@@ -273,7 +358,8 @@ impl Engine for Log {
             .spawn(move || checkpoint::write(files.as_ref(), view, first));
         match thread {
             Ok(thread) => {
-                self.checkpoint = Some(thread);
+                let fills = std::mem::take(&mut self.holes);
+                self.checkpoint = Some(Checkpoint { thread, fills });
                 self.retry_at = None;
                 self.bytes = 0;
                 self.segments = 1;
@@ -284,11 +370,24 @@ impl Engine for Log {
         }
     }
 
+    fn due(&self) -> Option<Instant> {
+        self.sync_at
+    }
+
+    fn tick(&mut self) {
+        self.sync();
+    }
+
     fn close(&mut self) {
-        if let Some(thread) = self.checkpoint.take()
-            && !matches!(thread.join(), Ok(Ok(_)))
+        self.join();
+        if self.durability == Durability::Synced {
+            return;
+        }
+        self.sync();
+        if !self.holes
+            && let Err(error) = self.files.remove(UNSYNCED).and_then(|()| self.files.sync_dir())
         {
-            tracing::warn!("the last snapshot of the store was not written; its log is longer than need be");
+            tracing::warn!(%error, "the store cannot note that everything is synced");
         }
     }
 }

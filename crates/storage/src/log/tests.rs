@@ -15,6 +15,7 @@ use super::files::Files;
 use super::load::{Item, LoadError, Loaded, load};
 use super::sim::Sim;
 use super::{Log, segment_name, snapshot_name};
+use crate::durability::Durability;
 use crate::engine::{Change, Engine, Record, View};
 use crate::facade::{Loader, Store};
 use crate::history::Limits;
@@ -83,7 +84,7 @@ fn reload(sim: &Sim) -> Result<(State, Loaded), LoadError> {
 }
 
 fn log(sim: &Sim, loaded: &Loaded) -> Log {
-    Log::new(Arc::new(sim.clone()), loaded, SMALL, None)
+    Log::new(Arc::new(sim.clone()), loaded, Durability::Synced, SMALL, None)
 }
 
 fn view(state: &State, revision: u64) -> View {
