@@ -173,7 +173,7 @@ impl Store {
         let loader = std::cell::RefCell::new(Loader::new(Limits::default(), now));
         let (mut engine, loaded) = log::open(
             &config.dir,
-            config.durability,
+            log::Settings::new(config.durability),
             &mut |record| loader.borrow_mut().state(record),
             &mut |record| loader.borrow_mut().change(record),
         )?;

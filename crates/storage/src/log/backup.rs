@@ -5,10 +5,11 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::checkpoint::{FRAME_BYTES, Frames, write_frames};
+use super::checkpoint::{FRAME_BYTES, Frames, Unfinished};
 use super::codec::Encoder;
 use super::files::Disk;
 use super::load::{Reader, StateError};
@@ -19,6 +20,7 @@ use crate::engine::{Record, View};
 const MAGIC: [u8; 8] = *b"FKsave\xff\n";
 /// The version of the format that is written, and the newest that is read.
 const FORMAT: u64 = 1;
+
 /// Yields the bytes of a backup piece by piece, each made when it is asked for. It holds on to the state at
 /// its revision, not to the store's writer.
 pub struct Backup {
@@ -122,30 +124,33 @@ pub fn restore(file: &Path, dir: &Path) -> Result<BackupInfo, BackupError> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
         _ => {}
     }
-    let disk = Disk::open(&making).map_err(failed)?;
+    let disk = Arc::new(Disk::open(&making).map_err(failed)?);
     let revision = info.revision.saturating_add(RAISE);
     let header = Header { magic: SNAPSHOT_MAGIC, number: revision, floor: revision, seq: 0, len: 0 };
-    write_frames(&disk, &header, |put| {
-        let mut encoder = Encoder::default();
-        let (mut number, mut outcome) = (0, Ok(()));
-        let mut flush = |encoder: &mut Encoder, number: u64| put(encoder.frame(revision, number));
-        let read = read(file, &mut |record| {
-            encoder.record(&record);
-            if encoder.len() >= FRAME_BYTES && outcome.is_ok() {
-                outcome = flush(&mut encoder, number);
-                number += 1;
-            }
-        });
-        outcome.and(read.map(drop).map_err(io::Error::other))?;
-        flush(&mut encoder, number)?;
-        flush(&mut encoder, END)
-    })
-    .map_err(failed)?;
-    write_version(&disk).map_err(failed)?;
+    convert(file, &disk, &header).map_err(failed)?;
+    write_version(disk.as_ref()).map_err(failed)?;
     fs::rename(&making, dir).map_err(failed)?;
     let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::File::open(parent).and_then(|p| p.sync_all()).map_err(failed)?;
     Ok(info)
+}
+
+/// Writes the objects of a backup as a snapshot of the log.
+fn convert(file: &Path, disk: &Arc<Disk>, header: &Header) -> io::Result<()> {
+    let mut snapshot = Unfinished::create(disk.clone(), header)?;
+    let mut encoder = Encoder::default();
+    let (mut number, mut outcome) = (0, Ok(()));
+    let read = read(file, &mut |record| {
+        encoder.record(&record);
+        if encoder.len() >= FRAME_BYTES && outcome.is_ok() {
+            outcome = snapshot.put(&encoder.frame(header.number, number));
+            number += 1;
+        }
+    });
+    outcome.and(read.map(drop).map_err(io::Error::other))?;
+    snapshot.put(&encoder.frame(header.number, number))?;
+    snapshot.put(&encoder.frame(header.number, END))?;
+    snapshot.finish().map(drop)
 }
 
 fn read(file: &Path, sink: &mut dyn FnMut(Record)) -> Result<BackupInfo, BackupError> {

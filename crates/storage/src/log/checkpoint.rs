@@ -1,9 +1,11 @@
 //! Writes a snapshot, and removes what it makes superfluous.
 
 use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use super::codec::Encoder;
-use super::files::Files;
+use super::files::{Appender, Files};
 use super::{END, Header, SNAPSHOT_MAGIC, segment_name, snapshot_name};
 use crate::engine::View;
 use crate::view::Key;
@@ -21,11 +23,17 @@ pub(super) struct Frames {
     after: Option<Key>,
     number: u64,
     encoder: Encoder,
+    bytes: usize,
 }
 
 impl Frames {
     pub(super) fn new(view: View) -> Self {
-        Self { view, at: 0, after: None, number: 0, encoder: Encoder::default() }
+        Self::of_size(view, FRAME_BYTES)
+    }
+
+    /// With frames of about this many bytes.
+    pub(super) fn of_size(view: View, bytes: usize) -> Self {
+        Self { view, at: 0, after: None, number: 0, encoder: Encoder::default(), bytes }
     }
 
     /// Encodes objects until a frame is full; whether there may be more.
@@ -34,7 +42,7 @@ impl Frames {
             for (key, object) in live.after(self.after.take()) {
                 let expires = self.view.expiries.get(&object.revision).copied().unwrap_or(0);
                 self.encoder.put(group, plural, object, expires);
-                if self.encoder.len() >= FRAME_BYTES {
+                if self.encoder.len() >= self.bytes {
                     self.after = Some(key.clone());
                     return true;
                 }
@@ -59,50 +67,127 @@ impl Iterator for Frames {
     }
 }
 
-/// Writes the state, which segment `first` continues. The size of the snapshot.
-pub(super) fn write(files: &dyn Files, view: View, first: u64) -> io::Result<u64> {
-    let revision = view.revision;
-    let header = Header { magic: SNAPSHOT_MAGIC, number: revision, floor: revision, seq: first, len: 0 };
-    let bytes = write_frames(files, &header, |put| Frames::new(view).try_for_each(put))?;
-    superseded(files, revision, first)?;
-    Ok(bytes)
+/// A snapshot that is being written, under a name that does not count yet.
+pub(super) struct Unfinished {
+    files: Arc<dyn Files>,
+    name: String,
+    temporary: String,
+    file: Option<Box<dyn Appender>>,
+    bytes: u64,
+    unsynced: u64,
 }
 
-/// Takes one frame of a snapshot.
-pub(super) type Put<'a> = &'a mut dyn FnMut(Vec<u8>) -> io::Result<()>;
-
-/// Writes a snapshot of the frames that `frames` puts, durably. Its size.
-pub(super) fn write_frames(
-    files: &dyn Files,
-    header: &Header,
-    frames: impl FnOnce(Put<'_>) -> io::Result<()>,
-) -> io::Result<u64> {
-    let name = snapshot_name(header.number);
-    let temporary = format!("{name}.tmp");
-    let written = (|| {
-        let mut file = files.create(&temporary)?;
-        file.append(&header.bytes())?;
-        let (mut bytes, mut unsynced) = (Header::LEN as u64, 0);
-        frames(&mut |frame| {
-            file.append(&frame)?;
-            bytes += frame.len() as u64;
-            unsynced += frame.len() as u64;
-            if unsynced >= SYNC_BYTES {
-                unsynced = 0;
-                file.sync()?;
-            }
-            Ok(())
-        })?;
-        file.sync()?;
-        files.rename(&temporary, &name)?;
-        files.sync_dir()?;
-        Ok(bytes)
-    })();
-    if written.is_err() {
-        // Gives its space back; opening removes it otherwise.
-        files.remove(&temporary).ok();
+impl Unfinished {
+    /// Begins one.
+    pub(super) fn create(files: Arc<dyn Files>, header: &Header) -> io::Result<Self> {
+        let name = snapshot_name(header.number);
+        let temporary = format!("{name}.tmp");
+        let file = Some(files.create(&temporary)?);
+        let mut unfinished = Self { files, name, temporary, file, bytes: 0, unsynced: 0 };
+        unfinished.put(&header.bytes())?;
+        Ok(unfinished)
     }
-    written
+
+    /// Adds a frame.
+    pub(super) fn put(&mut self, frame: &[u8]) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.append(frame)?;
+        self.bytes += frame.len() as u64;
+        self.unsynced += frame.len() as u64;
+        if self.unsynced >= SYNC_BYTES {
+            self.unsynced = 0;
+            file.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Makes it durable, and lets it count. Its size.
+    pub(super) fn finish(mut self) -> io::Result<u64> {
+        if let Some(file) = &mut self.file {
+            file.sync()?;
+        }
+        self.files.rename(&self.temporary, &self.name)?;
+        self.file = None;
+        self.files.sync_dir()?;
+        Ok(self.bytes)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            // Gives its space back; opening removes it otherwise.
+            self.files.remove(&self.temporary).ok();
+        }
+    }
+}
+
+/// Writes a state as a snapshot, step by step.
+pub(super) struct Writing {
+    files: Arc<dyn Files>,
+    header: Header,
+    frames: Frames,
+    unfinished: Option<Unfinished>,
+}
+
+impl Writing {
+    /// Begins to write the state, which segment `first` continues.
+    pub(super) fn new(files: Arc<dyn Files>, frames: Frames, first: u64) -> Self {
+        let revision = frames.view.revision;
+        let header = Header { magic: SNAPSHOT_MAGIC, number: revision, floor: revision, seq: first, len: 0 };
+        Self { files, header, frames, unfinished: None }
+    }
+
+    /// Does the next step; after the last one the size of the snapshot, which then counts, and what came before
+    /// it is removed.
+    pub(super) fn step(&mut self) -> io::Result<Option<u64>> {
+        let Some(unfinished) = &mut self.unfinished else {
+            self.unfinished = Some(Unfinished::create(self.files.clone(), &self.header)?);
+            return Ok(None);
+        };
+        if let Some(frame) = self.frames.next() {
+            unfinished.put(&frame)?;
+            return Ok(None);
+        }
+        let bytes = self.unfinished.take().map_or(Ok(0), Unfinished::finish)?;
+        superseded(self.files.as_ref(), self.header.number, self.header.seq)?;
+        Ok(Some(bytes))
+    }
+
+    /// Does all steps.
+    pub(super) fn run(mut self) -> io::Result<u64> {
+        loop {
+            if let Some(bytes) = self.step()? {
+                return Ok(bytes);
+            }
+        }
+    }
+}
+
+/// A snapshot that is being written beside the writer.
+pub(super) trait Running: Send {
+    /// Whether [`Running::wait`] would not wait.
+    fn ended(&mut self) -> bool;
+    /// Its size, once it counts.
+    fn wait(self: Box<Self>) -> io::Result<u64>;
+}
+
+/// Lets a snapshot be written beside the writer.
+pub(super) type Beside = Box<dyn FnMut(Writing) -> io::Result<Box<dyn Running>> + Send>;
+
+impl Running for JoinHandle<io::Result<u64>> {
+    fn ended(&mut self) -> bool {
+        self.is_finished()
+    }
+    fn wait(self: Box<Self>) -> io::Result<u64> {
+        self.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
+    }
+}
+
+/// Writes it in a thread of its own.
+pub(super) fn in_thread(writing: Writing) -> io::Result<Box<dyn Running>> {
+    let thread = std::thread::Builder::new().name("store-snapshot".into());
+    Ok(Box::new(thread.spawn(move || writing.run())?))
 }
 
 /// Removes the segments before `first` and the snapshots before `revision`.

@@ -15,6 +15,8 @@
 mod backup;
 mod checkpoint;
 mod codec;
+#[cfg(test)]
+mod crashes;
 mod files;
 mod load;
 mod open;
@@ -25,9 +27,9 @@ mod tests;
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use checkpoint::{Beside, Frames, Running, Writing};
 use codec::Encoder;
 use files::{Appender, Files};
 
@@ -113,9 +115,27 @@ struct Segment {
     encoder: Encoder,
 }
 
+/// What a log can be told.
+pub(crate) struct Settings {
+    durability: Durability,
+    min_log: u64,
+    /// The size of a snapshot's frame, in bytes.
+    frame: usize,
+    /// After what time a snapshot is tried again that could not be written.
+    retry: Duration,
+    beside: Beside,
+}
+
+impl Settings {
+    pub(crate) fn new(durability: Durability) -> Self {
+        let beside = Box::new(checkpoint::in_thread);
+        Self { durability, min_log: MIN_LOG, frame: checkpoint::FRAME_BYTES, retry: RETRY, beside }
+    }
+}
+
 /// A snapshot that is being written.
 struct Checkpoint {
-    thread: JoinHandle<io::Result<u64>>,
+    running: Box<dyn Running>,
     /// It makes good what the log is missing.
     fills: bool,
 }
@@ -131,11 +151,10 @@ pub(crate) struct Log {
     bytes: u64,
     segments: usize,
     snapshot_bytes: u64,
-    min_log: u64,
-    durability: Durability,
+    settings: Settings,
     /// When the current segment is to be synced.
     sync_at: Option<Instant>,
-    /// A sync failed: what the log is missing only a snapshot can make good.
+    /// The log may be missing something, as after a failed sync; only a snapshot makes that good.
     holes: bool,
     checkpoint: Option<Checkpoint>,
     retry_at: Option<Instant>,
@@ -145,13 +164,7 @@ pub(crate) struct Log {
 
 impl Log {
     /// Goes on after what was loaded.
-    fn new(
-        files: Arc<dyn Files>,
-        loaded: &Loaded,
-        durability: Durability,
-        min_log: u64,
-        lock: Option<std::fs::File>,
-    ) -> Self {
+    fn new(files: Arc<dyn Files>, loaded: &Loaded, settings: Settings, lock: Option<std::fs::File>) -> Self {
         Self {
             files,
             segment: None,
@@ -160,10 +173,9 @@ impl Log {
             bytes: loaded.log_bytes,
             segments: loaded.segments,
             snapshot_bytes: loaded.snapshot_bytes,
-            min_log,
-            durability,
+            settings,
             sync_at: None,
-            holes: false,
+            holes: loaded.lossy,
             checkpoint: None,
             retry_at: None,
             _lock: lock,
@@ -181,11 +193,12 @@ impl Log {
             let segment = self.begin(loaded.last)?;
             let seq = segment.seq;
             self.segment = Some(segment);
-            self.snapshot_bytes = checkpoint::write(self.files.as_ref(), view(), seq)?;
+            self.snapshot_bytes = self.snapshot(view(), seq).run()?;
             self.bytes = 0;
             self.segments = 1;
+            self.holes = false;
         }
-        if self.durability != Durability::Synced {
+        if self.settings.durability != Durability::Synced {
             self.files.create(UNSYNCED)?.sync()?;
             self.files.sync_dir()?;
         } else if loaded.lossy {
@@ -193,6 +206,12 @@ impl Log {
             self.files.sync_dir()?;
         }
         Ok(())
+    }
+
+    /// A snapshot to be written, which segment `first` continues.
+    fn snapshot(&self, view: View, first: u64) -> Writing {
+        let frames = Frames::of_size(view, self.settings.frame);
+        Writing::new(self.files.clone(), frames, first)
     }
 
     /// Syncs what was committed without.
@@ -243,7 +262,7 @@ impl Log {
 
     /// Writes no more to the current segment.
     fn retire(&mut self) {
-        if self.durability != Durability::Synced {
+        if self.settings.durability != Durability::Synced {
             self.sync();
         }
         let Some(segment) = self.segment.take() else { return };
@@ -265,7 +284,7 @@ impl Log {
             segment.encoder.record(record);
         }
         let frame = segment.encoder.frame(segment.seq, first.revision);
-        let written = segment.file.append(&frame).and_then(|()| match self.durability {
+        let written = segment.file.append(&frame).and_then(|()| match self.settings.durability {
             Durability::Synced => segment.file.sync(),
             Durability::EverySecond | Durability::Os => Ok(()),
         });
@@ -275,7 +294,7 @@ impl Log {
                 segment.len += frame.len() as u64;
                 self.bytes += frame.len() as u64;
                 self.segment = Some(segment);
-                if self.durability == Durability::EverySecond && self.sync_at.is_none() {
+                if self.settings.durability == Durability::EverySecond && self.sync_at.is_none() {
                     self.sync_at = Some(Instant::now() + SYNC_INTERVAL);
                 }
                 Ok(())
@@ -296,19 +315,15 @@ impl Log {
 
     /// Takes note of how the snapshot that was being written turned out; waits for it.
     fn join(&mut self) {
-        let Some(Checkpoint { thread, fills }) = self.checkpoint.take() else { return };
-        match thread.join() {
-            Ok(Ok(bytes)) => {
-                self.snapshot_bytes = bytes;
-                return;
-            }
-            Ok(Err(error)) => {
+        let Some(Checkpoint { running, fills }) = self.checkpoint.take() else { return };
+        match running.wait() {
+            Ok(bytes) => self.snapshot_bytes = bytes,
+            Err(error) => {
                 tracing::warn!(%error, "cannot write a snapshot of the store; its log grows until that works");
+                self.holes |= fills;
+                self.retry_at = Some(Instant::now() + self.settings.retry);
             }
-            Err(_) => tracing::error!("the thread that writes a snapshot of the store panicked"),
         }
-        self.holes |= fills;
-        self.retry_at = Some(Instant::now() + RETRY);
     }
 }
 
@@ -327,12 +342,12 @@ impl Engine for Log {
     }
 
     fn maintain(&mut self, view: &mut dyn FnMut() -> View) {
-        if self.checkpoint.as_ref().is_some_and(|c| c.thread.is_finished()) {
+        if self.checkpoint.as_mut().is_some_and(|c| c.running.ended()) {
             self.join();
         }
         let due = self.retry_at.map_or_else(
             || {
-                self.bytes > self.min_log.max(self.snapshot_bytes)
+                self.bytes > self.settings.min_log.max(self.snapshot_bytes)
                     || self.segments > MAX_SEGMENTS
                     || self.holes
             },
@@ -342,7 +357,7 @@ impl Engine for Log {
             return;
         }
         let view = view();
-        self.retry_at = Some(Instant::now() + RETRY);
+        self.retry_at = Some(Instant::now() + self.settings.retry);
         self.retire();
         let segment = match self.begin(view.revision) {
             Ok(segment) => segment,
@@ -351,15 +366,12 @@ impl Engine for Log {
                 return;
             }
         };
-        let (first, files) = (segment.seq, self.files.clone());
+        let snapshot = self.snapshot(view, segment.seq);
         self.segment = Some(segment);
-        let thread = std::thread::Builder::new()
-            .name("store-snapshot".into())
-            .spawn(move || checkpoint::write(files.as_ref(), view, first));
-        match thread {
-            Ok(thread) => {
+        match (self.settings.beside)(snapshot) {
+            Ok(running) => {
                 let fills = std::mem::take(&mut self.holes);
-                self.checkpoint = Some(Checkpoint { thread, fills });
+                self.checkpoint = Some(Checkpoint { running, fills });
                 self.retry_at = None;
                 self.bytes = 0;
                 self.segments = 1;
@@ -380,7 +392,7 @@ impl Engine for Log {
 
     fn close(&mut self) {
         self.join();
-        if self.durability == Durability::Synced {
+        if self.settings.durability == Durability::Synced {
             return;
         }
         self.sync();

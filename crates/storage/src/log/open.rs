@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use super::files::{Disk, Files};
 use super::load::{Item, LoadError, Loaded, load};
-use super::{Log, MIN_LOG};
-use crate::durability::Durability;
+use super::{Log, Settings};
 use crate::engine::Record;
 
 /// The version of the format that is written, and the newest that is read.
@@ -76,7 +75,7 @@ impl OpenError {
 /// Opens a directory and hands over what is in it: the objects of the snapshot, and the changes since.
 pub(crate) fn open(
     dir: &Path,
-    durability: Durability,
+    settings: Settings,
     state: &mut dyn FnMut(Record),
     change: &mut dyn FnMut(Record),
 ) -> Result<(Log, Loaded), OpenError> {
@@ -103,7 +102,7 @@ pub(crate) fn open(
             OpenError::Damaged { dir: dir.to_owned(), what: e.to_string() }
         }
     })?;
-    Ok((Log::new(Arc::new(disk), &loaded, durability, MIN_LOG, Some(lock)), loaded))
+    Ok((Log::new(Arc::new(disk), &loaded, settings, Some(lock)), loaded))
 }
 
 /// The version of the format; `None` of an empty directory.

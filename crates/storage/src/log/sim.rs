@@ -11,6 +11,22 @@ use super::files::{Appender, Files};
 /// The unit in which unsynced bytes arrive on the disk or do not.
 const SECTOR: usize = 512;
 
+/// A call that writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    Create,
+    Append,
+    Sync,
+    Truncate,
+    Rename,
+    Remove,
+    SyncDir,
+}
+
+/// The system's "no space left on device" and "input/output error".
+pub(crate) const ENOSPC: i32 = 28;
+pub(crate) const EIO: i32 = 5;
+
 #[derive(Debug, Clone, Default)]
 struct Inode {
     durable: Vec<u8>,
@@ -35,6 +51,8 @@ struct State {
     power: Option<usize>,
     /// One call in so many fails; 0 for none.
     faults: usize,
+    /// Every such call fails, so.
+    broken: Option<(Call, i32)>,
     random: fastrand::Rng,
 }
 
@@ -60,6 +78,11 @@ impl Sim {
         self.0.lock().faults = calls;
     }
 
+    /// Lets every such call fail with an error of the system, or none any more.
+    pub(crate) fn fail_all(&self, broken: Option<(Call, i32)>) {
+        self.0.lock().broken = broken;
+    }
+
     /// The disk as it is found when the power is back; the old one stays off.
     pub(crate) fn power_cycle(&self) -> Self {
         let mut guard = self.0.lock();
@@ -79,9 +102,19 @@ impl Sim {
             let all = old.random.bool();
             durable.resize(len, 0);
             for start in (synced..len).step_by(SECTOR) {
-                if all || old.random.bool() {
-                    let end = len.min(start + SECTOR);
-                    durable[start..end].copy_from_slice(&current[start..end]);
+                let end = len.min(start + SECTOR);
+                match (all, old.random.u8(..8)) {
+                    (true, _) | (_, 0..4) => {
+                        durable[start..end].copy_from_slice(&current[start..end]);
+                    }
+                    // Torn within: its first bytes are there.
+                    (_, 4) => {
+                        let torn = old.random.usize(start..end);
+                        durable[start..torn].copy_from_slice(&current[start..torn]);
+                    }
+                    // What was on the disk there before.
+                    (_, 5) => old.random.fill(&mut durable[start..end]),
+                    _ => {}
                 }
             }
             new.names.insert(name.clone(), new.inodes.len());
@@ -118,19 +151,39 @@ fn apply(names: &mut BTreeMap<String, usize>, change: &DirChange) {
 }
 
 impl State {
-    fn link(&mut self, change: DirChange) {
-        apply(&mut self.names, &change);
-        self.unsynced_names.push(change);
+    /// Changes names, if the call goes well. The last change before the power goes may be in the journal.
+    fn link(&mut self, call: Call, changes: Vec<DirChange>) -> io::Result<()> {
+        let was_on = self.power != Some(0);
+        let outcome = self.call(call);
+        if outcome.is_ok() {
+            for change in &changes {
+                apply(&mut self.names, change);
+            }
+        }
+        if outcome.is_ok() || was_on && self.power == Some(0) && self.random.bool() {
+            self.unsynced_names.extend(changes);
+        }
+        outcome
     }
 
     /// Counts a call that writes. `Err` if the power is off or the call fails.
-    fn call(&mut self) -> io::Result<()> {
-        if let Some(left) = &mut self.power {
-            *left = left.checked_sub(1).ok_or_else(|| io::Error::other("the power is off"))?;
+    fn call(&mut self, call: Call) -> io::Result<()> {
+        match &mut self.power {
+            Some(0) => return Err(io::Error::other("the power is off")),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        if self.power == Some(0) {
+            return Err(io::Error::other("the power went"));
+        }
+        if let Some((broken, error)) = self.broken
+            && broken == call
+        {
+            return Err(io::Error::from_raw_os_error(error));
         }
         if self.faults > 0 && self.random.usize(..self.faults) == 0 {
-            let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::Other];
-            return Err(io::Error::from(kinds[self.random.usize(..2)]));
+            let errors = [ENOSPC, EIO];
+            return Err(io::Error::from_raw_os_error(errors[self.random.usize(..2)]));
         }
         Ok(())
     }
@@ -150,41 +203,41 @@ impl Files for Sim {
     }
     fn create(&self, name: &str) -> io::Result<Box<dyn Appender>> {
         let mut state = self.0.lock();
-        state.call()?;
         let inode = state.inodes.len();
         state.inodes.push(Inode::default());
-        state.link(DirChange::Link(name.to_owned(), inode));
+        state.link(Call::Create, vec![DirChange::Link(name.to_owned(), inode)])?;
         Ok(Box::new(SimFile { sim: self.clone(), inode }))
     }
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        let mut state = self.0.lock();
-        state.call()?;
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        let was_on = state.power != Some(0);
+        let outcome = state.call(Call::Truncate);
         let at = state.inode(name)?;
         let inode = &mut state.inodes[at];
-        inode.current.truncate(len as usize);
-        if !inode.given_up {
+        // Cutting may work where making that durable does not.
+        if outcome.is_ok() || was_on && state.random.bool() {
+            inode.current.truncate(len as usize);
+        }
+        if outcome.is_ok() && !inode.given_up {
             inode.durable = inode.current.clone();
         }
-        Ok(())
+        outcome
     }
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.call()?;
         let inode = state.inode(from)?;
-        state.link(DirChange::Link(to.to_owned(), inode));
-        state.link(DirChange::Unlink(from.to_owned()));
-        Ok(())
+        let changes = vec![DirChange::Link(to.to_owned(), inode), DirChange::Unlink(from.to_owned())];
+        state.link(Call::Rename, changes)
     }
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.call()?;
         state.inode(name)?;
-        state.link(DirChange::Unlink(name.to_owned()));
-        Ok(())
+        state.link(Call::Remove, vec![DirChange::Unlink(name.to_owned())])
     }
     fn sync_dir(&self) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.call()?;
+        state.call(Call::SyncDir)?;
         state.durable_names = state.names.clone();
         state.unsynced_names.clear();
         Ok(())
@@ -199,21 +252,22 @@ struct SimFile {
 impl Appender for SimFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.sim.0.lock();
-        let outcome = state.call();
+        let was_on = state.power != Some(0);
+        let outcome = state.call(Call::Append);
         let len = if outcome.is_ok() { bytes.len() } else { state.random.usize(..=bytes.len()) };
-        if state.power != Some(0) || outcome.is_ok() {
+        if was_on {
             state.inodes[self.inode].current.extend_from_slice(&bytes[..len]);
         }
         outcome
     }
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.sim.0.lock();
-        let outcome = state.call();
+        let outcome = state.call(Call::Sync);
         let inode = &mut state.inodes[self.inode];
         if outcome.is_err() {
             inode.given_up = true;
         } else if !inode.given_up {
-            inode.durable = inode.current.clone();
+            inode.durable.clone_from(&inode.current);
         }
         outcome
     }

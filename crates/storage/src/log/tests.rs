@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use api::{NewObject, Object};
 use futures::StreamExt;
-use futures::future::join_all;
 use imbl::OrdMap;
 use proptest::prelude::*;
 
 use super::files::Files;
 use super::load::{Item, LoadError, Loaded, load};
 use super::sim::Sim;
-use super::{Log, segment_name, snapshot_name};
+use super::{Log, Settings, segment_name, snapshot_name};
 use crate::durability::Durability;
 use crate::engine::{Change, Engine, Record, View};
 use crate::facade::{Loader, Store};
@@ -26,7 +25,7 @@ use crate::watch::WatchOptions;
 /// A log of this size is worth a snapshot in these tests.
 const SMALL: u64 = 4096;
 
-fn new_object(name: &str, body: String) -> NewObject {
+pub(super) fn new_object(name: &str, body: String) -> NewObject {
     NewObject {
         name: name.into(),
         namespace: "ns".into(),
@@ -42,21 +41,21 @@ fn new_object(name: &str, body: String) -> NewObject {
     }
 }
 
-fn put(name: &str, revision: u64, size: usize) -> Record {
+pub(super) fn put(name: &str, revision: u64, size: usize) -> Record {
     let data = new_object(name, format!("{name} {revision} {}", "x".repeat(size)));
     let change = Change::Put { object: Arc::new(Object { data, revision }), expires: 0 };
     Record { group: "".into(), plural: "things".into(), revision, change }
 }
 
-fn delete(name: &str, revision: u64) -> Record {
+pub(super) fn delete(name: &str, revision: u64) -> Record {
     let change = Change::Delete { namespace: "ns".into(), name: name.into() };
     Record { group: "".into(), plural: "things".into(), revision, change }
 }
 
 /// Name to revision and body.
-type State = BTreeMap<String, (u64, String)>;
+pub(super) type State = BTreeMap<String, (u64, String)>;
 
-fn change(state: &mut State, record: &Record) {
+pub(super) fn change(state: &mut State, record: &Record) {
     match &record.change {
         Change::Put { object, .. } => {
             let body = String::from_utf8(object.data.body.to_vec()).unwrap();
@@ -68,7 +67,7 @@ fn change(state: &mut State, record: &Record) {
     }
 }
 
-fn reload(sim: &Sim) -> Result<(State, Loaded), LoadError> {
+pub(super) fn reload(sim: &Sim) -> Result<(State, Loaded), LoadError> {
     let mut state = State::new();
     let mut last = 0;
     let loaded = load(sim, &mut |item| match item {
@@ -83,11 +82,16 @@ fn reload(sim: &Sim) -> Result<(State, Loaded), LoadError> {
     Ok((state, loaded))
 }
 
-fn log(sim: &Sim, loaded: &Loaded) -> Log {
-    Log::new(Arc::new(sim.clone()), loaded, Durability::Synced, SMALL, None)
+/// What makes a log cut itself often.
+pub(super) fn small(durability: Durability) -> Settings {
+    Settings { min_log: SMALL, frame: 1024, retry: Duration::ZERO, ..Settings::new(durability) }
 }
 
-fn view(state: &State, revision: u64) -> View {
+fn log(sim: &Sim, loaded: &Loaded) -> Log {
+    Log::new(Arc::new(sim.clone()), loaded, small(Durability::Synced), None)
+}
+
+pub(super) fn view(state: &State, revision: u64) -> View {
     let mut live = Live::default();
     for (name, (revision, body)) in state {
         let data = new_object(name, body.clone());
@@ -96,69 +100,8 @@ fn view(state: &State, revision: u64) -> View {
     View { revision, resources: vec![("".into(), "things".into(), Arc::new(live))], expiries: OrdMap::new() }
 }
 
-/// Every acknowledged batch is there, whole; a batch that failed is there whole or not at all, and only
-/// if nothing was acknowledged after it.
-fn crashes(seed: u64, faults: usize) {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut sim = Sim::new(random.u64(..));
-    let mut acknowledged = State::new();
-    let mut last = 0;
-    for _cycle in 0..4 {
-        let (state, loaded) = reload(&sim).unwrap();
-        assert_eq!(state, acknowledged, "reading changes nothing");
-        last = loaded.last.max(last);
-        let mut log = log(&sim, &loaded);
-        sim.fail_one_in(faults);
-        sim.cut_power_after(random.usize(..120));
-        let mut candidates = Vec::new();
-        let mut revision = last;
-        for _ in 0..60 {
-            let mut after = acknowledged.clone();
-            let mut batch = Vec::new();
-            for _ in 0..random.usize(1..6) {
-                revision += 1;
-                let name = format!("o{}", random.u8(..8));
-                let size = random.usize(..900);
-                let record = if after.contains_key(&name) && random.u8(..4) == 0 {
-                    delete(&name, revision)
-                } else {
-                    put(&name, revision, size)
-                };
-                change(&mut after, &record);
-                batch.push(record);
-            }
-            match log.commit(&batch) {
-                Ok(()) => {
-                    acknowledged = after;
-                    last = revision;
-                    candidates.clear();
-                }
-                Err(_) => candidates.push(after),
-            }
-            log.maintain(&mut || view(&acknowledged, revision));
-            if random.bool() {
-                log.close();
-            }
-        }
-        sim = sim.power_cycle();
-        log.close();
-        let (state, loaded) = reload(&sim).unwrap();
-        assert!(loaded.last >= last, "revisions do not go back");
-        assert!(state == acknowledged || candidates.contains(&state), "seed {seed}");
-        acknowledged = state;
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
-    #[test]
-    fn survives_power_cuts(seed: u64) {
-        crashes(seed, 0);
-    }
-    #[test]
-    fn survives_failing_calls_and_power_cuts(seed: u64, faults in 3usize..40) {
-        crashes(seed, faults);
-    }
     #[test]
     fn any_damage_is_found_or_harmless(at: prop::sample::Index, seed: u64) {
         let sim = Sim::new(seed);
@@ -193,7 +136,7 @@ fn the_disk_stays_bounded_under_endless_updates() {
         change(&mut state, &record);
         log.commit(&[record]).unwrap();
         log.maintain(&mut || view(&state, revision));
-        log.close();
+        log.join();
         assert!(sim.size() < 4 * SMALL as usize, "{} bytes", sim.size());
     }
     assert_eq!(reload(&sim).unwrap().0, state);
@@ -212,13 +155,13 @@ fn a_missing_or_damaged_file_is_refused() {
     sim.remove(&segment_name(0)).unwrap();
     assert!(matches!(reload(&sim), Err(LoadError::Missing(name)) if name == segment_name(0)));
     second.maintain(&mut || view(&state, 2));
-    second.close();
+    second.join();
     assert_eq!(reload(&sim).unwrap().0, state);
     sim.flip(&snapshot_name(2), 70);
     assert!(matches!(reload(&sim), Err(LoadError::Damaged { at: 44, .. })));
 }
 
-fn store(sim: &Sim, now: Arc<AtomicU64>) -> (Store, ResourceId) {
+pub(super) fn store(sim: &Sim, now: Arc<AtomicU64>) -> (Store, ResourceId) {
     let mut loader = Loader::new(Limits::default(), Arc::new(move || now.load(Ordering::Relaxed)));
     let loaded = load(sim, &mut |item| match item {
         Item::State(record) => loader.state(record),
@@ -230,106 +173,6 @@ fn store(sim: &Sim, now: Arc<AtomicU64>) -> (Store, ResourceId) {
     let resource =
         store.register(ResourceSpec { group: "".into(), plural: "things".into(), indexed: vec![] });
     (store, resource)
-}
-
-/// One client: it alone writes its objects, and knows what may have become of them.
-struct Client {
-    random: fastrand::Rng,
-    names: Vec<String>,
-    /// What an object may be now: the acknowledged body first, then what failed writes would have made of it.
-    possible: BTreeMap<String, Vec<Option<String>>>,
-    acknowledged: u64,
-}
-
-impl Client {
-    async fn run(&mut self, store: &Store, resource: ResourceId) {
-        for n in 0..40 {
-            let name = self.random.choice(&self.names).unwrap().clone();
-            let body = format!("{{{name} {n} {}", "y".repeat(self.random.usize(..700)));
-            let object = new_object(&name, body.clone());
-            let (write, outcome) = match store.get(resource, "ns", &name) {
-                None => (Write::Create { resource, object, ttl: None }, Some(body)),
-                Some(old) if self.random.u8(..4) == 0 => {
-                    let (namespace, name) = (old.data.namespace.clone(), old.data.name.clone());
-                    (Write::Delete { resource, namespace, name, expect: old.revision }, None)
-                }
-                Some(old) => {
-                    (Write::Update { resource, object, expect: old.revision, ttl: None }, Some(body))
-                }
-            };
-            let possible = self.possible.entry(name.clone()).or_insert_with(|| vec![None]);
-            match store.commit(write).await {
-                Ok(object) => {
-                    assert!(object.revision > self.acknowledged, "revisions ascend");
-                    self.acknowledged = object.revision;
-                    *possible = vec![outcome];
-                }
-                Err(WriteError::Engine(_)) => possible.push(outcome),
-                Err(e) => panic!("{e}"),
-            }
-            let now = store.get(resource, "ns", &name).map(|o| body_of(&o));
-            assert_eq!(now, possible[0], "reads go on, and show acknowledged writes only");
-        }
-    }
-
-    fn check(&mut self, store: &Store, resource: ResourceId) {
-        assert!(store.current() >= self.acknowledged);
-        for (name, possible) in &mut self.possible {
-            let found = store.get(resource, "ns", name).map(|o| body_of(&o));
-            assert!(possible.contains(&found), "{name} is {found:?}, not one of {possible:?}");
-            *possible = vec![found];
-        }
-    }
-}
-
-fn body_of(object: &Object) -> String {
-    String::from_utf8(object.data.body.to_vec()).unwrap()
-}
-
-async fn clients_and_crashes(seed: u64) {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut sim = Sim::new(random.u64(..));
-    let mut clients: Vec<_> = (0..4)
-        .map(|i| Client {
-            random: random.fork(),
-            names: (0..3).map(|n| format!("c{i}-{n}")).collect(),
-            possible: BTreeMap::new(),
-            acknowledged: 0,
-        })
-        .collect();
-    for _cycle in 0..3 {
-        let (store, resource) = store(&sim, Arc::default());
-        for client in &mut clients {
-            client.check(&store, resource);
-        }
-        let start = WatchStart::After(store.current());
-        let mut watcher = store.watch(resource, Scope::default(), start, WatchOptions::default()).unwrap();
-        let before = store.current();
-        sim.fail_one_in(if random.bool() { 30 } else { 0 });
-        sim.cut_power_after(random.usize(..200));
-        join_all(clients.iter_mut().map(|c| c.run(&store, resource))).await;
-        store.close().await;
-        let mut seen = before;
-        while let Some(Ok(Batch::Events(events))) = watcher.next().await {
-            for event in events {
-                assert!(event.revision > seen, "events come in order");
-                seen = event.revision;
-            }
-        }
-        assert!(seen <= store.snapshot(resource).revision());
-        sim = sim.power_cycle();
-        let (_, loaded) = reload(&sim).unwrap();
-        assert!(loaded.last >= seen, "a watcher saw what was not durable");
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
-    #[test]
-    fn acknowledged_writes_of_concurrent_clients_survive(seed: u64) {
-        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
-            .block_on(clients_and_crashes(seed));
-    }
 }
 
 #[tokio::test]

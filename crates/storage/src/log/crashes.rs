@@ -1,0 +1,286 @@
+//! The power goes, at any moment; calls fail. What was acknowledged is there, and nothing is there by half.
+//!
+//! `FERROKUBE_CRASH_POINTS` says how many power cuts each test tries, `FERROKUBE_CRASH_SEED` with which seed
+//! it begins. A failure names the seed of its run; a run depends on nothing else, threads apart where a test
+//! says so.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use api::Object;
+use futures::StreamExt;
+use futures::future::join_all;
+
+use super::checkpoint::{Running, Writing};
+use super::sim::Sim;
+use super::tests::{State, change, delete, new_object, put, reload, small, store, view};
+use super::{Log, RAISE, Settings};
+use crate::durability::Durability;
+use crate::engine::{Engine, Record};
+use crate::facade::Store;
+use crate::store::{Batch, ResourceId, Scope, WatchStart, Write, WriteError};
+use crate::watch::WatchOptions;
+
+/// How many power cuts one run has.
+const CYCLES: usize = 5;
+
+/// Runs with seed after seed until there were so many power cuts.
+fn runs(points: usize, run: impl Fn(u64)) {
+    let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().unwrap());
+    let points = number("FERROKUBE_CRASH_POINTS").map_or(points, |n| n as usize);
+    let first = number("FERROKUBE_CRASH_SEED").unwrap_or(0);
+    for seed in (first..).take(points.div_ceil(CYCLES)) {
+        let _named = Named(seed);
+        run(seed);
+    }
+}
+
+/// Names the seed of a run that fails.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("FERROKUBE_CRASH_SEED={}", self.0);
+        }
+    }
+}
+
+/// Writes a snapshot step by step between the batches, as chance has it.
+struct Stepped {
+    writing: Writing,
+    outcome: Option<io::Result<u64>>,
+    random: fastrand::Rng,
+}
+
+impl Stepped {
+    fn step(&mut self) {
+        if self.outcome.is_none() {
+            self.outcome = self.writing.step().transpose();
+        }
+    }
+}
+
+impl Running for Stepped {
+    fn ended(&mut self) -> bool {
+        for _ in 0..self.random.u8(..4) {
+            self.step();
+        }
+        self.outcome.is_some()
+    }
+    fn wait(mut self: Box<Self>) -> io::Result<u64> {
+        loop {
+            match self.outcome.take() {
+                Some(outcome) => return outcome,
+                None => self.step(),
+            }
+        }
+    }
+}
+
+fn stepped(durability: Durability, random: &mut fastrand::Rng) -> Settings {
+    let mut random = random.fork();
+    let beside = Box::new(move |writing| {
+        let stepped = Stepped { writing, outcome: None, random: random.fork() };
+        Ok(Box::new(stepped) as Box<dyn Running>)
+    });
+    Settings { beside, ..small(durability) }
+}
+
+/// A batch of random changes after a state and a revision, and the state after it.
+fn batch(random: &mut fastrand::Rng, state: &State, mut revision: u64) -> (Vec<Record>, State) {
+    let mut after = state.clone();
+    let mut batch = Vec::new();
+    for _ in 0..random.usize(1..6) {
+        revision += 1;
+        let name = format!("o{}", random.u8(..8));
+        let size = random.usize(..900);
+        let record = if after.contains_key(&name) && random.u8(..4) == 0 {
+            delete(&name, revision)
+        } else {
+            put(&name, revision, size)
+        };
+        change(&mut after, &record);
+        batch.push(record);
+    }
+    (batch, after)
+}
+
+/// What is found after each power cut is the state after a batch, whole: none before the last that must have
+/// been durable, and none after the last but one that failed.
+fn run(seed: u64, durability: Durability, faults: usize) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut sim = Sim::new(random.u64(..));
+    // The states after the acknowledged batches that a crash may bring back, the oldest of them durable.
+    let mut states = vec![State::new()];
+    // The last revision that anybody was told.
+    let mut told = 0;
+    for _cycle in 0..CYCLES {
+        let (state, loaded) = reload(&sim).unwrap();
+        assert!(loaded.last >= told, "revisions do not go back");
+        assert_eq!(states, [state.clone()], "reading changes nothing");
+        let (again, loaded) = reload(&sim).unwrap();
+        assert_eq!(state, again, "reading again neither");
+        let unsynced = durability != Durability::Synced;
+        if unsynced && loaded.lossy {
+            assert!(loaded.last >= told.saturating_add(RAISE / 2) && loaded.floor == loaded.last);
+        }
+        let mut log = Log::new(Arc::new(sim.clone()), &loaded, stepped(durability, &mut random), None);
+        let mut candidates = Vec::new();
+        let mut revision = loaded.last;
+        sim.fail_one_in(faults);
+        sim.cut_power_after(random.usize(1..150));
+        if log.begun(&loaded, || view(&state, loaded.last)).is_ok() {
+            for _ in 0..60 {
+                let last = states.last().unwrap().clone();
+                let (batch, after) = batch(&mut random, &last, revision);
+                revision += batch.len() as u64;
+                match log.commit(&batch) {
+                    Ok(()) => {
+                        if !unsynced {
+                            states.clear();
+                        }
+                        states.push(after);
+                        told = revision;
+                        candidates.clear();
+                    }
+                    Err(_) => candidates.push(after),
+                }
+                if log.due().is_some() && random.u8(..4) == 0 {
+                    log.tick();
+                    if !log.holes && log.checkpoint.as_ref().is_none_or(|c| !c.fills) {
+                        states.drain(..states.len() - 1);
+                    }
+                }
+                log.maintain(&mut || view(states.last().unwrap(), revision));
+                if random.u8(..16) == 0 {
+                    log.join();
+                }
+            }
+        }
+        if random.bool() {
+            // In order, if the power is still on.
+            log.close();
+        }
+        sim = sim.power_cycle();
+        let (state, _) = reload(&sim).unwrap();
+        assert!(states.contains(&state) || candidates.contains(&state), "a state that never was");
+        states = vec![state];
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_power_goes() {
+    runs(6_000, |seed| run(seed, Durability::Synced, 0));
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_calls_fail_before_the_power_goes() {
+    runs(4_000, |seed| run(seed, Durability::Synced, 3 + seed as usize % 40));
+}
+
+#[test]
+fn what_is_left_of_unsynced_writes_is_a_state_that_was() {
+    runs(1_000, |seed| run(seed, Durability::EverySecond, 0));
+    runs(500, |seed| run(seed, Durability::Os, 0));
+    runs(1_000, |seed| run(seed, Durability::EverySecond, 3 + seed as usize % 40));
+}
+
+/// One client: it alone writes its objects, and knows what may have become of them.
+struct Client {
+    random: fastrand::Rng,
+    names: Vec<String>,
+    /// What an object may be now: the acknowledged body first, then what failed writes would have made of it.
+    possible: BTreeMap<String, Vec<Option<String>>>,
+    acknowledged: u64,
+}
+
+impl Client {
+    async fn run(&mut self, store: &Store, resource: ResourceId) {
+        for _ in 0..40 {
+            let name = self.random.choice(&self.names).unwrap().clone();
+            let body = format!("{{{name} {} {}", self.random.u64(..), "y".repeat(self.random.usize(..700)));
+            let object = new_object(&name, body.clone());
+            let (write, outcome) = match store.get(resource, "ns", &name) {
+                None => (Write::Create { resource, object, ttl: None }, Some(body)),
+                Some(old) if self.random.u8(..4) == 0 => {
+                    let (namespace, name) = (old.data.namespace.clone(), old.data.name.clone());
+                    (Write::Delete { resource, namespace, name, expect: old.revision }, None)
+                }
+                Some(old) => {
+                    (Write::Update { resource, object, expect: old.revision, ttl: None }, Some(body))
+                }
+            };
+            let possible = self.possible.entry(name.clone()).or_insert_with(|| vec![None]);
+            match store.commit(write).await {
+                Ok(object) => {
+                    assert!(object.revision > self.acknowledged, "revisions ascend");
+                    self.acknowledged = object.revision;
+                    *possible = vec![outcome];
+                }
+                Err(WriteError::Engine(_)) => possible.push(outcome),
+                Err(e) => panic!("{e}"),
+            }
+            let now = store.get(resource, "ns", &name).map(|o| body_of(&o));
+            assert_eq!(now, possible[0], "reads go on, and show acknowledged writes only");
+        }
+    }
+
+    fn check(&mut self, store: &Store, resource: ResourceId) {
+        assert!(store.current() >= self.acknowledged);
+        for (name, possible) in &mut self.possible {
+            let found = store.get(resource, "ns", name).map(|o| body_of(&o));
+            assert!(possible.contains(&found), "{name} is {found:?}, not one of {possible:?}");
+            *possible = vec![found];
+        }
+    }
+}
+
+pub(super) fn body_of(object: &Object) -> String {
+    String::from_utf8(object.data.body.to_vec()).unwrap()
+}
+
+async fn clients_and_crashes(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut sim = Sim::new(random.u64(..));
+    let mut clients: Vec<_> = (0..4)
+        .map(|i| Client {
+            random: random.fork(),
+            names: (0..3).map(|n| format!("c{i}-{n}")).collect(),
+            possible: BTreeMap::new(),
+            acknowledged: 0,
+        })
+        .collect();
+    for _cycle in 0..CYCLES {
+        let (store, resource) = store(&sim, Arc::default());
+        for client in &mut clients {
+            client.check(&store, resource);
+        }
+        let start = WatchStart::After(store.current());
+        let mut watcher = store.watch(resource, Scope::default(), start, WatchOptions::default()).unwrap();
+        let before = store.current();
+        sim.fail_one_in(if random.bool() { 30 } else { 0 });
+        sim.cut_power_after(random.usize(..200));
+        join_all(clients.iter_mut().map(|c| c.run(&store, resource))).await;
+        store.close().await;
+        let mut seen = before;
+        while let Some(Ok(Batch::Events(events))) = watcher.next().await {
+            for event in events {
+                assert!(event.revision > seen, "events come in order");
+                seen = event.revision;
+            }
+        }
+        assert!(seen <= store.snapshot(resource).revision());
+        sim = sim.power_cycle();
+        let (_, loaded) = reload(&sim).unwrap();
+        assert!(loaded.last >= seen, "a watcher saw what was not durable");
+    }
+}
+
+/// The store's own threads take part.
+#[test]
+fn acknowledged_writes_of_concurrent_clients_survive() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runs(300, |seed| runtime.block_on(clients_and_crashes(seed)));
+}
