@@ -128,17 +128,26 @@ impl From<Vec<Node>> for Node {
 
 /// A struct value: the fields that are present, in ascending field number, which is the order in
 /// which upstream declares and encodes them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Struct {
     /// Its type in the schema.
     pub id: StructId,
     fields: Vec<(FieldNo, Node)>,
+    /// Absent lists and maps that were written as empty ones.
+    emptied: Vec<FieldNo>,
+}
+
+/// As Go's semantic comparison sees it: an empty list or map and none are one.
+impl PartialEq for Struct {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.fields == other.fields
+    }
 }
 
 impl Struct {
     /// An empty struct of a type.
     pub fn new(id: StructId) -> Self {
-        Self { id, fields: Vec::new() }
+        Self { id, fields: Vec::new(), emptied: Vec::new() }
     }
     /// Whether no field is present.
     pub fn is_empty(&self) -> bool {
@@ -203,8 +212,18 @@ impl Struct {
             self.set(no, value);
         }
     }
+    /// Notes that an absent list or map was written as an empty one: Go tells the two apart where it
+    /// prints a value, and in a few rules.
+    pub fn note_empty(&mut self, no: FieldNo) {
+        self.emptied.push(no);
+    }
+    /// Whether the field is absent because it was written as an empty list or map.
+    pub fn written_empty(&self, no: FieldNo) -> bool {
+        !self.has(no) && self.emptied.contains(&no)
+    }
     /// Takes a field out.
     pub fn remove(&mut self, no: FieldNo) -> Option<Node> {
+        self.emptied.retain(|n| *n != no);
         let i = self.fields.binary_search_by_key(&no, |f| f.0).ok()?;
         Some(self.fields.remove(i).1)
     }

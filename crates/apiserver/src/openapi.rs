@@ -17,6 +17,8 @@ pub trait Documents: Send + Sync + 'static {
     fn v3_paths(&self) -> Vec<String>;
     /// The document of a path: as JSON, or as protobuf (`openapi.v3.Document`).
     fn v3(&self, path: &str, protobuf: bool) -> Option<Bytes>;
+    /// What the documents say of some fields of definitions; "" where they say nothing.
+    fn describe(&self, fields: &[(&str, &str)]) -> Vec<String>;
 }
 
 fn digest(bytes: &[u8]) -> String {

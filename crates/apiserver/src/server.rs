@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     pub(crate) admission: Arc<dyn Admission>,
     pub(crate) connect: OnceLock<Connect>,
     pub(crate) openapi: OnceLock<Box<dyn Documents>>,
+    /// What the columns of Tables tell.
+    pub(crate) column_descriptions: OnceLock<crate::table::Descriptions>,
     pub(crate) tokens: OnceLock<Arc<TokenService>>,
     pub(crate) allocators: Allocators,
     pub(crate) forms: FormCache,
@@ -147,6 +149,7 @@ impl Server {
             admission,
             connect: OnceLock::new(),
             openapi: OnceLock::new(),
+            column_descriptions: OnceLock::new(),
             tokens: OnceLock::new(),
             allocators,
             forms: FormCache::new(config.form_budget),

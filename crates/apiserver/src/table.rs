@@ -1,9 +1,11 @@
 //! Tables for kubectl: columns and rows.
 
+use std::collections::HashMap;
+
 use api::schema::Gvk;
 use api::{Object, Status, Struct};
 use bytes::Bytes;
-use kinds::columns::{self, Columns};
+use kinds::columns::{self, Columns, Description};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{self, List};
@@ -12,26 +14,58 @@ use crate::negotiate::{IncludeObject, MetaVersion};
 use crate::registry::Resource;
 use crate::server::Inner;
 
-fn columns(resource: Option<&Resource>) -> &'static Columns {
-    resource.map_or(columns::fallback(), |r| {
-        let (group, plural) = r
-            .stored
-            .as_ref()
-            .map_or((r.group.as_str(), r.plural.as_str()), |s| (s.group.as_str(), s.plural.as_str()));
-        columns::columns(group, plural)
+/// The group and plural name under which a resource's rules stand.
+fn place(resource: &Resource) -> (&str, &str) {
+    resource.stored.as_ref().map_or((resource.group.as_str(), resource.plural.as_str()), |s| {
+        (s.group.as_str(), s.plural.as_str())
     })
 }
 
-fn definitions(columns: &Columns) -> Value {
+/// The texts of the columns that have one, by resource and column: collected for the first Table.
+pub(crate) type Descriptions = HashMap<(&'static str, &'static str), String>;
+
+fn descriptions(inner: &Inner) -> &Descriptions {
+    inner.column_descriptions.get_or_init(|| {
+        let all: Vec<_> = columns::descriptions().collect();
+        let fields: Vec<_> = all
+            .iter()
+            .map(|(_, _, d)| match *d {
+                Description::Field { definition, field } => (definition, field),
+                Description::Text(_) => ("", ""),
+            })
+            .collect();
+        let told = inner.openapi.get().map_or_else(Vec::new, |d| d.describe(&fields));
+        let mut told = told.into_iter();
+        all.into_iter()
+            .map(|(resource, column, d)| {
+                let field = told.next().unwrap_or_default();
+                let text = match d {
+                    Description::Text(t) => t.replace("\\n", "\n"),
+                    Description::Field { .. } => field,
+                };
+                ((resource, column), text)
+            })
+            .collect()
+    })
+}
+
+fn definitions(inner: &Inner, resource: Option<&Resource>, columns: &Columns) -> Value {
+    let texts: &HashMap<(&str, &str), String> = descriptions(inner);
+    let plural = resource.map_or("", |r| place(r).1);
     columns
         .definitions
         .iter()
         .map(|d| {
+            let text = if d.description.is_empty() {
+                texts.get(&(plural, d.name)).map_or("", String::as_str)
+            } else {
+                d.description
+            };
             json!({
                 "name": d.name,
                 "type": d.kind,
                 "format": d.format,
-                "description": d.description,
+                "description": text,
                 "priority": d.priority,
             })
         })
@@ -61,8 +95,12 @@ impl<'a> Builder<'a> {
         meta: &str,
         headers: bool,
     ) -> Self {
-        let columns = columns(resource);
-        let definitions = if headers { definitions(columns).to_string() } else { "null".into() };
+        let columns = resource.map_or(columns::fallback(), |r| {
+            let (group, plural) = place(r);
+            columns::columns(group, plural)
+        });
+        let definitions =
+            if headers { definitions(inner, resource, columns).to_string() } else { "null".into() };
         let out = format!(
             "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"columnDefinitions\":{definitions},\"rows\":[",
             version.api_version()

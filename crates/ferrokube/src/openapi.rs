@@ -30,4 +30,8 @@ impl Documents for Builtin {
         make::v3(Schema::builtin(), &served(), path, &|definition, field| docs.get(definition, field))
             .map(Into::into)
     }
+    fn describe(&self, fields: &[(&str, &str)]) -> Vec<String> {
+        let docs = docs::Docs::load();
+        fields.iter().map(|(d, f)| docs.get(d, Some(f)).unwrap_or_default().to_owned()).collect()
+    }
 }

@@ -54,6 +54,10 @@ impl<'a> View<'a> {
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
+    /// Whether an absent list or map was written as an empty one.
+    pub fn written_empty(&self, name: &str) -> bool {
+        self.st.is_some_and(|s| number(self.schema, s.id, name).is_some_and(|no| s.written_empty(no)))
+    }
     /// A string, "" if absent.
     pub fn str(&self, name: &str) -> &'a str {
         self.get(name).map_or("", Node::as_str)

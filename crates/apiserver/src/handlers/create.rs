@@ -112,7 +112,8 @@ pub(crate) async fn store(
     for text in (strategy.warnings)(&ctx, &tree, None) {
         scope.req.warn(text);
     }
-    if let Some(text) = strategy.no_effect_yet {
+    // A dry run has no effect by itself.
+    if let Some(text) = strategy.no_effect_yet.filter(|_| !options.dry_run) {
         scope.req.warn(text);
     }
     let name = scope.meta(&tree).name().to_owned();

@@ -18,7 +18,7 @@ pub struct Column {
     pub kind: &'static str,
     /// OpenAPI format; `name` marks the object's name.
     pub format: &'static str,
-    /// What it tells.
+    /// What it tells; if it is empty, [`descriptions`] may know.
     pub description: &'static str,
     /// 0 is always shown, above only in wide output.
     pub priority: i32,
@@ -73,6 +73,33 @@ pub fn fallback() -> &'static Columns {
 /// The columns of a resource.
 pub fn columns(group: &str, resource: &str) -> &'static Columns {
     core::of(group, resource).or_else(|| groups::of(group, resource)).unwrap_or(&FALLBACK)
+}
+
+/// What a column tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Description {
+    /// This text, in which `\n` stands for a line's end.
+    Text(&'static str),
+    /// What a field of a definition is described as.
+    Field {
+        /// The definition, such as `io.k8s.api.core.v1.PodSpec`.
+        definition: &'static str,
+        /// The JSON name of its field.
+        field: &'static str,
+    },
+}
+
+/// The descriptions of the columns that have one besides names and ages: resource, column, description.
+pub fn descriptions() -> impl Iterator<Item = (&'static str, &'static str, Description)> {
+    include_str!("descriptions.tsv").lines().filter(|l| !l.starts_with('#')).filter_map(|l| {
+        let (resource, rest) = l.split_once('\t')?;
+        let (column, text) = rest.split_once('\t')?;
+        let description = match text.strip_prefix('=').and_then(|f| f.split_once('#')) {
+            Some((definition, field)) => Description::Field { definition, field },
+            None => Description::Text(text),
+        };
+        Some((resource, column, description))
+    })
 }
 
 const fn column(name: &'static str, kind: &'static str, priority: i32) -> Column {

@@ -11,7 +11,7 @@ use crate::strategies::template::whole;
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, label_selector};
 use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, ip};
+use crate::validation::{Errors, IMMUTABLE, Path, Raw, ip, print};
 
 pub(super) const NETWORK_POLICY: Strategy = Strategy {
     group: "networking.k8s.io",
@@ -308,7 +308,11 @@ impl IngressOptions {
 fn ingress_spec(errs: &mut Errors, spec: View<'_>, o: &IngressOptions) {
     let at = Path::root("spec");
     if spec.len("rules") == 0 && !spec.has("defaultBackend") {
-        errs.invalid(&at, spec.get("rules"), "either `defaultBackend` or `rules` must be specified");
+        errs.invalid(
+            &at,
+            Raw(print::field(spec, "rules")),
+            "either `defaultBackend` or `rules` must be specified",
+        );
     }
     if let Some(b) = spec.opt("defaultBackend") {
         backend(errs, &at.field("defaultBackend"), b, o);
@@ -617,6 +621,6 @@ fn cidrs_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
             cidrs(errs, n);
         }
     } else {
-        errs.invalid(&at, n.get("cidrs"), IMMUTABLE);
+        errs.invalid(&at, Raw(print::field(n, "cidrs")), IMMUTABLE);
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn whole(v: View<'_>) -> Raw {
 }
 
 pub(crate) fn labels_value(v: View<'_>) -> Raw {
-    Raw(v.get("labels").map_or_else(|| "null".into(), print::scalar_json))
+    Raw(print::field(v, "labels"))
 }
 
 pub(crate) const MISMATCH: &str = "`selector` does not match template `labels`";

@@ -227,19 +227,9 @@ impl Errors {
     pub fn immutable(&mut self, at: &Path<'_>, new: View<'_>, old: View<'_>, name: &str) {
         let (n, o) = (new.get(name), old.get(name));
         if !crate::access::same(n, o) {
-            let value = new
-                .type_of(name)
-                .map_or_else(|| n.print(), |ty| print::value(new.schema, ty, n, is_pointer(new, name)));
-            self.invalid(&at.field(name), Raw(value), IMMUTABLE);
+            self.invalid(&at.field(name), Raw(print::field(new, name)), IMMUTABLE);
         }
     }
-}
-
-fn is_pointer(v: View<'_>, name: &str) -> bool {
-    v.raw().is_some_and(|s| {
-        let st = v.schema.st(s.id);
-        st.field(name).is_some_and(|no| st.at(no).pointer)
-    })
 }
 
 /// The text for a number below zero.

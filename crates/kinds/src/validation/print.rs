@@ -7,7 +7,9 @@ use std::sync::LazyLock;
 
 use api::go::quote;
 use api::schema::{Type, TypeId};
-use api::{Map, Node, Schema, Struct, StructId};
+use api::{FieldNo, Map, Node, Schema, Struct, StructId};
+
+use crate::access::View;
 
 /// A character as Go's JSON decoder quotes it.
 pub fn go_rune(c: char) -> String {
@@ -104,6 +106,37 @@ pub fn value(schema: &Schema, ty: TypeId, node: Option<&Node>, pointer: bool) ->
     out
 }
 
+/// A field of a struct as [`value`] prints it. A list or map that was written as an empty one prints so;
+/// one that was not written is null.
+pub fn field(v: View<'_>, name: &str) -> String {
+    let Some((st, no)) = v.raw().and_then(|s| Some((s, v.schema.st(s.id).field(name)?))) else {
+        return "null".into();
+    };
+    let mut out = String::new();
+    let f = v.schema.st(st.id).at(no);
+    field_of(v.schema, st, no, f.pointer, None, &mut out);
+    out
+}
+
+fn field_of(
+    schema: &Schema,
+    st: &Struct,
+    no: FieldNo,
+    null: bool,
+    around: Option<&Struct>,
+    out: &mut String,
+) {
+    let ty = schema.st(st.id).at(no).ty;
+    if st.written_empty(no) {
+        out.push_str(match schema.ty(ty) {
+            Type::List { .. } => "[]",
+            _ => "{}",
+        });
+        return;
+    }
+    write(schema, ty, st.get(no), null, around, out);
+}
+
 /// A struct as JSON of the internal type.
 pub fn internal(schema: &Schema, st: &Struct) -> String {
     let mut out = String::new();
@@ -121,7 +154,7 @@ pub fn selected(schema: &Schema, st: &Struct, internal: &str) -> String {
             comma(&mut first, &mut out);
             json_string(f.name, &mut out);
             out.push(':');
-            write(schema, ty.at(no).ty, st.get(no), f.null, Some(st), &mut out);
+            field_of(schema, st, no, f.null, Some(st), &mut out);
         }
     }
     out.push('}');
@@ -228,7 +261,10 @@ fn write_struct(
                 comma(&mut first, out);
                 json_string(f.name, out);
                 out.push(':');
-                write(schema, ty.at(no).ty, of.and_then(|s| s.get(no)), f.null, st, out);
+                match of {
+                    Some(of) => field_of(schema, of, no, f.null, st, out),
+                    None => write(schema, ty.at(no).ty, None, f.null, st, out),
+                }
             }
         }
         None => tagged(schema, id, st, &mut first, out),
@@ -245,13 +281,16 @@ fn comma(first: &mut bool, out: &mut String) {
 /// The fields of a struct that has its JSON names inside upstream too.
 fn tagged(schema: &Schema, id: StructId, st: Option<&Struct>, first: &mut bool, out: &mut String) {
     for (i, f) in schema.st(id).fields.iter().enumerate() {
-        let node = st.and_then(|s| s.get(api::FieldNo(i as u16)));
+        let node = st.and_then(|s| s.get(FieldNo(i as u16)));
         if node.is_none() && f.omitempty {
             continue;
         }
         comma(first, out);
         json_string(&f.json, out);
         out.push(':');
-        write(schema, f.ty, node, f.pointer, st, out);
+        match st {
+            Some(st) => field_of(schema, st, FieldNo(i as u16), f.pointer, Some(st), out),
+            None => write(schema, f.ty, None, f.pointer, None, out),
+        }
     }
 }

@@ -123,10 +123,12 @@ impl Converter<'_> {
             };
             let field = st.at(no);
             self.report.path.push(Step::Field(into.id, no));
-            if let Some(value) = self.value(field.ty, node)
-                && normal::keeps(field, schema.ty(field.ty), &value)
-            {
-                into.set(no, value);
+            if let Some(value) = self.value(field.ty, node) {
+                if normal::keeps(field, schema.ty(field.ty), &value) {
+                    into.set(no, value);
+                } else if matches!(value, Node::List(_) | Node::Map(_)) {
+                    into.note_empty(no);
+                }
             }
             self.report.path.pop();
         }

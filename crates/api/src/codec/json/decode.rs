@@ -111,10 +111,12 @@ impl Decoder<'_, '_> {
             self.report.path.push(Step::Field(into.id, no));
             let value = self.field(field, before)?;
             self.report.path.pop();
-            if let Some(value) = value
-                && normal::keeps(field, schema.ty(field.ty), &value)
-            {
-                into.push(no, value);
+            if let Some(value) = value {
+                if normal::keeps(field, schema.ty(field.ty), &value) {
+                    into.push(no, value);
+                } else if matches!(value, Node::List(_) | Node::Map(_)) {
+                    into.note_empty(no);
+                }
             }
         }
         Ok(())

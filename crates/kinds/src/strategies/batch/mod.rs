@@ -15,7 +15,7 @@ use crate::strategies::template::{drop_in_template, is_selector, labels_value, w
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector, selects};
 use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
-use crate::validation::{Errors, Path, Raw};
+use crate::validation::{Errors, Path, Raw, print};
 
 const UID: &str = "batch.kubernetes.io/controller-uid";
 const NAME: &str = "batch.kubernetes.io/job-name";
@@ -404,7 +404,7 @@ fn exit_codes(errs: &mut Errors, at: &Path<'_>, codes: View<'_>, pod: View<'_>) 
     let at = at.field("values");
     let values: Vec<i64> = codes.list("values").iter().filter_map(Node::as_int).collect();
     if values.is_empty() {
-        errs.invalid(&at, codes.get("values"), "at least one value is required");
+        errs.invalid(&at, Raw(print::field(codes, "values")), "at least one value is required");
     } else if values.len() > MAX_EXIT_CODES {
         errs.too_many(&at, values.len(), MAX_EXIT_CODES);
     }

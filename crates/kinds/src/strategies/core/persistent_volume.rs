@@ -150,8 +150,7 @@ fn volume(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
         errs.required(&capacity_at, "");
     }
     if capacity.is_none_or(|c| c.get("storage").is_none() || c.len() > 1) {
-        let shown = spec.get("capacity").map_or_else(|| "null".into(), print::scalar_json);
-        errs.not_supported(&capacity_at, Raw(shown), &["storage"]);
+        errs.not_supported(&capacity_at, Raw(print::field(spec, "capacity")), &["storage"]);
     }
     for (k, q) in spec.texts("capacity") {
         let at = capacity_at.key(k);
@@ -322,10 +321,9 @@ fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
         && !(c.gate)("MutablePVNodeAffinity")
         && !same(ns.get("nodeAffinity"), os.get("nodeAffinity"))
     {
-        let shown = ns.opt("nodeAffinity").and_then(|a| a.raw()).map(|a| print::internal(n.schema, a));
         errs.invalid(
             &Path::root("nodeAffinity"),
-            Raw(shown.unwrap_or_else(|| "null".into())),
+            Raw(print::field(ns, "nodeAffinity")),
             format!("{IMMUTABLE}, except for updating from beta label to GA"),
         );
     }

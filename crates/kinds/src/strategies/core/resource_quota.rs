@@ -28,7 +28,7 @@ pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
                 all
             };
             if scopes(n) != scopes(o) {
-                e.invalid(&Path::root("spec.scopes"), n.st("spec").get("scopes"), IMMUTABLE);
+                e.invalid(&Path::root("spec.scopes"), Raw(print::field(n.st("spec"), "scopes")), IMMUTABLE);
             }
         })
     },

@@ -360,7 +360,7 @@ fn cluster_ips_update(errs: &mut Errors, new: View<'_>, old: View<'_>) {
     }
     let at = Path::root("spec.clusterIPs");
     let (n, o): (Vec<&str>, Vec<&str>) = (new.strs("clusterIPs").collect(), old.strs("clusterIPs").collect());
-    let shown = || new.get("clusterIPs");
+    let shown = || Raw(print::field(new, "clusterIPs"));
     if o.len() == n.len() {
         for (i, (a, b)) in o.iter().zip(&n).enumerate() {
             if a != b {
@@ -401,18 +401,18 @@ fn families_update(errs: &mut Errors, new: View<'_>, old: View<'_>) {
     if o.len() == n.len() {
         for (a, b) in o.iter().zip(&n) {
             if a != b {
-                errs.invalid(&at, new.get("ipFamilies"), ONCE);
+                errs.invalid(&at, Raw(print::field(new, "ipFamilies")), ONCE);
             }
         }
         return;
     }
     if o.len() > n.len() && new.len("clusterIPs") == 0 {
-        errs.invalid(&at, new.get("ipFamilies"), "primary ipFamily can not be unset");
+        errs.invalid(&at, Raw(print::field(new, "ipFamilies")), "primary ipFamily can not be unset");
     }
     if let (Some(a), Some(b)) = (o.first(), n.first())
         && a != b
     {
-        errs.invalid(&at, new.get("clusterIPs"), ONCE);
+        errs.invalid(&at, Raw(print::field(new, "clusterIPs")), ONCE);
     }
     if o.len() > n.len() && n.len() == 1 && new.opt_str("ipFamilyPolicy") != Some("SingleStack") {
         errs.invalid(
