@@ -13,7 +13,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 
 use super::checkpoint::{Running, Writing};
-use super::sim::Sim;
+use super::sim::{Call, EIO, ENOSPC, Sim};
 use super::tests::{State, change, delete, new_object, put, reload, small, store, view};
 use super::{Log, RAISE, Settings};
 use crate::durability::Durability;
@@ -283,4 +283,78 @@ async fn clients_and_crashes(seed: u64) {
 fn acknowledged_writes_of_concurrent_clients_survive() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runs(300, |seed| runtime.block_on(clients_and_crashes(seed)));
+}
+
+/// A call that fails for a while: writes are refused in a sentence or done, never half; reads and watches go on; once the
+/// call works again everything does, without a hand, and the disk is as full as it would be.
+async fn outage(call: Call, error: i32, sentence: &str) {
+    let sim = Sim::new(7);
+    let (store, resource) = store(&sim, Arc::default());
+    let start = WatchStart::After(0);
+    let mut watcher = store.watch(resource, Scope::default(), start, WatchOptions::default()).unwrap();
+    let mut acknowledged = 0;
+    let mut write = async |n: u64| {
+        let name = format!("o{}", n % 6);
+        let object = new_object(&name, format!("{{{n} {}", "x".repeat(300)));
+        let outcome = match store.get(resource, "ns", &name) {
+            None => store.commit(Write::Create { resource, object, ttl: None }).await,
+            Some(old) => {
+                store.commit(Write::Update { resource, object, expect: old.revision, ttl: None }).await
+            }
+        };
+        let Ok(written) = outcome else { return outcome.map(drop) };
+        acknowledged = written.revision;
+        let found = store.get(resource, "ns", &name).unwrap();
+        assert_eq!((found.revision, body_of(&found)), (written.revision, body_of(&written)));
+        Ok(())
+    };
+    for n in 0..40 {
+        write(n).await.unwrap();
+    }
+    sim.fail_all(Some((call, error)));
+    let mut refused = 0;
+    for n in 40..80 {
+        if let Err(e) = write(n).await {
+            refused += 1;
+            let text = e.to_string();
+            assert!(text.starts_with(&format!("the store cannot write: {sentence}")), "{call:?}: {text}");
+        }
+    }
+    match call {
+        Call::Append | Call::Sync => assert_eq!(refused, 40, "{call:?}"),
+        // These are of snapshots and of new segments; what is there is written to as long as can be.
+        Call::Rename | Call::Remove | Call::Truncate => assert_eq!(refused, 0, "{call:?}"),
+        Call::Create | Call::SyncDir => {}
+    }
+    sim.fail_all(None);
+    let mut n = 80;
+    while n < 200 || sim.size() > 20_000 {
+        assert!(n < 100_000, "{call:?}: the log is not cut again");
+        write(n).await.unwrap();
+        n += 1;
+    }
+    assert_eq!(store.current(), acknowledged);
+    store.close().await;
+    let mut seen = 0;
+    while let Some(Ok(Batch::Events(events))) = watcher.next().await {
+        for event in events {
+            assert!(event.revision > seen);
+            seen = event.revision;
+        }
+    }
+    assert_eq!(seen, acknowledged, "{call:?}");
+    let (state, loaded) = reload(&sim.power_cycle()).unwrap();
+    assert_eq!(loaded.last, acknowledged);
+    assert_eq!(state.len(), 6);
+    assert!(state.values().any(|(revision, _)| *revision == acknowledged));
+}
+
+#[tokio::test]
+async fn a_full_or_failing_disk_refuses_writes_until_it_is_well() {
+    for call in
+        [Call::Create, Call::Append, Call::Sync, Call::Truncate, Call::Rename, Call::Remove, Call::SyncDir]
+    {
+        outage(call, ENOSPC, "the disk of the data directory is full; free some space").await;
+        outage(call, EIO, "the log cannot be written; look at the disk of the data directory").await;
+    }
 }

@@ -176,18 +176,22 @@ pub(super) fn load(files: &dyn Files, sink: &mut dyn FnMut(Item)) -> Result<Load
         loaded.next_seq = loaded.next_seq.max(first);
     }
     let mut segments = chain(files, numbers("log-").filter(|&n| n >= first), first)?;
+    let mut count = segments.len();
     for (i, header) in segments.iter().enumerate() {
         let counts = segments.get(i + 1).map(|next| next.len);
         if !segment(files, header, counts, &mut loaded, sink)? {
-            // From behind: each leads back to the one before.
-            for lost in segments.drain(i + 1..).rev() {
-                let name = segment_name(lost.number);
+            // From behind, and also those that do not count: whichever is the last leads back to those before.
+            let mut lost: Vec<_> = numbers("log-").filter(|&n| n > header.number).collect();
+            lost.sort_unstable();
+            for name in lost.into_iter().rev().map(segment_name) {
                 let removed = files.remove(&name).and_then(|()| files.sync_dir());
                 removed.map_err(|e| LoadError::Io(name, e))?;
             }
+            count = i + 1;
             break;
         }
     }
+    segments.truncate(count);
     loaded.segments = segments.len();
     tidy(files, &names, &segments, &loaded, first);
     if loaded.lossy {
