@@ -1,5 +1,6 @@
 //! Which objects of a resource a list or a watch is about.
 
+use api::selector::marks::Wanted;
 use api::selector::{fields, labels};
 use api::{Object, Status, Text};
 use storage::Scope;
@@ -76,6 +77,10 @@ impl Selection {
             }
         }
         Ok(selection)
+    }
+    /// The marks of the labels that its objects have.
+    pub(crate) fn marks(&self) -> Wanted {
+        Wanted::by(&self.labels)
     }
     /// Whether an object is in it; its scope is checked again.
     pub(crate) fn matches(&self, object: &Object) -> bool {

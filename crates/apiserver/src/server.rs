@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use api::{Object, Schema, Status, Struct};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use component::Shutdown;
 use futures::Stream;
 use http::header::{self, HeaderValue};
@@ -458,6 +458,9 @@ fn watch_response(inner: &Arc<Inner>, source: Box<WatchSource>, form: Form) -> R
     response
 }
 
+/// How long a frame of several small events grows: a TLS record, with the frame's head.
+const FRAME: usize = (16 << 10) - 64;
+
 /// The frames of a watch.
 struct WatchBody {
     source: Box<WatchSource>,
@@ -479,11 +482,22 @@ impl http_body::Body for WatchBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
-        match Pin::new(&mut *this.source).poll_next(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Ready(Some(item)) => Poll::Ready(Some(Ok(Frame::data(this.framer.frame(item))))),
+        let Some(item) = std::task::ready!(Pin::new(&mut *this.source).poll_next(cx)) else {
+            return Poll::Ready(None);
+        };
+        let first = this.framer.frame(item);
+        // Events that wait already go along: a frame of its own costs more than a small event.
+        if !this.source.is_ready() || first.len() >= FRAME {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
         }
+        let mut frame = BytesMut::with_capacity(FRAME);
+        frame.extend_from_slice(&first);
+        while frame.len() < FRAME
+            && let Some(item) = this.source.next_ready()
+        {
+            frame.extend_from_slice(&this.framer.frame(item));
+        }
+        Poll::Ready(Some(Ok(Frame::data(frame.freeze()))))
     }
 }
 

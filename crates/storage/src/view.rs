@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use api::Object;
+use api::selector::marks::{Marks, Wanted};
 use imbl::OrdMap;
 use imbl::ordmap::RangedIter;
 use imbl::shared_ptr::DefaultSharedPtr;
@@ -28,15 +29,23 @@ impl Key {
 #[derive(Debug, Clone, Copy)]
 struct KeyRef<'a> {
     namespace: &'a str,
+    slash: u8,
     name: &'a str,
 }
 
 impl<'a> KeyRef<'a> {
+    fn new(namespace: &'a str, name: &'a str) -> Self {
+        Self { namespace, slash: b'/', name }
+    }
+    /// After every key of a namespace, before all others.
+    fn end(namespace: &'a str) -> Self {
+        Self { namespace, slash: b'/' + 1, name: "" }
+    }
     fn of(object: &'a Object) -> Self {
-        Self { namespace: &object.data.namespace, name: &object.data.name }
+        Self::new(&object.data.namespace, &object.data.name)
     }
     fn bytes(self) -> impl Iterator<Item = u8> {
-        self.namespace.bytes().chain([b'/']).chain(self.name.bytes())
+        self.namespace.bytes().chain([self.slash]).chain(self.name.bytes())
     }
 }
 
@@ -52,12 +61,25 @@ impl equivalent::Comparable<Key> for KeyRef<'_> {
         let common = namespace.len().min(key.len());
         namespace[..common].cmp(&key[..common]).then_with(|| match key.get(namespace.len()) {
             None => Ordering::Greater,
-            Some(c) => b'/'.cmp(c).then_with(|| self.name.as_bytes().cmp(&key[namespace.len() + 1..])),
+            Some(c) => self.slash.cmp(c).then_with(|| self.name.as_bytes().cmp(&key[namespace.len() + 1..])),
         })
     }
 }
 
-type Objects = OrdMap<Key, Arc<Object>>;
+/// An object in the tree, with what lets a search pass over it unseen.
+#[derive(Debug, Clone)]
+struct Entry {
+    object: Arc<Object>,
+    marks: Marks,
+}
+
+impl Entry {
+    fn new(object: Arc<Object>) -> Self {
+        Self { marks: Marks::of(&object.data.labels), object }
+    }
+}
+
+type Objects = OrdMap<Key, Entry>;
 
 /// An index by the value of one field.
 #[derive(Debug, Clone)]
@@ -77,13 +99,13 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&Arc<Object>> {
-        self.objects.get(&KeyRef { namespace, name })
+        self.objects.get(&KeyRef::new(namespace, name)).map(|e| &e.object)
     }
 
     /// The objects after a key, or all of them, in order.
     pub(crate) fn after(&self, key: Option<Key>) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
         let start = key.map_or(Bound::Unbounded, Bound::Excluded);
-        self.objects.range((start, Bound::Unbounded))
+        self.objects.range((start, Bound::Unbounded)).map(|(key, entry)| (key, &entry.object))
     }
 
     /// Which fields are indexed.
@@ -95,12 +117,9 @@ impl Live {
     pub(crate) fn index_by(&mut self, fields: &[usize]) {
         self.indexes = fields.iter().map(|&at| FieldIndex { at, values: OrdMap::new() }).collect();
         for index in &mut self.indexes {
-            for (key, object) in &self.objects {
-                index
-                    .values
-                    .entry(field(object, index.at).into())
-                    .or_default()
-                    .insert(key.clone(), object.clone());
+            for (key, entry) in &self.objects {
+                let value = field(&entry.object, index.at).into();
+                index.values.entry(value).or_default().insert(key.clone(), entry.clone());
             }
         }
     }
@@ -108,32 +127,33 @@ impl Live {
     /// Inserts or replaces an object.
     pub(crate) fn put(&mut self, object: Arc<Object>) {
         self.last = self.last.max(object.revision);
-        let at = KeyRef::of(&object);
+        let entry = Entry::new(object);
+        let at = KeyRef::of(&entry.object);
         let (key, previous) = if let Some((key, slot)) = self.objects.get_key_value_mut(&at) {
-            (key.clone(), Some(std::mem::replace(slot, object.clone())))
+            (key.clone(), Some(std::mem::replace(slot, entry.clone())))
         } else {
-            let key = Key::of(&object);
-            self.objects.insert(key.clone(), object.clone());
+            let key = Key::of(&entry.object);
+            self.objects.insert(key.clone(), entry.clone());
             (key, None)
         };
         for index in &mut self.indexes {
-            let value = field(&object, index.at);
+            let value = field(&entry.object, index.at);
             if let Some(previous) = &previous
-                && field(previous, index.at) != value
+                && field(&previous.object, index.at) != value
             {
-                index.remove(previous);
+                index.remove(&previous.object);
             }
             if let Some(objects) = index.values.get_mut(value) {
-                objects.insert(key.clone(), object.clone());
+                objects.insert(key.clone(), entry.clone());
             } else {
-                index.values.insert(value.into(), OrdMap::unit(key.clone(), object.clone()));
+                index.values.insert(value.into(), OrdMap::unit(key.clone(), entry.clone()));
             }
         }
     }
 
     /// Removes an object, at a revision.
     pub(crate) fn remove(&mut self, namespace: &str, name: &str, revision: u64) -> Option<Arc<Object>> {
-        let object = self.objects.remove(&KeyRef { namespace, name })?;
+        let object = self.objects.remove(&KeyRef::new(namespace, name))?.object;
         self.last = self.last.max(revision);
         for index in &mut self.indexes {
             index.remove(&object);
@@ -200,17 +220,32 @@ impl Snapshot {
         // A resource is of namespaces or of the cluster, whose keys have nothing before the slash.
         let of_cluster = objects.and_then(|o| o.get_min()).is_some_and(|(key, _)| key.0.starts_with('/'));
         let one_namespace = of_cluster || !scope.namespace.is_empty();
-        let first =
-            KeyRef { namespace: &scope.namespace, name: if one_namespace { &scope.name } else { "" } };
-        let start = match after.map(|(namespace, name)| KeyRef { namespace, name }) {
+        let first = KeyRef::new(&scope.namespace, if one_namespace { &scope.name } else { "" });
+        let start = match after.map(|(namespace, name)| KeyRef::new(namespace, name)) {
             Some(after) if after.bytes().ge(first.bytes()) => Bound::Excluded(after),
             _ => Bound::Included(first),
         };
+        let end = if !one_namespace {
+            Bound::Unbounded
+        } else if scope.name.is_empty() {
+            Bound::Excluded(KeyRef::end(&scope.namespace))
+        } else {
+            Bound::Included(first)
+        };
+        // Nothing is left after the end: a range must not begin there.
+        let empty = after.is_some_and(|(namespace, name)| {
+            let after = KeyRef::new(namespace, name).bytes();
+            match end {
+                Bound::Unbounded => false,
+                Bound::Included(end) | Bound::Excluded(end) => after.ge(end.bytes()),
+            }
+        });
         Scan {
-            range: objects.map(|o| o.range((start, Bound::Unbounded))),
+            range: objects.filter(|_| !empty).map(|o| o.range((start, end))),
             scope,
-            one_namespace,
+            named: !one_namespace && !scope.name.is_empty(),
             by_field: index.is_none() && scope.field.is_some(),
+            wanted: Wanted::default(),
         }
     }
 
@@ -225,10 +260,22 @@ impl Snapshot {
 
 /// Iterates over the objects of a scope.
 pub struct Scan<'a> {
-    range: Option<RangedIter<'a, Key, Arc<Object>, DefaultSharedPtr>>,
+    range: Option<RangedIter<'a, Key, Entry, DefaultSharedPtr>>,
     scope: &'a Scope,
-    one_namespace: bool,
+    /// The name is to be checked.
+    named: bool,
+    /// The field is to be checked.
     by_field: bool,
+    wanted: Wanted,
+}
+
+impl Scan<'_> {
+    /// Passes over most of the objects that lack these marks, and over none that has them.
+    #[must_use]
+    pub fn marked(mut self, wanted: Wanted) -> Self {
+        self.wanted = wanted;
+        self
+    }
 }
 
 impl<'a> Iterator for Scan<'a> {
@@ -236,14 +283,13 @@ impl<'a> Iterator for Scan<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let (_, object) = self.range.as_mut()?.next()?;
-            let data = &object.data;
-            let named = self.scope.name.is_empty() || data.name == self.scope.name;
-            if self.one_namespace && (data.namespace != self.scope.namespace || !named) {
-                self.range = None;
-                return None;
+            let (_, Entry { object, marks }) = self.range.as_mut()?.next()?;
+            if !self.wanted.admits(*marks) {
+                continue;
             }
-            if named && (!self.by_field || self.scope.matches(object)) {
+            let checked = (!self.named || object.data.name == self.scope.name)
+                && (!self.by_field || self.scope.matches(object));
+            if checked {
                 return Some(object);
             }
         }

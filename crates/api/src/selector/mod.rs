@@ -2,6 +2,7 @@
 
 pub mod fields;
 pub mod labels;
+pub mod marks;
 
 /// Why a selector can't be read, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -153,7 +153,7 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
     };
     let mut items = Vec::new();
     let mut more = false;
-    for object in snapshot.scan(&selection.scope, after) {
+    for object in snapshot.scan(&selection.scope, after).marked(selection.marks()) {
         if !selection.everything && !selection.matches(object) {
             continue;
         }

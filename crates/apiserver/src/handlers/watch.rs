@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use api::{Object, Status};
 use bytes::{BufMut, Bytes, BytesMut};
 use client::EventKind;
+use component::Shutdown;
 use futures::Stream;
 use storage::{Batch, Cause, Event, WatchEnd, WatchOptions, WatchStart, Watcher};
 use tokio::time::{Instant, Sleep};
@@ -58,9 +59,39 @@ pub(crate) struct WatchSource {
     /// The initial state closes with an annotated bookmark.
     initial_end: bool,
     ready: VecDeque<WatchItem>,
-    deadline: Pin<Box<Sleep>>,
-    stop: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+    ends: Ends,
     done: bool,
+}
+
+/// When a watch ends that its client does not end.
+struct Ends {
+    deadline: Pin<Box<Sleep>>,
+    shutdown: Shutdown,
+    stop: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+    /// Both will wake the task that polls the watch.
+    armed: Option<Waker>,
+}
+
+impl Ends {
+    fn new(timeout: Duration, shutdown: &Shutdown) -> Self {
+        let stop = shutdown.clone();
+        Self {
+            deadline: Box::pin(tokio::time::sleep_until(Instant::now() + timeout)),
+            shutdown: shutdown.clone(),
+            stop: Box::pin(async move { stop.wait().await }),
+            armed: None,
+        }
+    }
+
+    /// Whether it is over. To look costs far less than to ask for being woken once more, which a watch would
+    /// do with every event.
+    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.armed.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            return self.deadline.is_elapsed() || self.shutdown.stopped();
+        }
+        self.armed = Some(cx.waker().clone());
+        self.stop.as_mut().poll(cx).is_ready() || self.deadline.as_mut().poll(cx).is_ready()
+    }
 }
 
 impl WatchSource {
@@ -110,6 +141,17 @@ impl WatchSource {
     }
 }
 
+impl WatchSource {
+    /// Whether an item waits.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+    /// An item that waits.
+    pub(crate) fn next_ready(&mut self) -> Option<WatchItem> {
+        self.ready.pop_front()
+    }
+}
+
 impl Stream for WatchSource {
     type Item = WatchItem;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
@@ -131,12 +173,9 @@ impl Stream for WatchSource {
                     // Upstream ends a watcher that is too slow without a word: it goes on from where it was.
                     this.done = true;
                 }
-                // Its time is up only between events: looking at the clock with every event costs more
-                // than the event.
+                // Its time is up only between events.
                 Poll::Pending => {
-                    if this.stop.as_mut().poll(cx).is_pending()
-                        && this.deadline.as_mut().poll(cx).is_pending()
-                    {
+                    if !this.ends.poll(cx) {
                         return Poll::Pending;
                     }
                     this.done = true;
@@ -183,9 +222,6 @@ pub(crate) async fn watch(
         Some(t) if t > 0 => Duration::from_secs(t as u64),
         _ => inner.config.min_request_timeout.mul_f64(1.0 + fastrand::f64()),
     };
-    let stop = inner.shutdown.clone();
-    let deadline = Box::pin(tokio::time::sleep_until(Instant::now() + timeout));
-    let stop = Box::pin(async move { stop.wait().await });
     let (watcher, ready) = match watcher {
         Ok(w) => (Some(w), VecDeque::new()),
         // The watch itself begins well: clients read this error as its first event.
@@ -201,8 +237,7 @@ pub(crate) async fn watch(
         bookmarks: options.bookmarks,
         initial_end: initial && options.bookmarks,
         ready,
-        deadline,
-        stop,
+        ends: Ends::new(timeout, &inner.shutdown),
         done: false,
     })))
 }

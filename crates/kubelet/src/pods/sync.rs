@@ -569,8 +569,7 @@ impl Doer<'_> {
                 };
                 if let Err(error) = kubelet.runtime.service().update_container_resources(request).await {
                     let error = error_text(&error);
-                    self.worker.state.lock().resize =
-                        Some(("PodResizeInProgress".into(), "Error".into(), error.clone()));
+                    self.worker.state.lock().resize_error = Some(error.clone());
                     return Err(error);
                 }
             }
@@ -578,7 +577,7 @@ impl Doer<'_> {
             resized = true;
         }
         if resized {
-            self.worker.state.lock().resize = None;
+            self.worker.state.lock().resize_error = None;
             self.worker.report.notify_one();
         }
         Ok(resized)

@@ -49,8 +49,8 @@ pub(crate) struct State {
     pub(crate) cleaned: bool,
     /// Whether the object is gone from the API.
     pub(crate) gone: bool,
-    /// State of a resize: condition type, reason, message.
-    pub(crate) resize: Option<(String, String, String)>,
+    /// Why the last attempt to resize failed.
+    pub(crate) resize_error: Option<String>,
     /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: sync::Actuated,
 }
@@ -103,7 +103,7 @@ impl Worker {
                 status,
                 cleaned: false,
                 gone: false,
-                resize: None,
+                resize_error: None,
                 actuated: sync::Actuated::default(),
                 pod: pod.clone(),
             }),
@@ -225,7 +225,7 @@ impl Worker {
                 node_ips: &kubelet.config.node_ips,
                 runtime: &kubelet.runtime.version.runtime_name,
                 actuated: &state.actuated,
-                resize: state.resize.as_ref(),
+                resize_error: state.resize_error.as_deref(),
                 now: kubelet.clock.now(),
             });
             if terminal { generate::terminate(generated, &state.pod) } else { generated }

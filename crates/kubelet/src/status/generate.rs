@@ -53,8 +53,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) runtime: &'a str,
     /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: &'a HashMap<String, ResourceRequirements>,
-    /// State of a resize: condition type, reason, message.
-    pub(crate) resize: Option<&'a (String, String, String)>,
+    /// Why the last attempt to resize failed.
+    pub(crate) resize_error: Option<&'a str>,
     /// Now.
     pub(crate) now: Timestamp,
 }
@@ -453,6 +453,16 @@ fn initialized(pod: &Pod, all: &[&ContainerStatus], phase: &str) -> PodCondition
     condition(pod, "Initialized", ok, reason, text)
 }
 
+/// Whether a running container does not have its resources yet.
+fn resizing(i: &Inputs<'_>) -> bool {
+    let pod = i.pod;
+    spec::containers(pod).iter().chain(spec::init_containers(pod)).any(|c| {
+        let running = i.observed.container(&c.name).filter(|s| s.running());
+        let given = running.and_then(|s| i.actuated.get(&s.id));
+        given.is_some_and(|given| *given != c.resources.clone().unwrap_or_default())
+    })
+}
+
 /// The status.
 pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let pod = i.pod;
@@ -492,8 +502,9 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let own = |c: &PodCondition| OWN_CONDITIONS.contains(&c.type_.as_str());
     let mut conditions: Vec<PodCondition> =
         spec::status(pod).conditions.iter().flatten().filter(|c| !own(c)).cloned().collect();
-    if let Some((kind, why, text)) = i.resize {
-        conditions.push(condition(pod, kind, true, why, text.clone()));
+    if resizing(i) {
+        let (why, text) = i.resize_error.map_or(("", ""), |text| ("Error", text));
+        conditions.push(condition(pod, "PodResizeInProgress", true, why, text.to_owned()));
     }
     let all: Vec<&ContainerStatus> = init.iter().chain(&regular).collect();
     let sandbox = !sandbox_changed(pod, i.observed).0;

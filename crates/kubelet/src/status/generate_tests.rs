@@ -58,7 +58,7 @@ fn status(
         node_ips: &["192.0.2.1".parse().unwrap()],
         runtime: "containerd",
         actuated: &std::collections::HashMap::new(),
-        resize: None,
+        resize_error: None,
         now: jiff::Timestamp::from_second(100).unwrap(),
     })
 }
@@ -194,4 +194,36 @@ fn nothing_leads_out_of_a_final_phase() {
         PodStatus { phase: Some("Failed".into()), reason: Some("Evicted".into()), ..PodStatus::default() };
     let got = status(&p, &seen("a:0"), &Waiting::new(), &old, &|_, _| None);
     assert_eq!((got.phase.as_deref(), got.reason.as_deref()), (Some("Failed"), Some("Evicted")));
+}
+
+#[test]
+fn a_resize_is_in_progress_until_the_container_has_its_resources() {
+    let cpu = |cpu| json!({"limits": {"cpu": cpu}});
+    let p = pod("Always", &json!([]), &json!([{"name": "a", "resources": cpu("2")}]));
+    let given = |cpu_given| serde_json::from_value(cpu(cpu_given)).unwrap();
+    for (containers, actuated, error, want) in [
+        ("a:run", "2", None, None),
+        ("a:run", "1", None, Some((None, None))),
+        ("a:run", "1", Some("no"), Some((Some("Error"), Some("no")))),
+        ("a:0", "1", None, None),
+    ] {
+        let got = generate(&Inputs {
+            pod: &p,
+            observed: &seen(containers),
+            waiting: &Waiting::new(),
+            probe: &|_, _| None,
+            old: &PodStatus::default(),
+            terminal: false,
+            failed: None,
+            node_ips: &[],
+            runtime: "containerd",
+            actuated: &[("id-a".to_owned(), given(actuated))].into(),
+            resize_error: error,
+            now: jiff::Timestamp::from_second(100).unwrap(),
+        });
+        let conditions = got.conditions.unwrap();
+        let resize = conditions.iter().find(|c| c.type_ == "PodResizeInProgress");
+        let got = resize.map(|c| (c.reason.as_deref(), c.message.as_deref()));
+        assert_eq!(got, want, "{containers} {actuated}");
+    }
 }
