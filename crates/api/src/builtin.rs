@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use smallvec::SmallVec;
 
 use crate::schema::{
-    AnyKind, Field, FieldNo, GoName, Gvk, ListKind, Mark, Or, PatchStrategy, Schema, StructId, StructType,
-    Type, TypeId, Union,
+    AnyKind, Field, FieldNo, GoName, Gvk, ListKind, Mark, NameIndex, Or, PatchStrategy, Schema, StructId,
+    StructType, Type, TypeId, Union,
 };
 use crate::tree::Text;
 
@@ -98,6 +98,7 @@ impl<'a> Reader<'a> {
                             .then(|| Union { discriminator: None, members: Vec::new() }),
                         by_json: Vec::new(),
                         message: Vec::new(),
+                        names: NameIndex::default(),
                     });
                 }
                 Some("kind" | "version") => {}

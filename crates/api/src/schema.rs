@@ -231,15 +231,15 @@ pub struct StructType {
     pub by_json: Vec<FieldNo>,
     /// The protobuf message: its fields sorted by number.
     pub message: Vec<MessageField>,
+    /// Field numbers by JSON name.
+    pub names: NameIndex,
 }
 
 impl StructType {
-    /// The field of a JSON name.
+    /// The field of a JSON name, found in constant time.
+    #[inline]
     pub fn field(&self, json: &str) -> Option<FieldNo> {
-        self.by_json
-            .binary_search_by(|n| self.fields[n.0 as usize].json.as_str().cmp(json))
-            .ok()
-            .map(|i| self.by_json[i])
+        self.names.find(&self.fields, json)
     }
     /// The description of a field.
     pub fn at(&self, no: FieldNo) -> &Field {
@@ -283,9 +283,15 @@ pub struct GoName {
 }
 
 /// Field numbers by JSON name: an open-addressed hash table, at most half full.
-#[derive(Debug, Clone, Default)]
-struct NameIndex {
+#[derive(Debug, Clone, PartialEq)]
+pub struct NameIndex {
     slots: Box<[u16]>,
+}
+
+impl Default for NameIndex {
+    fn default() -> Self {
+        Self::new(&[])
+    }
 }
 
 /// No field.
@@ -303,10 +309,10 @@ fn name_hash(name: &[u8]) -> usize {
 }
 
 impl NameIndex {
-    fn new(st: &StructType) -> Self {
-        let size = (st.fields.len() * 2).next_power_of_two().max(2);
+    fn new(fields: &[Field]) -> Self {
+        let size = (fields.len() * 2).next_power_of_two().max(2);
         let mut slots = vec![EMPTY; size].into_boxed_slice();
-        for (no, f) in st.fields.iter().enumerate() {
+        for (no, f) in fields.iter().enumerate() {
             let mut at = name_hash(f.json.as_bytes()) & (size - 1);
             while slots[at] != EMPTY {
                 at = (at + 1) & (size - 1);
@@ -316,7 +322,7 @@ impl NameIndex {
         Self { slots }
     }
     #[inline]
-    fn find(&self, st: &StructType, name: &str) -> Option<FieldNo> {
+    fn find(&self, fields: &[Field], name: &str) -> Option<FieldNo> {
         let mask = self.slots.len() - 1;
         let mut at = name_hash(name.as_bytes()) & mask;
         loop {
@@ -324,7 +330,7 @@ impl NameIndex {
             if no == EMPTY {
                 return None;
             }
-            if st.fields[no as usize].json.as_str() == name {
+            if fields[no as usize].json.as_str() == name {
                 return Some(FieldNo(no));
             }
             at = (at + 1) & mask;
@@ -339,7 +345,6 @@ pub struct Schema {
     structs: Vec<StructType>,
     kinds: HashMap<Gvk, StructId>,
     names: HashMap<Text, StructId>,
-    index: Vec<NameIndex>,
     wrapped: Vec<TypeId>,
     versions: Vec<(Text, Text)>,
     go_names: HashMap<(StructId, FieldNo), GoName>,
@@ -352,19 +357,18 @@ impl Schema {
             let mut no: Vec<FieldNo> = (0..s.fields.len()).map(|i| FieldNo(i as u16)).collect();
             no.sort_by(|a, b| s.fields[a.0 as usize].json.cmp(&s.fields[b.0 as usize].json));
             s.by_json = no;
+            s.names = NameIndex::new(&s.fields);
             s.message.clear();
             for (i, f) in s.fields.iter().enumerate().filter(|(_, f)| f.proto != 0) {
                 MessageField::insert(&mut s.message, &f.proto_in, f.proto, FieldNo(i as u16));
             }
         }
-        let index = structs.iter().map(NameIndex::new).collect();
         let names = structs.iter().enumerate().map(|(i, s)| (s.name.clone(), StructId(i as u32))).collect();
         Self {
             types,
             structs,
             kinds,
             names,
-            index,
             wrapped: Vec::new(),
             versions: Vec::new(),
             go_names: HashMap::new(),
@@ -410,7 +414,7 @@ impl Schema {
     /// The field of a JSON name, found in constant time.
     #[inline]
     pub fn field(&self, id: StructId, json: &str) -> Option<FieldNo> {
-        self.index[id.0 as usize].find(&self.structs[id.0 as usize], json)
+        self.st(id).field(json)
     }
     /// The root struct of a kind.
     pub fn kind(&self, gvk: &Gvk) -> Option<StructId> {

@@ -278,7 +278,7 @@ impl Applier<'_, '_> {
                 && m.subresource == self.w.subresource
         };
         for m in managers.iter_mut().filter(|m| mine(m)) {
-            m.fields = strip(&m.fields);
+            m.fields = strip(std::mem::take(&mut m.fields));
             if !unchanged {
                 m.time = Some(self.w.now.into());
             }
@@ -322,11 +322,11 @@ impl Applier<'_, '_> {
                 after.push(FieldSet::default());
                 continue;
             };
-            let theirs = m.fields.intersection(&c.modified.union(&c.added));
+            let theirs = m.fields.intersection(&c.modified).union(m.fields.intersection(&c.added));
             if !theirs.is_empty() {
                 conflicts.push((i, theirs));
             }
-            after.push(lessened(&m.fields, c));
+            after.push(lessened(m.fields.clone(), c));
         }
         if !force && !conflicts.is_empty() {
             let key = |i: usize| {
@@ -384,7 +384,7 @@ impl Applier<'_, '_> {
         let mut owned: Vec<(&Text, FieldSet)> = Vec::new();
         for m in managers {
             match owned.iter_mut().find(|(v, _)| **v == m.api_version) {
-                Some((_, set)) => *set = set.union(&m.fields),
+                Some((_, set)) => *set = std::mem::take(set).union(m.fields.clone()),
                 None => owned.push((&m.api_version, m.fields.clone())),
             }
         }
@@ -400,7 +400,7 @@ impl Applier<'_, '_> {
                 continue;
             };
             let there = named(&f, &set_of(&f)?);
-            let keep = named(&p, &set_of(&p)?).union(&named(&f, &set));
+            let keep = named(&p, &set_of(&p)?).union(named(&f, &set));
             pruned = without(&f, &there.difference(&keep));
             full = f;
         }
@@ -432,6 +432,6 @@ impl Applier<'_, '_> {
         validate(self.schema, live.root, &last, false).ok()?;
         let set = of_any(self.schema, live.root, &last).ok()?;
         let c = compare_any(self.schema, live.root, &last, &live.node).ok()?;
-        Some(lessened(&set, &c))
+        Some(lessened(set, &c))
     }
 }

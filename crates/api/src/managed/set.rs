@@ -173,30 +173,6 @@ pub struct FieldSet {
     pub(super) entries: Vec<Entry>,
 }
 
-/// What a walk over two sorted sets meets at a step.
-enum Pair<'a> {
-    Left(&'a Entry),
-    Right(&'a Entry),
-    Both(&'a Entry, &'a Entry),
-}
-
-fn zip<'a>(a: &'a FieldSet, b: &'a FieldSet) -> impl Iterator<Item = Pair<'a>> {
-    let (mut a, mut b) = (a.entries.iter().peekable(), b.entries.iter().peekable());
-    std::iter::from_fn(move || {
-        let order = match (a.peek(), b.peek()) {
-            (Some(x), Some(y)) => x.element.cmp(&y.element),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => return None,
-        };
-        match order {
-            Ordering::Less => a.next().map(Pair::Left),
-            Ordering::Greater => b.next().map(Pair::Right),
-            Ordering::Equal => a.next().zip(b.next()).map(|(x, y)| Pair::Both(x, y)),
-        }
-    })
-}
-
 impl FieldSet {
     /// A set of paths of field names.
     pub fn of_names(paths: &[&[&str]]) -> Self {
@@ -265,84 +241,86 @@ impl FieldSet {
             Ok(i) => {
                 let there = &mut self.entries[i];
                 there.member |= entry.member;
-                there.under = there.under.union(&entry.under);
+                there.under = std::mem::take(&mut there.under).union(entry.under);
             }
             Err(i) => self.entries.insert(i, entry),
         }
     }
 
     /// What is in either.
-    pub fn union(&self, other: &Self) -> Self {
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
         if self.is_empty() {
-            return other.clone();
+            return other;
         }
         if other.is_empty() {
-            return self.clone();
+            return self;
         }
-        let entries = zip(self, other)
-            .map(|pair| match pair {
-                Pair::Left(e) | Pair::Right(e) => e.clone(),
-                Pair::Both(a, b) => Entry {
-                    element: a.element.clone(),
-                    member: a.member || b.member,
-                    under: a.under.union(&b.under),
-                },
-            })
-            .collect();
-        Self { entries }
+        let mut entries = Vec::with_capacity(self.entries.len() + other.entries.len());
+        let (mut a, mut b) = (self.entries.into_iter().peekable(), other.entries.into_iter().peekable());
+        loop {
+            let order = match (a.peek(), b.peek()) {
+                (Some(x), Some(y)) => x.element.cmp(&y.element),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return Self { entries },
+            };
+            match order {
+                Ordering::Less => entries.extend(a.next()),
+                Ordering::Greater => entries.extend(b.next()),
+                Ordering::Equal => entries.extend(a.next().zip(b.next()).map(|(x, y)| Entry {
+                    element: x.element,
+                    member: x.member || y.member,
+                    under: x.under.union(y.under),
+                })),
+            }
+        }
     }
 
-    fn combine(&self, other: &Self, f: impl Fn(Pair<'_>) -> Option<Entry>) -> Self {
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
         let mut out = Self::default();
-        for entry in zip(self, other).filter_map(f) {
-            out.push(entry);
+        for (a, b) in self.entries.iter().filter_map(|e| Some((e, other.find(&e.element)?))) {
+            out.push(Entry {
+                element: a.element.clone(),
+                member: a.member && b.member,
+                under: a.under.intersection(&b.under),
+            });
         }
         out
     }
 
-    /// What is in both.
-    pub fn intersection(&self, other: &Self) -> Self {
-        self.combine(other, |pair| match pair {
-            Pair::Both(a, b) => Some(Entry {
-                element: a.element.clone(),
-                member: a.member && b.member,
-                under: a.under.intersection(&b.under),
-            }),
-            _ => None,
-        })
-    }
-
     /// What is in this one only. Taking a place away leaves what is below it.
-    pub fn difference(&self, other: &Self) -> Self {
-        if other.is_empty() {
-            return self.clone();
+    #[must_use]
+    pub fn difference(mut self, other: &Self) -> Self {
+        if !other.is_empty() {
+            self.subtract(other, false);
         }
-        self.combine(other, |pair| match pair {
-            Pair::Left(e) => Some(e.clone()),
-            Pair::Right(_) => None,
-            Pair::Both(a, b) => Some(Entry {
-                element: a.element.clone(),
-                member: a.member && !b.member,
-                under: a.under.difference(&b.under),
-            }),
-        })
+        self
     }
 
     /// As [`FieldSet::difference`], but taking a place away takes all below it.
-    pub fn recursive_difference(&self, other: &Self) -> Self {
-        if other.is_empty() {
-            return self.clone();
+    #[must_use]
+    pub fn recursive_difference(mut self, other: &Self) -> Self {
+        if !other.is_empty() {
+            self.subtract(other, true);
         }
-        self.combine(other, |pair| match pair {
-            Pair::Left(e) => Some(e.clone()),
-            Pair::Right(_) => None,
-            Pair::Both(_, b) if b.member => None,
-            Pair::Both(a, b) => Some(Entry {
-                element: a.element.clone(),
-                member: a.member,
-                under: a.under.recursive_difference(&b.under),
-            }),
-        })
+        self
+    }
+
+    fn subtract(&mut self, other: &Self, recursive: bool) {
+        self.entries.retain_mut(|e| {
+            let Some(gone) = other.find(&e.element) else { return true };
+            if gone.member {
+                if recursive {
+                    return false;
+                }
+                e.member = false;
+            }
+            e.under.subtract(&gone.under, recursive);
+            e.member || !e.under.is_empty()
+        });
     }
 
     /// The places with none below them.
@@ -485,12 +463,15 @@ mod tests {
     fn operations() {
         let a = set(r#"{"f:a":{".":{},"f:b":{},"f:c":{}},"f:d":{}}"#);
         let b = set(r#"{"f:a":{"f:b":{}},"f:d":{"f:e":{}}}"#);
-        assert_eq!(text(&a.union(&b)), r#"{"f:a":{".":{},"f:b":{},"f:c":{}},"f:d":{".":{},"f:e":{}}}"#);
+        assert_eq!(
+            text(&a.clone().union(b.clone())),
+            r#"{"f:a":{".":{},"f:b":{},"f:c":{}},"f:d":{".":{},"f:e":{}}}"#
+        );
         assert_eq!(text(&a.intersection(&b)), r#"{"f:a":{"f:b":{}}}"#);
-        assert_eq!(text(&a.difference(&b)), r#"{"f:a":{".":{},"f:c":{}},"f:d":{}}"#);
+        assert_eq!(text(&a.clone().difference(&b)), r#"{"f:a":{".":{},"f:c":{}},"f:d":{}}"#);
         let whole = set(r#"{"f:a":{}}"#);
-        assert_eq!(text(&a.difference(&whole)), r#"{"f:a":{"f:b":{},"f:c":{}},"f:d":{}}"#);
-        assert_eq!(text(&a.recursive_difference(&whole)), r#"{"f:d":{}}"#);
+        assert_eq!(text(&a.clone().difference(&whole)), r#"{"f:a":{"f:b":{},"f:c":{}},"f:d":{}}"#);
+        assert_eq!(text(&a.clone().recursive_difference(&whole)), r#"{"f:d":{}}"#);
         assert_eq!(text(&b.recursive_difference(&set(r#"{"f:d":{"f:e":{}}}"#))), r#"{"f:a":{"f:b":{}}}"#);
         assert_eq!(text(&a.leaves()), r#"{"f:a":{"f:b":{},"f:c":{}},"f:d":{}}"#);
         let paths: Vec<String> = a.paths().iter().map(|p| path_text(p)).collect();

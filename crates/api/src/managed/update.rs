@@ -1,5 +1,7 @@
 //! managedFields after a write that is no apply.
 
+use std::sync::LazyLock;
+
 use super::Writer;
 use super::entries::{Manager, Operation, Places};
 use super::set::FieldSet;
@@ -31,7 +33,7 @@ fn printable(c: char) -> bool {
 }
 
 /// What no entry ever holds.
-fn never_managed() -> FieldSet {
+static NEVER_MANAGED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_names(&[
         &["apiVersion"],
         &["kind"],
@@ -46,10 +48,10 @@ fn never_managed() -> FieldSet {
         &["metadata", "managedFields"],
         &["metadata", "resourceVersion"],
     ])
-}
+});
 
-pub(super) fn strip(set: &FieldSet) -> FieldSet {
-    set.difference(&never_managed())
+pub(super) fn strip(set: FieldSet) -> FieldSet {
+    set.difference(&NEVER_MANAGED)
 }
 
 /// Differences by version, each computed once.
@@ -126,7 +128,14 @@ impl Writer<'_> {
             &empty
         };
         let difference = self.taken.filter_all(compare(self.schema, live, new)?);
-        let own = strip(&self.taken.filter(difference.modified.union(&difference.added)));
+        // Of a create nobody else has anything, and what is added need not stay.
+        let (difference, own) = if managers.is_empty() {
+            (Comparison::default(), difference.modified.union(difference.added))
+        } else {
+            let own = difference.modified.clone().union(difference.added.clone());
+            (difference, own)
+        };
+        let own = strip(own);
         let mut differences = Differences::new(self.api_version, difference);
         let mut after = Vec::with_capacity(managers.len() + 1);
         for mut manager in managers {
@@ -134,7 +143,7 @@ impl Writer<'_> {
             let Some(c) = differences.get(&version, || self.compare_in(&version, live, new))? else {
                 continue;
             };
-            manager.fields = lessened(&manager.fields, c);
+            manager.fields = lessened(manager.fields, c);
             if !manager.fields.is_empty() {
                 after.push(manager);
             }
@@ -150,7 +159,7 @@ impl Writer<'_> {
             };
             match after.iter_mut().find(|m| m.is(&current)) {
                 Some(previous) => {
-                    current.fields = current.fields.union(&previous.fields);
+                    current.fields = current.fields.union(std::mem::take(&mut previous.fields));
                     *previous = current;
                 }
                 None => after.push(current),
@@ -172,10 +181,7 @@ impl Writer<'_> {
 }
 
 /// What a manager keeps when somebody else makes a change.
-pub(super) fn lessened(fields: &FieldSet, c: &Comparison) -> FieldSet {
-    if c.is_same() {
-        return fields.clone();
-    }
+pub(super) fn lessened(fields: FieldSet, c: &Comparison) -> FieldSet {
     fields.difference(&c.modified).difference(&c.added).difference(&c.removed)
 }
 
@@ -222,11 +228,11 @@ fn cap(managers: &mut Vec<Manager>) {
         if bucket == i {
             continue;
         }
-        let (fields, time) = (oldest[i].fields.clone(), oldest[i].time.clone());
+        let (fields, time) = (std::mem::take(&mut oldest[i].fields), oldest[i].time.clone());
         let into = &mut oldest[bucket];
         into.name = ANCIENT.into();
         into.subresource = Text::default();
-        into.fields = into.fields.union(&fields);
+        into.fields = std::mem::take(&mut into.fields).union(fields);
         into.time = time;
         gone[i] = true;
         left -= 1;
