@@ -214,10 +214,17 @@ struct Edit<'r> {
     writing: MutexGuard<'r, ()>,
 }
 
-/// A write that was accepted, until it is durable.
-struct Accepted {
+/// An answer that waits until what it rests on is durable.
+struct Waiting {
     done: Option<oneshot::Sender<Answer>>,
-    object: Arc<Object>,
+    answer: Answer,
+}
+
+impl Waiting {
+    fn send(self) {
+        // A caller that went away does not want the answer.
+        self.done.map(|done| done.send(self.answer));
+    }
 }
 
 impl Work {
@@ -296,30 +303,28 @@ impl Work {
         let mut edits: Vec<Edit<'_>> = Vec::new();
         let mut records = Vec::new();
         let mut events = Vec::new();
-        let mut accepted = Vec::new();
+        let mut waiting = Vec::new();
 
         let expired = self.expired(now);
         let expired = expired.into_iter().map(|write| (write, None));
         for (write, done) in writes.into_iter().map(|p| (p.write, Some(p.done))).chain(expired) {
-            let refuse = |done: Option<oneshot::Sender<Answer>>, answer| {
-                // A caller that went away does not want the answer.
-                done.map(|d| d.send(answer));
+            let answer = match edit(&mut edits, &resources, write.resource()) {
+                None => Err(WriteError::NotFound),
+                Some(edit) => self.check(&edit.live, write).map(|verdict| match verdict {
+                    Verdict::Nothing(object) => object,
+                    Verdict::Write(step) => {
+                        self.start.last += 1;
+                        let (event, record) = apply(edit, step, self.start.last, now);
+                        let object = event.object.clone();
+                        events.push((edit.id, Arc::new(event)));
+                        records.push(record);
+                        object
+                    }
+                }),
             };
-            let Some(edit) = edit(&mut edits, &resources, write.resource()) else {
-                refuse(done, Err(WriteError::NotFound));
-                continue;
-            };
-            match self.check(&edit.live, write) {
-                Ok(Verdict::Nothing(object)) => refuse(done, Ok(object)),
-                Err(e) => refuse(done, Err(e)),
-                Ok(Verdict::Write(step)) => {
-                    self.start.last += 1;
-                    let (event, record) = apply(edit, step, self.start.last, now);
-                    accepted.push(Accepted { done, object: event.object.clone() });
-                    events.push((edit.id, Arc::new(event)));
-                    records.push(record);
-                }
-            }
+            let answer = Waiting { done, answer };
+            // What is refused because of a write before it must not be known before that is durable.
+            if records.is_empty() { answer.send() } else { waiting.push(answer) }
         }
         if records.is_empty() {
             return;
@@ -327,8 +332,8 @@ impl Work {
         if let Err(e) = self.start.engine.commit(&records) {
             tracing::error!(error = %e, writes = records.len(), "the store cannot write");
             self.retry_at = Some(Instant::now() + RETRY);
-            for Accepted { done, .. } in accepted {
-                done.map(|d| d.send(Err(WriteError::Engine(e.0.clone()))));
+            for answer in waiting {
+                Waiting { answer: Err(WriteError::Engine(e.0.clone())), ..answer }.send();
             }
             return;
         }
@@ -339,8 +344,8 @@ impl Work {
             drop(writing);
         }
         index.advance(self.start.last);
-        for Accepted { done, object } in accepted {
-            done.map(|d| d.send(Ok(object)));
+        for answer in waiting {
+            answer.send();
         }
         for ((id, event), record) in events.iter().zip(&records) {
             if let Some(previous) = &event.previous {

@@ -119,7 +119,7 @@ fn run(seed: u64, durability: Durability, faults: usize) {
     for _cycle in 0..CYCLES {
         let (state, loaded) = reload(&sim).unwrap();
         assert!(loaded.last >= told, "revisions do not go back");
-        assert_eq!(states, [state.clone()], "reading changes nothing");
+        assert_eq!(states, std::slice::from_ref(&state), "reading changes nothing");
         let (again, loaded) = reload(&sim).unwrap();
         assert_eq!(state, again, "reading again neither");
         let unsynced = durability != Durability::Synced;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::{NewObject, Object};
 use futures::StreamExt;
+use futures::future::join_all;
 use imbl::OrdMap;
 use proptest::prelude::*;
 
@@ -184,16 +185,16 @@ async fn a_failed_write_changes_nothing_and_the_next_one_works() {
     };
     assert_eq!(create("a").await.unwrap().revision, 1);
     sim.fail_one_in(1);
-    assert!(matches!(create("b").await, Err(WriteError::Engine(_))));
+    // Neither is told of the other, who is not there.
+    for outcome in join_all([create("b"), create("b")]).await {
+        assert!(matches!(outcome, Err(WriteError::Engine(_))), "{outcome:?}");
+    }
     assert!(store.get(resource, "ns", "b").is_none());
     assert!(store.get(resource, "ns", "a").is_some());
     assert_eq!(store.current(), 1);
     sim.fail_one_in(0);
-    assert_eq!(
-        create("b").await.unwrap().revision,
-        3,
-        "the revision of a failed write is not given out again"
-    );
+    let again = create("b").await.unwrap().revision;
+    assert!(again > 2, "the revision {again} of a failed write is not given out again");
 }
 
 #[tokio::test]

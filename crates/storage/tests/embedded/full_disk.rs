@@ -1,29 +1,29 @@
-//! A real disk that is full.
-
-#![allow(clippy::unwrap_used, reason = "a test may fail so")]
+//! A real disk that is full, or read-only.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use api::{NewObject, Object};
 use component::Shutdown;
 use ferrokube_storage as storage;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use storage::{
     Batch, OpenError, ResourceId, ResourceSpec, Scope, Store, StoreConfig, WatchOptions, WatchStart, Write,
     WriteError,
 };
+
+use crate::suite::histories;
 
 /// A file system of its own, in memory.
 struct Mount(tempfile::TempDir);
 
 impl Mount {
     /// `None` where the test may not mount.
-    fn new(size: &str) -> Option<Self> {
+    fn new() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(dir.path());
-        mount.output().is_ok_and(|o| o.status.success()).then_some(Self(dir))
+        // Not by a program: a child would hold the other tests' locks for a moment.
+        let mounted = mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), c"size=4m");
+        mounted.is_ok().then_some(Self(dir))
     }
     fn path(&self) -> &Path {
         self.0.path()
@@ -32,7 +32,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        Command::new("umount").arg("--lazy").arg(self.path()).status().ok();
+        unmount(self.path(), UnmountFlags::DETACH).ok();
     }
 }
 
@@ -55,7 +55,7 @@ async fn create(s: &Store, resource: ResourceId, name: &str) -> Result<Arc<Objec
 
 #[tokio::test]
 async fn writes_fail_while_the_disk_is_full_and_work_again_once_there_is_space() {
-    let Some(disk) = Mount::new("4m") else {
+    let Some(disk) = Mount::new() else {
         eprintln!("not allowed to mount; nothing was tested");
         return;
     };
@@ -104,16 +104,15 @@ async fn writes_fail_while_the_disk_is_full_and_work_again_once_there_is_space()
     assert!(matches!(error, OpenError::Full(_)), "{error}");
 }
 
-#[test]
-fn a_read_only_disk_is_named() {
-    let Some(disk) = Mount::new("4m") else {
+#[tokio::test]
+async fn a_read_only_disk_is_named() {
+    let Some(disk) = Mount::new() else {
         eprintln!("not allowed to mount; nothing was tested");
         return;
     };
     let dir = disk.path().join("store");
-    drop(Store::open(StoreConfig::new(&dir), &Shutdown::new()).unwrap());
-    let status = Command::new("mount").args(["-o", "remount,ro"]).arg(disk.path()).status().unwrap();
-    assert!(status.success());
+    Store::open(StoreConfig::new(&dir), &Shutdown::new()).unwrap().close().await;
+    mount_remount(disk.path(), MountFlags::RDONLY, "").unwrap();
     for dir in [dir, disk.path().join("new")] {
         let error = Store::open(StoreConfig::new(&dir), &Shutdown::new()).unwrap_err();
         assert_eq!(
@@ -123,5 +122,37 @@ fn a_read_only_disk_is_named() {
                 dir.display()
             )
         );
+    }
+}
+
+/// What clients are told stays linearizable while the disk is full again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_of_a_disk_that_is_full_at_times() {
+    for seed in 0..5 {
+        let Some(disk) = Mount::new() else {
+            eprintln!("not allowed to mount; nothing was tested");
+            return;
+        };
+        let (dir, ballast) = (disk.path().join("store"), disk.path().join("ballast"));
+        let s = Store::open(StoreConfig::new(&dir), &Shutdown::new()).unwrap();
+        let fill = async {
+            for _ in 0..20 {
+                std::fs::write(&ballast, vec![0; 8 << 20]).unwrap_err();
+                tokio::task::yield_now().await;
+                std::fs::remove_file(&ballast).unwrap();
+                let next = s.current() + 20;
+                s.wait_for(next, std::time::Duration::from_millis(20)).await;
+            }
+        };
+        histories::run(&s, seed, fill).await;
+        s.close().await;
+        let all: Vec<_> = s.snapshot(ResourceId(0)).scan(&Scope::default(), None).cloned().collect();
+        drop(s);
+        let s = Store::open(StoreConfig::new(&dir), &Shutdown::new()).unwrap();
+        let again = s.snapshot(ResourceId(0));
+        assert_eq!(again.count(&Scope::default(), None), all.len());
+        let found = |o: &Object| again.get(&o.data.namespace, &o.data.name).map(|o| o.revision);
+        assert!(all.iter().all(|o| found(o) == Some(o.revision)));
+        s.close().await;
     }
 }
