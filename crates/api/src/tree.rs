@@ -133,8 +133,8 @@ pub struct Struct {
     /// Its type in the schema.
     pub id: StructId,
     fields: Vec<(FieldNo, Node)>,
-    /// Absent lists and maps that were written as empty ones.
-    emptied: Vec<FieldNo>,
+    /// What was written for absent fields: an empty list or map, or a struct with nothing but such in it.
+    emptied: Vec<(FieldNo, Node)>,
 }
 
 /// As Go's semantic comparison sees it: an empty list or map and none are one.
@@ -212,18 +212,26 @@ impl Struct {
             self.set(no, value);
         }
     }
-    /// Notes that an absent list or map was written as an empty one: Go tells the two apart where it
-    /// prints a value, and in a few rules.
-    pub fn note_empty(&mut self, no: FieldNo) {
-        self.emptied.push(no);
+    /// Notes an empty list or map that was written for an absent field, or a struct with nothing but such
+    /// in it: Go tells this from nothing where it prints a value, and in a few rules.
+    pub fn note_empty(&mut self, no: FieldNo, value: Node) {
+        let worth = match &value {
+            Node::List(_) | Node::Map(_) => true,
+            Node::Struct(s) => !s.emptied.is_empty(),
+            _ => false,
+        };
+        if worth {
+            self.emptied.push((no, value));
+        }
     }
-    /// Whether the field is absent because it was written as an empty list or map.
-    pub fn written_empty(&self, no: FieldNo) -> bool {
-        !self.has(no) && self.emptied.contains(&no)
+    /// What [`Struct::note_empty`] noted for an absent field.
+    pub fn written_empty(&self, no: FieldNo) -> Option<&Node> {
+        let (_, value) = self.emptied.iter().find(|(n, _)| *n == no)?;
+        (!self.has(no)).then_some(value)
     }
     /// Takes a field out.
     pub fn remove(&mut self, no: FieldNo) -> Option<Node> {
-        self.emptied.retain(|n| *n != no);
+        self.emptied.retain(|(n, _)| *n != no);
         let i = self.fields.binary_search_by_key(&no, |f| f.0).ok()?;
         Some(self.fields.remove(i).1)
     }

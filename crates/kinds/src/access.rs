@@ -54,9 +54,13 @@ impl<'a> View<'a> {
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
+    fn noted(&self, name: &str) -> Option<&'a Node> {
+        let st = self.st?;
+        st.written_empty(number(self.schema, st.id, name)?)
+    }
     /// Whether an absent list or map was written as an empty one.
     pub fn written_empty(&self, name: &str) -> bool {
-        self.st.is_some_and(|s| number(self.schema, s.id, name).is_some_and(|no| s.written_empty(no)))
+        self.noted(name).is_some()
     }
     /// A string, "" if absent.
     pub fn str(&self, name: &str) -> &'a str {
@@ -84,7 +88,8 @@ impl<'a> View<'a> {
     }
     /// A struct; absent, it reads as its zero value.
     pub fn st(&self, name: &str) -> View<'a> {
-        View { schema: self.schema, st: self.get(name).and_then(Node::as_struct) }
+        let node = self.get(name).or_else(|| self.noted(name));
+        View { schema: self.schema, st: node.and_then(Node::as_struct) }
     }
     /// A struct, if present.
     pub fn opt(&self, name: &str) -> Option<View<'a>> {

@@ -12,6 +12,8 @@ pub struct Ctx<'a> {
     pub now: &'a str,
     /// Whether a feature gate is on.
     pub gate: &'a (dyn Fn(&str) -> bool + Sync),
+    /// Takes a warning that is due whatever becomes of the request.
+    pub warn: &'a (dyn Fn(String) + Sync),
 }
 
 /// Readies the tree of a create: drops what a client may not set (status), sets what the server sets (generation).

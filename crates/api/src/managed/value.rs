@@ -213,7 +213,10 @@ impl<'a> Val<'a> {
         match self.plain() {
             Self::Struct(s) => match s.get(no) {
                 Some(n) => Some(Val::Node(n).plain()),
-                None => absent(schema, st.at(no)),
+                None => match s.written_empty(no) {
+                    Some(n) if !st.at(no).omitempty => Some(Val::Node(n)),
+                    _ => absent(schema, st.at(no)),
+                },
             },
             Self::Zero(_) => absent(schema, st.at(no)),
             Self::Node(Node::Map(m)) => m.get(&st.at(no).json).map(Val::Node),

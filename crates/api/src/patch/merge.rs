@@ -1,4 +1,5 @@
-//! RFC 7386.
+//! RFC 7386, as the library that upstream uses does it: an object that replaces something else, or
+//! stands in a list, loses its nulls; one that replaces a map as another type does not.
 
 use crate::tree::{Map, Node};
 
@@ -10,18 +11,27 @@ pub fn merge(target: Node, patch: Node) -> Node {
         _ => Map::new(),
     };
     for (key, value) in patch.into_entries() {
-        match value {
-            Node::Null => {
-                map.remove(&key);
-            }
-            Node::Map(_) => {
-                let old = map.remove(&key).unwrap_or(Node::Null);
-                map.insert(key, merge(old, value));
-            }
-            other => {
-                map.insert(key, other);
-            }
+        if value == Node::Null {
+            map.remove(&key);
+            continue;
         }
+        let value = match map.remove(&key) {
+            Some(old @ Node::Map(_)) => merge(old, value),
+            _ => without_nulls(value),
+        };
+        map.insert(key, value);
     }
     Node::Map(map)
+}
+
+/// A value without the entries of maps that are `null`; such elements of lists stay.
+pub(super) fn without_nulls(node: Node) -> Node {
+    match node {
+        Node::Map(m) => {
+            let entries = m.into_entries().into_iter().filter(|(_, v)| *v != Node::Null);
+            Node::Map(Map::from_entries(entries.map(|(k, v)| (k, without_nulls(v))).collect()))
+        }
+        Node::List(l) => Node::List(l.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
 }

@@ -2,6 +2,7 @@
 //! lists merge by the key that the schema names, with directives in the patch.
 
 use super::PatchError;
+use super::merge::without_nulls;
 use crate::schema::{Field, PatchStrategy, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Text};
 
@@ -107,8 +108,10 @@ impl Merger<'_> {
                 continue;
             }
             let Some(old) = target.remove(&name) else {
-                if deletes.is_none() {
-                    target.insert(name, without_directives(value)?);
+                if deletes.is_none()
+                    && let Some(value) = unmatched(value)
+                {
+                    target.insert(name, value);
                 }
                 continue;
             };
@@ -123,17 +126,17 @@ impl Merger<'_> {
             let (field, inner, ty) = self.field(place, &name);
             let strategy = field.map(|f| f.patch).unwrap_or_default();
             let merged = match (old, value) {
-                (Node::Map(old), Node::Map(new)) if strategy.replace => {
-                    drop(old);
-                    without_directives(Node::Map(new))?
-                }
-                (Node::Map(old), Node::Map(new)) => Node::Map(self.maps(old, new, inner)?),
+                (Node::Map(_), new @ Node::Map(_)) if strategy.replace => Some(new),
+                (Node::Map(old), Node::Map(new)) => Some(Node::Map(self.maps(old, new, inner)?)),
                 (Node::List(old), Node::List(new)) if strategy.merge => {
-                    Node::List(self.lists(old, new, strategy, self.element(ty))?)
+                    Some(Node::List(self.lists(old, new, strategy, self.element(ty))?))
                 }
-                (_, new) => without_directives(new)?,
+                (Node::List(_), new @ Node::List(_)) => Some(new),
+                (_, new) => unmatched(new),
             };
-            target.insert(name, merged);
+            if let Some(merged) = merged {
+                target.insert(name, merged);
+            }
         }
         Ok(target)
     }
@@ -223,7 +226,7 @@ impl Merger<'_> {
                         old[i] = Node::Map(self.maps(m, item, inner)?);
                     }
                 }
-                (_, item) => old.push(without_directives(item)?),
+                (_, item) => old.push(item),
             }
         }
         let (from_patch, server_only) = old.into_iter().partition(|v| listed(&plain, v, &key));
@@ -293,8 +296,8 @@ impl Merger<'_> {
                         Some(_) => return bad("invalid patch format of setElementOrder list"),
                     }
                 }
-                (None, Some(new)) => match without_directives(new)? {
-                    Node::List(new) => (Vec::new(), new),
+                (None, Some(new)) => match without_directives(new) {
+                    Some(Node::List(new)) => (Vec::new(), new),
                     _ => return bad("invalid patch format of setElementOrder list"),
                 },
                 (Some(_), _) => return bad("invalid patch format of setElementOrder list"),
@@ -360,42 +363,21 @@ fn retain_keys(target: &mut Map, patch: &Map, keep: &Node) -> Result<(), PatchEr
     Ok(())
 }
 
-/// A part of the patch that has no counterpart: its directives have nothing to act on.
-fn without_directives(node: Node) -> Result<Node, PatchError> {
-    Ok(match node {
-        Node::Map(mut m) => {
-            m.remove(DIRECTIVE);
-            let mut out = Map::new();
-            for (k, v) in m.into_entries() {
-                if k == RETAIN_KEYS {
-                    if !matches!(v, Node::List(_)) {
-                        return bad("invalid patch format of retainKeys");
-                    }
-                } else if k.starts_with(DELETE_PRIMITIVES) {
-                    if !matches!(v, Node::List(_)) {
-                        return bad("invalid patch format of primitive list");
-                    }
-                } else if k.starts_with(ORDER) {
-                    if !matches!(v, Node::List(_)) {
-                        return bad("invalid patch format of setElementOrder list");
-                    }
-                } else {
-                    out.insert(k, without_directives(v)?);
-                }
-            }
-            Node::Map(out)
+/// A part of the patch that has no counterpart to merge with: its nulls go, and what a directive says
+/// has nothing to act on. `None` if nothing is left.
+fn unmatched(node: Node) -> Option<Node> {
+    without_directives(without_nulls(node))
+}
+
+fn without_directives(node: Node) -> Option<Node> {
+    match node {
+        Node::Map(m) if m.get(DIRECTIVE).is_some() => None,
+        Node::Map(m) => {
+            let entries = m.into_entries().into_iter();
+            let kept = entries.filter_map(|(k, v)| Some((k, without_directives(v)?)));
+            Some(Node::Map(Map::from_entries(kept.collect())))
         }
-        Node::List(list) => {
-            let mut out = Vec::with_capacity(list.len());
-            for v in list {
-                match &v {
-                    // An element that is only a directive goes; upstream keeps what `$patch: delete` leaves nothing of.
-                    Node::Map(m) if m.get(DIRECTIVE).is_some() => {}
-                    _ => out.push(without_directives(v)?),
-                }
-            }
-            Node::List(out)
-        }
-        other => other,
-    })
+        Node::List(l) => Some(Node::List(l.into_iter().filter_map(without_directives).collect())),
+        other => Some(other),
+    }
 }

@@ -3,6 +3,7 @@
 //! An address is taken by creating its `IPAddress` object: the store refuses a second one, also
 //! from another server or after a restart. Node ports are counted here, from the stored Services on.
 
+mod ports;
 mod ranges;
 
 use std::net::IpAddr;
@@ -13,6 +14,7 @@ use api::{NewObject, Status, Struct};
 use kinds::access::{Edit, View, strings, text_map};
 use storage::{Store, Write, WriteError};
 
+use ports::{Operation, Port, Refused};
 pub(crate) use ranges::Cidr;
 use ranges::Ports;
 
@@ -203,7 +205,7 @@ impl Allocators {
             if let Ok(tree) = reader.tree("", "services", &object) {
                 for port in node_ports(&View::new(reader.schema, &tree)) {
                     // A port outside a range that was changed since stays with its Service.
-                    let _ = ports.take(port);
+                    let _ = ports.take(port.into());
                 }
             }
         }
@@ -235,7 +237,7 @@ impl Allocators {
         normalize(scope, tree, None);
         self.families(scope, tree, None)?;
         self.addresses(scope, tree, &Spec::default(), &mut reservation, dry_run).await?;
-        self.node_ports(scope, tree, &[], &mut reservation)?;
+        self.node_ports(scope, tree, None, &mut reservation, dry_run)?;
         Ok(reservation)
     }
     /// Gives an updated Service what it needs now; what it needs no longer goes when the write is in.
@@ -253,8 +255,8 @@ impl Allocators {
         let schema = scope.inner.schema;
         let before = Spec::of(&View::new(schema, old));
         self.addresses(scope, tree, &before, &mut reservation, dry_run).await?;
+        self.node_ports(scope, tree, Some(old), &mut reservation, dry_run)?;
         let had = node_ports(&View::new(schema, old));
-        self.node_ports(scope, tree, &had, &mut reservation)?;
         let view = View::new(schema, tree);
         let (now, has) = (Spec::of(&view), node_ports(&view));
         if before.needs_address() {
@@ -446,87 +448,60 @@ impl Allocators {
         }
         Ok(())
     }
+    /// Gives a Service its node ports.
     fn node_ports(
         &self,
         scope: &Scope<'_>,
         tree: &mut Struct,
-        had: &[u16],
+        old: Option<&Struct>,
         reservation: &mut Reservation,
+        dry_run: bool,
     ) -> Result<(), Status> {
         let schema = scope.inner.schema;
         let view = View::new(schema, tree);
         let name = view.st("metadata").str("name").to_owned();
-        let (wants, health) = (wants_node_ports(&view), wants_health_port(&view));
-        let ports: Vec<(String, i64, i64)> = view
-            .st("spec")
-            .items("ports")
-            .map(|p| (p.str("protocol").to_owned(), p.int("port"), p.int("nodePort")))
-            .collect();
-        if !may_have_node_ports(&view) && ports.iter().all(|p| p.2 == 0) {
-            return Ok(());
-        }
-        let mut given: Vec<(String, i64, u16)> = Vec::new();
-        let mut result = Vec::with_capacity(ports.len());
-        for (i, (protocol, port, node_port)) in ports.iter().enumerate() {
-            let failed = |why: String| {
-                invalid(&name, &format!("spec.ports[{i}].nodePort"), node_port.to_string(), why)
-            };
-            // One number may serve the same port of several protocols.
-            let shared = given.iter().find(|g| g.1 == *port && g.0 != *protocol).map(|g| g.2);
-            let number = if *node_port != 0 {
-                let number = u16::try_from(*node_port).map_err(|_| failed("must be a valid port".into()))?;
-                if !had.contains(&number) && !given.iter().any(|g| g.2 == number && g.0 != *protocol) {
-                    self.ports.take(number).map_err(failed)?;
-                    reservation.new_ports.push(number);
-                }
-                Some(number)
-            } else if !wants {
-                None
-            } else if let Some(number) = shared {
-                Some(number)
-            } else {
-                let number = self
-                    .ports
-                    .take_any()
-                    .ok_or_else(|| Status::internal("failed to allocate a nodePort: range is full"))?;
-                reservation.new_ports.push(number);
-                Some(number)
-            };
-            if let Some(number) = number {
-                given.push((protocol.clone(), *port, number));
+        let spec = view.st("spec");
+        let mut ports: Vec<Port> =
+            spec.items("ports").map(|p| Port { port: p.int("port"), node_port: p.int("nodePort") }).collect();
+        let mut op = Operation::new(&self.ports, dry_run);
+        let assigned = match old {
+            _ if !may_have_node_ports(&view) => Ok(()),
+            None => ports::assign_new(&mut ports, wants_node_ports(&view), &mut op),
+            Some(old) => {
+                let had = node_ports(&View::new(schema, old));
+                ports::assign_again(&mut ports, wants_node_ports(&view), &had, &mut op)
             }
-            result.push(number);
-        }
-        let asked = View::new(schema, tree).st("spec").int("healthCheckNodePort");
-        let mut health_port = None;
-        if health {
-            health_port = match u16::try_from(asked) {
-                Ok(0) | Err(_) => {
-                    let number = self.ports.take_any().ok_or_else(|| {
-                        Status::internal("failed to allocate a HealthCheck port: range is full")
-                    })?;
-                    reservation.new_ports.push(number);
-                    Some(number)
-                }
-                Ok(number) if had.contains(&number) => Some(number),
-                Ok(number) => {
-                    self.ports
-                        .take(number)
-                        .map_err(|why| invalid(&name, "spec.healthCheckNodePort", number.to_string(), why))?;
-                    reservation.new_ports.push(number);
-                    Some(number)
-                }
-            };
-        }
+        };
+        // One that is wanted already has its number, which does not change.
+        let needs_health =
+            wants_health_port(&view) && old.is_none_or(|o| !wants_health_port(&View::new(schema, o)));
+        let asked = spec.int("healthCheckNodePort");
+        let health = match assigned {
+            Ok(()) if needs_health && asked != 0 => op
+                .take(asked)
+                .map(|()| Some(asked))
+                .map_err(|why| invalid(&name, "spec.healthCheckNodePort", asked.to_string(), why)),
+            Ok(()) if needs_health => match op.take_any() {
+                Some(number) => Ok(Some(number)),
+                None => Err(Status::internal("failed to allocate a HealthCheck port: range is full")),
+            },
+            Ok(()) => Ok(None),
+            Err(Refused::Wanted { index, number, why }) => {
+                Err(invalid(&name, &format!("spec.ports[{index}].nodePort"), number.to_string(), why))
+            }
+            Err(Refused::Full) => Err(Status::internal("failed to allocate a nodePort: range is full")),
+        };
+        reservation.new_ports.extend(op.taken());
+        let health = health?;
         let mut edit = Edit::new(schema, tree);
         let Some(mut spec) = edit.make("spec") else { return Ok(()) };
-        for (mut port, number) in spec.items("ports").zip(result) {
-            if let Some(number) = number {
-                port.set("nodePort", i64::from(number));
+        for (mut port, given) in spec.items("ports").zip(ports) {
+            if given.node_port != 0 {
+                port.set("nodePort", given.node_port);
             }
         }
-        if let Some(number) = health_port {
-            spec.set("healthCheckNodePort", i64::from(number));
+        if let Some(number) = health {
+            spec.set("healthCheckNodePort", number);
         }
         Ok(())
     }
@@ -565,7 +540,7 @@ fn carry(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) {
     let before = View::new(schema, old);
     let (was, old_spec) = (Spec::of(&before), before.st("spec"));
     let now = Spec::of(&View::new(schema, tree));
-    let keep_ports = may_have_node_ports(&before) && may_have_node_ports(&View::new(schema, tree));
+    let keep_ports = wants_node_ports(&before) && wants_node_ports(&View::new(schema, tree));
     let keep_health = wants_health_port(&before) && wants_health_port(&View::new(schema, tree));
     let mut edit = Edit::new(schema, tree);
     let Some(mut spec) = edit.make("spec") else { return };
@@ -577,36 +552,17 @@ fn carry(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) {
             spec.put("clusterIPs", old_spec.get("clusterIPs").cloned());
         }
     }
-    if now.external() && !was.external() && now.cluster_ips == was.cluster_ips {
-        // Upstream drops what the type no longer has if the client did not touch it.
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            spec.remove(field);
-        }
-    }
     if keep_ports {
-        let known: Vec<(String, i64, i64)> = old_spec
-            .items("ports")
-            .map(|p| (p.str("protocol").to_owned(), p.int("port"), p.int("nodePort")))
-            .collect();
+        // By the ports' names, whatever else of them changed.
+        let had: Vec<(&str, i64)> =
+            old_spec.items("ports").map(|p| (p.str("name"), p.int("nodePort"))).collect();
         let used: Vec<i64> = spec.view().items("ports").map(|p| p.int("nodePort")).collect();
         for mut port in spec.items("ports") {
             let view = port.view();
-            if view.int("nodePort") != 0 {
-                continue;
-            }
-            let same = known.iter().find(|k| {
-                k.0 == view.str("protocol") && k.1 == view.int("port") && k.2 != 0 && !used.contains(&k.2)
-            });
-            if let Some(known) = same {
-                port.set("nodePort", known.2);
-            }
-        }
-    } else {
-        let had = node_ports(&before);
-        for mut port in spec.items("ports") {
-            let number = port.view().int("nodePort");
-            if number != 0 && u16::try_from(number).is_ok_and(|n| had.contains(&n)) {
-                port.remove("nodePort");
+            // Upstream looks at the last of a name.
+            let known = had.iter().rev().find(|k| k.0 == view.str("name")).map_or(0, |k| k.1);
+            if view.int("nodePort") == 0 && known != 0 && !used.contains(&known) {
+                port.set("nodePort", known);
             }
         }
     }

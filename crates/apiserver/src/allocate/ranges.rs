@@ -78,20 +78,33 @@ pub(crate) struct Ports {
     used: Mutex<HashSet<u16>>,
 }
 
+/// Upstream's text for a port that cannot be had.
+pub(crate) const TAKEN: &str = "provided port is already allocated";
+
 impl Ports {
     pub(crate) fn new(range: RangeInclusive<u16>) -> Self {
         Self { range, used: Mutex::default() }
     }
     /// Takes a port; upstream's text if that cannot be.
-    pub(crate) fn take(&self, port: u16) -> Result<(), String> {
-        if !self.range.contains(&port) {
-            return Err(format!(
+    pub(crate) fn take(&self, port: i64) -> Result<(), String> {
+        match u16::try_from(port) {
+            Ok(port) if self.range.contains(&port) => {
+                if self.used.lock().insert(port) {
+                    Ok(())
+                } else {
+                    Err(TAKEN.into())
+                }
+            }
+            _ => Err(format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
                 self.range.start(),
                 self.range.end()
-            ));
+            )),
         }
-        if self.used.lock().insert(port) { Ok(()) } else { Err("provided port is already allocated".into()) }
+    }
+    /// Whether a port is taken.
+    pub(crate) fn has(&self, port: i64) -> bool {
+        u16::try_from(port).is_ok_and(|port| self.used.lock().contains(&port))
     }
     /// Takes any port: from the upper band first.
     pub(crate) fn take_any(&self) -> Option<u16> {

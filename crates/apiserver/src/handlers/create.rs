@@ -89,7 +89,8 @@ pub(crate) async fn store(
     scope.ensure_namespace(&mut tree)?;
     let strategy = scope.strategy();
     let gate = |name: &str| scope.gate(name);
-    let ctx = scope.ctx(&gate);
+    let warn = |text: String| scope.req.warn(text);
+    let ctx = scope.ctx(&gate, &warn);
     if scope.is_namespace() {
         super::namespace::prepare_create(inner.schema, &mut tree);
     }

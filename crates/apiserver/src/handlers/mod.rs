@@ -157,8 +157,12 @@ impl<'a> Scope<'a> {
         self.stored.strategy
     }
     /// What rules may look at.
-    pub(crate) fn ctx<'c>(&'c self, gate: &'c (dyn Fn(&str) -> bool + Sync)) -> Ctx<'c> {
-        Ctx { schema: self.inner.schema, now: &self.now, gate }
+    pub(crate) fn ctx<'c>(
+        &'c self,
+        gate: &'c (dyn Fn(&str) -> bool + Sync),
+        warn: &'c (dyn Fn(String) + Sync),
+    ) -> Ctx<'c> {
+        Ctx { schema: self.inner.schema, now: &self.now, gate, warn }
     }
     /// Whether a feature is on.
     pub(crate) fn gate(&self, name: &str) -> bool {
@@ -222,9 +226,9 @@ impl<'a> Scope<'a> {
             let uids = duplicates.join(", ");
             let head = ".metadata.ownerReferences contains duplicate entries";
             self.req.warn(if after_admission {
-                format!("{head} after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) that were observed: {uids}")
+                format!("{head} after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}")
             } else {
-                format!("{head}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s): {uids}")
+                format!("{head}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}")
             });
         }
         Ok(())

@@ -186,7 +186,8 @@ async fn attempt(
     scope.ensure_namespace(&mut tree)?;
     keep_generation(scope, &mut tree, &old)?;
     let gate = |name: &str| scope.gate(name);
-    let ctx = scope.ctx(&gate);
+    let warn = |text: String| scope.req.warn(text);
+    let ctx = scope.ctx(&gate, &warn);
     if !plan.privileged {
         match plan.rules {
             Some(rules) => (rules.prepare_update)(&ctx, &mut tree, &old),

@@ -423,7 +423,7 @@ fn autoscaler(e: &mut Edit<'_>) {
 
 fn scaling_rules(e: &mut Edit<'_>, policies: &[(&str, i64)]) {
     e.default("selectPolicy", "Max");
-    if e.view().has("policies") {
+    if e.view().has("policies") || e.view().written_empty("policies") {
         return;
     }
     let mut list = Vec::new();

@@ -127,14 +127,8 @@ fn field_of(
     out: &mut String,
 ) {
     let ty = schema.st(st.id).at(no).ty;
-    if st.written_empty(no) {
-        out.push_str(match schema.ty(ty) {
-            Type::List { .. } => "[]",
-            _ => "{}",
-        });
-        return;
-    }
-    write(schema, ty, st.get(no), null, around, out);
+    let node = st.get(no).or_else(|| st.written_empty(no));
+    write(schema, ty, node, null, around, out);
 }
 
 /// A struct as JSON of the internal type.
@@ -281,8 +275,7 @@ fn comma(first: &mut bool, out: &mut String) {
 /// The fields of a struct that has its JSON names inside upstream too.
 fn tagged(schema: &Schema, id: StructId, st: Option<&Struct>, first: &mut bool, out: &mut String) {
     for (i, f) in schema.st(id).fields.iter().enumerate() {
-        let node = st.and_then(|s| s.get(FieldNo(i as u16)));
-        if node.is_none() && f.omitempty {
+        if st.is_none_or(|s| !s.has(FieldNo(i as u16))) && f.omitempty {
             continue;
         }
         comma(first, out);

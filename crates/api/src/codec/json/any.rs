@@ -126,8 +126,8 @@ impl Converter<'_> {
             if let Some(value) = self.value(field.ty, node) {
                 if normal::keeps(field, schema.ty(field.ty), &value) {
                     into.set(no, value);
-                } else if matches!(value, Node::List(_) | Node::Map(_)) {
-                    into.note_empty(no);
+                } else {
+                    into.note_empty(no, value);
                 }
             }
             self.report.path.pop();

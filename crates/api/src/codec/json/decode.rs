@@ -114,8 +114,8 @@ impl Decoder<'_, '_> {
             if let Some(value) = value {
                 if normal::keeps(field, schema.ty(field.ty), &value) {
                     into.push(no, value);
-                } else if matches!(value, Node::List(_) | Node::Map(_)) {
-                    into.note_empty(no);
+                } else {
+                    into.note_empty(no, value);
                 }
             }
         }

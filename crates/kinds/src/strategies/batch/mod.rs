@@ -734,7 +734,7 @@ fn cron_spec(errs: &mut Errors, spec: View<'_>, old: Option<View<'_>>, o: &Optio
     }
 }
 
-/// The form of a time zone's name. Which zones there are is known where schedules are computed.
+/// The name of a time zone that is in the database.
 fn time_zone(errs: &mut Errors, at: &Path<'_>, zone: &str) {
     if zone.is_empty() {
         errs.invalid(at, zone, "timeZone must be nil or non-empty string");
@@ -757,6 +757,12 @@ fn time_zone(errs: &mut Errors, at: &Path<'_>, zone: &str) {
             zone,
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
         );
+        return;
+    }
+    // The database takes any case, but upstream's does not.
+    let known = jiff::tz::TimeZoneDatabase::bundled().get(zone).is_ok_and(|z| z.iana_name() == Some(zone));
+    if !known {
+        errs.invalid(at, zone, format!("unknown time zone {zone}"));
     }
 }
 

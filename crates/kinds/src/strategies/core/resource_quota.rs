@@ -10,6 +10,7 @@ use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Strategy, Subresource};
 use crate::validation::names::name_subdomain;
 use crate::validation::print;
+use crate::validation::quantity::nano;
 use crate::validation::{Errors, IMMUTABLE, Path, Raw};
 
 pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
@@ -49,8 +50,31 @@ pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
             })
         },
     }],
+    warnings: |c, n, old| match old {
+        None => warnings(View::new(c.schema, n).st("spec")),
+        Some(_) => Vec::new(),
+    },
     ..NAMESPACED
 };
+
+/// Requests that can never be used up, since the limits are smaller.
+fn warnings(spec: View<'_>) -> Vec<String> {
+    let Some(hard) = spec.map("hard") else { return Vec::new() };
+    let mut out = Vec::new();
+    for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
+        let (mut request, limit) = (format!("requests.{name}"), format!("limits.{name}"));
+        if hard.get(&request).is_none() && matches!(name, "cpu" | "memory") {
+            request = name.into();
+        }
+        if let (Some(r), Some(l)) = (hard.get(&request), hard.get(&limit))
+            && nano(r.as_str()) > nano(l.as_str())
+        {
+            let (r, l) = (r.as_str(), l.as_str());
+            out.push(format!("ResourceQuota {request} ({r}) should be less than {limit} ({l})"));
+        }
+    }
+    out
+}
 
 fn quota(errs: &mut Errors, v: View<'_>) {
     core_meta(errs, v.st("metadata"), true, name_subdomain);

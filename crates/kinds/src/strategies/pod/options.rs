@@ -32,6 +32,8 @@ pub(crate) struct Options<'a> {
     pub devices_in_user_namespace: bool,
     /// Keeps a restart policy for resizing of plain init containers.
     pub restart_of_plain_init: bool,
+    /// Takes every way of changing SELinux labels, not only the recursive one.
+    pub any_selinux_policy: bool,
 }
 
 fn containers(spec: View<'_>) -> impl Iterator<Item = View<'_>> {
@@ -53,12 +55,14 @@ impl<'a> Options<'a> {
             non_local_token_path: false,
             devices_in_user_namespace: false,
             restart_of_plain_init: false,
+            any_selinux_policy: (ctx.gate)("SELinuxMount"),
         };
         let Some((spec, meta)) = old else { return o };
         o.invalid_deletion_cost = meta.map("annotations").is_some_and(|a| {
             a.get(super::annotations::DELETION_COST)
                 .is_some_and(|v| !super::annotations::is_deletion_cost(v.as_str()))
         });
+        o.any_selinux_policy |= spec.st("securityContext").has("seLinuxChangePolicy");
         let affinity = spec.st("affinity");
         o.invalid_selector_values = ["podAffinity", "podAntiAffinity"].iter().any(|a| {
             let a = affinity.st(a);

@@ -7,6 +7,7 @@ use super::resources::qos_class;
 use crate::access::{Edit, View, same, strings};
 use crate::strategies::generic::set_generation;
 use crate::strategy::Ctx;
+use crate::validation::Path;
 
 pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
     let mut e = Edit::new(c.schema, s);
@@ -30,7 +31,7 @@ pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
             merge_keys(&mut t, "matchLabelKeys", "In", &labels);
         }
         if let Some(notes) = notes {
-            app_armor_fields(&mut spec, &notes);
+            app_armor_fields(c, &mut spec, &notes);
         }
     }
 }
@@ -98,38 +99,41 @@ pub(super) fn app_armor_annotation(v: &str) -> Option<(&'static str, Option<&str
     }
 }
 
-fn app_armor_fields(spec: &mut Edit<'_>, notes: &Map) {
+fn app_armor_fields(c: &Ctx<'_>, spec: &mut Edit<'_>, notes: &Map) {
     if spec.view().st("os").str("name") == "windows" {
         return;
     }
     let pod = spec.view().st("securityContext").opt("appArmorProfile").and_then(|p| p.raw().cloned());
     for list in CONTAINER_LISTS {
-        for mut c in spec.items(list) {
-            if c.view().st("securityContext").has("appArmorProfile") {
+        for mut container in spec.items(list) {
+            let view = container.view();
+            let key = format!("{}{}", super::annotations::APPARMOR, view.str("name"));
+            let Some(note) = notes.get(&key) else { continue };
+            if view.st("securityContext").has("appArmorProfile") {
                 continue;
             }
-            let key = format!("{}{}", super::annotations::APPARMOR, c.view().str("name"));
-            let Some((ty, profile)) = notes.get(&key).and_then(|v| app_armor_annotation(v.as_str())) else {
-                continue;
-            };
-            if profile.is_some_and(|p| p.trim() != p || p.len() > 4095) {
-                continue;
-            }
-            let had = c.view().has("securityContext");
-            let Some(mut sc) = c.make("securityContext") else { continue };
-            let Some(mut field) = sc.fresh("appArmorProfile") else { continue };
-            let mut f = Edit::new(sc.schema, &mut field);
-            f.set("type", ty);
-            if let Some(p) = profile {
-                f.set("localhostProfile", p);
-            }
-            if pod.as_ref() == Some(&field) {
-                if !had {
-                    c.remove("securityContext");
+            let profile = app_armor_annotation(note.as_str())
+                .filter(|(_, profile)| profile.is_none_or(|p| p.trim() == p && p.len() <= 4095));
+            let field = profile.and_then(|(ty, profile)| {
+                let mut security = container.fresh("securityContext")?;
+                let mut field = Edit::new(c.schema, &mut security).fresh("appArmorProfile")?;
+                let mut f = Edit::new(c.schema, &mut field);
+                f.set("type", ty);
+                if let Some(p) = profile {
+                    f.set("localhostProfile", p);
                 }
-            } else {
-                sc.set("appArmorProfile", field);
+                Some(field)
+            });
+            // What the pod's profile says already is not repeated, nor warned of.
+            if field.is_some() && field == pod {
+                continue;
             }
+            if let Some(field) = field
+                && let Some(mut security) = container.make("securityContext")
+            {
+                security.set("appArmorProfile", field);
+            }
+            (c.warn)(super::warnings::app_armor(&Path::root("metadata.annotations"), &key));
         }
     }
 }

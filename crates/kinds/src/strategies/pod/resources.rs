@@ -244,7 +244,7 @@ pub(crate) fn qos_class(spec: View<'_>) -> &'static str {
         }
     }
     let compute = |name: &str| name == "cpu" || name == "memory";
-    if let Some(r) = spec.opt("resources").filter(|r| r.len("requests") + r.len("limits") > 0) {
+    if let Some(r) = spec.opt("resources") {
         for (k, q) in r.texts("requests").filter(|(k, q)| compute(k) && nano(q) > 0) {
             add(&mut requests, k, nano(q));
         }
@@ -253,7 +253,7 @@ pub(crate) fn qos_class(spec: View<'_>) -> &'static str {
             add(&mut limits, k, nano(q));
             found += 1;
         }
-        guaranteed = found == 2;
+        guaranteed = found == 2 || r.len("limits") == 0;
     } else {
         for c in spec.items("containers").chain(spec.items("initContainers")) {
             let r = c.st("resources");

@@ -94,7 +94,9 @@ pub(super) fn of_pod(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
         errs.one_of(&at.field("supplementalGroupsPolicy"), p, &["Merge", "Strict"]);
     }
     if let Some(p) = sc.opt_str("seLinuxChangePolicy") {
-        errs.one_of(&at.field("seLinuxChangePolicy"), p, &["MountOption", "Recursive"]);
+        let valid: &[&str] =
+            if o.any_selinux_policy { &["MountOption", "Recursive"] } else { &["Recursive"] };
+        errs.one_of(&at.field("seLinuxChangePolicy"), p, valid);
     }
 }
 

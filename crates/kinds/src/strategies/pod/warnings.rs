@@ -125,7 +125,8 @@ pub(crate) fn of_spec(out: &mut Vec<String>, at: &Path<'_>, meta: View<'_>, spec
         if !sc.has("seccompProfile") {
             seccomp(out, &format!("container.seccomp.security.alpha.kubernetes.io/{name}"));
         }
-        if !sc.has("appArmorProfile") {
+        // A Pod's is warned of where the annotation becomes a field.
+        if template && !sc.has("appArmorProfile") {
             let key = format!("{}{name}", super::annotations::APPARMOR);
             if let Some(v) = meta.map("annotations").and_then(|m| m.get(&key)) {
                 let means = super::prepare::app_armor_annotation(v.as_str());
@@ -135,15 +136,9 @@ pub(crate) fn of_spec(out: &mut Vec<String>, at: &Path<'_>, meta: View<'_>, spec
                     }
                     _ => false,
                 };
-                if template && !agrees || !template && means.is_none() {
+                if !agrees {
                     out.push(app_armor(&notes_at, &key));
                 }
-            }
-        } else if !template && pod_profile.is_none_or(|p| p.raw() != sc.st("appArmorProfile").raw()) {
-            // The field was filled from the annotation just now if both say the same.
-            let key = format!("{}{name}", super::annotations::APPARMOR);
-            if meta.map("annotations").is_some_and(|m| m.get(&key).is_some()) {
-                out.push(app_armor(&notes_at, &key));
             }
         }
         let r = c.st("resources");
@@ -175,7 +170,7 @@ pub(crate) fn of_spec(out: &mut Vec<String>, at: &Path<'_>, meta: View<'_>, spec
     }
 }
 
-fn app_armor(at: &Path<'_>, key: &str) -> String {
+pub(super) fn app_armor(at: &Path<'_>, key: &str) -> String {
     format!("{}: deprecated since v1.30; use the \"appArmorProfile\" field instead", at.key(key))
 }
 

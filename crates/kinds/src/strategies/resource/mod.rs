@@ -2,6 +2,7 @@
 //! not checked here.
 
 mod claim;
+mod policy;
 mod slice;
 
 pub(super) use claim::{CLAIM, CLAIM_TEMPLATE, DEVICE_CLASS};

@@ -12,7 +12,7 @@ use crate::strategies::template::whole;
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::label_name;
 use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path};
+use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
 
 /// Upstream's limits.
 const MAX_POOL_NAME: usize = 253;
@@ -34,8 +34,9 @@ pub(in crate::strategies) const SLICE: Strategy = Strategy {
         prepare(c, s, None);
     },
     prepare_update: |c, n, o| {
-        prepare(c, n, Some(o));
+        // Upstream counts fields of features that are off as a change, before they go.
         bump_spec(c, n, o);
+        prepare(c, n, Some(o));
     },
     validate: |c, s| {
         check(c, s, |e, v| {
@@ -223,7 +224,9 @@ fn device(errs: &mut Errors, at: &Path<'_>, d: View<'_>, old: Option<View<'_>>, 
     let capacity_at = at.field("capacity");
     for (key, c) in d.entries("capacity") {
         qualified_name(errs, &capacity_at, key);
-        if !d.bool("allowMultipleAllocations") && d.of(c).has("requestPolicy") {
+        if d.bool("allowMultipleAllocations") {
+            super::policy::request_policy(errs, &capacity_at.key(key), d.of(c));
+        } else if d.of(c).has("requestPolicy") {
             errs.forbidden(
                 &capacity_at.key(key).field("requestPolicy"),
                 "allowMultipleAllocations must be true",
@@ -374,11 +377,15 @@ fn bindings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
     }
     match (d.len(OK), d.len(FAILED)) {
         (0, 1..) => {
-            errs.invalid(&ok_at, d.get(OK), "bindingConditions are required to use bindingFailureConditions");
+            errs.invalid(
+                &ok_at,
+                Raw(print::field(d, OK)),
+                "bindingConditions are required to use bindingFailureConditions",
+            );
         }
         (1.., 0) => errs.invalid(
             &failed_at,
-            d.get(FAILED),
+            Raw(print::field(d, FAILED)),
             "bindingFailureConditions are required to use bindingConditions",
         ),
         _ => {}
