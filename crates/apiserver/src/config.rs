@@ -23,6 +23,8 @@ pub struct Config {
     pub max_mutating_in_flight: usize,
     /// A watch without `timeoutSeconds` ends after this to twice this (`--min-request-timeout`).
     pub min_request_timeout: Duration,
+    /// How long Events are kept (`--event-ttl`).
+    pub event_ttl: Duration,
     /// How often watchers who asked for bookmarks get one.
     pub bookmark_interval: Duration,
     /// Bytes for encoded forms that are kept.
@@ -43,6 +45,7 @@ impl Default for Config {
             max_in_flight: 400,
             max_mutating_in_flight: 200,
             min_request_timeout: Duration::from_mins(30),
+            event_ttl: Duration::from_hours(1),
             bookmark_interval: Duration::from_mins(1),
             form_budget: 16 << 20,
             gates: FeatureGates::default(),

@@ -17,6 +17,8 @@ mod discovery;
 mod forms;
 mod handlers;
 pub mod health;
+#[cfg(test)]
+mod list_tests;
 mod meta;
 pub mod metrics;
 mod negotiate;

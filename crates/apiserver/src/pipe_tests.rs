@@ -64,13 +64,13 @@ impl Admission for Open {
     }
 }
 
-struct Cluster {
-    server: Server,
-    transport: Arc<dyn Transport>,
+pub(crate) struct Cluster {
+    pub(crate) server: Server,
+    pub(crate) transport: Arc<dyn Transport>,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let auth =
             Auth { authenticator: Arc::new(Open), authorizer: Arc::new(Open), reviewer: Arc::new(Open) };
         let reader = Reader::new(Store::in_memory()).unwrap();
@@ -79,14 +79,14 @@ impl Cluster {
         let transport = server.transport(user, "test");
         Self { server, transport }
     }
-    async fn call(&self, verb: Verb, path: &str, body: Value) -> Result<Value, Status> {
+    pub(crate) async fn call(&self, verb: Verb, path: &str, body: Value) -> Result<Value, Status> {
         let bytes = self.transport.call(call(verb, path, &body)).await?;
         Ok(serde_json::from_slice(&bytes).unwrap())
     }
 }
 
 /// `group/version/plural[/namespace[/name[/subresource]]][?query]`, with `-` for what is empty.
-fn call(verb: Verb, path: &str, body: &Value) -> Call {
+pub(crate) fn call(verb: Verb, path: &str, body: &Value) -> Call {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut parts = path.split('/').map(|p| if p == "-" { "" } else { p });
     let mut next = || parts.next().unwrap_or_default();
@@ -105,7 +105,7 @@ fn call(verb: Verb, path: &str, body: &Value) -> Call {
     }
 }
 
-fn config_map(name: &str, data: &str) -> Value {
+pub(crate) fn config_map(name: &str, data: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"app": name}}, "data": {"k": data}})
 }
 

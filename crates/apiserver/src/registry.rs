@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::resources::ResourceInfo;
 use api::schema::Gvk;
@@ -75,8 +74,8 @@ pub(crate) struct Stored {
     pub meta_at: FieldNo,
     /// The kind's rules.
     pub strategy: &'static Strategy,
-    /// Objects expire after this.
-    pub ttl: Option<Duration>,
+    /// Objects expire, after the time that events are kept.
+    pub expires: bool,
 }
 
 impl Resource {
@@ -124,9 +123,6 @@ pub(crate) struct Registry {
     by_store: HashMap<(Text, Text), usize>,
     groups: Vec<(Text, Vec<Text>)>,
 }
-
-/// Seconds for which Events are kept; upstream's `--event-ttl`.
-const EVENT_TTL: Duration = Duration::from_hours(1);
 
 /// Where the objects of a resource are kept, if not under their own group and version.
 fn storage_kind(row: &ResourceInfo) -> Gvk {
@@ -184,7 +180,7 @@ impl Registry {
                     root,
                     meta_at: st.field("metadata").ok_or_else(|| missing(&storage_gvk))?,
                     strategy,
-                    ttl: (group.is_empty() && plural == "events").then_some(EVENT_TTL),
+                    expires: group.is_empty() && plural == "events",
                     group,
                     kind: storage_gvk,
                 })

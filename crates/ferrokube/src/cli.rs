@@ -60,6 +60,9 @@ pub(crate) struct Server {
     /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,
+    /// How long Events are kept
+    #[arg(long, value_name = "DURATION", default_value = "1h0m0s", value_parser = duration)]
+    pub(crate) event_ttl: Duration,
     /// When a write counts, and so what a crash of the machine can lose
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
     pub(crate) durability: Durability,
@@ -143,6 +146,9 @@ pub(crate) struct ApiServer {
     /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,
+    /// How long Events are kept
+    #[arg(long, value_name = "DURATION", default_value = "1h0m0s", value_parser = duration)]
+    pub(crate) event_ttl: Duration,
     /// When a write counts, and so what a crash of the machine can lose
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
     pub(crate) durability: Durability,

@@ -30,6 +30,7 @@ pub(crate) struct Settings {
     disable_admission: Vec<String>,
     compaction_interval: Duration,
     durability: storage::Durability,
+    event_ttl: Duration,
 }
 
 impl From<&cli::Server> for Settings {
@@ -45,6 +46,7 @@ impl From<&cli::Server> for Settings {
             disable_admission: f.disable_admission_plugins.clone(),
             compaction_interval: f.etcd_compaction_interval,
             durability: f.durability.into(),
+            event_ttl: f.event_ttl,
         }
     }
 }
@@ -62,6 +64,7 @@ impl From<&cli::ApiServer> for Settings {
             disable_admission: f.disable_admission_plugins.clone(),
             compaction_interval: f.etcd_compaction_interval,
             durability: f.durability.into(),
+            event_ttl: f.event_ttl,
         }
     }
 }
@@ -95,6 +98,7 @@ impl ControlPlane {
         options.port = settings.port;
         options.config =
             Config { service_cidrs: vec![settings.service_cidr.clone()], clock, ..Config::default() };
+        options.config.event_ttl = settings.event_ttl;
         options.compaction_interval = settings.compaction_interval;
         options.durability = settings.durability;
         options.hostname = machine::hostname();

@@ -44,6 +44,15 @@ impl DataDir {
             Err(e) if e.kind() == ErrorKind::PermissionDenied => {
                 bail!("no permission to make {shown}; run as root or choose another --data-dir")
             }
+            Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => {
+                bail!("{shown} is on a read-only file system; remount it, or choose another --data-dir")
+            }
+            Err(e) if e.kind() == ErrorKind::StorageFull => {
+                bail!("the disk of {shown} is full; free some space, or choose another --data-dir")
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory) => {
+                bail!("{shown} is not a directory; choose another --data-dir")
+            }
             Err(e) => return Err(e).with_context(|| format!("the data directory {shown} can't be made")),
         }
         let path = path.canonicalize()?;

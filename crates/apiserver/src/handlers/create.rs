@@ -127,7 +127,7 @@ pub(crate) async fn store(
         return scope.dry_answer(201, tree);
     }
     let object = scope.new_object(tree)?;
-    let write = Write::Create { resource: scope.stored.id, object, ttl: scope.stored.ttl };
+    let write = Write::Create { resource: scope.stored.id, object, ttl: scope.ttl() };
     match inner.store.commit(write).await {
         Ok(object) => {
             if let Some(reservation) = reservation {

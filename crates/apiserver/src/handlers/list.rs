@@ -72,11 +72,10 @@ fn decode(token: &str, namespace: &str, namespaced: bool) -> Result<From, String
 }
 
 /// Upstream's text for a token whose state is gone; it carries a token that goes on in the current one.
-fn expired(revision: u64, from: &From, namespaced_list: bool) -> Status {
+fn expired(from: &From, namespaced_list: bool) -> Status {
     let mut s = Status::expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
-    let _ = revision;
     let key = if from.namespace.is_empty() || namespaced_list {
         format!("{}\0", from.name)
     } else {
@@ -111,21 +110,26 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
     let from = if options.token.is_empty() {
         None
     } else {
+        let from = decode(&options.token, &selection.scope.namespace, scope.resource.namespaced)
+            .map_err(|e| Status::bad_request(format!("invalid continue token: {e}")))?;
         if revision != 0 {
             return Err(Status::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let from = decode(&options.token, &selection.scope.namespace, scope.resource.namespaced)
-            .map_err(|e| Status::bad_request(format!("invalid continue token: {e}")))?;
         Some(from)
     };
-    let snapshot = match (&from, options.matching) {
+    // As upstream's first API: a page of a revision is of exactly that one, unless something else is said.
+    let matching = match options.matching {
+        None if options.limit > 0 && revision > 0 => Some(Match::Exact),
+        matching => matching,
+    };
+    let snapshot = match (&from, matching) {
         (Some(from), _) if from.revision > 0 => {
             let at = from.revision as u64;
             match store.snapshot_at(id, at) {
                 Some(s) => s,
-                None => return Err(expired(store.current(), from, namespaced_list)),
+                None => return Err(expired(from, namespaced_list)),
             }
         }
         (Some(_), _) => store.snapshot(id),
@@ -133,9 +137,9 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
             if revision > store.current() && !store.wait_for(revision, FRESH_TIMEOUT).await {
                 return Err(too_large(revision, store.current()));
             }
-            store.snapshot_at(id, revision).ok_or_else(|| {
-                Status::expired(format!("The resourceVersion for the provided list is too old: {revision}"))
-            })?
+            store
+                .snapshot_at(id, revision)
+                .ok_or_else(|| Status::expired("The resourceVersion for the provided list is too old."))?
         }
         (None, _) => {
             if revision > store.current() && !store.wait_for(revision, FRESH_TIMEOUT).await {

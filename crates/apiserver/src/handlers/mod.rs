@@ -14,6 +14,7 @@ pub(crate) mod virtuals;
 pub(crate) mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::schema::Gvk;
 use api::status::FieldError;
@@ -299,6 +300,10 @@ impl<'a> Scope<'a> {
     pub(crate) fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
         let kind = &self.stored.kind;
         Status::invalid(&kind.group, &kind.kind, name, errors)
+    }
+    /// After what time an object that is written now expires.
+    pub(crate) fn ttl(&self) -> Option<Duration> {
+        self.stored.expires.then_some(self.inner.config.event_ttl)
     }
     /// 409 after a write by somebody else.
     pub(crate) fn conflict(&self, name: &str, why: &str) -> Status {

@@ -245,12 +245,8 @@ async fn attempt(
     if new.body == object.data.body {
         return Ok(Ok(Done::Stored(Arc::clone(object))));
     }
-    let write = Write::Update {
-        resource: scope.stored.id,
-        object: new,
-        expect: object.revision,
-        ttl: scope.stored.ttl,
-    };
+    let write =
+        Write::Update { resource: scope.stored.id, object: new, expect: object.revision, ttl: scope.ttl() };
     match inner.store.commit(write).await {
         Ok(object) => {
             if let Some(reservation) = reservation {

@@ -82,7 +82,7 @@ pub enum BackupError {
         what: &'static str,
     },
     /// It cannot be read.
-    #[error("cannot read {}: {source}", file.display())]
+    #[error("cannot read {}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
@@ -93,7 +93,7 @@ pub enum BackupError {
     #[error("{} holds a store: restore into a fresh data directory", .0.display())]
     Exists(PathBuf),
     /// The new store cannot be written.
-    #[error("cannot write the store in {}: {source}", dir.display())]
+    #[error("cannot write the store in {}", dir.display())]
     Write {
         /// The directory.
         dir: PathBuf,

@@ -50,7 +50,7 @@ pub enum OpenError {
         what: String,
     },
     /// Another failure of the system.
-    #[error("cannot open the store in {}: {source}", dir.display())]
+    #[error("cannot open the store in {}", dir.display())]
     Io {
         /// The directory.
         dir: PathBuf,
