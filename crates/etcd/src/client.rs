@@ -1,0 +1,416 @@
+//! The client: calls that go to whichever member answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::connect::{Config, ConfigError, channels};
+use crate::error::{Error, connect_failure, from_etcd, innermost};
+use crate::rpc;
+use crate::rpc::kv_client::KvClient;
+use crate::rpc::lease_client::LeaseClient;
+use crate::rpc::maintenance_client::MaintenanceClient;
+use crate::rpc::watch_client::WatchClient;
+use crate::rpc::watch_request::RequestUnion;
+
+/// How long one member may take for one call: longer than etcd's own limit for a write, after which it
+/// says that it timed out.
+const ATTEMPT: Duration = Duration::from_secs(10);
+/// How long a call is tried in all.
+const BUDGET: Duration = Duration::from_secs(15);
+/// How long a member is left alone after its first failure, and at most; doubled with each.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// The largest message that is taken: a page of a list, or what a watch has to catch up with.
+const MAX_MESSAGE: usize = 1 << 30;
+
+/// Whether a call may be sent again when it is not known what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    /// It changes nothing, or the same twice.
+    Yes,
+    /// Only if it was never sent.
+    Unsent,
+}
+
+/// A client. Clones share its connections, of which there is one a member.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    members: Vec<Member>,
+    next: AtomicUsize,
+}
+
+struct Member {
+    url: Arc<str>,
+    channel: Channel,
+    health: Mutex<Health>,
+}
+
+/// What is known of a member.
+#[derive(Default)]
+struct Health {
+    failures: u32,
+    /// Others are asked before that.
+    resting: Option<Instant>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.members.iter().map(|m| &m.url)).finish()
+    }
+}
+
+/// The end of the range of all keys that begin with a prefix.
+pub fn prefix_end(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end.into();
+        }
+    }
+    // All keys.
+    Bytes::from_static(&[0])
+}
+
+impl Member {
+    fn works(&self) {
+        let mut health = self.health.lock();
+        if health.failures > 0 {
+            *health = Health::default();
+        }
+    }
+    fn fails(&self) {
+        let mut health = self.health.lock();
+        let (first, most) = BACKOFF;
+        let pause = (first * 2u32.saturating_pow(health.failures.min(16))).min(most);
+        health.failures += 1;
+        health.resting = Some(Instant::now() + pause.mul_f64(0.5 + fastrand::f64()));
+    }
+    fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
+    }
+    fn lease(&self) -> LeaseClient<Channel> {
+        LeaseClient::new(self.channel.clone())
+    }
+}
+
+impl Inner {
+    /// The next member in turn that does not rest; if all do, the one that wakes first, and when.
+    fn pick(&self) -> Option<(&Member, Option<Instant>)> {
+        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let mut first: Option<(&Member, Instant)> = None;
+        for at in 0..self.members.len() {
+            let member = self.members.get((start + at) % self.members.len())?;
+            match member.health.lock().resting {
+                Some(until) if until > now => {
+                    if first.is_none_or(|(_, f)| until < f) {
+                        first = Some((member, until));
+                    }
+                }
+                _ => return Some((member, None)),
+            }
+        }
+        first.map(|(member, until)| (member, Some(until)))
+    }
+}
+
+/// What a failed call means, and whether the member is to blame.
+fn judge(member: &Member, status: &Status) -> (Error, bool) {
+    if let Some(failure) = connect_failure(status) {
+        let error = if failure.lasts() {
+            Error::Misconfigured(failure.to_string().into())
+        } else {
+            Error::Unreachable { members: format!("{}: {failure}", member.url).into() }
+        };
+        return (error, true);
+    }
+    if std::error::Error::source(status).is_some() {
+        let why = innermost(status);
+        let hint = if why.contains("malformed") || why.contains("frame") || why.contains("http2 error") {
+            " (it may want TLS: https:// in --etcd-servers)"
+        } else {
+            ""
+        };
+        let text = format!("the connection to etcd at {} broke: {why}{hint}", member.url);
+        return (Error::Unavailable(text.into()), true);
+    }
+    let error = from_etcd(status);
+    let to_blame = error.is_transient();
+    (error, to_blame)
+}
+
+impl Client {
+    /// A client of the members of a configuration; connects when something is asked of it.
+    pub fn new(config: &Config) -> Result<Self, ConfigError> {
+        let members = channels(config)?
+            .into_iter()
+            .map(|(url, channel)| Member { url, channel, health: Mutex::default() })
+            .collect::<Vec<_>>();
+        // Several servers with the same flags do not all begin with the same member.
+        let next = AtomicUsize::new(fastrand::usize(..members.len().max(1)));
+        Ok(Self(Arc::new(Inner { members, next })))
+    }
+
+    /// Calls members in turn until one answers, within the budget.
+    async fn call<T, F>(&self, again: Again, call: impl Fn(&Member) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let deadline = Instant::now() + BUDGET;
+        loop {
+            let Some((member, rests)) = self.0.pick() else {
+                return Err(Error::Unreachable { members: "no address".into() });
+            };
+            if let Some(until) = rests {
+                tokio::time::sleep_until(until).await;
+            }
+            let attempt = tokio::time::timeout_at(deadline.min(Instant::now() + ATTEMPT), call(member)).await;
+            let (error, to_blame) = match attempt {
+                Ok(Ok(response)) => {
+                    member.works();
+                    return Ok(response.into_inner());
+                }
+                Ok(Err(status)) => judge(member, &status),
+                Err(_) => {
+                    let text = format!("etcd at {} did not answer in time", member.url);
+                    (Error::Unavailable(text.into()), true)
+                }
+            };
+            if to_blame {
+                member.fails();
+            }
+            let may = error.is_transient() && (again == Again::Yes || !error.is_ambiguous());
+            if !may || Instant::now() >= deadline {
+                return Err(error);
+            }
+            tracing::debug!(member = &*member.url, %error, "etcd: trying again");
+        }
+    }
+
+    /// Reads keys.
+    pub async fn range(&self, request: rpc::RangeRequest) -> Result<rpc::RangeResponse, Error> {
+        self.call(Again::Yes, |m| {
+            let (mut kv, request) = (m.kv(), request.clone());
+            async move { kv.range(request).await }
+        })
+        .await
+    }
+
+    /// The revision that etcd is at: no write that was acknowledged anywhere before this call is above it.
+    /// `key` may be any that we may read.
+    pub async fn revision(&self, key: impl Into<Bytes>) -> Result<u64, Error> {
+        let request = rpc::RangeRequest { key: key.into(), count_only: true, ..Default::default() };
+        Ok(revision(self.range(request).await?.header.as_ref()))
+    }
+
+    /// Makes a conditional change. When the error [is ambiguous](Error::is_ambiguous), it may have been made.
+    pub async fn txn(&self, request: rpc::TxnRequest) -> Result<rpc::TxnResponse, Error> {
+        self.call(Again::Unsent, |m| {
+            let (mut kv, request) = (m.kv(), request.clone());
+            async move { kv.txn(request).await }
+        })
+        .await
+    }
+
+    /// Writes a key, whatever it was; the revision.
+    pub async fn put(&self, request: rpc::PutRequest) -> Result<u64, Error> {
+        let response = self
+            .call(Again::Unsent, |m| {
+                let (mut kv, request) = (m.kv(), request.clone());
+                async move { kv.put(request).await }
+            })
+            .await?;
+        Ok(revision(response.header.as_ref()))
+    }
+
+    /// Deletes keys; the revision.
+    pub async fn delete(&self, request: rpc::DeleteRangeRequest) -> Result<u64, Error> {
+        let response = self
+            .call(Again::Yes, |m| {
+                let (mut kv, request) = (m.kv(), request.clone());
+                async move { kv.delete_range(request).await }
+            })
+            .await?;
+        Ok(revision(response.header.as_ref()))
+    }
+
+    /// Forgets what was before a revision.
+    pub async fn compact(&self, revision: u64) -> Result<(), Error> {
+        let request = rpc::CompactionRequest { revision: revision as i64, physical: false };
+        self.call(Again::Yes, |m| {
+            let mut kv = m.kv();
+            async move { kv.compact(request).await }
+        })
+        .await
+        .map(drop)
+    }
+
+    /// A new lease; its number.
+    pub async fn grant(&self, ttl: Duration) -> Result<i64, Error> {
+        let request = rpc::LeaseGrantRequest { ttl: ttl.as_secs().max(1) as i64, id: 0 };
+        let response = self
+            .call(Again::Yes, |m| {
+                let mut lease = m.lease();
+                async move { lease.lease_grant(request).await }
+            })
+            .await?;
+        if response.error.is_empty() { Ok(response.id) } else { Err(Error::Other(response.error.into())) }
+    }
+
+    /// Ends a lease and deletes its keys.
+    pub async fn revoke(&self, lease: i64) -> Result<(), Error> {
+        self.call(Again::Yes, |m| {
+            let mut client = m.lease();
+            async move { client.lease_revoke(rpc::LeaseRevokeRequest { id: lease }).await }
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Lets a lease live for its whole time again; [`Error::NoLease`] if it ended.
+    pub async fn keep_alive(&self, lease: i64) -> Result<(), Error> {
+        let response = self
+            .call(Again::Yes, |m| {
+                let mut client = m.lease();
+                async move {
+                    let once = tokio_stream::once(rpc::LeaseKeepAliveRequest { id: lease });
+                    let mut answers = client.lease_keep_alive(once).await?.into_inner();
+                    let answer = answers.message().await?;
+                    answer.map(Response::new).ok_or_else(|| Status::unavailable("no answer to a keep-alive"))
+                }
+            })
+            .await?;
+        if response.ttl > 0 { Ok(()) } else { Err(Error::NoLease) }
+    }
+
+    /// How long a lease has left; zero if it ended.
+    pub async fn time_to_live(&self, lease: i64) -> Result<Duration, Error> {
+        let response = self
+            .call(Again::Yes, |m| {
+                let mut client = m.lease();
+                async move { client.lease_time_to_live(rpc::LeaseTimeToLiveRequest { id: lease }).await }
+            })
+            .await?;
+        Ok(Duration::from_secs(u64::try_from(response.ttl).unwrap_or(0)))
+    }
+
+    /// The versions of the members that answer, as etcd writes them (`3.5.30`). An error if none does, that of
+    /// the last.
+    pub async fn versions(&self) -> Result<Vec<String>, Error> {
+        let mut versions = Vec::new();
+        let mut last = None;
+        for member in &self.0.members {
+            let mut client = MaintenanceClient::new(member.channel.clone());
+            match tokio::time::timeout(ATTEMPT, client.status(rpc::StatusRequest {})).await {
+                Ok(Ok(answer)) => versions.push(answer.into_inner().version),
+                Ok(Err(status)) => last = Some(judge(member, &status).0),
+                Err(_) => {
+                    last = Some(Error::Unreachable { members: format!("{}: no answer", member.url).into() });
+                }
+            }
+        }
+        match last {
+            Some(error) if versions.is_empty() => Err(error),
+            _ => Ok(versions),
+        }
+    }
+
+    /// Opens a watch at one member. It ends with an error when the member has no leader any more.
+    pub async fn watch(&self, create: rpc::WatchCreateRequest) -> Result<Watch, Error> {
+        let (requests, queue) = mpsc::channel(4);
+        let first = rpc::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        // There is room for it.
+        let _ = requests.try_send(first);
+        let Some((member, rests)) = self.0.pick() else {
+            return Err(Error::Unreachable { members: "no address".into() });
+        };
+        if let Some(until) = rests {
+            tokio::time::sleep_until(until).await;
+        }
+        let mut request = Request::new(ReceiverStream::new(queue));
+        request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
+        let mut client = WatchClient::new(member.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+        let failed = |status: &Status| {
+            let (error, to_blame) = judge(member, status);
+            if to_blame {
+                member.fails();
+            }
+            error
+        };
+        match tokio::time::timeout(ATTEMPT, client.watch(request)).await {
+            Ok(Ok(response)) => {
+                member.works();
+                let at = self.0.members.iter().position(|m| Arc::ptr_eq(&m.url, &member.url)).unwrap_or(0);
+                Ok(Watch { client: self.clone(), at, requests, responses: response.into_inner() })
+            }
+            Ok(Err(status)) => Err(failed(&status)),
+            Err(_) => Err(failed(&Status::unavailable("etcd did not open the watch in time"))),
+        }
+    }
+}
+
+/// The revision in a response's header.
+fn revision(header: Option<&rpc::ResponseHeader>) -> u64 {
+    header.map_or(0, |h| u64::try_from(h.revision).unwrap_or(0))
+}
+
+/// A stream of one watch.
+pub struct Watch {
+    client: Client,
+    at: usize,
+    requests: mpsc::Sender<rpc::WatchRequest>,
+    responses: Streaming<rpc::WatchResponse>,
+}
+
+impl Watch {
+    /// What comes next; an error ends the stream.
+    pub async fn next(&mut self) -> Result<rpc::WatchResponse, Error> {
+        match self.responses.message().await {
+            Ok(Some(response)) => Ok(response),
+            Ok(None) => Err(Error::Unavailable("etcd ended the watch".into())),
+            Err(status) => {
+                let Some(member) = self.client.0.members.get(self.at) else {
+                    return Err(from_etcd(&status));
+                };
+                let (error, to_blame) = judge(member, &status);
+                if to_blame {
+                    member.fails();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks how far the watch has come; the answer is a response without events, if etcd gives one.
+    pub fn ask_progress(&self) {
+        let progress = RequestUnion::ProgressRequest(rpc::WatchProgressRequest {});
+        // A full queue has such a request in it.
+        let _ = self.requests.try_send(rpc::WatchRequest { request_union: Some(progress) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_prefixes() {
+        let check = |prefix: &[u8], end: &[u8]| assert_eq!(prefix_end(prefix), end);
+        check(b"/registry/", b"/registry0");
+        check(b"a\xff", b"b");
+        check(b"\xff\xff", b"\0");
+        check(b"", b"\0");
+    }
+}

@@ -1,0 +1,277 @@
+//! Connections to one member: where it is, TLS, and what is wrong if there is none.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// When a silent connection is asked whether it still lives, and how long the answer may take; as
+/// upstream's client has it.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+/// How much of a stream may be under way.
+const WINDOW: u32 = 8 << 20;
+
+/// Where etcd is.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// The members' client URLs (`--etcd-servers`).
+    pub endpoints: Vec<String>,
+    /// Who signed the members' certificates (`--etcd-cafile`).
+    pub ca_file: Option<PathBuf>,
+    /// Our certificate (`--etcd-certfile`).
+    pub cert_file: Option<PathBuf>,
+    /// Its key (`--etcd-keyfile`).
+    pub key_file: Option<PathBuf>,
+}
+
+/// Why a configuration cannot be used. Each sentence says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No member is named.
+    #[error("--etcd-servers names no server: give it the client URLs of etcd, as http://127.0.0.1:2379")]
+    NoServers,
+    /// A URL is none.
+    #[error("--etcd-servers: {0:?} is not a URL of etcd: want http://HOST:PORT or https://HOST:PORT")]
+    Url(String),
+    /// A file cannot be used.
+    #[error("{flag} {}: {why}", file.display())]
+    File {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A certificate without a key, or a key without a certificate.
+    #[error("--etcd-certfile and --etcd-keyfile belong together: give both")]
+    Pair,
+    /// TLS without an authority.
+    #[error(
+        "{0} speaks TLS, and nothing says whose certificates to trust: name the authority's file with --etcd-cafile"
+    )]
+    NoCa(String),
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum ConnectFailure {
+    #[error("{0}")]
+    Io(Arc<str>),
+    #[error("no answer within {} seconds", CONNECT.as_secs())]
+    Timeout,
+    #[error(
+        "the certificate of etcd at {0} was not signed by the authority of --etcd-cafile: name the one that \
+         signed it"
+    )]
+    WrongCa(Arc<str>),
+    #[error("the certificate of etcd at {0} is not for that name ({1}): use a name or address that it holds")]
+    WrongName(Arc<str>, Arc<str>),
+    #[error("etcd at {0} does not speak TLS: use http:// in --etcd-servers, or turn TLS on in etcd")]
+    NoTls(Arc<str>),
+    #[error("etcd at {0} refused our certificate ({1}): check --etcd-certfile and --etcd-keyfile")]
+    Refused(Arc<str>, Arc<str>),
+    #[error("TLS with etcd at {0} failed: {1}")]
+    Tls(Arc<str>, Arc<str>),
+}
+
+impl ConnectFailure {
+    /// Whether only a change of the configuration helps.
+    pub(crate) fn lasts(&self) -> bool {
+        matches!(self, Self::WrongCa(_) | Self::WrongName(..) | Self::NoTls(_) | Self::Refused(..))
+    }
+}
+
+/// Reads the files of a configuration and prepares a connection to each member; connects to none.
+pub(crate) fn channels(config: &Config) -> Result<Vec<(Arc<str>, Channel)>, ConfigError> {
+    let tls = tls(config)?;
+    let channels: Vec<_> =
+        config.endpoints.iter().map(|url| channel(url.trim(), tls.clone())).collect::<Result<_, _>>()?;
+    if channels.is_empty() { Err(ConfigError::NoServers) } else { Ok(channels) }
+}
+
+fn tls(config: &Config) -> Result<Option<Arc<ClientConfig>>, ConfigError> {
+    let secure = config.endpoints.iter().find(|e| e.trim().starts_with("https://"));
+    let own = match (&config.cert_file, &config.key_file) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => return Err(ConfigError::Pair),
+    };
+    let Some(secure) = secure else { return Ok(None) };
+    let ca = config.ca_file.as_ref().ok_or_else(|| ConfigError::NoCa(secure.clone()))?;
+    let bad = |flag, file: &Path, why: &dyn std::fmt::Display| ConfigError::File {
+        flag,
+        file: file.to_owned(),
+        why: why.to_string(),
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in certificates("--etcd-cafile", ca)? {
+        roots.add(certificate).map_err(|e| bad("--etcd-cafile", ca, &e))?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| bad("--etcd-cafile", ca, &e))?
+        .with_root_certificates(roots);
+    let mut tls = match own {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => {
+            let chain = certificates("--etcd-certfile", cert)?;
+            let text = std::fs::read(key).map_err(|e| bad("--etcd-keyfile", key, &e))?;
+            let private = PrivateKeyDer::from_pem_slice(&text)
+                .map_err(|_| bad("--etcd-keyfile", key, &"no PEM key is in it"))?;
+            builder.with_client_auth_cert(chain, private).map_err(|e| bad("--etcd-keyfile", key, &e))?
+        }
+    };
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Some(Arc::new(tls)))
+}
+
+fn certificates(flag: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let bad = |why: String| ConfigError::File { flag, file: file.to_owned(), why };
+    let text = std::fs::read(file).map_err(|e| bad(e.to_string()))?;
+    let all: Vec<_> =
+        CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().map_err(|e| bad(e.to_string()))?;
+    if all.is_empty() { Err(bad("no PEM certificate is in it".into())) } else { Ok(all) }
+}
+
+fn channel(url: &str, tls: Option<Arc<ClientConfig>>) -> Result<(Arc<str>, Channel), ConfigError> {
+    let bad = || ConfigError::Url(url.to_owned());
+    let uri: Uri = url.parse().map_err(|_| bad())?;
+    let tls = match uri.scheme_str() {
+        Some("http") => None,
+        Some("https") => tls,
+        _ => return Err(bad()),
+    };
+    if uri.host().is_none() || uri.path().len() > 1 || uri.query().is_some() {
+        return Err(bad());
+    }
+    let host: Arc<str> = uri.host().unwrap_or_default().trim_matches(['[', ']']).into();
+    let port = uri.port_u16().unwrap_or(2379);
+    let connector = Connector { url: url.into(), host, port, tls };
+    // The connector does TLS, so that tonic sees a plain connection either way.
+    let authority = uri.authority().map_or_else(String::new, ToString::to_string);
+    let endpoint = Endpoint::from_shared(format!("http://{authority}"))
+        .map_err(|_| bad())?
+        .http2_keep_alive_interval(KEEP_ALIVE.0)
+        .keep_alive_timeout(KEEP_ALIVE.1)
+        .keep_alive_while_idle(true)
+        .tcp_nodelay(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(2 * WINDOW)
+        .origin(uri);
+    Ok((url.into(), endpoint.connect_with_connector_lazy(connector)))
+}
+
+/// Opens connections to one member.
+#[derive(Clone)]
+struct Connector {
+    url: Arc<str>,
+    host: Arc<str>,
+    port: u16,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+/// A byte stream, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl tower::Service<Uri> for Connector {
+    type Response = TokioIo<Box<dyn Stream>>;
+    type Error = ConnectFailure;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move {
+            let connected = tokio::time::timeout(CONNECT, this.connect()).await;
+            Ok(TokioIo::new(connected.map_err(|_| ConnectFailure::Timeout)??))
+        })
+    }
+}
+
+impl Connector {
+    async fn connect(&self) -> Result<Box<dyn Stream>, ConnectFailure> {
+        let failed = |e: io::Error| ConnectFailure::Io(e.to_string().into());
+        let stream = TcpStream::connect((&*self.host, self.port)).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let name = ServerName::try_from(self.host.to_string())
+            .map_err(|e| ConnectFailure::Tls(self.url.clone(), e.to_string().into()))?;
+        match TlsConnector::from(tls.clone()).connect(name, stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(e) => Err(self.explain(&e)),
+        }
+    }
+
+    fn explain(&self, error: &io::Error) -> ConnectFailure {
+        use rustls::{CertificateError as Bad, Error};
+        let url = self.url.clone();
+        match error.get_ref().and_then(|e| e.downcast_ref::<Error>()) {
+            Some(Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature)) => {
+                ConnectFailure::WrongCa(url)
+            }
+            Some(Error::InvalidCertificate(
+                e @ (Bad::NotValidForName | Bad::NotValidForNameContext { .. }),
+            )) => ConnectFailure::WrongName(url, e.to_string().into()),
+            Some(Error::InvalidMessage(_)) => ConnectFailure::NoTls(url),
+            Some(Error::AlertReceived(alert)) => ConnectFailure::Refused(url, format!("{alert:?}").into()),
+            Some(e) => ConnectFailure::Tls(url, e.to_string().into()),
+            None => ConnectFailure::Io(error.to_string().into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(urls: &[&str]) -> Config {
+        Config { endpoints: urls.iter().map(|u| (*u).to_owned()).collect(), ..Config::default() }
+    }
+
+    #[tokio::test]
+    async fn urls() {
+        let check = |urls: &[&str], expected: &str| {
+            let outcome = channels(&config(urls)).map(|_| ()).map_err(|e| e.to_string());
+            match outcome {
+                Ok(()) => assert_eq!(expected, "", "{urls:?}"),
+                Err(e) => assert!(!expected.is_empty() && e.contains(expected), "{urls:?}: {e}"),
+            }
+        };
+        check(&["http://127.0.0.1:2379", "http://[::1]:2379"], "");
+        check(&[], "names no server");
+        check(&["127.0.0.1:2379"], "is not a URL of etcd");
+        check(&["ftp://a:1"], "is not a URL of etcd");
+        check(&["http://a:1/v2"], "is not a URL of etcd");
+        check(&["https://a:1"], "--etcd-cafile");
+    }
+
+    #[test]
+    fn a_key_needs_a_certificate() {
+        let lone = Config { key_file: Some("key".into()), ..config(&["https://a:1"]) };
+        assert!(matches!(tls(&lone), Err(ConfigError::Pair)));
+        let missing = Config { ca_file: Some("/nonexistent/ca".into()), ..config(&["https://a:1"]) };
+        let error = tls(&missing).map(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with("--etcd-cafile /nonexistent/ca: "), "{error}");
+    }
+}
