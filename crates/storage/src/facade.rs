@@ -13,6 +13,7 @@ use component::{Clock, Shutdown};
 
 use crate::durability::Durability;
 use crate::engine::{Backend, Change, Engine, Forget, Record, View};
+use crate::etcd::{self, EtcdConfig, EtcdOpenError, ReadError, Servers};
 use crate::history::Limits;
 use crate::index::Index;
 use crate::log::{self, Backup, OpenError};
@@ -22,7 +23,7 @@ use crate::watch::{WatchOptions, Watcher};
 use crate::writer::{Expiries, Now, Start, Writer};
 
 /// How often watchers that asked for it learn how far they have come, as upstream's bookmarks do.
-const PROGRESS_INTERVAL: Duration = Duration::from_mins(1);
+pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How a store is opened.
 #[derive(Debug, Clone)]
@@ -54,6 +55,8 @@ impl StoreConfig {
 pub struct Store {
     index: Arc<Index>,
     backend: Arc<dyn Backend>,
+    /// The backend, if others write to what it shows.
+    shared: Option<Arc<etcd::Engine>>,
 }
 
 impl fmt::Debug for Store {
@@ -190,7 +193,16 @@ impl Store {
 
     /// A store over an index that this backend publishes in.
     pub(crate) fn of(index: Arc<Index>, backend: Arc<dyn Backend>) -> Self {
-        Self { index, backend }
+        Self { index, backend, shared: None }
+    }
+
+    /// Opens a store in etcd, in upstream's layout; other API servers may use it at the same time. Returns once
+    /// everything is loaded. It closes once `shutdown` stops, and `shutdown.finish()` waits until it has.
+    pub async fn open_etcd(config: EtcdConfig, shutdown: &Shutdown) -> Result<Self, EtcdOpenError> {
+        let engine = etcd::Engine::open(config).await?;
+        let store = Self { index: engine.index.clone(), backend: engine.clone(), shared: Some(engine) };
+        store.close_on(shutdown);
+        Ok(store)
     }
 
     /// Closes with the shutdown, unless nobody has the store any more by then.
@@ -260,6 +272,25 @@ impl Store {
         Ok(watcher)
     }
 
+    /// Whether others write to what this store shows, so that it may be behind them.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Returns once readers see every write that was acknowledged before this call, by whichever server. A store
+    /// that nobody else writes to always shows them.
+    pub async fn fresh(&self) -> Result<(), ReadError> {
+        match &self.shared {
+            None => Ok(()),
+            Some(engine) => engine.fresh().await,
+        }
+    }
+
+    /// The API servers that share the store, if it can be shared.
+    pub fn servers(&self) -> Option<Servers> {
+        self.shared.as_ref().map(etcd::Engine::servers)
+    }
+
     /// Waits until readers see this revision; whether they did within the time.
     pub async fn wait_for(&self, revision: u64, timeout: Duration) -> bool {
         if self.current() >= revision {
@@ -273,6 +304,22 @@ impl Store {
     /// Forgets the history up to and with this revision, but for the state at it.
     pub fn compact(&self, revision: u64) {
         self.index.compact(revision);
+    }
+
+    /// Forgets, at every interval, what happened before the last one, until shutdown; as upstream's compactor.
+    pub fn compact_every(&self, interval: Duration, shutdown: &Shutdown) {
+        if let Some(engine) = &self.shared {
+            engine.compact_every(interval);
+            return;
+        }
+        let (store, stop) = (self.clone(), shutdown.clone());
+        shutdown.spawn(async move {
+            let mut before = store.current();
+            while stop.run(tokio::time::sleep(interval)).await.is_some() {
+                store.compact(before);
+                before = store.current();
+            }
+        });
     }
 
     /// The whole store as it is now, at a durable revision, to be kept as a file. Writes go on meanwhile.

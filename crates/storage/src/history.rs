@@ -81,6 +81,11 @@ impl History {
         self.low = self.low.max(revision);
     }
 
+    /// Forgets everything, and knows what comes after a revision, which may be an older one.
+    pub(crate) fn restart(&mut self, revision: u64) {
+        *self = Self::new(revision, self.limits);
+    }
+
     /// The events after a revision.
     pub(crate) fn after(&self, revision: u64) -> Result<Past, Compacted> {
         if revision < self.low {

@@ -1,6 +1,7 @@
 //! The MVCC index: the one owner of all objects, for readers and watchers. Whoever makes changes durable
 //! publishes them here, in the order of their revisions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::history::{History, Limits};
-use crate::store::{Compacted, Event, ResourceId, ResourceSpec, Scope, WatchStart};
+use crate::store::{Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart};
 use crate::view::{Live, Snapshot};
 use crate::watch::{Hub, Routes, WatchOptions, Watcher};
 
@@ -194,6 +195,32 @@ impl Index {
             }
         }
         self.hub.delivered.store(revision, Ordering::Release);
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Shows another state, of which nothing older is known, in place of everything. Watchers end: what led to
+    /// it is not known.
+    pub(crate) fn replace(&self, mut states: HashMap<ResourceId, Live>, revision: u64) {
+        let _one = self.registering.lock();
+        self.floor.store(revision, Ordering::Release);
+        let mut wakers = Vec::new();
+        for resource in self.resources.load().iter() {
+            let writing = resource.writing.lock();
+            let mut live = states.remove(&resource.id).unwrap_or_default();
+            let indexed: Vec<_> = resource.live.load().indexed().collect();
+            live.index_by(&indexed);
+            live.last = live.last.max(revision);
+            resource.history.lock().restart(revision);
+            resource.past.lock().clear();
+            resource.live.store(Arc::new(live));
+            drop(writing);
+            resource.routes.lock().end(WatchEnd::Compacted, &mut wakers);
+        }
+        self.current.store(revision, Ordering::Release);
+        self.hub.delivered.store(revision, Ordering::Release);
+        self.seen.send_replace(revision);
         for waker in wakers {
             waker.wake();
         }

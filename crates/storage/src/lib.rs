@@ -4,12 +4,14 @@
 //!   routed to by namespace, name and indexed field. Whoever makes changes durable publishes them there.
 //! - `writer`: the one thread that checks, numbers, commits and publishes writes to a local engine.
 //! - `engine`: what an engine is; `log`: the embedded one.
+//! - `etcd`: the index over an etcd that several API servers share, in upstream's layout.
 //!
-//! Depends on `api` and `component`. It must never decode an object: it sees the envelope and bytes. No
+//! Depends on `api`, `component` and, for its client, `etcd`. It must never decode an object: it sees the envelope and bytes. No
 //! reader and no watcher may see a revision before it is durable; what durable means is [`Durability`].
 
 mod durability;
 mod engine;
+mod etcd;
 mod facade;
 mod history;
 mod index;
@@ -19,6 +21,7 @@ mod view;
 mod watch;
 mod writer;
 
+pub use self::etcd::{Codec, CodecError, EtcdConfig, EtcdOpenError, Placement, ReadError, Servers};
 pub use durability::Durability;
 pub use facade::{Store, StoreConfig};
 pub use log::{Backup, BackupError, BackupInfo, OpenError, inspect, restore};

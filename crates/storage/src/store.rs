@@ -201,6 +201,9 @@ pub enum WatchEnd {
     /// More changes came than the watcher took.
     #[error("the watcher fell behind")]
     Behind,
+    /// What comes next is no longer known; the state must be read anew.
+    #[error("what comes next was compacted")]
+    Compacted,
     /// The store was closed.
     #[error("the store is closed")]
     Closed,

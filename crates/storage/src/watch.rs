@@ -177,6 +177,13 @@ impl Routes {
         }
     }
 
+    /// Ends all watchers of now.
+    pub(crate) fn end(&self, end: WatchEnd, wakers: &mut Vec<Waker>) {
+        for queue in self.each() {
+            queue.end(end, wakers);
+        }
+    }
+
     /// Ends all watchers, also those yet to come.
     pub(crate) fn close(&mut self, wakers: &mut Vec<Waker>) {
         self.closed = true;

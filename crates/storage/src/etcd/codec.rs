@@ -1,0 +1,35 @@
+//! The seam to who knows kinds: the store itself decodes nothing.
+
+use api::{NewObject, Text};
+use bytes::Bytes;
+
+/// Where the objects of a resource are in etcd, below the prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// Group, "" for the core group.
+    pub group: Text,
+    /// Plural name.
+    pub plural: Text,
+    /// What its keys begin with, without slashes around it: `services/specs`.
+    pub path: String,
+}
+
+/// A value that cannot be read or written; one sentence.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct CodecError(pub String);
+
+/// Translates between the store's objects and the values that upstream keeps in etcd. Pure, and
+/// deterministic: the same object gives the same bytes.
+pub trait Codec: Send + Sync + 'static {
+    /// Every built-in resource, served or not. What is in no list is a custom resource if its key begins
+    /// with a group's name, and left alone otherwise.
+    fn placements(&self) -> Vec<Placement>;
+
+    /// The value of an object.
+    fn encode(&self, group: &str, plural: &str, object: &NewObject) -> Result<Bytes, CodecError>;
+
+    /// The object of a value. Its stamp differs from that of new objects exactly if encoding it gives
+    /// another value: then also an update that changes nothing is written.
+    fn decode(&self, group: &str, plural: &str, value: &[u8]) -> Result<NewObject, CodecError>;
+}

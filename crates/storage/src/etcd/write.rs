@@ -1,0 +1,339 @@
+//! Writes: transactions that compare the revision that the caller read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{NewObject, Object};
+use bytes::Bytes;
+use etcd::Error;
+use etcd::rpc::compare::{CompareResult, CompareTarget, TargetUnion};
+use etcd::rpc::request_op::Request;
+use etcd::rpc::response_op::Response;
+use etcd::rpc::{
+    self, Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use tokio::time::Instant;
+
+use super::Engine;
+use crate::store::{ResourceId, Write, WriteError};
+
+/// How long a write is tried while etcd has no leader.
+const BUDGET: Duration = Duration::from_secs(20);
+/// How long an answer waits for the index to show the write.
+const SHOWN: Duration = Duration::from_secs(10);
+
+/// What is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Writing(Vec<(Bytes, Bytes, NewObject)>);
+
+impl Writing {
+    /// The object of a value that is being written to a key.
+    pub(crate) fn find(&self, key: &[u8], value: &[u8]) -> Option<NewObject> {
+        self.0.iter().find(|(k, v, _)| k == key && v == value).map(|(_, _, object)| object.clone())
+    }
+}
+
+/// An object that is being written, until this is dropped.
+struct Announced<'e> {
+    engine: &'e Engine,
+    key: Bytes,
+    value: Bytes,
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        let mut writing = self.engine.writing.lock();
+        if let Some(at) = writing.0.iter().position(|(k, v, _)| *k == self.key && *v == self.value) {
+            writing.0.swap_remove(at);
+        }
+    }
+}
+
+/// What a transaction does if the key is at the revision that is expected.
+#[derive(Debug, Clone)]
+enum Action {
+    Put {
+        value: Bytes,
+        ttl: Option<Duration>,
+    },
+    Delete,
+    /// Only tells whether it is.
+    Check,
+}
+
+/// How a transaction went.
+enum Outcome {
+    /// It was made, at this revision.
+    Done(u64),
+    /// The key is at another revision; what it is, and when.
+    Refused(Option<KeyValue>, u64),
+}
+
+impl Engine {
+    pub(super) async fn write(&self, write: Write) -> Result<Arc<Object>, WriteError> {
+        match write {
+            Write::Create { resource, mut object, ttl } => {
+                settle(&mut object);
+                self.put(resource, object, 0, ttl).await
+            }
+            Write::Update { resource, mut object, expect, ttl } => {
+                settle(&mut object);
+                let current = self.at_revision(resource, &object.namespace, &object.name, expect)?;
+                let same = current.data.body == object.body && current.data.stamp == object.stamp;
+                if same && ttl.is_none() {
+                    return self.unchanged(resource, current).await;
+                }
+                self.put(resource, object, expect, ttl).await
+            }
+            Write::Delete { resource, namespace, name, expect } => {
+                let previous = self.at_revision(resource, &namespace, &name, expect)?;
+                self.delete(resource, previous).await
+            }
+        }
+    }
+
+    /// The object at the revision that the caller read from the index. The index is never ahead of etcd, so
+    /// that what it refuses etcd would refuse as well.
+    fn at_revision(
+        &self,
+        resource: ResourceId,
+        namespace: &str,
+        name: &str,
+        expect: u64,
+    ) -> Result<Arc<Object>, WriteError> {
+        match self.index.get(resource, namespace, name) {
+            None => Err(WriteError::NotFound),
+            Some(o) if o.revision != expect => Err(WriteError::Changed(o)),
+            Some(o) => Ok(o),
+        }
+    }
+
+    async fn put(
+        &self,
+        resource: ResourceId,
+        object: NewObject,
+        expect: u64,
+        ttl: Option<Duration>,
+    ) -> Result<Arc<Object>, WriteError> {
+        let (group, plural, key) =
+            self.key_of(resource, &object.namespace, &object.name).ok_or(WriteError::NotFound)?;
+        let value = self
+            .codec
+            .encode(&group, &plural, &object)
+            .map_err(|e| WriteError::Engine(e.to_string().into()))?;
+        self.writing.lock().0.push((key.clone(), value.clone(), object.clone()));
+        let announced = Announced { engine: self, key: key.clone(), value: value.clone() };
+        let outcome = self.transact(&key, expect, Action::Put { value, ttl }).await?;
+        match outcome {
+            Outcome::Done(revision) => {
+                self.catch_up(revision, SHOWN).await;
+                drop(announced);
+                let shown = self.index.get(resource, &object.namespace, &object.name);
+                Ok(shown
+                    .filter(|o| o.revision == revision)
+                    .unwrap_or_else(|| Arc::new(Object { data: object, revision })))
+            }
+            Outcome::Refused(None, at) => {
+                self.catch_up(at, SHOWN).await;
+                Err(WriteError::NotFound)
+            }
+            Outcome::Refused(Some(kv), _) => {
+                let current = self.current(resource, &object.namespace, &object.name, &kv).await?;
+                Err(if expect == 0 { WriteError::Exists(current) } else { WriteError::Changed(current) })
+            }
+        }
+    }
+
+    async fn delete(&self, resource: ResourceId, previous: Arc<Object>) -> Result<Arc<Object>, WriteError> {
+        let data = &previous.data;
+        let (_, _, key) = self.key_of(resource, &data.namespace, &data.name).ok_or(WriteError::NotFound)?;
+        match self.transact(&key, previous.revision, Action::Delete).await? {
+            Outcome::Done(revision) => {
+                self.catch_up(revision, SHOWN).await;
+                Ok(Arc::new(Object { data: data.clone(), revision }))
+            }
+            Outcome::Refused(None, at) => {
+                self.catch_up(at, SHOWN).await;
+                Err(WriteError::NotFound)
+            }
+            Outcome::Refused(Some(kv), _) => {
+                Err(WriteError::Changed(self.current(resource, &data.namespace, &data.name, &kv).await?))
+            }
+        }
+    }
+
+    /// An update that changes nothing is not written, but what it is compared with must be current.
+    async fn unchanged(&self, resource: ResourceId, current: Arc<Object>) -> Result<Arc<Object>, WriteError> {
+        let data = &current.data;
+        let (_, _, key) = self.key_of(resource, &data.namespace, &data.name).ok_or(WriteError::NotFound)?;
+        match self.transact(&key, current.revision, Action::Check).await? {
+            Outcome::Done(_) => Ok(current),
+            Outcome::Refused(None, at) => {
+                self.catch_up(at, SHOWN).await;
+                Err(WriteError::NotFound)
+            }
+            Outcome::Refused(Some(kv), _) => {
+                Err(WriteError::Changed(self.current(resource, &data.namespace, &data.name, &kv).await?))
+            }
+        }
+    }
+
+    /// What stands in the way of a write: as the index shows it, once it does.
+    async fn current(
+        &self,
+        resource: ResourceId,
+        namespace: &str,
+        name: &str,
+        kv: &KeyValue,
+    ) -> Result<Arc<Object>, WriteError> {
+        let revision = kv.mod_revision as u64;
+        self.catch_up(revision, SHOWN).await;
+        match self.index.get(resource, namespace, name) {
+            Some(object) if object.revision >= revision => Ok(object),
+            _ => match self.read(&kv.key, &kv.value, revision) {
+                Ok(Some(object)) => Ok(object),
+                Ok(None) => Err(WriteError::NotFound),
+                Err(e) => Err(WriteError::Engine(e.to_string().into())),
+            },
+        }
+    }
+
+    /// Makes a transaction. One of which it is not known whether it was made is made again: the comparison
+    /// lets only one of them through.
+    async fn transact(&self, key: &Bytes, expect: u64, action: Action) -> Result<Outcome, WriteError> {
+        let deadline = Instant::now() + BUDGET;
+        let mut perhaps_done = false;
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let (operation, lease) = match &action {
+                Action::Put { value, ttl } => {
+                    let lease = match ttl {
+                        Some(ttl) => self.leases.get(&self.client, *ttl).await.map_err(refusal)?,
+                        None => 0,
+                    };
+                    let put = PutRequest { key: key.clone(), value: value.clone(), lease };
+                    (Some(Request::RequestPut(put)), lease)
+                }
+                Action::Delete => {
+                    let delete = DeleteRangeRequest { key: key.clone(), range_end: Bytes::new() };
+                    (Some(Request::RequestDeleteRange(delete)), 0)
+                }
+                Action::Check => (None, 0),
+            };
+            let get = Request::RequestRange(RangeRequest { key: key.clone(), ..Default::default() });
+            let request = TxnRequest {
+                compare: vec![Compare {
+                    result: CompareResult::Equal as i32,
+                    target: CompareTarget::Mod as i32,
+                    key: key.clone(),
+                    target_union: Some(TargetUnion::ModRevision(expect as i64)),
+                }],
+                success: operation.map(|o| RequestOp { request: Some(o) }).into_iter().collect(),
+                failure: vec![RequestOp { request: Some(get) }],
+            };
+            match self.client.txn(request).await {
+                Ok(answer) if answer.succeeded => return Ok(Outcome::Done(revision(&answer))),
+                Ok(answer) => {
+                    let at = revision(&answer);
+                    let kv = found(answer);
+                    if !perhaps_done {
+                        return Ok(Outcome::Refused(kv, at));
+                    }
+                    return after_doubt(&action, expect, kv, at);
+                }
+                Err(Error::NoLease) if lease != 0 => self.leases.forget(lease).await,
+                Err(e) if e.is_transient() && Instant::now() < deadline => {
+                    perhaps_done |= e.is_ambiguous();
+                    tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+                Err(e) => return Err(refusal(e)),
+            }
+        }
+    }
+}
+
+/// What a refused transaction means whose like may have been made before.
+fn after_doubt(action: &Action, expect: u64, kv: Option<KeyValue>, at: u64) -> Result<Outcome, WriteError> {
+    match (action, kv) {
+        // The bytes hold the object's uid or what it was changed to: they are there because of us.
+        (Action::Put { value, .. }, Some(kv)) if kv.value == *value && kv.mod_revision as u64 > expect => {
+            Ok(Outcome::Done(kv.mod_revision as u64))
+        }
+        // Gone is gone, whoever did it.
+        (Action::Delete, None) => Ok(Outcome::Done(at)),
+        (Action::Check, kv) => Ok(Outcome::Refused(kv, at)),
+        _ => Err(WriteError::Engine(
+            "etcdserver: request timed out: the object was changed meanwhile, and it is not known whether this \
+             request was done before"
+                .into(),
+        )),
+    }
+}
+
+/// The store keeps the body for long: not as a part of something larger.
+fn settle(object: &mut NewObject) {
+    object.body = Bytes::from(Box::<[u8]>::from(object.body.as_ref()));
+}
+
+fn refusal(error: Error) -> WriteError {
+    WriteError::Engine(error.to_string().into())
+}
+
+fn revision(answer: &rpc::TxnResponse) -> u64 {
+    answer.header.as_ref().map_or(0, |h| h.revision as u64)
+}
+
+fn found(answer: rpc::TxnResponse) -> Option<KeyValue> {
+    answer.responses.into_iter().find_map(|r| match r.response {
+        Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::Text;
+
+    #[test]
+    fn what_a_doubt_becomes() {
+        let kv = |value: &'static str, revision: i64| {
+            Some(KeyValue { value: value.into(), mod_revision: revision, ..KeyValue::default() })
+        };
+        let put = Action::Put { value: "ours".into(), ttl: None };
+        let done = |outcome: Result<Outcome, WriteError>| match outcome {
+            Ok(Outcome::Done(at)) => Some(at),
+            _ => None,
+        };
+        assert_eq!(done(after_doubt(&put, 5, kv("ours", 7), 9)), Some(7));
+        assert!(after_doubt(&put, 5, kv("theirs", 7), 9).is_err());
+        assert!(after_doubt(&put, 5, None, 9).is_err());
+        assert_eq!(done(after_doubt(&Action::Delete, 5, None, 9)), Some(9));
+        assert!(after_doubt(&Action::Delete, 5, kv("theirs", 7), 9).is_err());
+        let check = after_doubt(&Action::Check, 5, kv("theirs", 7), 9);
+        assert!(matches!(check, Ok(Outcome::Refused(Some(_), 9))));
+    }
+
+    #[test]
+    fn own_values_are_known_again() {
+        let text = Text::from("n");
+        let object = NewObject {
+            name: text.clone(),
+            namespace: "".into(),
+            uid: "".into(),
+            labels: Box::default(),
+            owners: Box::default(),
+            fields: Box::default(),
+            deleting: false,
+            finalizers: false,
+            stamp: 0,
+            body: Bytes::from_static(b"{}"),
+            rv_at: 0,
+        };
+        let writing = Writing(vec![("k".into(), "v".into(), object)]);
+        assert!(writing.find(b"k", b"v").is_some_and(|o| o.name == text));
+        assert!(writing.find(b"k", b"other").is_none());
+        assert!(writing.find(b"l", b"v").is_none());
+    }
+}
