@@ -14,6 +14,7 @@ mod codec;
 mod conditions;
 pub mod config;
 mod discovery;
+pub mod etcd;
 mod forms;
 mod handlers;
 pub mod health;

@@ -202,6 +202,10 @@ impl MetaMut<'_> {
     pub(crate) fn mark_resource_version(&mut self) {
         self.s.set(self.f.resource_version, "");
     }
+    /// Takes that place away again.
+    pub(crate) fn unset_resource_version(&mut self) {
+        self.s.remove(self.f.resource_version);
+    }
     /// Sets `generation`; 0 removes it.
     pub(crate) fn set_generation(&mut self, v: i64) {
         if v == 0 {

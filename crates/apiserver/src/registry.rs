@@ -97,14 +97,7 @@ impl Resource {
     }
     /// The key of an object below the store's prefix, as upstream's messages name it.
     pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> String {
-        let plural = match (self.group.as_str(), self.plural.as_str()) {
-            ("", "nodes") => "minions",
-            ("", "services") => "services/specs",
-            ("", "endpoints") => "services/endpoints",
-            ("", "replicationcontrollers") => "controllers",
-            ("networking.k8s.io", "ingresses") => "ingress",
-            (_, p) => p,
-        };
+        let plural = crate::etcd::historical(&self.group, &self.plural).unwrap_or(&self.plural);
         let mut key = format!("/{plural}");
         for part in [namespace, name] {
             if !part.is_empty() {

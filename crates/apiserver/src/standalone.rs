@@ -11,11 +11,12 @@ use api::Status;
 use client::{Client, Transport};
 use component::Shutdown;
 use rustls_pki_types::CertificateDer;
-use storage::{Durability, OpenError, Store, StoreConfig};
+use storage::{Durability, EtcdConfig, EtcdOpenError, EtcdServers, OpenError, Store, StoreConfig};
 use tokio::net::TcpListener;
 
 use crate::auth::StoreReader;
 use crate::config::Config;
+use crate::etcd::StoredForms;
 use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use crate::proxy::Connect;
 use crate::reader::Reader;
@@ -48,6 +49,8 @@ pub struct Options {
     pub compaction_interval: Duration,
     /// What an acknowledged write has behind it.
     pub durability: Durability,
+    /// The etcd that holds the objects, and what its keys begin with; the store in the data directory if absent.
+    pub etcd: Option<(EtcdServers, String)>,
     /// Changes to the defaults of security, after they were made from the keys.
     pub security: Box<dyn FnOnce(&mut SecurityConfig) + Send>,
 }
@@ -67,6 +70,7 @@ impl Options {
             node: None,
             compaction_interval: Duration::from_mins(5),
             durability: Durability::default(),
+            etcd: None,
             security: Box::new(|_| {}),
         }
     }
@@ -81,6 +85,9 @@ pub enum StartError {
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The store in etcd.
+    #[error(transparent)]
+    Etcd(#[from] EtcdOpenError),
     /// The table of resources or the Service ranges.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -159,6 +166,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         node,
         compaction_interval,
         durability,
+        etcd,
         security,
     } = options;
     let listen = SocketAddr::new(bind, port);
@@ -188,12 +196,24 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     };
     let (dir, stop) = (data_dir.clone(), shutdown.clone());
     let (clock, store_dir) = (config.clock, data_dir.join("store"));
-    let opened = tokio::task::spawn_blocking(move || -> Result<(Pki, Store), StartError> {
+    let local = etcd.is_none();
+    let opened = tokio::task::spawn_blocking(move || -> Result<(Pki, Option<Store>), StartError> {
         let pki = Pki::ensure(&dir, &pki_config)?;
-        let store = Store::open(StoreConfig { clock, durability, ..StoreConfig::new(store_dir) }, &stop)?;
+        let config = StoreConfig { clock, durability, ..StoreConfig::new(store_dir) };
+        let store = if local { Some(Store::open(config, &stop)?) } else { None };
         Ok((pki, store))
     });
     let (pki, store) = opened.await.map_err(|e| StartError::Thread(e.to_string()))??;
+    let store = match (store, etcd) {
+        (Some(store), _) => store,
+        (None, etcd) => {
+            let forms = StoredForms::builtin()
+                .ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
+            let (servers, prefix) = etcd.unwrap_or_default();
+            let config = EtcdConfig { prefix, clock, ..EtcdConfig::new(servers, forms) };
+            Store::open_etcd(config, shutdown).await?
+        }
+    };
     let reader = Reader::new(store.clone())?;
     let mut security_config = SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone());
     security_config.clock = config.clock;
@@ -213,19 +233,10 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     bootstrap::ensure(&*own).await.map_err(StartError::Bootstrap)?;
     server.keep_up(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
     if !compaction_interval.is_zero() {
-        shutdown.spawn(compact(store.clone(), compaction_interval, shutdown.clone()));
+        store.compact_every(compaction_interval, shutdown);
     }
     server.set_ready();
     Ok(Running { server, pki: Arc::new(pki), address, advertised, store })
-}
-
-/// Forgets, at every interval, what happened before the last one; upstream's compactor does the same.
-async fn compact(store: Store, interval: Duration, shutdown: Shutdown) {
-    let mut before = store.current();
-    while shutdown.run(tokio::time::sleep(interval)).await.is_some() {
-        store.compact(before);
-        before = store.current();
-    }
 }
 
 /// How kubelets are called: with the client certificate, verified against the cluster's authority.

@@ -11,7 +11,7 @@ use client::{Call, Resource, Transport, Verb};
 use component::Shutdown;
 use futures::StreamExt;
 use serde_json::{Value, json};
-use storage::{Batch, Scope, WatchOptions, WatchStart};
+use storage::{Batch, Scope, Servers, WatchOptions, WatchStart};
 
 use crate::server::{Inner, Server};
 
@@ -28,11 +28,22 @@ struct Wanted {
     ours: &'static [&'static str],
 }
 
-/// The objects for a server at an address.
-fn wanted(inner: &Inner, address: IpAddr) -> Vec<Wanted> {
+/// The objects for servers at these addresses.
+fn wanted(inner: &Inner, addresses: &[IpAddr]) -> Vec<Wanted> {
     let port = inner.config.port;
     let first = inner.allocators.cidrs()[0].first();
     let cidrs: Vec<String> = inner.allocators.cidrs().iter().map(super::allocate::Cidr::text).collect();
+    // Nobody could be led to a loopback address, and none is allowed there: such a machine has no network.
+    let mut led: Vec<IpAddr> = addresses.iter().copied().filter(|a| !a.is_loopback()).collect();
+    led.sort();
+    led.dedup();
+    let ipv6 = led.first().is_some_and(IpAddr::is_ipv6);
+    let listed: Vec<Value> = led.iter().map(|a| json!({"ip": a.to_string()})).collect();
+    let slice: Vec<Value> = led
+        .iter()
+        .filter(|a| a.is_ipv6() == ipv6)
+        .map(|a| json!({"addresses": [a.to_string()], "conditions": {"ready": true}}))
+        .collect();
     let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
     let mut all = vec![
         Wanted {
@@ -80,7 +91,7 @@ fn wanted(inner: &Inner, address: IpAddr) -> Vec<Wanted> {
                     "namespace": "default",
                     "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
                 },
-                "subsets": [{"addresses": [{"ip": address.to_string()}], "ports": ports}],
+                "subsets": [{"addresses": listed, "ports": ports}],
             }),
             ours: &["subsets"],
         },
@@ -96,15 +107,14 @@ fn wanted(inner: &Inner, address: IpAddr) -> Vec<Wanted> {
                     "namespace": "default",
                     "labels": {"kubernetes.io/service-name": "kubernetes"},
                 },
-                "addressType": if address.is_ipv6() { "IPv6" } else { "IPv4" },
-                "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
+                "addressType": if ipv6 { "IPv6" } else { "IPv4" },
+                "endpoints": slice,
                 "ports": ports,
             }),
             ours: &["addressType", "endpoints", "ports"],
         },
     ];
-    if address.is_loopback() {
-        // A machine without a network: nobody could be led to a loopback address, and none is allowed there.
+    if led.is_empty() {
         all.retain(|w| !matches!(w.plural, "endpoints" | "endpointslices"));
     }
     all
@@ -174,23 +184,47 @@ impl Server {
         address: IpAddr,
         shutdown: &Shutdown,
     ) -> Result<(), Status> {
-        let all = wanted(&self.0, address);
+        let servers = self.0.store.servers();
+        if let Some(servers) = &servers {
+            servers.announce(address, shutdown).await.map_err(Status::internal)?;
+        }
+        let all = wanted(&self.0, &addresses(address, servers.as_ref()));
         for one in &all {
             one.ensure(&*transport).await?;
         }
         cidr_ready(&self.0, &*transport, &all[0]).await?;
         for one in all {
             let (inner, transport, stop) = (Arc::clone(&self.0), Arc::clone(&transport), shutdown.clone());
+            let servers = servers.clone().filter(|_| matches!(one.plural, "endpoints" | "endpointslices"));
             shutdown.spawn(async move {
-                stop.run(follow(&inner, &*transport, &one)).await;
+                stop.run(follow(&inner, &*transport, one, address, servers)).await;
             });
         }
         Ok(())
     }
 }
 
-/// Ensures an object at every change of it.
-async fn follow(inner: &Inner, transport: &dyn Transport, wanted: &Wanted) {
+/// Where the servers are: this one, and those that announced themselves beside it.
+fn addresses(own: IpAddr, servers: Option<&Servers>) -> Vec<IpAddr> {
+    let mut all = servers.map_or_else(Vec::new, Servers::addresses);
+    all.push(own);
+    all
+}
+
+/// Ensures an object at every change of it, and of the servers that it lists.
+async fn follow(
+    inner: &Inner,
+    transport: &dyn Transport,
+    mut one: Wanted,
+    address: IpAddr,
+    mut servers: Option<Servers>,
+) {
+    let wanted_now = |servers: Option<&Servers>| wanted(inner, &addresses(address, servers));
+    let changed = async |servers: &mut Option<Servers>| match servers {
+        Some(servers) => servers.changed().await,
+        None => std::future::pending().await,
+    };
+    let wanted = &mut one;
     let Some(id) = inner.reader.resource(wanted.group, wanted.plural) else { return };
     let scope = Scope { namespace: wanted.namespace.into(), name: "kubernetes".into(), field: None };
     loop {
@@ -198,10 +232,21 @@ async fn follow(inner: &Inner, transport: &dyn Transport, wanted: &Wanted) {
         let watcher = inner.store.watch(id, scope.clone(), start, WatchOptions::default());
         ensure_until_done(transport, wanted).await;
         let Ok(mut watcher) = watcher else { continue };
-        while let Some(Ok(batch)) = watcher.next().await {
-            if matches!(batch, Batch::Events(_)) {
-                ensure_until_done(transport, wanted).await;
+        loop {
+            tokio::select! {
+                batch = watcher.next() => match batch {
+                    Some(Ok(Batch::Events(_))) => {}
+                    Some(Ok(_)) => continue,
+                    Some(Err(_)) | None => break,
+                },
+                () = changed(&mut servers) => {
+                    let mut now = wanted_now(servers.as_ref()).into_iter();
+                    if let Some(now) = now.find(|w| w.plural == wanted.plural) {
+                        *wanted = now;
+                    }
+                }
             }
+            ensure_until_done(transport, wanted).await;
         }
         tokio::time::sleep(PAUSE).await;
     }

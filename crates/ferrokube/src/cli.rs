@@ -66,6 +66,8 @@ pub(crate) struct Server {
     /// When a write counts, and so what a crash of the machine can lose
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
     pub(crate) durability: Durability,
+    #[command(flatten)]
+    pub(crate) etcd: Etcd,
 }
 
 /// When a write counts. A crash or kill of the process alone loses nothing at any of them.
@@ -152,6 +154,44 @@ pub(crate) struct ApiServer {
     /// When a write counts, and so what a crash of the machine can lose
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
     pub(crate) durability: Durability,
+    #[command(flatten)]
+    pub(crate) etcd: Etcd,
+}
+
+/// The etcd that holds the objects, in place of a store of our own; flags as upstream's.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Etcd {
+    /// Client URLs of the etcd that holds the objects, separated by commas [default: a store in the data directory]
+    #[arg(long, value_delimiter = ',', value_name = "URLS")]
+    pub(crate) etcd_servers: Vec<String>,
+    /// The authority of etcd's certificates
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_cafile: Option<PathBuf>,
+    /// Certificate to show etcd
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_certfile: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_keyfile: Option<PathBuf>,
+    /// What all keys in etcd begin with
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    pub(crate) etcd_prefix: String,
+}
+
+impl Etcd {
+    /// Where etcd is, and the prefix; `None` if the store is our own.
+    pub(crate) fn chosen(&self) -> Option<(storage::EtcdServers, String)> {
+        let given = !self.etcd_servers.is_empty();
+        given.then(|| {
+            let servers = storage::EtcdServers {
+                endpoints: self.etcd_servers.clone(),
+                ca_file: self.etcd_cafile.clone(),
+                cert_file: self.etcd_certfile.clone(),
+                key_file: self.etcd_keyfile.clone(),
+            };
+            (servers, self.etcd_prefix.clone())
+        })
+    }
 }
 
 /// What to do with a snapshot.

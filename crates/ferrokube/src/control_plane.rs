@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     compaction_interval: Duration,
     durability: storage::Durability,
     event_ttl: Duration,
+    etcd: Option<(storage::EtcdServers, String)>,
 }
 
 impl From<&cli::Server> for Settings {
@@ -47,6 +48,7 @@ impl From<&cli::Server> for Settings {
             compaction_interval: f.etcd_compaction_interval,
             durability: f.durability.into(),
             event_ttl: f.event_ttl,
+            etcd: f.etcd.chosen(),
         }
     }
 }
@@ -65,6 +67,7 @@ impl From<&cli::ApiServer> for Settings {
             compaction_interval: f.etcd_compaction_interval,
             durability: f.durability.into(),
             event_ttl: f.event_ttl,
+            etcd: f.etcd.chosen(),
         }
     }
 }
@@ -101,6 +104,7 @@ impl ControlPlane {
         options.config.event_ttl = settings.event_ttl;
         options.compaction_interval = settings.compaction_interval;
         options.durability = settings.durability;
+        options.etcd = settings.etcd;
         options.hostname = machine::hostname();
         options.addresses = vec![own];
         options.node = node.map(|name| NodeIdentity { name: name.to_owned(), addresses: vec![own] });

@@ -22,6 +22,8 @@ mod watch;
 mod writer;
 
 pub use self::etcd::{Codec, CodecError, EtcdConfig, EtcdOpenError, Placement, ReadError, Servers};
+/// Where an etcd is, and with what files to speak to it.
+pub use ::etcd::Config as EtcdServers;
 pub use durability::Durability;
 pub use facade::{Store, StoreConfig};
 pub use log::{Backup, BackupError, BackupInfo, OpenError, inspect, restore};

@@ -10,6 +10,9 @@ use crate::options;
 pub(crate) async fn get(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let revision = options::revision(scope.req.query.str("resourceVersion"))?;
     let store = &scope.inner.store;
+    if scope.req.query.str("resourceVersion").is_empty() {
+        super::fresh(store).await?;
+    }
     if revision > store.current() && !store.wait_for(revision, FRESH_TIMEOUT).await {
         return Err(too_large(revision, store.current()));
     }

@@ -119,6 +119,14 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
         }
         Some(from)
     };
+    match &from {
+        // What was read from another server may be new to this one.
+        Some(from) if from.revision > 0 => {
+            store.wait_for(from.revision as u64, FRESH_TIMEOUT).await;
+        }
+        _ if options.resource_version.is_empty() => super::fresh(store).await?,
+        _ => {}
+    }
     // As upstream's first API: a page of a revision is of exactly that one, unless something else is said.
     let matching = match options.matching {
         None if options.limit > 0 && revision > 0 => Some(Match::Exact),

@@ -20,7 +20,7 @@ use api::schema::Gvk;
 use api::status::FieldError;
 use api::{NewObject, Object, Status, Struct};
 use kinds::{Ctx, Strategy};
-use storage::WriteError;
+use storage::{ReadError, Store, WriteError};
 
 use crate::admission::{AdmissionRequest, Operation};
 use crate::answer::Outcome;
@@ -51,6 +51,52 @@ pub(crate) fn scope_namespace<'a>(resource: &Resource, info: &'a RequestInfo) ->
 
 /// Answers a request for a resource. The caller may.
 pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
+    let changes = !matches!(req.info.verb, "get" | "list" | "watch");
+    if !changes || !inner.store.is_shared() {
+        return attempt(inner, req).await;
+    }
+    // As upstream: a write begins with what is known here, and a refusal counts only if that was current.
+    let before = known(inner, req);
+    match attempt(inner, req).await {
+        Err(status) if !status.is_already_exists() && status.code < 500 => {
+            if fresh(&inner.store).await.is_err() {
+                return Err(status);
+            }
+            // A conflict is about the object itself, another refusal may be about any other.
+            let after = known(inner, req);
+            if after.0 == before.0 && (status.code == 409 || after.1 == before.1) {
+                return Err(status);
+            }
+            req.warnings.lock().clear();
+            attempt(inner, req).await
+        }
+        answered => answered,
+    }
+}
+
+/// The revision of the object that a request names, and that of the store.
+fn known(inner: &Inner, req: &Request) -> (Option<u64>, u64) {
+    let info = &req.info;
+    let find = || {
+        let resource = inner.registry.find(&info.group, &info.version, &info.resource)?;
+        let stored = resource.stored.as_ref()?;
+        let object = inner.store.get(stored.id, scope_namespace(resource, info), &info.name)?;
+        Some(object.revision)
+    };
+    (find(), inner.store.current())
+}
+
+/// Returns once the store shows everything that was acknowledged before this call.
+pub(crate) async fn fresh(store: &Store) -> Result<(), Status> {
+    store.fresh().await.map_err(|e| match e {
+        ReadError::Behind { wanted, current } => watch::too_large(wanted, current),
+        // Upstream's answers name no reason for what etcd says.
+        ReadError::Etcd(e) => Status::failure(500, "", e.to_string()),
+        ReadError::Closed => Status::internal(e),
+    })
+}
+
+async fn attempt(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
     let info = &req.info;
     let resource = inner
         .registry
@@ -317,6 +363,7 @@ impl<'a> Scope<'a> {
                 Status::already_exists(&self.resource.group, &self.resource.plural, name)
             }
             WriteError::Changed(_) => self.conflict(name, MODIFIED),
+            WriteError::Engine(why) if self.inner.store.is_shared() => Status::failure(500, "", &**why),
             WriteError::Engine(_) | WriteError::Closed => Status::internal(error),
         }
     }

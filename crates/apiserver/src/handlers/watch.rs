@@ -169,6 +169,11 @@ impl Stream for WatchSource {
             };
             match Pin::new(watcher).poll_next(cx) {
                 Poll::Ready(Some(Ok(batch))) => this.take(batch),
+                Poll::Ready(Some(Err(WatchEnd::Compacted))) => {
+                    let message = "too old resource version: what changed since is no longer known";
+                    this.ready.push_back(WatchItem::Error(Status::expired(message)));
+                    this.done = true;
+                }
                 Poll::Ready(Some(Err(WatchEnd::Behind | WatchEnd::Closed)) | None) => {
                     // Upstream ends a watcher that is too slow without a word: it goes on from where it was.
                     this.done = true;
@@ -202,6 +207,9 @@ pub(crate) async fn watch(
     )?;
     let revision = options.revision()?;
     let initial = options.initial_events == Some(true);
+    if options.resource_version.is_empty() {
+        super::fresh(&inner.store).await?;
+    }
     if initial && revision > inner.store.current() && !inner.store.wait_for(revision, FRESH_TIMEOUT).await {
         return Err(too_large(revision, inner.store.current()));
     }

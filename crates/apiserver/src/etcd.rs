@@ -1,0 +1,399 @@
+//! How the built-in kinds stand in upstream's etcd: protobuf in the version that upstream stores, JSON where
+//! upstream keeps JSON; custom resources are JSON too.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use api::codec::{json, proto};
+use api::resources::ResourceInfo;
+use api::schema::Gvk;
+use api::{FieldNo, NewObject, Node, OwnerRef, Schema, Struct, StructId, Text};
+use bytes::{BufMut, Bytes, BytesMut};
+use kinds::Strategy;
+use serde::Deserialize;
+use storage::{Codec, CodecError, Placement};
+
+use crate::codec;
+use crate::meta::Meta;
+
+/// The stamp of an object whose value in etcd is not what we would write: another version, or another form.
+const STALE: u32 = 1;
+
+/// What a key begins with below the prefix, where that is not the plural name; from the time before there
+/// were groups.
+pub(crate) fn historical(group: &str, plural: &str) -> Option<&'static str> {
+    Some(match (group, plural) {
+        ("", "nodes") => "minions",
+        ("", "services") => "services/specs",
+        ("", "endpoints") => "services/endpoints",
+        ("", "replicationcontrollers") => "controllers",
+        ("networking.k8s.io", "ingresses") => "ingress",
+        _ => return None,
+    })
+}
+
+/// Whether upstream keeps a group's objects as JSON under a path with the group in it: those of the servers
+/// that are built like extensions.
+fn as_json(group: &str) -> bool {
+    matches!(group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
+}
+
+/// A stored resource.
+struct Row {
+    kind: Gvk,
+    root: StructId,
+    meta_at: FieldNo,
+    strategy: &'static Strategy,
+    /// `"kind":"Pod","apiVersion":"v1",`
+    type_meta: String,
+}
+
+/// The codec of all built-in kinds.
+pub struct StoredForms {
+    schema: &'static Schema,
+    meta: Meta,
+    rows: HashMap<(Text, Text), Row>,
+}
+
+fn failed(e: impl std::fmt::Display) -> CodecError {
+    CodecError(e.to_string())
+}
+
+impl StoredForms {
+    /// Of the built-in schema; `None` if that lacks what every kind has.
+    pub fn builtin() -> Option<Arc<Self>> {
+        let schema = Schema::builtin();
+        let rows = api::resources::builtin().iter().filter(|r| r.has_verb("update"));
+        let rows = rows.filter_map(|r| Some((stored_as(r)?, row(schema, r)?))).collect();
+        Some(Arc::new(Self { schema, meta: Meta::new(schema)?, rows }))
+    }
+
+    fn row(&self, group: &str, plural: &str) -> Option<&Row> {
+        self.rows.get(&(Text::from(group), Text::from(plural)))
+    }
+
+    /// A tree of a kind as the store keeps it.
+    fn object(&self, row: &Row, mut tree: Struct, stamp: u32) -> Result<NewObject, CodecError> {
+        let mut fields = Vec::with_capacity(row.strategy.fields.len());
+        (row.strategy.field_values)(self.schema, &tree, &mut fields);
+        if let Some(mut meta) = self.meta.of_mut(&mut tree, row.meta_at) {
+            meta.mark_resource_version();
+        }
+        let (body, rv_at) = codec::storage_json(self.schema, &tree).map_err(|s| failed(s.message))?;
+        let meta = self.meta.of(&tree, row.meta_at);
+        Ok(NewObject {
+            name: meta.name().into(),
+            namespace: meta.namespace().into(),
+            uid: meta.uid().into(),
+            labels: meta.labels(),
+            owners: meta.owners(),
+            fields: fields.into(),
+            deleting: meta.deleting(),
+            finalizers: !meta.finalizers().is_empty(),
+            stamp,
+            body,
+            rv_at,
+        })
+    }
+}
+
+/// Group and plural under which a resource is stored.
+fn stored_as(r: &ResourceInfo) -> Option<(Text, Text)> {
+    (!r.storage_version.is_empty()).then(|| (r.storage_group.into(), r.resource.into()))
+}
+
+fn row(schema: &Schema, r: &ResourceInfo) -> Option<Row> {
+    let kind = Gvk::new(r.storage_group, r.storage_version, r.kind);
+    let root = schema.kind(&kind)?;
+    Some(Row {
+        root,
+        meta_at: schema.st(root).field("metadata")?,
+        strategy: kinds::strategies::strategy(r.storage_group, r.resource),
+        type_meta: format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()),
+        kind,
+    })
+}
+
+impl Codec for StoredForms {
+    fn placements(&self) -> Vec<Placement> {
+        let place = |(group, plural): &(Text, Text)| Placement {
+            group: group.clone(),
+            plural: plural.clone(),
+            path: match historical(group, plural) {
+                Some(path) => path.to_owned(),
+                None if as_json(group) => format!("{group}/{plural}"),
+                None => plural.to_string(),
+            },
+        };
+        self.rows.keys().map(place).collect()
+    }
+
+    fn encode(&self, group: &str, plural: &str, object: &NewObject) -> Result<Bytes, CodecError> {
+        let Some(row) = self.row(group, plural) else { return custom::encode(object) };
+        let mut tree = json::decode(self.schema, row.root, &object.body).map_err(failed)?.tree;
+        if let Some(mut meta) = self.meta.of_mut(&mut tree, row.meta_at) {
+            meta.unset_resource_version();
+        }
+        if as_json(group) {
+            let mut value =
+                BytesMut::from(codec::json_with(self.schema, row.type_meta.as_bytes(), &tree).as_ref());
+            value.put_u8(b'\n');
+            return Ok(value.freeze());
+        }
+        Ok(proto::encode(self.schema, &row.kind.api_version(), &row.kind.kind, &tree).into())
+    }
+
+    fn decode(&self, group: &str, plural: &str, value: &[u8]) -> Result<NewObject, CodecError> {
+        let Some(row) = self.row(group, plural) else { return custom::decode(value) };
+        let in_json = value.first() == Some(&b'{');
+        let (api_version, kind) = if in_json {
+            let meta: TypeMeta = serde_json::from_slice(value).map_err(failed)?;
+            (meta.api_version, meta.kind)
+        } else {
+            let envelope =
+                proto::open(value).map_err(|_| failed("it is neither protobuf nor JSON of Kubernetes"))?;
+            (envelope.api_version, envelope.kind)
+        };
+        let found = gvk(&api_version, &kind);
+        let root = self.schema.kind(&found).ok_or_else(|| {
+            failed(format!(
+                "{api_version} {kind} is not known to this version: write it anew in another version first"
+            ))
+        })?;
+        let mut tree = if in_json {
+            json::decode(self.schema, root, value).map_err(failed)?.tree
+        } else {
+            proto::decode(self.schema, root, value).map_err(failed)?.tree
+        };
+        if found != row.kind {
+            tree = kinds::convert::convert(self.schema, tree, &found, &row.kind).map_err(failed)?;
+        }
+        // What is stored may be older than a default.
+        kinds::defaults::apply(self.schema, &row.kind, &mut tree);
+        let ours = found == row.kind && in_json == as_json(group);
+        self.object(row, tree, if ours { 0 } else { STALE })
+    }
+}
+
+fn gvk(api_version: &str, kind: &str) -> Gvk {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    Gvk::new(group, version, kind)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TypeMeta {
+    #[serde(default)]
+    api_version: Text,
+    #[serde(default)]
+    kind: Text,
+}
+
+/// Objects of kinds that no built-in schema describes. They keep their kind and version, which only their
+/// definition knows how to convert.
+mod custom {
+    use super::*;
+
+    pub(super) fn decode(value: &[u8]) -> Result<NewObject, CodecError> {
+        let Node::Map(mut object) = json::decode_any(value).map_err(failed)? else {
+            return Err(failed("it is not an object"));
+        };
+        let parsed: Object = serde_json::from_slice(value).map_err(failed)?;
+        let Some(Node::Map(meta)) = object.get_mut("metadata") else {
+            return Err(failed("it has no metadata"));
+        };
+        meta.insert("resourceVersion", "");
+        let mut body = Vec::with_capacity(value.len() + 24);
+        json::encode_any(&Node::Map(object), &mut body);
+        let rv_at = place(&body).ok_or_else(|| failed("it has no metadata"))?;
+        let mut labels: Vec<_> = parsed.metadata.labels.into_iter().collect();
+        labels.sort();
+        let owner = |o: Owner| OwnerRef {
+            api_version: o.api_version,
+            kind: o.kind,
+            name: o.name,
+            uid: o.uid,
+            controller: o.controller,
+            block_owner_deletion: o.block_owner_deletion,
+        };
+        Ok(NewObject {
+            name: parsed.metadata.name,
+            namespace: parsed.metadata.namespace,
+            uid: parsed.metadata.uid,
+            labels: labels.into(),
+            owners: parsed.metadata.owner_references.into_iter().map(owner).collect(),
+            fields: Box::default(),
+            deleting: parsed.metadata.deletion_timestamp.is_some(),
+            finalizers: !parsed.metadata.finalizers.is_empty(),
+            stamp: 0,
+            body: body.into(),
+            rv_at,
+        })
+    }
+
+    pub(super) fn encode(object: &NewObject) -> Result<Bytes, CodecError> {
+        let Node::Map(mut tree) = json::decode_any(&object.body).map_err(failed)? else {
+            return Err(failed("it is not an object"));
+        };
+        if let Some(Node::Map(meta)) = tree.get_mut("metadata") {
+            meta.remove("resourceVersion");
+        }
+        let mut out = Vec::with_capacity(object.body.len());
+        json::encode_any(&Node::Map(tree), &mut out);
+        out.push(b'\n');
+        Ok(out.into())
+    }
+
+    /// Where the digits of `metadata.resourceVersion` belong: after the mark, inside the object's own metadata.
+    fn place(body: &[u8]) -> Option<u32> {
+        let metadata = member(body, 0, "metadata")?;
+        let at = member(body, metadata, "resourceVersion")?;
+        u32::try_from(at + 1).ok()
+    }
+
+    /// Where the value of a member begins, in an object that begins at `at`.
+    fn member(json: &[u8], at: usize, name: &str) -> Option<usize> {
+        let mut i = at + 1;
+        while *json.get(i)? == b'"' {
+            let key_end = codec::value_end(json, i)?;
+            let value = key_end + 1;
+            if json.get(i + 1..key_end - 1)? == name.as_bytes() {
+                return Some(value);
+            }
+            i = codec::value_end(json, value)?;
+            if json.get(i) == Some(&b',') {
+                i += 1;
+            }
+        }
+        None
+    }
+
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    #[derive(Default)]
+    struct Metadata {
+        name: Text,
+        namespace: Text,
+        uid: Text,
+        labels: HashMap<Text, Text>,
+        owner_references: Vec<Owner>,
+        deletion_timestamp: Option<String>,
+        finalizers: Vec<String>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    #[derive(Default)]
+    struct Owner {
+        api_version: Text,
+        kind: Text,
+        name: Text,
+        uid: Text,
+        controller: bool,
+        block_owner_deletion: bool,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forms() -> Arc<StoredForms> {
+        StoredForms::builtin().unwrap()
+    }
+
+    #[test]
+    fn paths_are_upstreams() {
+        let placements = forms().placements();
+        let check = |group: &str, plural: &str, path: &str| {
+            let found = placements.iter().find(|p| p.group == group && p.plural == plural);
+            assert_eq!(found.map(|p| p.path.as_str()), Some(path), "{group} {plural}");
+        };
+        check("", "pods", "pods");
+        check("", "events", "events");
+        check("", "nodes", "minions");
+        check("", "services", "services/specs");
+        check("", "endpoints", "services/endpoints");
+        check("", "replicationcontrollers", "controllers");
+        check("networking.k8s.io", "ingresses", "ingress");
+        check("apps", "deployments", "deployments");
+        check("rbac.authorization.k8s.io", "clusterroles", "clusterroles");
+        check("apiregistration.k8s.io", "apiservices", "apiregistration.k8s.io/apiservices");
+        check(
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            "apiextensions.k8s.io/customresourcedefinitions",
+        );
+        let mut paths: Vec<_> = placements.iter().map(|p| &p.path).collect();
+        paths.sort();
+        paths.dedup();
+        assert_eq!(paths.len(), placements.len(), "every resource has its own");
+    }
+
+    #[test]
+    fn there_and_back() {
+        let forms = forms();
+        let check = |group: &str, plural: &str, body: &str, begins: &[u8]| {
+            let rv_at = body.find("\"resourceVersion\":\"").unwrap() + 19;
+            let row = forms.row(group, plural).unwrap();
+            let tree = json::decode(forms.schema, row.root, body.as_bytes()).unwrap().tree;
+            let object = forms.object(row, tree, 0).unwrap();
+            let value = forms.encode(group, plural, &object).unwrap();
+            assert!(value.starts_with(begins), "{value:?}");
+            let back = forms.decode(group, plural, &value).unwrap();
+            assert_eq!(back.body, object.body);
+            assert_eq!((back.stamp, back.rv_at as usize, &*back.name), (0, rv_at, "x"));
+            assert_eq!(forms.encode(group, plural, &back).unwrap(), value, "deterministic");
+        };
+        check(
+            "",
+            "configmaps",
+            r#"{"metadata":{"name":"x","namespace":"n","resourceVersion":"","uid":"u","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"1","b":"2"}}"#,
+            b"k8s\0\n\x0f\n\x02v1\x12\tConfigMap",
+        );
+        check(
+            "apiregistration.k8s.io",
+            "apiservices",
+            r#"{"metadata":{"name":"x","resourceVersion":"","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"groupPriorityMinimum":1,"versionPriority":1},"status":{}}"#,
+            br#"{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"x","#,
+        );
+    }
+
+    #[test]
+    fn custom_resources_keep_their_version() {
+        let value = br#"{"apiVersion":"example.com/v1beta1","kind":"Widget","metadata":{"labels":{"b":"2","a":"1"},"name":"w","namespace":"n","uid":"u","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"q","controller":true}]},"spec":{"resourceVersion":"7"}}
+"#;
+        let forms = forms();
+        let object = forms.decode("example.com", "widgets", value).unwrap();
+        assert_eq!((&*object.name, &*object.namespace, &*object.uid), ("w", "n", "u"));
+        assert_eq!(object.labels[0], ("a".into(), "1".into()));
+        assert!(object.owners[0].controller);
+        let shown = api::Object { data: object.clone(), revision: 42 }.json(b"");
+        let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
+        assert_eq!(shown["metadata"]["resourceVersion"], "42");
+        assert_eq!(shown["spec"]["resourceVersion"], "7");
+        assert_eq!(shown["apiVersion"], "example.com/v1beta1");
+        let back = forms.encode("example.com", "widgets", &object).unwrap();
+        let (a, b): (serde_json::Value, serde_json::Value) =
+            (serde_json::from_slice(&back).unwrap(), serde_json::from_slice(value).unwrap());
+        assert_eq!(a, b);
+    }
+
+    #[test]
+    fn bad_values() {
+        let forms = forms();
+        let check = |value: &[u8], expected: &str| {
+            let error = forms.decode("", "pods", value).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        check(b"", "neither protobuf nor JSON");
+        check(b"garbage", "neither protobuf nor JSON");
+        check(br#"{"apiVersion":"v7","kind":"Pod"}"#, "v7 Pod is not known");
+        check(b"k8s\0\xff\xff", "neither");
+    }
+}
