@@ -210,16 +210,14 @@ impl Engine {
         let mut edits: Vec<Edit<'_>> = Vec::new();
         let mut events = Vec::with_capacity(changes.len());
         for (id, change) in changes {
-            let at = match edits.iter().position(|e| e.id == id) {
-                Some(at) => at,
-                None => {
-                    let Some(resource) = resources.get(id.0 as usize) else { continue };
-                    let (writing, live) = Index::edit(resource);
-                    edits.push(Edit { id, resource, live, writing });
-                    edits.len() - 1
-                }
-            };
-            let Some(edit) = edits.get_mut(at) else { continue };
+            let known = edits.iter().position(|e| e.id == id);
+            if known.is_none() {
+                let Some(resource) = resources.get(id.0 as usize) else { continue };
+                let (writing, live) = Index::edit(resource);
+                edits.push(Edit { id, resource, live, writing });
+            }
+            let newest = edits.len() - 1;
+            let Some(edit) = edits.get_mut(known.unwrap_or(newest)) else { continue };
             if let Some(event) = change.apply(&mut edit.live) {
                 events.push((id, Arc::new(event)));
             }

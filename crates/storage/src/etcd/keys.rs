@@ -56,13 +56,12 @@ impl Keys {
     pub(crate) fn object(&self, group: &Text, plural: &Text, namespace: &str, name: &str) -> Bytes {
         let mut key = String::with_capacity(self.prefix.len() + 64);
         key.push_str(&self.prefix);
-        match self.paths.get(&(group.clone(), plural.clone())) {
-            Some(path) => key.push_str(path),
-            None => {
-                key.push_str(group);
-                key.push('/');
-                key.push_str(plural);
-            }
+        if let Some(path) = self.paths.get(&(group.clone(), plural.clone())) {
+            key.push_str(path);
+        } else {
+            key.push_str(group);
+            key.push('/');
+            key.push_str(plural);
         }
         for part in [namespace, name] {
             if !part.is_empty() {

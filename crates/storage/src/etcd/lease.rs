@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// For how long a lease is given out at most, and which part of its time.
-const REUSE: (Duration, u32) = (Duration::from_secs(60), 20);
+const REUSE: (Duration, u32) = (Duration::from_mins(1), 20);
 /// How many objects share a lease at most.
 const OBJECTS: u32 = 1000;
 

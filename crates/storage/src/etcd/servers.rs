@@ -42,7 +42,7 @@ impl Servers {
     /// Resolves when they change; never after the store closed.
     pub async fn changed(&mut self) {
         if self.addresses.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
