@@ -10,6 +10,8 @@ pub struct View<'a> {
     /// The schema it follows.
     pub schema: &'a Schema,
     st: Option<&'a Struct>,
+    /// Its type, unless it is the type of nothing in particular.
+    id: Option<StructId>,
 }
 
 /// The element type of a list or map, or the struct itself.
@@ -31,11 +33,15 @@ fn number(schema: &Schema, id: StructId, name: &str) -> Option<FieldNo> {
 impl<'a> View<'a> {
     /// A view of a struct.
     pub fn new(schema: &'a Schema, st: &'a Struct) -> Self {
-        Self { schema, st: Some(st) }
+        Self { schema, st: Some(st), id: Some(st.id) }
     }
     /// The view of a struct that is absent.
     pub fn empty(schema: &'a Schema) -> Self {
-        Self { schema, st: None }
+        Self { schema, st: None, id: None }
+    }
+    /// Its type, if it is known.
+    pub fn id(&self) -> Option<StructId> {
+        self.id
     }
     /// The struct, if present.
     pub fn raw(&self) -> Option<&'a Struct> {
@@ -89,11 +95,18 @@ impl<'a> View<'a> {
     /// A struct; absent, it reads as its zero value.
     pub fn st(&self, name: &str) -> View<'a> {
         let node = self.get(name).or_else(|| self.noted(name));
-        View { schema: self.schema, st: node.and_then(Node::as_struct) }
+        match node.and_then(Node::as_struct) {
+            Some(st) => View::new(self.schema, st),
+            None => View {
+                schema: self.schema,
+                st: None,
+                id: self.type_of(name).and_then(|ty| element(self.schema, ty)),
+            },
+        }
     }
     /// A struct, if present.
     pub fn opt(&self, name: &str) -> Option<View<'a>> {
-        self.get(name).and_then(Node::as_struct).map(|s| View { schema: self.schema, st: Some(s) })
+        self.get(name).and_then(Node::as_struct).map(|s| View::new(self.schema, s))
     }
     /// The elements of a list, none if absent.
     pub fn list(&self, name: &str) -> &'a [Node] {
@@ -105,7 +118,9 @@ impl<'a> View<'a> {
         name: &str,
     ) -> impl DoubleEndedIterator<Item = View<'a>> + ExactSizeIterator + use<'a> {
         let schema = self.schema;
-        self.list(name).iter().map(move |n| View { schema, st: n.as_struct() })
+        self.list(name)
+            .iter()
+            .map(move |n| n.as_struct().map_or_else(|| View::empty(schema), |s| View::new(schema, s)))
     }
     /// The strings of a list.
     pub fn strs(&self, name: &str) -> impl DoubleEndedIterator<Item = &'a str> + ExactSizeIterator + use<'a> {
@@ -137,12 +152,12 @@ impl<'a> View<'a> {
     }
     /// The struct of an element of a list or map.
     pub fn of(&self, node: &'a Node) -> View<'a> {
-        View { schema: self.schema, st: node.as_struct() }
+        node.as_struct().map_or_else(|| View::empty(self.schema), |s| View::new(self.schema, s))
     }
     /// The type of a field, whether present or not.
     pub fn type_of(&self, name: &str) -> Option<TypeId> {
-        let st = self.st?;
-        Some(self.schema.st(st.id).at(number(self.schema, st.id, name)?).ty)
+        let id = self.id?;
+        Some(self.schema.st(id).at(number(self.schema, id, name)?).ty)
     }
 }
 
@@ -172,7 +187,7 @@ impl<'a> Edit<'a> {
     }
     /// To read.
     pub fn view(&self) -> View<'_> {
-        View { schema: self.schema, st: Some(self.st) }
+        View::new(self.schema, self.st)
     }
     fn no(&self, name: &str) -> Option<FieldNo> {
         number(self.schema, self.st.id, name)
@@ -252,6 +267,12 @@ impl<'a> Edit<'a> {
             _ => &mut [],
         };
         list.iter_mut().filter_map(Node::as_struct_mut).map(move |st| Edit { schema, st })
+    }
+    /// Makes an absent map print as an empty one.
+    pub fn write_empty_map(&mut self, name: &str) {
+        if let Some(no) = self.no(name) {
+            self.st.note_empty(no, Node::Map(Map::new()));
+        }
     }
     /// A map of strings, made if absent.
     pub fn make_map(&mut self, name: &str) -> Option<&mut Map> {

@@ -479,7 +479,8 @@ fn networking(resource: &str) -> Option<&'static Columns> {
                 ]
             })
         }
-        "ipaddresses" => shown!([NAME, text("ParentRef"), AGE], |m| {
+        // Upstream gives the age of these a cell, but no column.
+        "ipaddresses" => shown!([NAME, text("ParentRef")], |m| {
             let parent = m.spec.opt("parentRef").map(|p| {
                 let resource = api::status::qualified(p.str("group"), p.str("resource")).to_lowercase();
                 match p.str("namespace") {

@@ -222,7 +222,7 @@ fn selector(s: Option<View<'_>>) -> String {
         };
         parts.push((key.to_owned(), text));
     }
-    parts.sort();
+    parts.sort_by(|a, b| a.0.cmp(&b.0));
     or(&parts.into_iter().map(|p| p.1).collect::<Vec<_>>().join(","), "<none>").to_owned()
 }
 

@@ -312,7 +312,7 @@ pub(super) fn to_v2(schema: &Schema, tree: &Struct, root: StructId) -> Struct {
     }
     let measured =
         measured.or_else(|| current.map(|n| vec![cpu("current", n)])).filter(|all| !all.is_empty());
-    let conditions = conditions.filter(|c| c.as_list().first().is_some());
+    let conditions = conditions.filter(|c| !c.as_list().is_empty());
     for (field, all) in [("currentMetrics", measured.map(Node::List)), ("conditions", conditions)] {
         if let Some(all) = all
             && let Some(mut status) = edit.make("status")

@@ -161,8 +161,11 @@ fn string_data(e: &mut Edit<'_>) {
 
 fn requests_from_limits(c: &mut Edit<'_>) {
     let Some(mut r) = c.at("resources") else { return };
-    let Some(Node::Map(limits)) = r.view().get("limits").cloned() else { return };
-    fill(&mut r, "requests", &limits);
+    match r.view().get("limits").cloned() {
+        Some(Node::Map(limits)) => fill(&mut r, "requests", &limits),
+        _ if r.view().written_empty("limits") && !r.view().has("requests") => r.write_empty_map("requests"),
+        _ => {}
+    }
 }
 
 /// Adds to a map what it does not have.

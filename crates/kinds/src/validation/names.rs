@@ -20,3 +20,9 @@ pub fn domain_prefixed_path(errs: &mut super::Errors, at: &super::Path<'_>, v: &
         errs.invalid(at, path, regex_error("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]));
     }
 }
+
+/// A subdomain as a name, for the kinds whose name's length upstream counts in bytes.
+pub fn name_subdomain_bytes(name: &str, prefix: bool) -> Vec<String> {
+    let bad = name_subdomain(name, prefix);
+    bad.into_iter().map(|b| b.replace("no more than 253 characters", "no more than 253 bytes")).collect()
+}

@@ -109,12 +109,15 @@ pub fn value(schema: &Schema, ty: TypeId, node: Option<&Node>, pointer: bool) ->
 /// A field of a struct as [`value`] prints it. A list or map that was written as an empty one prints so;
 /// one that was not written is null.
 pub fn field(v: View<'_>, name: &str) -> String {
-    let Some((st, no)) = v.raw().and_then(|s| Some((s, v.schema.st(s.id).field(name)?))) else {
+    let Some((id, no)) = v.id().and_then(|id| Some((id, v.schema.st(id).field(name)?))) else {
         return "null".into();
     };
     let mut out = String::new();
-    let f = v.schema.st(st.id).at(no);
-    field_of(v.schema, st, no, f.pointer, None, &mut out);
+    let f = v.schema.st(id).at(no);
+    match v.raw() {
+        Some(st) => field_of(v.schema, st, no, f.pointer, None, &mut out),
+        None => write(v.schema, f.ty, None, f.pointer, None, &mut out),
+    }
     out
 }
 

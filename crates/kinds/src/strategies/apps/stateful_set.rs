@@ -3,7 +3,7 @@
 use api::{Node, Struct, Text};
 
 use crate::access::{Edit, View, same};
-use crate::strategies::core::persistent_volume_claim::claim_spec;
+use crate::strategies::core::persistent_volume_claim::{ClaimOptions, claim_spec};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{self, core_meta, core_meta_update, spec::template, warnings};
@@ -162,7 +162,7 @@ fn stateful_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>, is_update: bool
         let at = at.field("volumeClaimTemplates");
         for (i, t) in spec.items("volumeClaimTemplates").enumerate() {
             let at = at.index(i);
-            claim_spec(errs, &at.field("spec"), t.st("spec"), false);
+            claim_spec(errs, &at.field("spec"), t.st("spec"), ClaimOptions::default());
         }
     }
     errs.non_negative(&at.field("replicas"), spec.int("replicas"));

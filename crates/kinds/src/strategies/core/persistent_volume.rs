@@ -1,6 +1,6 @@
 //! PersistentVolumes.
 
-use api::{Node, Struct};
+use api::{Node, Struct, Text};
 
 use super::persistent_volume_claim::access_modes;
 use crate::access::{Edit, View, same};
@@ -317,10 +317,7 @@ fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
         );
     }
     errs.immutable(&Path::root(""), ns, os, "volumeMode");
-    if os.has("nodeAffinity")
-        && !(c.gate)("MutablePVNodeAffinity")
-        && !same(ns.get("nodeAffinity"), os.get("nodeAffinity"))
-    {
+    if os.has("nodeAffinity") && !(c.gate)("MutablePVNodeAffinity") && !same_but_labels(ns, os) {
         errs.invalid(
             &Path::root("nodeAffinity"),
             Raw(print::field(ns, "nodeAffinity")),
@@ -334,6 +331,41 @@ fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
         );
     }
 }
+
+/// Whether the required node affinity is the same, except that beta labels became stable ones.
+fn same_but_labels(new: View<'_>, old: View<'_>) -> bool {
+    let terms = |v: View<'_>| v.st("nodeAffinity").st("required").list("nodeSelectorTerms").to_vec();
+    let present = |v: View<'_>| (v.has("nodeAffinity"), v.st("nodeAffinity").has("required"));
+    let (mut a, mut b) = (terms(new), terms(old));
+    if present(new) != present(old) || a.len() != b.len() {
+        return false;
+    }
+    for (a, b) in a.iter_mut().zip(&mut b) {
+        let (Some(a), Some(b)) = (a.as_struct_mut(), b.as_struct_mut()) else { return false };
+        for list in ["matchExpressions", "matchFields"] {
+            let (mut a, mut b) = (Edit::new(new.schema, a), Edit::new(new.schema, b));
+            for (mut a, b) in a.items(list).zip(b.items(list)) {
+                let (to, from) = (Text::from(a.view().str("key")), b.view().str("key"));
+                // Upstream looks the old label up in a table, where others have the stable label "".
+                let stable = BETA_LABELS.iter().find(|l| l.0 == from).map_or("", |l| l.1);
+                if from != to && stable == to {
+                    let from = Text::from(from);
+                    a.set("key", from);
+                }
+            }
+        }
+    }
+    a == b
+}
+
+/// Labels of nodes, and what they are called since they are stable.
+const BETA_LABELS: &[(&str, &str)] = &[
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+];
 
 fn volume_warnings(v: View<'_>) -> Vec<String> {
     let mut out = Vec::new();

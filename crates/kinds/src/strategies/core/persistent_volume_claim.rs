@@ -32,7 +32,7 @@ pub(crate) const CLAIM: Strategy = Strategy {
     validate: |c, s| {
         check(c, s, |e, v| {
             core_meta(e, v.st("metadata"), true, name_subdomain);
-            claim_spec(e, &Path::root("spec"), v.st("spec"), false);
+            claim_spec(e, &Path::root("spec"), v.st("spec"), ClaimOptions::default());
         })
     },
     validate_update: |c, n, o| check_update(c, n, o, claim_update),
@@ -103,7 +103,11 @@ fn claim_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     core_meta_update(errs, n.st("metadata"), o.st("metadata"));
     core_meta(errs, n.st("metadata"), true, name_subdomain);
     let (ns, os) = (n.st("spec"), o.st("spec"));
-    claim_spec(errs, &Path::root("spec"), ns, has_invalid_value(os.opt("selector")));
+    let keep = ClaimOptions {
+        selector_values: has_invalid_value(os.opt("selector")),
+        api_groups: ["dataSource", "dataSourceRef"].iter().any(|f| os.st(f).opt_str("apiGroup").is_some()),
+    };
+    claim_spec(errs, &Path::root("spec"), ns, keep);
     let (Some(new), Some(old)) = (ns.raw(), os.raw()) else { return };
     let (mut new, mut old) = (new.clone(), old.clone());
     let schema = n.schema;
@@ -158,6 +162,27 @@ fn claim_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
         );
     }
     errs.immutable(&Path::root(""), ns, os, "volumeMode");
+    let at = Path::root("spec.volumeAttributesClassName");
+    let class = ns.opt_str("volumeAttributesClassName");
+    if o.st("status").opt_str("currentVolumeAttributesClassName").is_some()
+        && class != os.opt_str("volumeAttributesClassName")
+    {
+        const APPLIED: &str = "is forbidden when status.currentVolumeAttributesClassName is not nil";
+        match class {
+            None => errs.forbidden(&at, format!("update to nil {APPLIED}")),
+            Some("") => errs.forbidden(&at, format!("update to empty string {APPLIED}")),
+            Some(_) => {}
+        }
+    }
+}
+
+/// What a stored claim already has and may keep.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ClaimOptions {
+    /// Values of its selector that are no label values.
+    pub selector_values: bool,
+    /// Any group of a data source.
+    pub api_groups: bool,
 }
 
 pub(crate) const ACCESS_MODES: &[&str] =
@@ -180,8 +205,8 @@ pub(crate) fn access_modes(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     }
 }
 
-/// A claim's spec; `keep_selector` keeps selector values that are no label values.
-pub(crate) fn claim_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, keep_selector: bool) {
+/// A claim's spec.
+pub(crate) fn claim_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, keep: ClaimOptions) {
     if spec.len("accessModes") == 0 {
         errs.required(&at.field("accessModes"), "at least 1 access mode is required");
     }
@@ -189,7 +214,7 @@ pub(crate) fn claim_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, keep_
         errs,
         &at.field("selector"),
         spec.opt("selector"),
-        SelectorOptions { invalid_values: keep_selector },
+        SelectorOptions { invalid_values: keep.selector_values },
     );
     access_modes(errs, at, spec);
     let resources = at.field("resources");
@@ -210,11 +235,11 @@ pub(crate) fn claim_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, keep_
     }
     let (source, reference) = (spec.opt("dataSource"), spec.opt("dataSourceRef"));
     if let Some(s) = source {
-        data_source(errs, &at.field("dataSource"), s);
+        data_source(errs, &at.field("dataSource"), s, keep);
     }
     if let Some(r) = reference {
         let at = at.field("dataSourceRef");
-        data_source(errs, &at, r);
+        data_source(errs, &at, r, keep);
         let ns = r.str("namespace");
         if !ns.is_empty() {
             errs.each(&at.field("namespace"), ns, names::name_label(ns, false));
@@ -235,7 +260,7 @@ pub(crate) fn claim_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, keep_
     }
 }
 
-fn data_source(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
+fn data_source(errs: &mut Errors, at: &Path<'_>, s: View<'_>, keep: ClaimOptions) {
     for f in ["name", "kind"] {
         if s.str(f).is_empty() {
             errs.required(&at.field(f), "");
@@ -245,7 +270,7 @@ fn data_source(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
     if group.is_empty() && kind != "PersistentVolumeClaim" {
         errs.invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup");
     }
-    if !group.is_empty() {
+    if !group.is_empty() && !keep.api_groups {
         errs.each(&at.field("apiGroup"), group, names::dns1123_subdomain(group));
     }
 }

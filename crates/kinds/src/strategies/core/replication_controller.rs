@@ -9,7 +9,7 @@ use crate::strategies::template::{
     update,
 };
 use crate::strategy::Strategy;
-use crate::validation::names::name_subdomain;
+use crate::validation::names::name_subdomain_bytes;
 use crate::validation::{Errors, Path};
 
 pub(crate) const REPLICATION_CONTROLLER: Strategy = Strategy {
@@ -24,7 +24,7 @@ pub(crate) const REPLICATION_CONTROLLER: Strategy = Strategy {
                 e,
                 meta,
                 true,
-                |name, prefix| if prefix { Vec::new() } else { name_subdomain(name, false) },
+                |name, prefix| if prefix { Vec::new() } else { name_subdomain_bytes(name, false) },
             );
             replication_controller(e, v, &options(c, None));
         })
@@ -35,7 +35,11 @@ pub(crate) const REPLICATION_CONTROLLER: Strategy = Strategy {
             replication_controller(e, n, &options(c, Some(o.st("spec").st("template"))));
         })
     },
-    warnings: template_warnings,
+    warnings: |c, n, old| match old {
+        // Upstream takes the stored template for the new one here.
+        Some(o) => template_warnings(c, o, Some(n)),
+        None => template_warnings(c, n, None),
+    },
     fields: &["status.replicas"],
     field_values: replicas_text,
     subresources: &[REPLICAS_STATUS],

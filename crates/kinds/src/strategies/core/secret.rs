@@ -9,7 +9,6 @@ use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::Strategy;
 use crate::validation::names::{self, name_subdomain};
-use crate::validation::print;
 use crate::validation::{Errors, IMMUTABLE, Path};
 
 pub(crate) const SECRET: Strategy = Strategy {
@@ -104,23 +103,18 @@ fn json_object(errs: &mut Errors, at: &Path<'_>, key: &str, value: Option<&str>)
         return;
     };
     let bytes = decode(value);
-    let why = match serde_json::from_slice::<serde_json::Value>(&bytes) {
-        Ok(serde_json::Value::Object(_) | serde_json::Value::Null) => return,
+    let why = match api::codec::json::decode_any(&bytes) {
+        Ok(Node::Map(_) | Node::Null) => return,
         Ok(v) => {
             let kind = match v {
-                serde_json::Value::Bool(_) => "bool",
-                serde_json::Value::Number(_) => "number",
-                serde_json::Value::String(_) => "string",
+                Node::Bool(_) => "bool",
+                Node::Int(_) | Node::Float(_) => "number",
+                Node::Str(_) => "string",
                 _ => "array",
             };
             format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
         }
-        Err(e) if e.is_eof() => "unexpected end of JSON input".into(),
-        Err(e) => {
-            let at = e.column().saturating_sub(1);
-            let c = bytes.get(at).map_or(' ', |b| char::from(*b));
-            format!("invalid character {} looking for beginning of value", print::go_rune(c))
-        }
+        Err(e) => e.to_string(),
     };
     errs.invalid(&at, "<secret contents redacted>", why);
 }

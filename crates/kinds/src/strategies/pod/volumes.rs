@@ -4,7 +4,7 @@ use api::go::quote;
 
 use super::options::Options;
 use crate::access::View;
-use crate::strategies::core::persistent_volume_claim::claim_spec;
+use crate::strategies::core::persistent_volume_claim::{ClaimOptions, claim_spec};
 use crate::validation::meta;
 use crate::validation::names;
 use crate::validation::print;
@@ -484,7 +484,7 @@ fn ephemeral(errs: &mut Errors, at: &Path<'_>, v: View<'_>, _: &Options<'_>) {
         return;
     };
     template_meta(errs, &at.field("metadata"), t.st("metadata"));
-    claim_spec(errs, &at.field("spec"), t.st("spec"), false);
+    claim_spec(errs, &at.field("spec"), t.st("spec"), ClaimOptions::default());
 }
 
 /// Metadata of a template that becomes an object's: labels and annotations alone.

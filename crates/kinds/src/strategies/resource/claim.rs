@@ -12,7 +12,7 @@ use crate::strategies::pod::volumes::{csi_driver_name, template_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::Strategy;
 use crate::validation::meta::label_name;
-use crate::validation::names::{self, name_subdomain};
+use crate::validation::names::{self, name_subdomain, name_subdomain_bytes};
 use crate::validation::{Errors, Path, print};
 
 /// Upstream's limits.
@@ -75,7 +75,7 @@ pub(in crate::strategies) const DEVICE_CLASS: Strategy = Strategy {
     validate: |c, s| check(c, s, class),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
-            core_meta(e, n.st("metadata"), false, class_name);
+            core_meta(e, n.st("metadata"), false, name_subdomain_bytes);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             class_spec(e, n.st("spec"));
         })
@@ -83,14 +83,8 @@ pub(in crate::strategies) const DEVICE_CLASS: Strategy = Strategy {
     ..CLUSTER
 };
 
-/// A subdomain, whose length upstream counts in bytes here.
-fn class_name(name: &str, prefix: bool) -> Vec<String> {
-    let bad = name_subdomain(name, prefix);
-    bad.into_iter().map(|b| b.replace("no more than 253 characters", "no more than 253 bytes")).collect()
-}
-
 fn class(errs: &mut Errors, v: View<'_>) {
-    core_meta(errs, v.st("metadata"), false, class_name);
+    core_meta(errs, v.st("metadata"), false, name_subdomain_bytes);
     class_spec(errs, v.st("spec"));
 }
 

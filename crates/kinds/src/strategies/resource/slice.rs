@@ -31,12 +31,14 @@ pub(in crate::strategies) const SLICE: Strategy = Strategy {
     resource: "resourceslices",
     prepare_create: |c, s| {
         first_generation(c, s);
-        prepare(c, s, None);
+        date_taints(c, s);
+        drop_disabled(c, s, None);
     },
     prepare_update: |c, n, o| {
         // Upstream counts fields of features that are off as a change, before they go.
+        date_taints(c, n);
         bump_spec(c, n, o);
-        prepare(c, n, Some(o));
+        drop_disabled(c, n, Some(o));
     },
     validate: |c, s| {
         check(c, s, |e, v| {
@@ -58,8 +60,19 @@ pub(in crate::strategies) const SLICE: Strategy = Strategy {
     ..CLUSTER
 };
 
-/// Taints say since when they are; fields of a gate that is off go.
-fn prepare(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
+/// Taints say since when they are.
+fn date_taints(c: &Ctx<'_>, s: &mut Struct) {
+    let mut e = Edit::new(c.schema, s);
+    let Some(mut spec) = e.at("spec") else { return };
+    for mut d in spec.items("devices") {
+        for mut t in d.items("taints") {
+            t.default("timeAdded", c.now);
+        }
+    }
+}
+
+/// Fields of a gate that is off go.
+fn drop_disabled(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     const MAPPINGS: &str = "nodeAllocatableResourceMappings";
     let had =
         |f: &str| old.is_some_and(|o| View::new(c.schema, o).st("spec").items("devices").any(|d| d.has(f)));
@@ -69,9 +82,6 @@ fn prepare(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     for mut d in spec.items("devices") {
         if drop {
             d.remove(MAPPINGS);
-        }
-        for mut t in d.items("taints") {
-            t.default("timeAdded", c.now);
         }
     }
 }

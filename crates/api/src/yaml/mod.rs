@@ -1,4 +1,9 @@
-//! YAML bodies: one document into a tree without a schema, with the keys in their order.
+//! YAML bodies: one document into a tree without a schema, with the keys in their order, and back.
+
+mod emit;
+mod plain;
+
+pub use emit::emit;
 
 use std::fmt;
 
