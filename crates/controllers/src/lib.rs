@@ -95,6 +95,7 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     gc::start(own("generic-garbage-collector"), clock, 20, shutdown);
     endpoints::start_endpoints(own("endpoint-controller"), clock, 5, &factory, shutdown);
     endpoints::start_slices(own("endpointslice-controller"), clock, 5, &factory, shutdown);
+    endpoints::start_mirror(own("endpointslicemirroring-controller"), clock, 5, &factory, shutdown);
     protection::start_claims(own("pvc-protection-controller"), &factory, shutdown);
     protection::start_volumes(own("pv-protection-controller"), &factory, shutdown);
     protection::start_classes(own("volumeattributesclass-protection-controller"), &factory, shutdown);

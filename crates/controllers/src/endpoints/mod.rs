@@ -1,9 +1,11 @@
 //! Which Pods stand behind a Service: Endpoints and EndpointSlices.
 
 mod legacy;
+mod mirror;
 mod slices;
 
 pub(crate) use legacy::start as start_endpoints;
+pub(crate) use mirror::start as start_mirror;
 pub(crate) use slices::start as start_slices;
 
 use std::net::IpAddr;

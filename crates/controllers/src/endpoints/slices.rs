@@ -20,8 +20,8 @@ use super::{
 use crate::common::expectations::Expectations;
 use crate::common::{controller_ref, deleting, namespace_is_terminating, pods, retry};
 
-const SERVICE: &str = "kubernetes.io/service-name";
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub(super) const SERVICE: &str = "kubernetes.io/service-name";
+pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// The most endpoints of a slice.
@@ -83,17 +83,58 @@ pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Fact
 }
 
 /// The Service that a slice belongs to.
-fn service_of(slice: &EndpointSlice) -> Key {
+pub(super) fn service_of(slice: &EndpointSlice) -> Key {
     let name = slice.metadata.labels.as_ref().and_then(|l| l.get(SERVICE)).map_or("", String::as_str);
     Key::new(slice.namespace(), name)
 }
 
 /// What is to be written.
 #[derive(Debug, Default, PartialEq)]
-struct Plan {
-    create: Vec<EndpointSlice>,
-    update: Vec<EndpointSlice>,
-    delete: Vec<Arc<EndpointSlice>>,
+pub(super) struct Plan {
+    pub(super) create: Vec<EndpointSlice>,
+    pub(super) update: Vec<EndpointSlice>,
+    pub(super) delete: Vec<Arc<EndpointSlice>>,
+}
+
+impl Plan {
+    /// Carries it out for the Service of a key.
+    pub(super) async fn execute(
+        self,
+        client: &Client,
+        key: &Key,
+        expectations: &Expectations,
+    ) -> Result<(), Status> {
+        let api = client.api::<EndpointSlice>(&key.namespace);
+        if !self.create.is_empty() {
+            expectations.expect_creations(key, self.create.len());
+        } else if !self.delete.is_empty() {
+            expectations.expect_deletions(key, self.delete.iter().map(|s| s.uid().to_owned()));
+        }
+        let mut result = Ok(());
+        for made in join_all(self.create.iter().map(|s| api.create(s))).await {
+            if let Err(e) = made {
+                expectations.created(key, 1);
+                if !namespace_is_terminating(&e) {
+                    result = Err(e);
+                }
+            }
+        }
+        for written in join_all(self.update.iter().map(|s| api.update(s))).await {
+            if let Err(e) = written {
+                result = Err(e);
+            }
+        }
+        let gone = join_all(self.delete.iter().map(|s| api.delete(s.name(), None))).await;
+        for (slice, answer) in self.delete.iter().zip(gone) {
+            if let Err(e) = answer {
+                expectations.deleted(key, slice.uid());
+                if !e.is_not_found() {
+                    result = Err(e);
+                }
+            }
+        }
+        result
+    }
 }
 
 impl Controller {
@@ -132,36 +173,7 @@ impl Controller {
     }
 
     async fn execute(&self, key: &Key, service: &Service, plan: Plan) -> Result<(), Status> {
-        let api = self.client.api::<EndpointSlice>(&key.namespace);
-        if !plan.create.is_empty() {
-            self.expectations.expect_creations(key, plan.create.len());
-        } else if !plan.delete.is_empty() {
-            let uids = plan.delete.iter().map(|s| s.uid().to_owned());
-            self.expectations.expect_deletions(key, uids);
-        }
-        let mut result = Ok(());
-        for made in join_all(plan.create.iter().map(|s| api.create(s))).await {
-            if let Err(e) = made {
-                self.expectations.created(key, 1);
-                if !namespace_is_terminating(&e) {
-                    result = Err(e);
-                }
-            }
-        }
-        for written in join_all(plan.update.iter().map(|s| api.update(s))).await {
-            if let Err(e) = written {
-                result = Err(e);
-            }
-        }
-        let gone = join_all(plan.delete.iter().map(|s| api.delete(s.name(), None))).await;
-        for (slice, answer) in plan.delete.iter().zip(gone) {
-            if let Err(e) = answer {
-                self.expectations.deleted(key, slice.uid());
-                if !e.is_not_found() {
-                    result = Err(e);
-                }
-            }
-        }
+        let result = plan.execute(&self.client, key, &self.expectations).await;
         if let Err(e) = &result
             && !e.is_conflict()
         {
@@ -183,9 +195,9 @@ fn address_types(spec: &ServiceSpec) -> Vec<&'static str> {
 }
 
 /// What a slice's ports amount to, whatever their order.
-type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
+pub(super) type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
 
-fn port_key(ports: &[EndpointPort]) -> PortKey {
+pub(super) fn port_key(ports: &[EndpointPort]) -> PortKey {
     let mut key: PortKey = ports
         .iter()
         .map(|p| {
@@ -340,6 +352,11 @@ fn labels(service: &Service, spec: &ServiceSpec) -> BTreeMap<String, String> {
     labels
 }
 
+/// The beginning of the names of a Service's slices.
+pub(super) fn generate_name(service: &str) -> String {
+    format!("{service}{}", if service.len() < NAME_LIMIT { "-" } else { "" })
+}
+
 fn new_slice(
     service: &Service,
     spec: &ServiceSpec,
@@ -347,11 +364,9 @@ fn new_slice(
     ports: Vec<EndpointPort>,
     endpoints: Vec<Endpoint>,
 ) -> EndpointSlice {
-    let name = service.name();
-    let dash = if name.len() < NAME_LIMIT { "-" } else { "" };
     EndpointSlice {
         metadata: ObjectMeta {
-            generate_name: Some(format!("{name}{dash}")),
+            generate_name: Some(generate_name(service.name())),
             namespace: service.metadata.namespace.clone(),
             labels: Some(labels(service, spec)),
             owner_references: Some(vec![controller_ref(service)]),

@@ -1,0 +1,384 @@
+//! EndpointSlice mirroring controller (upstream: `pkg/controller/endpointslicemirroring`): Endpoints that
+//! somebody writes for a Service without a selector, as EndpointSlices.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::Status;
+use client::{
+    Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder, Selection, resource_of,
+};
+use component::{Clock, Shutdown};
+use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::slices::{MANAGED_BY, Plan, PortKey, SERVICE, generate_name, port_key, service_of};
+use crate::common::expectations::Expectations;
+use crate::common::{controller_ref, deleting};
+
+const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
+const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+/// Annotations that slices do not get.
+const NOT_MIRRORED: [&str; 2] =
+    ["endpoints.kubernetes.io/last-change-trigger-time", "kubectl.kubernetes.io/last-applied-configuration"];
+/// The most addresses of a subset that are mirrored, `--mirroring-max-endpoints-per-subset`.
+const MAX_PER_SUBSET: usize = 1000;
+
+struct Controller {
+    client: Client,
+    recorder: Recorder,
+    endpoints: Informer<Endpoints>,
+    services: Informer<Service>,
+    slices: Informer<EndpointSlice>,
+    /// Slices have generated names: without it, a late cache would have them made twice.
+    expectations: Expectations,
+}
+
+/// Starts it.
+pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
+    let ours = Selection { label_selector: format!("{MANAGED_BY}={CONTROLLER}"), ..Selection::default() };
+    let slices = factory.select::<EndpointSlice>(resource_of::<EndpointSlice>(), ours);
+    slices.index("service", |slice| vec![service_of(slice).to_string().into()]);
+    let controller = Arc::new(Controller {
+        recorder: Recorder::start(client.clone(), "endpoint-slice-mirroring-controller", "", clock, shutdown),
+        client,
+        endpoints: factory.informer(),
+        services: factory.informer(),
+        slices,
+        expectations: Expectations::default(),
+    });
+    let queue = Queue::<Key>::default();
+    let (enqueue, c) = (queue.clone(), controller.clone());
+    controller.endpoints.handle(move |change| {
+        let key = change.object().key();
+        if matches!(change, Change::Deleted(_)) {
+            c.expectations.forget(&key);
+        }
+        // Those that hold locks of leaders change every few seconds.
+        if change.states().any(|e| is_mirrored(e)) {
+            enqueue.add(key);
+        }
+    });
+    let enqueue = queue.clone();
+    controller.services.handle(move |change| {
+        let selects = |s: &Service| s.spec.as_ref().is_some_and(|s| s.selector.is_some());
+        let concerns = match change {
+            Change::Updated { old, new } => selects(old) != selects(new),
+            other => !selects(other.object()),
+        };
+        if concerns {
+            enqueue.add(change.object().key());
+        }
+    });
+    let (enqueue, c) = (queue.clone(), controller.clone());
+    controller.slices.handle(move |change| {
+        let key = service_of(change.object());
+        match change {
+            Change::Added(_) => c.expectations.created(&key, 1),
+            Change::Deleted(slice) => c.expectations.deleted(&key, slice.uid()),
+            Change::Updated { .. } => {}
+        }
+        enqueue.add(key);
+    });
+    crate::when_synced(factory, shutdown, move |shutdown| {
+        queue.work("endpointslicemirroring", workers, shutdown, move |key| {
+            let controller = controller.clone();
+            async move { controller.sync(&key).await }
+        });
+    });
+}
+
+fn is_mirrored(endpoints: &Endpoints) -> bool {
+    let m = &endpoints.metadata;
+    m.labels.as_ref().is_none_or(|l| l.get(SKIP).is_none_or(|v| v != "true"))
+        && m.annotations.as_ref().is_none_or(|a| !a.contains_key(LEADER))
+}
+
+impl Controller {
+    async fn sync(&self, key: &Key) -> Result<(), Status> {
+        if !self.expectations.satisfied(key) {
+            // The slices that are awaited bring the Endpoints back.
+            return Ok(());
+        }
+        let mut existing = self.slices.by_index("service", &key.to_string());
+        existing.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        let by_hand = |s: &Service| s.spec.as_ref().is_some_and(|s| s.selector.is_none());
+        let mirrored = self.services.get_key(key).filter(|s| by_hand(s));
+        let endpoints = mirrored.and_then(|_| self.endpoints.get_key(key)).filter(|e| is_mirrored(e));
+        let plan = match &endpoints {
+            None => Plan { delete: existing, ..Plan::default() },
+            Some(endpoints) => {
+                let (plan, left_out) = plan(endpoints, &existing);
+                self.tell(endpoints, left_out);
+                plan
+            }
+        };
+        plan.execute(&self.client, key, &self.expectations).await
+    }
+
+    fn tell(&self, endpoints: &Endpoints, LeftOut { invalid, over }: LeftOut) {
+        if invalid > 0 {
+            let text = format!("Skipped {invalid} invalid IP addresses when mirroring to EndpointSlices");
+            self.recorder.event(endpoints, EventType::Warning, "InvalidIPAddress", text);
+        }
+        if over > 0 {
+            let text = format!(
+                "A max of {MAX_PER_SUBSET} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses were skipped",
+                over + invalid
+            );
+            self.recorder.event(endpoints, EventType::Warning, "TooManyAddressesToMirror", text);
+        }
+    }
+}
+
+/// How many addresses are not mirrored.
+#[derive(Debug, Default, PartialEq)]
+struct LeftOut {
+    /// No addresses.
+    invalid: usize,
+    /// Over the limit.
+    over: usize,
+}
+
+/// An address of a subset: it and its Pod are what it is known by.
+type Who = (String, Option<String>);
+type Ports = Vec<EndpointPort>;
+
+/// The subsets such that each address of a port stands in one: those that have the same ports together.
+fn repack(endpoints: &Endpoints) -> Vec<(Ports, Vec<(EndpointAddress, bool)>)> {
+    let mut known: BTreeMap<Who, EndpointAddress> = BTreeMap::new();
+    // `None` stands for no port at all.
+    let mut by_port: BTreeMap<PortKey, (Option<EndpointPort>, BTreeMap<Who, bool>)> = BTreeMap::new();
+    for subset in endpoints.subsets.iter().flatten() {
+        let ports = subset.ports.iter().flatten().map(|p| EndpointPort {
+            name: Some(p.name.clone().unwrap_or_default()),
+            port: Some(p.port),
+            protocol: p.protocol.clone(),
+            app_protocol: p.app_protocol.clone(),
+        });
+        let mut ports: Vec<Option<EndpointPort>> = ports.map(Some).collect();
+        if ports.is_empty() {
+            ports.push(None);
+        }
+        let sides = [(&subset.addresses, true), (&subset.not_ready_addresses, false)];
+        let all = sides.iter().flat_map(|(side, ready)| side.iter().flatten().map(move |a| (a, *ready)));
+        let all: Vec<(&EndpointAddress, bool)> = all.collect();
+        for port in ports {
+            let key = port_key(port.as_slice());
+            let group = &mut by_port.entry(key).or_insert_with(|| (port, BTreeMap::new())).1;
+            for (address, ready) in &all {
+                let who = (address.ip.clone(), address.target_ref.as_ref().and_then(|t| t.uid.clone()));
+                known.entry(who.clone()).or_insert_with(|| (*address).clone());
+                group.insert(who, *ready);
+            }
+        }
+    }
+    let mut groups: BTreeMap<BTreeMap<Who, bool>, Ports> = BTreeMap::new();
+    for (port, addresses) in by_port.into_values() {
+        groups.entry(addresses).or_default().extend(port);
+    }
+    let with = |(who, ready): (Who, bool)| Some((known.get(&who)?.clone(), ready));
+    groups.into_iter().map(|(group, ports)| (ports, group.into_iter().filter_map(with).collect())).collect()
+}
+
+fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> (Plan, LeftOut) {
+    let mut left_out = LeftOut::default();
+    // By address type and ports.
+    let mut desired: BTreeMap<(&'static str, PortKey), (Ports, Vec<Endpoint>)> = BTreeMap::new();
+    for (ports, mut addresses) in repack(endpoints) {
+        // The ready ones first: they are the ones that serve.
+        addresses.sort_by_key(|(_, ready)| !ready);
+        let mut room = MAX_PER_SUBSET;
+        for (address, ready) in addresses {
+            if room == 0 {
+                left_out.over += 1;
+                continue;
+            }
+            let Ok(ip) = address.ip.parse::<IpAddr>() else {
+                left_out.invalid += 1;
+                continue;
+            };
+            room -= 1;
+            let kind = if ip.is_ipv6() { "IPv6" } else { "IPv4" };
+            let group =
+                desired.entry((kind, port_key(&ports))).or_insert_with(|| (ports.clone(), Vec::new()));
+            group.1.push(Endpoint {
+                addresses: vec![ip.to_string()],
+                conditions: Some(EndpointConditions { ready: Some(ready), ..EndpointConditions::default() }),
+                hostname: address.hostname.filter(|h| !h.is_empty()),
+                node_name: address.node_name,
+                target_ref: address.target_ref,
+                ..Endpoint::default()
+            });
+        }
+    }
+
+    let mut there: BTreeMap<(String, PortKey), Vec<Arc<EndpointSlice>>> = BTreeMap::new();
+    for slice in existing {
+        let key = (slice.address_type.clone(), port_key(slice.ports.as_deref().unwrap_or_default()));
+        there.entry(key).or_default().push(slice.clone());
+    }
+    let mut plan = Plan::default();
+    for ((kind, key), (ports, mut wanted)) in desired {
+        wanted.truncate(MAX_PER_SUBSET);
+        let mut new = slice(endpoints, kind, ports, wanted);
+        let mut old = there.remove(&(kind.to_owned(), key)).unwrap_or_default().into_iter();
+        match old.next() {
+            None => plan.create.push(new),
+            Some(old) if says_the_same(&old, &new) => {}
+            Some(old) => {
+                take_place(&mut new, &old);
+                plan.update.push(new);
+            }
+        }
+        plan.delete.extend(old);
+    }
+    plan.delete.extend(there.into_values().flatten());
+    if deleting(&endpoints.metadata) {
+        plan.create.clear();
+    }
+    // What is to be made takes the place of what is to go.
+    for mut new in std::mem::take(&mut plan.create) {
+        match plan.delete.iter().position(|old| old.address_type == new.address_type) {
+            None => plan.create.push(new),
+            Some(at) => {
+                take_place(&mut new, &plan.delete.remove(at));
+                plan.update.push(new);
+            }
+        }
+    }
+    (plan, left_out)
+}
+
+/// Makes a slice the next state of one that is there.
+fn take_place(new: &mut EndpointSlice, old: &EndpointSlice) {
+    let made = std::mem::replace(&mut new.metadata, old.metadata.clone());
+    new.metadata.labels = made.labels;
+    new.metadata.annotations = made.annotations;
+    new.metadata.owner_references = made.owner_references;
+}
+
+fn says_the_same(old: &EndpointSlice, new: &EndpointSlice) -> bool {
+    let set = |s: &EndpointSlice| -> BTreeSet<String> {
+        s.endpoints.iter().flatten().filter_map(|e| serde_json::to_string(e).ok()).collect()
+    };
+    let owner = |s: &EndpointSlice| {
+        s.metadata.owner_references.iter().flatten().map(|r| r.uid.clone()).collect::<Vec<_>>()
+    };
+    let of_none = |m: &Option<BTreeMap<String, String>>| m.clone().unwrap_or_default();
+    of_none(&old.metadata.labels) == of_none(&new.metadata.labels)
+        && of_none(&old.metadata.annotations) == of_none(&new.metadata.annotations)
+        && owner(old) == owner(new)
+        && set(old) == set(new)
+}
+
+fn slice(endpoints: &Endpoints, kind: &str, ports: Ports, all: Vec<Endpoint>) -> EndpointSlice {
+    let name = endpoints.name();
+    let mut labels = endpoints.metadata.labels.clone().unwrap_or_default();
+    labels.insert(SERVICE.to_owned(), name.to_owned());
+    labels.insert(MANAGED_BY.to_owned(), CONTROLLER.to_owned());
+    let mut annotations = endpoints.metadata.annotations.clone().unwrap_or_default();
+    annotations.retain(|key, _| !NOT_MIRRORED.contains(&key.as_str()));
+    EndpointSlice {
+        metadata: ObjectMeta {
+            generate_name: Some(generate_name(name)),
+            namespace: endpoints.metadata.namespace.clone(),
+            labels: Some(labels),
+            annotations: Some(annotations).filter(|a| !a.is_empty()),
+            owner_references: Some(vec![controller_ref(endpoints)]),
+            ..ObjectMeta::default()
+        },
+        address_type: kind.to_owned(),
+        endpoints: Some(all),
+        ports: Some(ports),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn endpoints(subsets: Value) -> Endpoints {
+        serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "ns", "uid": "u", "labels": {"a": "b"},
+                "annotations": {"c": "d", NOT_MIRRORED[0]: "x", NOT_MIRRORED[1]: "y"}},
+            "subsets": subsets,
+        }))
+        .unwrap()
+    }
+
+    fn text(slice: &EndpointSlice) -> String {
+        let ports = slice.ports.iter().flatten().map(|p| p.port.unwrap().to_string()).collect::<Vec<_>>();
+        let addresses = slice.endpoints.iter().flatten().map(|e| {
+            let ready = e.conditions.as_ref().unwrap().ready.unwrap();
+            format!("{}{}", e.addresses[0], if ready { "" } else { "?" })
+        });
+        format!("{} {}:{}", slice.address_type, ports.join("+"), addresses.collect::<Vec<_>>().join(","))
+    }
+
+    fn check(subsets: Value, want: &[&str]) -> Vec<Arc<EndpointSlice>> {
+        let (plan, left_out) = plan(&endpoints(subsets.clone()), &[]);
+        assert_eq!(plan.create.iter().map(text).collect::<Vec<_>>(), want, "{subsets}");
+        assert_eq!(left_out, LeftOut::default());
+        let made = plan.create.into_iter().enumerate().map(|(i, mut slice)| {
+            slice.metadata.name = Some(format!("s-{i}"));
+            Arc::new(slice)
+        });
+        let made: Vec<_> = made.collect();
+        assert_eq!(super::plan(&endpoints(subsets.clone()), &made).0, Plan::default(), "{subsets}");
+        made
+    }
+
+    #[test]
+    fn a_slice_of_each_family_and_set_of_ports() {
+        let port = |n: i32| json!({"port": n, "protocol": "TCP"});
+        let ip = |ip: &str| json!({"ip": ip});
+        check(json!([]), &[]);
+        let made = check(
+            json!([{"addresses": [ip("10.0.0.1"), ip("fd00::1")], "notReadyAddresses": [ip("10.0.0.2")],
+                "ports": [port(80), port(81)]}]),
+            &["IPv4 80+81:10.0.0.1,10.0.0.2?", "IPv6 80+81:fd00::1"],
+        );
+        let labels = serde_json::to_value(made[0].metadata.labels.as_ref().unwrap()).unwrap();
+        assert_eq!(labels, json!({"a": "b", SERVICE: "s", MANAGED_BY: CONTROLLER}));
+        let annotations = serde_json::to_value(made[0].metadata.annotations.as_ref().unwrap()).unwrap();
+        assert_eq!(annotations, json!({"c": "d"}));
+        check(json!([{"addresses": [ip("10.0.0.1")]}]), &["IPv4 :10.0.0.1"]);
+        // The same addresses with other ports are one subset.
+        check(
+            json!([{"addresses": [ip("10.0.0.1")], "ports": [port(80)]},
+                {"addresses": [ip("10.0.0.1")], "ports": [port(81)]}]),
+            &["IPv4 80+81:10.0.0.1"],
+        );
+    }
+
+    #[test]
+    fn changes_are_made_in_place() {
+        let subset = |ip: &str, port: i32| json!([{"addresses": [{"ip": ip}], "ports": [{"port": port}]}]);
+        let made = check(subset("10.0.0.1", 80), &["IPv4 80:10.0.0.1"]);
+        for after in [subset("10.0.0.2", 80), subset("10.0.0.1", 81)] {
+            let (plan, _) = plan(&endpoints(after), &made);
+            assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (0, 1, 0));
+            assert_eq!(plan.update[0].metadata.name.as_deref(), Some("s-0"));
+        }
+        let (plan, _) = plan(&endpoints(json!([])), &made);
+        assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let ips: Vec<Value> =
+            (0..1203).map(|i| json!({"ip": format!("10.0.{}.{}", i / 250, i % 250)})).collect();
+        let (made, left_out) = plan(&endpoints(json!([{"addresses": ips}])), &[]);
+        assert_eq!(made.create[0].endpoints.as_ref().unwrap().len(), MAX_PER_SUBSET);
+        assert_eq!(left_out, LeftOut { invalid: 0, over: 203 });
+        let (made, left_out) =
+            plan(&endpoints(json!([{"addresses": [{"ip": "x"}, {"ip": "10.0.0.1"}]}])), &[]);
+        assert_eq!(made.create.iter().map(text).collect::<Vec<_>>(), ["IPv4 :10.0.0.1"]);
+        assert_eq!(left_out, LeftOut { invalid: 1, over: 0 });
+    }
+}
