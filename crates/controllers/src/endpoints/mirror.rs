@@ -6,16 +6,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Status;
-use client::{
-    Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder, Selection, resource_of,
-};
+use client::{Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder};
 use component::{Clock, Shutdown};
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::slices::{MANAGED_BY, Plan, PortKey, SERVICE, generate_name, port_key, service_of};
-use crate::common::expectations::Expectations;
+use super::owned::{MANAGED_BY, Owned, Plan, PortKey, SERVICE, generate_name, port_key};
 use crate::common::{controller_ref, deleting};
 
 const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -32,30 +29,24 @@ struct Controller {
     recorder: Recorder,
     endpoints: Informer<Endpoints>,
     services: Informer<Service>,
-    slices: Informer<EndpointSlice>,
-    /// Slices have generated names: without it, a late cache would have them made twice.
-    expectations: Expectations,
+    slices: Arc<Owned>,
 }
 
 /// Starts it.
 pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
-    let ours = Selection { label_selector: format!("{MANAGED_BY}={CONTROLLER}"), ..Selection::default() };
-    let slices = factory.select::<EndpointSlice>(resource_of::<EndpointSlice>(), ours);
-    slices.index("service", |slice| vec![service_of(slice).to_string().into()]);
     let controller = Arc::new(Controller {
         recorder: Recorder::start(client.clone(), "endpoint-slice-mirroring-controller", "", clock, shutdown),
         client,
         endpoints: factory.informer(),
         services: factory.informer(),
-        slices,
-        expectations: Expectations::default(),
+        slices: Owned::by(CONTROLLER, factory),
     });
     let queue = Queue::<Key>::default();
     let (enqueue, c) = (queue.clone(), controller.clone());
     controller.endpoints.handle(move |change| {
         let key = change.object().key();
         if matches!(change, Change::Deleted(_)) {
-            c.expectations.forget(&key);
+            c.slices.forget(&key);
         }
         // Those that hold locks of leaders change every few seconds.
         if change.states().any(|e| is_mirrored(e)) {
@@ -73,16 +64,7 @@ pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Fact
             enqueue.add(change.object().key());
         }
     });
-    let (enqueue, c) = (queue.clone(), controller.clone());
-    controller.slices.handle(move |change| {
-        let key = service_of(change.object());
-        match change {
-            Change::Added(_) => c.expectations.created(&key, 1),
-            Change::Deleted(slice) => c.expectations.deleted(&key, slice.uid()),
-            Change::Updated { .. } => {}
-        }
-        enqueue.add(key);
-    });
+    controller.slices.follow(&queue);
     crate::when_synced(factory, shutdown, move |shutdown| {
         queue.work("endpointslicemirroring", workers, shutdown, move |key| {
             let controller = controller.clone();
@@ -99,11 +81,7 @@ fn is_mirrored(endpoints: &Endpoints) -> bool {
 
 impl Controller {
     async fn sync(&self, key: &Key) -> Result<(), Status> {
-        if !self.expectations.satisfied(key) {
-            // The slices that are awaited bring the Endpoints back.
-            return Ok(());
-        }
-        let mut existing = self.slices.by_index("service", &key.to_string());
+        let Some(mut existing) = self.slices.of(key) else { return Ok(()) };
         existing.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         let by_hand = |s: &Service| s.spec.as_ref().is_some_and(|s| s.selector.is_none());
         let mirrored = self.services.get_key(key).filter(|s| by_hand(s));
@@ -116,7 +94,7 @@ impl Controller {
                 plan
             }
         };
-        plan.execute(&self.client, key, &self.expectations).await
+        self.slices.execute(&self.client, key, plan).await
     }
 
     fn tell(&self, endpoints: &Endpoints, LeftOut { invalid, over }: LeftOut) {

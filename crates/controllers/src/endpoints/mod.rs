@@ -2,6 +2,7 @@
 
 mod legacy;
 mod mirror;
+mod owned;
 mod slices;
 
 pub(crate) use legacy::start as start_endpoints;

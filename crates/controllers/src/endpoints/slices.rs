@@ -4,29 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{
-    Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder, Selection, resource_of,
-};
+use client::{Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder};
 use component::{Clock, Shutdown};
-use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Node, Pod, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::owned::{MANAGED_BY, Owned, Plan, PortKey, SERVICE, generate_name, port_key};
 use super::{
     HEADLESS, addresses, hostname, is_headless, publishes_not_ready, selecting, selector, target_port,
     target_ref,
 };
-use crate::common::expectations::Expectations;
-use crate::common::{controller_ref, deleting, namespace_is_terminating, pods, retry};
+use crate::common::{controller_ref, deleting, pods, retry};
 
-pub(super) const SERVICE: &str = "kubernetes.io/service-name";
-pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// The most endpoints of a slice.
 const SLICE: usize = 100;
-const NAME_LIMIT: usize = 253;
 
 struct Controller {
     client: Client,
@@ -34,24 +28,18 @@ struct Controller {
     services: Informer<Service>,
     pods: Informer<Pod>,
     nodes: Informer<Node>,
-    slices: Informer<EndpointSlice>,
-    /// Slices have generated names: without it, a late cache would have them made twice.
-    expectations: Expectations,
+    slices: Arc<Owned>,
 }
 
 /// Starts it.
 pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
-    let ours = Selection { label_selector: format!("{MANAGED_BY}={CONTROLLER}"), ..Selection::default() };
-    let slices = factory.select::<EndpointSlice>(resource_of::<EndpointSlice>(), ours);
-    slices.index("service", |slice| vec![service_of(slice).to_string().into()]);
     let controller = Arc::new(Controller {
         recorder: Recorder::start(client.clone(), "endpoint-slice-controller", "", clock, shutdown),
         client,
         services: factory.informer(),
         pods: pods::informer(factory),
         nodes: factory.informer(),
-        slices,
-        expectations: Expectations::default(),
+        slices: Owned::by(CONTROLLER, factory),
     });
     let queue = Queue::<Key>::default();
     let enqueue = queue.clone();
@@ -59,21 +47,12 @@ pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Fact
     controller.services.handle(move |change| {
         let key = change.object().key();
         if matches!(change, Change::Deleted(_)) {
-            c.expectations.forget(&key);
+            c.slices.forget(&key);
         }
         enqueue.add(key);
     });
     super::follow_pods(&controller.pods, &controller.services, &queue);
-    let (enqueue, c) = (queue.clone(), controller.clone());
-    controller.slices.handle(move |change| {
-        let key = service_of(change.object());
-        match change {
-            Change::Added(_) => c.expectations.created(&key, 1),
-            Change::Deleted(slice) => c.expectations.deleted(&key, slice.uid()),
-            Change::Updated { .. } => {}
-        }
-        enqueue.add(key);
-    });
+    controller.slices.follow(&queue);
     crate::when_synced(factory, shutdown, move |shutdown| {
         queue.work("endpointslice", workers, shutdown, move |key| {
             let controller = controller.clone();
@@ -82,67 +61,9 @@ pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Fact
     });
 }
 
-/// The Service that a slice belongs to.
-pub(super) fn service_of(slice: &EndpointSlice) -> Key {
-    let name = slice.metadata.labels.as_ref().and_then(|l| l.get(SERVICE)).map_or("", String::as_str);
-    Key::new(slice.namespace(), name)
-}
-
-/// What is to be written.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
-    pub(super) create: Vec<EndpointSlice>,
-    pub(super) update: Vec<EndpointSlice>,
-    pub(super) delete: Vec<Arc<EndpointSlice>>,
-}
-
-impl Plan {
-    /// Carries it out for the Service of a key.
-    pub(super) async fn execute(
-        self,
-        client: &Client,
-        key: &Key,
-        expectations: &Expectations,
-    ) -> Result<(), Status> {
-        let api = client.api::<EndpointSlice>(&key.namespace);
-        if !self.create.is_empty() {
-            expectations.expect_creations(key, self.create.len());
-        } else if !self.delete.is_empty() {
-            expectations.expect_deletions(key, self.delete.iter().map(|s| s.uid().to_owned()));
-        }
-        let mut result = Ok(());
-        for made in join_all(self.create.iter().map(|s| api.create(s))).await {
-            if let Err(e) = made {
-                expectations.created(key, 1);
-                if !namespace_is_terminating(&e) {
-                    result = Err(e);
-                }
-            }
-        }
-        for written in join_all(self.update.iter().map(|s| api.update(s))).await {
-            if let Err(e) = written {
-                result = Err(e);
-            }
-        }
-        let gone = join_all(self.delete.iter().map(|s| api.delete(s.name(), None))).await;
-        for (slice, answer) in self.delete.iter().zip(gone) {
-            if let Err(e) = answer {
-                expectations.deleted(key, slice.uid());
-                if !e.is_not_found() {
-                    result = Err(e);
-                }
-            }
-        }
-        result
-    }
-}
-
 impl Controller {
     async fn sync(&self, key: &Key) -> Result<(), Status> {
-        if !self.expectations.satisfied(key) {
-            // The slices that are awaited bring the Service back.
-            return Ok(());
-        }
+        let Some(existing) = self.slices.of(key) else { return Ok(()) };
         // A deleted Service's slices go with it: it owns them.
         let Some(service) = self.services.get_key(key) else { return Ok(()) };
         let Some(spec) = selecting(&service) else { return Ok(()) };
@@ -159,7 +80,6 @@ impl Controller {
             let node = self.nodes.get("", node)?;
             node.metadata.labels.as_ref()?.get(ZONE).cloned()
         };
-        let existing = self.slices.by_index("service", &key.to_string());
         let plan = plan(&service, spec, &known, &existing, zone);
         self.execute(key, &service, plan).await?;
         match lost.iter().find(|p| !addresses(p).is_empty()) {
@@ -173,7 +93,7 @@ impl Controller {
     }
 
     async fn execute(&self, key: &Key, service: &Service, plan: Plan) -> Result<(), Status> {
-        let result = plan.execute(&self.client, key, &self.expectations).await;
+        let result = self.slices.execute(&self.client, key, plan).await;
         if let Err(e) = &result
             && !e.is_conflict()
         {
@@ -192,21 +112,6 @@ fn address_types(spec: &ServiceSpec) -> Vec<&'static str> {
         types.push(if spec.cluster_ip.as_ref().is_some_and(|ip| ip.contains(':')) { "IPv6" } else { "IPv4" });
     }
     types
-}
-
-/// What a slice's ports amount to, whatever their order.
-pub(super) type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
-
-pub(super) fn port_key(ports: &[EndpointPort]) -> PortKey {
-    let mut key: PortKey = ports
-        .iter()
-        .map(|p| {
-            let name = p.name.clone().filter(|n| !n.is_empty());
-            (name, p.port, p.protocol.clone(), p.app_protocol.clone())
-        })
-        .collect();
-    key.sort();
-    key
 }
 
 /// Which endpoint it is, whatever its conditions: its addresses and its Pod.
@@ -350,11 +255,6 @@ fn labels(service: &Service, spec: &ServiceSpec) -> BTreeMap<String, String> {
     labels.insert(SERVICE.to_owned(), service.name().to_owned());
     labels.insert(MANAGED_BY.to_owned(), CONTROLLER.to_owned());
     labels
-}
-
-/// The beginning of the names of a Service's slices.
-pub(super) fn generate_name(service: &str) -> String {
-    format!("{service}{}", if service.len() < NAME_LIMIT { "-" } else { "" })
 }
 
 fn new_slice(
