@@ -116,11 +116,15 @@ impl Merger<'_> {
                 continue;
             };
             if deletes.is_some() {
-                let (Node::List(mut old), Node::List(gone)) = (old, value) else {
-                    return bad("invalid patch format of primitive list");
+                // Nothing goes from what is no list.
+                let left = match (old, value) {
+                    (Node::List(mut old), Node::List(gone)) => {
+                        old.retain(|v| !gone.contains(v));
+                        Node::List(old)
+                    }
+                    (old, _) => old,
                 };
-                old.retain(|v| !gone.contains(v));
-                target.insert(name, Node::List(old));
+                target.insert(name, left);
                 continue;
             }
             let (field, inner, ty) = self.field(place, &name);
@@ -129,7 +133,7 @@ impl Merger<'_> {
                 (Node::Map(_), new @ Node::Map(_)) if strategy.replace => Some(new),
                 (Node::Map(old), Node::Map(new)) => Some(Node::Map(self.maps(old, new, inner)?)),
                 (Node::List(old), Node::List(new)) if strategy.merge => {
-                    Some(Node::List(self.lists(old, new, strategy, self.element(ty))?))
+                    Some(Node::List(self.lists(old, new, strategy, self.element(ty))?.0))
                 }
                 (Node::List(_), new @ Node::List(_)) => Some(new),
                 (_, new) => unmatched(new),
@@ -158,16 +162,19 @@ impl Merger<'_> {
         }
     }
 
+    /// The merged list, and the old order as upstream remembers it: in the places of what was deleted,
+    /// at the end, stand the first that were added.
     fn lists(
         &self,
         mut old: Vec<Node>,
         new: Vec<Node>,
         strategy: PatchStrategy,
         element: Option<StructId>,
-    ) -> Result<Vec<Node>, PatchError> {
+    ) -> Result<(Vec<Node>, Vec<Node>), PatchError> {
         if old.is_empty() && new.is_empty() {
-            return Ok(old);
+            return Ok((old, new));
         }
+        let length = old.len();
         let key = self.merge_key(strategy, element);
         let maps = old.iter().chain(&new).all(|v| matches!(v, Node::Map(_)));
         if old.iter().chain(&new).any(|v| matches!(v, Node::List(_))) {
@@ -185,7 +192,7 @@ impl Merger<'_> {
                 }
             }
             let (from_patch, server_only) = merged.into_iter().partition(|v| new.contains(v));
-            return Ok(in_order(from_patch, server_only, &new, &before, ""));
+            return Ok((in_order(from_patch, server_only, &new, &before, ""), before));
         }
         if key.is_empty() {
             return bad("cannot merge lists without merge key");
@@ -211,7 +218,7 @@ impl Merger<'_> {
             }
         }
         if replace {
-            return Ok(plain);
+            return Ok((plain, old));
         }
         let before = old.clone();
         let inner = element.map_or(Place::Free, Place::Struct);
@@ -229,8 +236,9 @@ impl Merger<'_> {
                 (_, item) => old.push(item),
             }
         }
+        let remembered = old[..length.min(old.len())].to_vec();
         let (from_patch, server_only) = old.into_iter().partition(|v| listed(&plain, v, &key));
-        Ok(in_order(from_patch, server_only, &plain, &before, &key))
+        Ok((in_order(from_patch, server_only, &plain, &before, &key), remembered))
     }
 
     /// Merges the lists for which the patch gives an order (`$setElementOrder/x`), and takes them out of it.
@@ -289,7 +297,7 @@ impl Merger<'_> {
                     match new {
                         None => (before, old),
                         Some(Node::List(new)) if strategy.merge => {
-                            let merged = self.lists(old, new, strategy, element)?;
+                            let (merged, before) = self.lists(old, new, strategy, element)?;
                             (before, merged)
                         }
                         Some(Node::List(new)) => (before, new),
