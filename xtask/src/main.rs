@@ -13,6 +13,10 @@ mod step;
 mod test;
 mod up;
 
+/// The allocator of what is shipped, because the store is measured in this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "xtask", about = "The project's automation")]
 struct Cli {

@@ -9,6 +9,7 @@ mod cluster;
 mod first;
 mod process;
 mod server;
+mod storage;
 mod table;
 mod target;
 
@@ -23,6 +24,8 @@ pub(crate) enum Bench {
     First(first::Args),
     /// Any API server, from outside
     Api(Api),
+    /// The store: durable puts, reads, watches, opening; beside etcd where asked to
+    Storage(storage::Args),
 }
 
 /// How much to ask of an API server.
@@ -53,6 +56,7 @@ pub(crate) struct Api {
 pub(crate) fn run(bench: &Bench, root: &Path) -> Result<()> {
     match bench {
         Bench::First(args) => first::run(args, root),
+        Bench::Storage(args) => storage::run(args, root),
         Bench::Api(args) => {
             let config = client::Config::from_kubeconfig(&args.kubeconfig, None)?;
             let figures = first::block_on(api::measure("server", config, &args.pids, args.load))?;

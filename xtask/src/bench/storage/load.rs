@@ -1,0 +1,76 @@
+//! Many clients at once, and how long each of their operations took.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// What a load came to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figures {
+    /// Operations a second.
+    pub(super) rate: f64,
+    /// Milliseconds that half of them took at most.
+    pub(super) p50: f64,
+    /// Milliseconds that all but a hundredth took at most.
+    pub(super) p99: f64,
+}
+
+/// Lets clients do one operation after the other for some time. Each is told its number, which is used once.
+pub(super) async fn run<F, O>(clients: usize, time: Duration, operation: F) -> Result<Figures>
+where
+    F: Fn(u64) -> O + Clone + Send + 'static,
+    O: Future<Output = Result<()>> + Send,
+{
+    let (next, start) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let tasks: Vec<_> = (0..clients)
+        .map(|_| {
+            let (next, operation) = (next.clone(), operation.clone());
+            tokio::spawn(async move {
+                let mut took = Vec::new();
+                while start.elapsed() < time {
+                    let begun = Instant::now();
+                    operation(next.fetch_add(1, Ordering::Relaxed)).await?;
+                    took.push(begun.elapsed());
+                }
+                anyhow::Ok(took)
+            })
+        })
+        .collect();
+    let mut took = Vec::new();
+    for task in tasks {
+        took.extend(task.await??);
+    }
+    let rate = took.len() as f64 / start.elapsed().as_secs_f64();
+    took.sort_unstable();
+    let at = |percent: usize| took.get(took.len() * percent / 100).map_or(0.0, |t| t.as_secs_f64() * 1e3);
+    Ok(Figures { rate, p50: at(50), p99: at(99) })
+}
+
+/// Does operations 0 to `count`, so many at once.
+pub(super) async fn all<F, O>(clients: usize, count: u64, operation: F) -> Result<()>
+where
+    F: Fn(u64) -> O + Clone + Send + 'static,
+    O: Future<Output = Result<()>> + Send,
+{
+    let next = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..clients)
+        .map(|_| {
+            let (next, operation) = (next.clone(), operation.clone());
+            tokio::spawn(async move {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= count {
+                        return anyhow::Ok(());
+                    }
+                    operation(n).await?;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    Ok(())
+}
