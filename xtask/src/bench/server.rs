@@ -151,6 +151,7 @@ impl Server {
     }
 }
 
-fn free_port() -> Result<u16> {
+/// A port that nothing listens on.
+pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

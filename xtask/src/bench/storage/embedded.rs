@@ -52,9 +52,8 @@ impl Bench {
     }
 
     /// Closes it.
-    pub(super) async fn close(self) -> Result<()> {
+    pub(super) async fn close(self) {
         self.store.close().await;
-        Ok(())
     }
 
     async fn create(&self, n: u64, size: usize) -> Result<()> {
@@ -175,7 +174,7 @@ pub(super) async fn puts(dir: &Path, writers: usize, size: usize, time: Duration
         async move { this.create(n, size).await }
     })
     .await?;
-    bench.close().await?;
+    bench.close().await;
     std::fs::remove_dir_all(dir)?;
     Ok(figures)
 }

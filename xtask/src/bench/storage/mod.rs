@@ -2,6 +2,7 @@
 
 mod embedded;
 mod load;
+mod reference;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -14,6 +15,7 @@ use super::first::block_on;
 use super::table::{Table, figure};
 use crate::step::{cargo, step};
 use load::Figures;
+use reference::Etcd;
 
 /// The clients that put at once.
 const WRITERS: [usize; 4] = [1, 16, 64, 256];
@@ -43,6 +45,9 @@ pub(crate) struct Args {
     /// Only one part
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
+    /// An etcd to put under the same load
+    #[arg(long, value_name = "FILE")]
+    reference_etcd: Option<PathBuf>,
     /// Open this store, and say how long that took and what it needs
     #[arg(long, value_name = "DIR", hide = true)]
     open: Option<PathBuf>,
@@ -82,19 +87,46 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
 async fn measure(args: &Args, dir: &Path) -> Result<()> {
     let wants = |part| args.only.is_none_or(|only| only == part);
     let time = Duration::from_secs(args.seconds);
+    let etcd = args.reference_etcd.as_deref();
     if wants(Part::Puts) {
-        println!("{}", puts(dir, time).await?);
+        println!("{}", puts(dir, time, etcd).await?);
     }
     if wants(Part::Reads) {
-        println!("{}", reads(dir, time).await?);
+        println!("{}", reads(dir, time, etcd).await?);
     }
     if wants(Part::Watch) {
-        println!("{}", watches(dir).await?);
+        println!("{}", watches(dir, etcd).await?);
     }
     if wants(Part::Open) {
-        println!("{}", opening(dir, args.objects).await?);
+        println!("{}", opening(dir, args.objects, etcd).await?);
     }
     Ok(())
+}
+
+/// A fresh etcd, if one was given.
+async fn start(etcd: Option<&Path>, dir: &Path) -> Result<Option<Etcd>> {
+    match etcd {
+        Some(program) => Ok(Some(Etcd::start(program, dir).await?)),
+        None => Ok(None),
+    }
+}
+
+/// How many times as much one figure is as another.
+fn ratio(of: f64, to: f64) -> String {
+    format!("{}x", figure(of / to))
+}
+
+/// Rows of figures of which fewer is better: ours, etcd's, how many times ours etcd's are.
+struct Costs(Table);
+
+impl Costs {
+    fn new(what: &str) -> Self {
+        Self(Table::new(&[what, "embedded", "etcd", "ratio"]))
+    }
+    fn row(&mut self, what: impl Into<String>, ours: f64, theirs: Option<f64>) {
+        let (other, times) = theirs.map_or_else(Default::default, |t| (figure(t), ratio(t, ours)));
+        self.0.row([what.into(), figure(ours), other, times]);
+    }
 }
 
 /// Appends and syncs for a second: syncs a second.
@@ -113,72 +145,108 @@ fn raw_syncs(path: &Path, size: usize) -> Result<f64> {
 }
 
 /// Durable puts, beside what the disk does with the same bytes: appended and synced as one, for as many writers.
-async fn puts(dir: &Path, time: Duration) -> Result<Table> {
-    let head = ["durable puts", "writers", "puts/s", "p50 ms", "p99 ms", "fdatasync/s", "of a bare log"];
-    let mut table = Table::new(&head);
+async fn puts(dir: &Path, time: Duration, etcd: Option<&Path>) -> Result<Table> {
+    let mut table = Table::new(&[
+        "durable puts",
+        "writers",
+        "fdatasync/s",
+        "embedded/s",
+        "p50 ms",
+        "p99 ms",
+        "of a bare log",
+        "etcd/s",
+        "p50 ms",
+        "p99 ms",
+        "ratio",
+    ]);
     for size in SIZES {
         for writers in WRITERS {
             let raw = raw_syncs(&dir.join("raw"), size * writers)?;
             let ours = embedded::puts(&dir.join("puts"), writers, size, time).await?;
-            let Figures { rate, p50, p99 } = ours;
-            table.row([
+            let mut row = vec![
                 format!("{} KiB", size / 1024),
                 writers.to_string(),
-                figure(rate),
-                figure(p50),
-                figure(p99),
                 figure(raw),
-                figure(rate / (raw * writers as f64)),
-            ]);
+                figure(ours.rate),
+                figure(ours.p50),
+                figure(ours.p99),
+                figure(ours.rate / (raw * writers as f64)),
+            ];
+            let at = dir.join("etcd");
+            if let Some(etcd) = start(etcd, &at).await? {
+                let Figures { rate, p50, p99 } = etcd.puts(writers, size, time).await?;
+                drop(etcd);
+                std::fs::remove_dir_all(&at)?;
+                row.extend([figure(rate), figure(p50), figure(p99), ratio(ours.rate, rate)]);
+            }
+            table.row(row);
         }
     }
     Ok(table)
 }
 
-async fn reads(dir: &Path, time: Duration) -> Result<Table> {
+async fn reads(dir: &Path, time: Duration, etcd: Option<&Path>) -> Result<Table> {
     let (clients, per_write) = MIXED;
     let store = embedded::Bench::open(&dir.join("reads"))?;
     store.fill(WORKING_SET).await?;
-    let mixed = store.mixed(clients, per_write, time).await?;
+    let ours = store.mixed(clients, per_write, time).await?;
     store.fill(LISTED).await?;
-    let list = store.list()?;
-    store.close().await?;
-    let mut table = Table::new(&["reads", "embedded"]);
+    let our_list = store.list()? * 1e3;
+    store.close().await;
+    let (mut theirs, mut their_list) = (None, None);
+    if let Some(etcd) = start(etcd, &dir.join("reads-etcd")).await? {
+        etcd.fill(WORKING_SET).await?;
+        theirs = Some(etcd.mixed(WORKING_SET, clients, per_write, time).await?);
+        etcd.fill(LISTED).await?;
+        their_list = Some(etcd.list(LISTED).await? * 1e3);
+    }
+    let mut costs = Costs::new("reads");
     let what = format!("{clients} clients, {} reads to a write", per_write - 1);
-    table.row([format!("{what}, operations/s"), figure(mixed.rate)]);
-    table.row([format!("{what}, p99 ms"), figure(mixed.p99)]);
-    table.row([format!("list of {LISTED} objects of 1 KiB, ms"), figure(list * 1e3)]);
-    Ok(table)
+    costs.row(format!("{what}: us each"), 1e6 / ours.rate, theirs.map(|t| 1e6 / t.rate));
+    costs.row(format!("{what}: p99 ms"), ours.p99, theirs.map(|t| t.p99));
+    costs.row(format!("list of {LISTED} objects of 1 KiB, ms"), our_list, their_list);
+    Ok(costs.0)
 }
 
-async fn watches(dir: &Path) -> Result<Table> {
+async fn watches(dir: &Path, etcd: Option<&Path>) -> Result<Table> {
     let store = embedded::Bench::open(&dir.join("watches"))?;
     let bytes = store.watcher_bytes()?;
-    let one = store.fan_out(WATCHERS, EVENTS, 1).await?;
-    let many = store.fan_out(WATCHERS, EVENTS, 64).await?;
-    store.close().await?;
-    let mut table = Table::new(&["watches", "embedded"]);
-    table.row(["bytes a watcher".to_owned(), figure(bytes)]);
-    for (writers, ns) in [("one writer", one), ("64 writers", many)] {
-        let what = format!("{EVENTS} events of {writers} to {WATCHERS} watchers, CPU ns for each");
-        table.row([what, figure(ns)]);
+    let mut costs = Costs::new("watches");
+    costs.row("bytes of memory a watcher", bytes, None);
+    let reference = start(etcd, &dir.join("watches-etcd")).await?;
+    for writers in [1, 64] {
+        let ours = store.fan_out(WATCHERS, EVENTS, writers).await?;
+        let theirs = match &reference {
+            Some(etcd) => Some(etcd.fan_out(WATCHERS, EVENTS, writers).await?),
+            None => None,
+        };
+        let what = format!("{EVENTS} events of {writers} writers to {WATCHERS} watchers: CPU ns for each");
+        costs.row(what, ours, theirs);
     }
-    Ok(table)
+    store.close().await;
+    Ok(costs.0)
 }
 
-async fn opening(dir: &Path, objects: u64) -> Result<Table> {
+async fn opening(dir: &Path, objects: u64, etcd: Option<&Path>) -> Result<Table> {
     let at = dir.join("open");
     let store = embedded::Bench::open(&at)?;
     let begun = Instant::now();
     store.fill(objects).await?;
     let filled = begun.elapsed().as_secs_f64();
-    store.close().await?;
+    store.close().await;
     let opened = embedded::open_apart(&at)?;
-    let mut table = Table::new(&["a large store", "embedded"]);
-    table.row([format!("{objects} objects of 1 KiB written by 256 clients, s"), figure(filled)]);
-    table.row(["opened, s".to_owned(), figure(opened.seconds)]);
-    table.row(["memory after it, MiB".to_owned(), figure(opened.mib)]);
-    let per_byte = opened.mib * f64::from(1 << 20) / (objects * 1024) as f64;
-    table.row(["memory for a byte of the objects".to_owned(), figure(per_byte)]);
-    Ok(table)
+    std::fs::remove_dir_all(&at)?;
+    let mut theirs = None;
+    if let Some(etcd) = start(etcd, &dir.join("open-etcd")).await? {
+        etcd.fill(objects).await?;
+        let (_, seconds, mib) = etcd.restart().await?;
+        theirs = Some((seconds, mib));
+    }
+    let per_byte = |mib: f64| mib * f64::from(1 << 20) / (objects * 1024) as f64;
+    let mut costs = Costs::new("a large store");
+    costs.row(format!("{objects} objects of 1 KiB put by 256 clients, s"), filled, None);
+    costs.row("opened, s", opened.seconds, theirs.map(|t| t.0));
+    costs.row("memory after it, MiB", opened.mib, theirs.map(|t| t.1));
+    costs.row("memory for a byte of the objects", per_byte(opened.mib), theirs.map(|t| per_byte(t.1)));
+    Ok(costs.0)
 }
