@@ -25,6 +25,9 @@ const WAITING: usize = 4096;
 const BATCH_BYTES: usize = 8 << 20;
 /// How many expired objects one batch removes.
 const EXPIRED: usize = 1024;
+/// How long a batch waits at most for those that were just answered, as a part of the time that the last one took
+/// to become durable, and altogether.
+const LINGER: (u32, Duration) = (4, Duration::from_micros(200));
 /// After what time expired objects are tried again that could not be removed.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -110,7 +113,13 @@ pub(crate) struct Start {
 impl Writer {
     pub(crate) fn start(start: Start) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
-        let mut work = Work { shared: shared.clone(), progress_at: Instant::now(), retry_at: None, start };
+        let mut work = Work {
+            shared: shared.clone(),
+            progress_at: Instant::now(),
+            retry_at: None,
+            recent: (0, Duration::ZERO),
+            start,
+        };
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || work.run())?;
         Ok(Self { shared, places: Arc::new(Semaphore::new(WAITING)), thread: Mutex::new(Some(thread)) })
     }
@@ -204,6 +213,8 @@ struct Work {
     start: Start,
     progress_at: Instant,
     retry_at: Option<Instant>,
+    /// How many writes the last batch had, with those that came meanwhile, and how long it took to commit.
+    recent: (usize, Duration),
 }
 
 /// A resource whose state a batch changes.
@@ -234,7 +245,9 @@ impl Work {
             if writes.is_empty() && closing {
                 break;
             }
+            let count = writes.len();
             self.batch(writes);
+            self.recent.0 = count + self.shared.inbox.lock().writes.len();
             if self.start.engine.due().is_some_and(|at| at <= Instant::now()) {
                 self.start.engine.tick();
                 self.maintain();
@@ -273,6 +286,7 @@ impl Work {
             // A caller that went away does not want the answer.
             let _ = done.send(view(&self.start.index, &self.start.expiries, self.start.last));
         }
+        self.linger(&mut inbox);
         let mut bytes = 0;
         let mut count = 0;
         for pending in &inbox.writes {
@@ -285,6 +299,22 @@ impl Work {
             count += 1;
         }
         (inbox.writes.drain(..count).collect(), inbox.closing)
+    }
+
+    /// Gives those that were just answered the chance to be in the next batch, if they write again at once:
+    /// otherwise they would always be in one batch and those that waited meanwhile in the next, each half as large
+    /// as it could be. One writer alone never waits.
+    fn linger(&self, inbox: &mut MutexGuard<'_, Inbox>) {
+        let (expected, took) = self.recent;
+        let (part, limit) = LINGER;
+        let until = Instant::now() + (took / part).min(limit);
+        while !inbox.writes.is_empty()
+            && inbox.writes.len() < expected
+            && !inbox.closing
+            && Instant::now() < until
+        {
+            MutexGuard::unlocked(inbox, std::thread::yield_now);
+        }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -329,7 +359,10 @@ impl Work {
         if records.is_empty() {
             return;
         }
-        if let Err(e) = self.start.engine.commit(&records) {
+        let begun = Instant::now();
+        let committed = self.start.engine.commit(&records);
+        self.recent.1 = begun.elapsed();
+        if let Err(e) = committed {
             tracing::error!(error = %e, writes = records.len(), "the store cannot write");
             self.retry_at = Some(Instant::now() + RETRY);
             for answer in waiting {

@@ -288,6 +288,8 @@ fn segment(
                 decoder.records(&reader.payload, change).map_err(|_| damaged(at, "a record is malformed"))?;
             }
             Frame::End if counts.is_none() => break,
+            // Room for what was to come.
+            Frame::Broken(rest) if counts.is_none() && rest.iter().all(|b| *b == 0) => break,
             Frame::Broken(rest) if loaded.lossy || counts.is_none() && !holds_frame(&rest, header.number) => {
                 // Synced, it is the batch that was being written when the power went; nobody was told that it is
                 // durable. Unsynced, any later bytes may have come without earlier ones.

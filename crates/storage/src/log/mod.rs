@@ -42,6 +42,8 @@ pub(crate) use open::open;
 
 /// A log shorter than this is not worth a snapshot, in bytes.
 const MIN_LOG: u64 = 32 << 20;
+/// How much of a segment is reserved at once, in bytes.
+const ROOM: usize = 1 << 20;
 /// More segments than this (a restart begins a new one) are worth one too.
 const MAX_SEGMENTS: usize = 16;
 /// After what time a snapshot is tried again that could not be written.
@@ -112,6 +114,8 @@ struct Segment {
     seq: u64,
     file: Box<dyn Appender>,
     len: u64,
+    /// How many bytes more have their place in the file already.
+    room: usize,
     encoder: Encoder,
 }
 
@@ -121,6 +125,8 @@ pub(crate) struct Settings {
     min_log: u64,
     /// The size of a snapshot's frame, in bytes.
     frame: usize,
+    /// How much of a segment is reserved at once, in bytes.
+    room: usize,
     /// After what time a snapshot is tried again that could not be written.
     retry: Duration,
     beside: Beside,
@@ -129,7 +135,14 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn new(durability: Durability) -> Self {
         let beside = Box::new(checkpoint::in_thread);
-        Self { durability, min_log: MIN_LOG, frame: checkpoint::FRAME_BYTES, retry: RETRY, beside }
+        Self {
+            durability,
+            min_log: MIN_LOG,
+            frame: checkpoint::FRAME_BYTES,
+            room: ROOM,
+            retry: RETRY,
+            beside,
+        }
     }
 }
 
@@ -242,7 +255,7 @@ impl Log {
         match begun {
             Ok(file) => {
                 self.segments += 1;
-                Ok(Segment { seq, file, len: header.len() as u64, encoder: Encoder::default() })
+                Ok(Segment { seq, file, len: header.len() as u64, room: 0, encoder: Encoder::default() })
             }
             Err(e) => {
                 self.remove(&name);
@@ -284,7 +297,15 @@ impl Log {
             segment.encoder.record(record);
         }
         let frame = segment.encoder.frame(segment.seq, first.revision);
-        let written = segment.file.append(&frame).and_then(|()| match self.settings.durability {
+        let appended = segment.file.append(&frame).map(|()| {
+            segment.room = match segment.room.checked_sub(frame.len()) {
+                Some(rest) => rest,
+                // Without room it is only slower, as it is for large batches, where the length matters little.
+                None if frame.len() > self.settings.room / 8 => 0,
+                None => segment.file.reserve(self.settings.room).map_or(0, |()| self.settings.room),
+            };
+        });
+        let written = appended.and_then(|()| match self.settings.durability {
             Durability::Synced => segment.file.sync(),
             Durability::EverySecond | Durability::Os => Ok(()),
         });
@@ -392,6 +413,12 @@ impl Engine for Log {
 
     fn close(&mut self) {
         self.join();
+        if let Some(segment) = self.segment.as_mut().filter(|s| s.room > 0) {
+            segment.room = 0;
+            if let Err(error) = self.files.truncate(&segment_name(segment.seq), segment.len) {
+                tracing::debug!(%error, "cannot give back the room at the end of the log");
+            }
+        }
         if self.settings.durability == Durability::Synced {
             return;
         }

@@ -96,13 +96,19 @@ impl Sim {
             apply(&mut names, change);
         }
         for (name, at) in names {
-            let Inode { mut durable, current, .. } = old.inodes[at].clone();
-            let len = old.random.usize(durable.len()..=current.len().max(durable.len()));
+            let Inode { mut durable, mut current, .. } = old.inodes[at].clone();
             let synced = durable.len();
+            let len = old.random.usize(synced..=current.len().max(synced));
+            if current.len() < len {
+                current.extend_from_slice(&durable[current.len()..]);
+            }
             let all = old.random.bool();
             durable.resize(len, 0);
-            for start in (synced..len).step_by(SECTOR) {
+            for start in (0..len).step_by(SECTOR) {
                 let end = len.min(start + SECTOR);
+                if durable[start..end] == current[start..end] {
+                    continue;
+                }
                 match (all, old.random.u8(..8)) {
                     (true, _) | (_, 0..4) => {
                         durable[start..end].copy_from_slice(&current[start..end]);
@@ -112,8 +118,8 @@ impl Sim {
                         let torn = old.random.usize(start..end);
                         durable[start..torn].copy_from_slice(&current[start..torn]);
                     }
-                    // What was on the disk there before.
-                    (_, 5) => old.random.fill(&mut durable[start..end]),
+                    // What was on the disk there before the file was.
+                    (_, 5) if start >= synced => old.random.fill(&mut durable[start..end]),
                     _ => {}
                 }
             }
@@ -206,7 +212,7 @@ impl Files for Sim {
         let inode = state.inodes.len();
         state.inodes.push(Inode::default());
         state.link(Call::Create, vec![DirChange::Link(name.to_owned(), inode)])?;
-        Ok(Box::new(SimFile { sim: self.clone(), inode }))
+        Ok(Box::new(SimFile { sim: self.clone(), inode, at: 0 }))
     }
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
         let mut guard = self.0.lock();
@@ -247,18 +253,34 @@ impl Files for Sim {
 struct SimFile {
     sim: Sim,
     inode: usize,
+    at: usize,
 }
 
-impl Appender for SimFile {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+impl SimFile {
+    /// Writes where the file is, in place of what is there; how many of the bytes if the call fails, chance says.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.sim.0.lock();
         let was_on = state.power != Some(0);
         let outcome = state.call(Call::Append);
         let len = if outcome.is_ok() { bytes.len() } else { state.random.usize(..=bytes.len()) };
         if was_on {
-            state.inodes[self.inode].current.extend_from_slice(&bytes[..len]);
+            let current = &mut state.inodes[self.inode].current;
+            let end = self.at + len;
+            current.resize(current.len().max(end), 0);
+            current[self.at..end].copy_from_slice(&bytes[..len]);
         }
         outcome
+    }
+}
+
+impl Appender for SimFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write(bytes)?;
+        self.at += bytes.len();
+        Ok(())
+    }
+    fn reserve(&mut self, bytes: usize) -> io::Result<()> {
+        self.write(&vec![0; bytes])
     }
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.sim.0.lock();
