@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use api::resources::ResourceInfo;
 use component::{Clock, FeatureGates};
+
+use crate::served::RuntimeConfig;
 
 /// What can be chosen; defaults are upstream's.
 #[derive(Debug, Clone)]
@@ -29,8 +32,10 @@ pub struct Config {
     pub bookmark_interval: Duration,
     /// Bytes for encoded forms that are kept.
     pub form_budget: usize,
-    /// Which features are on.
+    /// Which features are on (`--feature-gates`).
     pub gates: FeatureGates,
+    /// Which APIs are on (`--runtime-config`).
+    pub runtime_config: RuntimeConfig,
     /// The wall clock.
     pub clock: Clock,
 }
@@ -49,6 +54,7 @@ impl Default for Config {
             bookmark_interval: Duration::from_mins(1),
             form_budget: 16 << 20,
             gates: FeatureGates::default(),
+            runtime_config: RuntimeConfig::default(),
             clock: Clock::system(),
         }
     }
@@ -56,3 +62,10 @@ impl Default for Config {
 
 /// The largest body of a request, in bytes.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
+
+impl Config {
+    /// The built-in resources that are served, in discovery's order.
+    pub fn resources(&self) -> Vec<ResourceInfo> {
+        self.runtime_config.resources(&self.gates)
+    }
+}

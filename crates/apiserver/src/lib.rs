@@ -37,6 +37,7 @@ pub mod request;
 mod request_info;
 pub mod security;
 mod select;
+pub mod served;
 mod server;
 pub mod snapshot;
 pub mod standalone;

@@ -73,7 +73,7 @@ impl Cluster {
     pub(crate) fn new() -> Self {
         let auth =
             Auth { authenticator: Arc::new(Open), authorizer: Arc::new(Open), reviewer: Arc::new(Open) };
-        let reader = Reader::new(Store::in_memory()).unwrap();
+        let reader = Reader::new(Store::in_memory(), &Config::default()).unwrap();
         let server = Server::new(Config::default(), reader, auth, Arc::new(Open), Shutdown::new()).unwrap();
         let user = UserInfo { name: "test".into(), ..UserInfo::default() };
         let transport = server.transport(user, "test");

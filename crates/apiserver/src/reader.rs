@@ -7,6 +7,7 @@ use api::{Object, Schema, Status, Struct};
 use storage::{Scope, Store, WatchOptions, WatchStart, Watcher};
 
 use crate::codec;
+use crate::config::Config;
 use crate::registry::Registry;
 use crate::server::ServerError;
 
@@ -20,11 +21,11 @@ pub struct Reader {
 
 impl Reader {
     /// Registers every resource that is served with the store.
-    pub fn new(store: Store) -> Result<Self, ServerError> {
+    pub fn new(store: Store, config: &Config) -> Result<Self, ServerError> {
         let schema = Schema::builtin();
-        let rows = api::resources::builtin().iter().filter(|r| r.served_by_default);
+        let rows = config.resources();
         let registry =
-            Registry::new(schema, &store, rows, kinds::strategies::strategy).map_err(ServerError::Schema)?;
+            Registry::new(schema, &store, &rows, kinds::strategies::strategy).map_err(ServerError::Schema)?;
         Ok(Self { schema, store, registry: Arc::new(registry) })
     }
     /// An object as it is now. The group and plural are those under which it is stored.
@@ -61,8 +62,7 @@ impl Reader {
     /// Every stored resource: group, plural name and the store's number.
     pub fn resources(&self) -> impl Iterator<Item = ((api::Text, api::Text), storage::ResourceId)> {
         self.registry
-            .iter()
-            .filter(|r| r.same_version())
+            .all_stored()
             .filter_map(|r| Some(((r.group.clone(), r.plural.clone()), r.stored.as_ref()?.id)))
     }
     /// The schema of the trees.

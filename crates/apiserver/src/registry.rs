@@ -117,14 +117,23 @@ pub(crate) struct Registry {
     groups: Vec<(Text, Vec<Text>)>,
 }
 
-/// Where the objects of a resource are kept, if not under their own group and version.
+/// In which form the objects of a resource are kept: that of the version that is served by default, if
+/// there is one.
 fn storage_kind(row: &ResourceInfo) -> Gvk {
     match (row.group, row.resource) {
         ("" | "events.k8s.io", "events") => Gvk::new("", "v1", "Event"),
         ("autoscaling", "horizontalpodautoscalers") => {
             Gvk::new("autoscaling", "v2", "HorizontalPodAutoscaler")
         }
-        _ => Gvk::new(row.group, row.version, row.kind),
+        (group, resource) => {
+            let usual = api::resources::builtin()
+                .iter()
+                .find(|r| r.group == group && r.resource == resource && r.served_by_default);
+            match usual {
+                Some(usual) => Gvk::new(usual.group, usual.version, usual.kind),
+                None => Gvk::new(row.storage_group, row.storage_version, row.kind),
+            }
+        }
     }
 }
 
@@ -227,10 +236,14 @@ impl Registry {
             (resource.group.clone(), resource.version.clone(), resource.plural.clone()),
             self.resources.len(),
         );
-        if resource.stored.is_some() && resource.same_version() {
-            self.by_store
-                .entry((resource.group.clone(), resource.plural.clone()))
-                .or_insert(self.resources.len());
+        if let Some(stored) = &resource.stored {
+            let number = self.resources.len();
+            let key = (stored.group.clone(), resource.plural.clone());
+            let known = self.by_store.entry(key).or_insert(number);
+            // The version that is stored goes before others.
+            if resource.same_version() && !self.resources.get(*known).is_some_and(|r| r.same_version()) {
+                *known = number;
+            }
         }
         self.resources.push(Arc::new(resource));
     }
@@ -242,6 +255,10 @@ impl Registry {
     /// A resource in any version that keeps its objects under this group and name.
     pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.by_store.get(&(Text::from(group), Text::from(plural))).map(|i| &self.resources[*i])
+    }
+    /// One resource of each that has objects of its own.
+    pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.by_store.values().map(|i| &self.resources[*i])
     }
     /// All of them, in the table's order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {

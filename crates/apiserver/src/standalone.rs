@@ -214,7 +214,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
             Store::open_etcd(config, shutdown).await?
         }
     };
-    let reader = Reader::new(store.clone())?;
+    let reader = Reader::new(store.clone(), &config)?;
     let mut security_config = SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone());
     security_config.clock = config.clock;
     security(&mut security_config);

@@ -57,6 +57,12 @@ pub(crate) struct Server {
     /// Admission plugins to turn off, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) disable_admission_plugins: Vec<String>,
+    /// Features to turn on or off, as `A=true,B=false`; `AllAlpha` and `AllBeta` stand for those of a stage
+    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
+    pub(crate) feature_gates: Vec<String>,
+    /// APIs to turn on or off, as `resource.k8s.io/v1beta1=true`; also `api/all`, `api/ga`, `api/beta` and `api/alpha`
+    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
+    pub(crate) runtime_config: Vec<String>,
     /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,
@@ -145,6 +151,12 @@ pub(crate) struct ApiServer {
     /// Admission plugins to turn off, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) disable_admission_plugins: Vec<String>,
+    /// Features to turn on or off, as `A=true,B=false`; `AllAlpha` and `AllBeta` stand for those of a stage
+    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
+    pub(crate) feature_gates: Vec<String>,
+    /// APIs to turn on or off, as `resource.k8s.io/v1beta1=true`; also `api/all`, `api/ga`, `api/beta` and `api/alpha`
+    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
+    pub(crate) runtime_config: Vec<String>,
     /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,

@@ -10,9 +10,10 @@ use api::Text;
 use apiserver::Config;
 use apiserver::pki::{NodeIdentity, Pki};
 use apiserver::request::UserInfo;
+use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
 use client::Client;
-use component::{Clock, Shutdown};
+use component::{Clock, FeatureGates, Shutdown};
 use tokio::sync::watch;
 
 use crate::data_dir::DataDir;
@@ -28,6 +29,8 @@ pub(crate) struct Settings {
     service_cidr: String,
     enable_admission: Vec<String>,
     disable_admission: Vec<String>,
+    feature_gates: Vec<String>,
+    runtime_config: Vec<String>,
     compaction_interval: Duration,
     durability: storage::Durability,
     event_ttl: Duration,
@@ -45,6 +48,8 @@ impl From<&cli::Server> for Settings {
             service_cidr: f.service_cidr.clone(),
             enable_admission: f.enable_admission_plugins.clone(),
             disable_admission: f.disable_admission_plugins.clone(),
+            feature_gates: f.feature_gates.clone(),
+            runtime_config: f.runtime_config.clone(),
             compaction_interval: f.etcd_compaction_interval,
             durability: f.durability.into(),
             event_ttl: f.event_ttl,
@@ -64,6 +69,8 @@ impl From<&cli::ApiServer> for Settings {
             service_cidr: f.service_cluster_ip_range.clone(),
             enable_admission: f.enable_admission_plugins.clone(),
             disable_admission: f.disable_admission_plugins.clone(),
+            feature_gates: f.feature_gates.clone(),
+            runtime_config: f.runtime_config.clone(),
             compaction_interval: f.etcd_compaction_interval,
             durability: f.durability.into(),
             event_ttl: f.event_ttl,
@@ -102,6 +109,12 @@ impl ControlPlane {
         options.config =
             Config { service_cidrs: vec![settings.service_cidr.clone()], clock, ..Config::default() };
         options.config.event_ttl = settings.event_ttl;
+        options.config.gates = FeatureGates::parse(settings.feature_gates.iter().map(String::as_str))
+            .context("invalid --feature-gates")?;
+        options.config.runtime_config =
+            RuntimeConfig::parse(settings.runtime_config.iter().map(String::as_str))
+                .context("invalid --runtime-config")?;
+        let served = options.config.resources();
         options.compaction_interval = settings.compaction_interval;
         options.durability = settings.durability;
         options.etcd = settings.etcd;
@@ -119,7 +132,7 @@ impl ControlPlane {
                 return Err(explain(e));
             }
         };
-        running.server.set_openapi(Box::new(openapi::Builtin));
+        running.server.set_openapi(Box::new(openapi::Builtin(served)));
         let kubeconfig = settings.kubeconfig.unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
         running
             .write_kubeconfig(&kubeconfig)

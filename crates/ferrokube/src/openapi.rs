@@ -2,32 +2,28 @@
 
 use api::Schema;
 use api::openapi as make;
-use api::resources::{ResourceInfo, builtin};
+use api::resources::ResourceInfo;
 use apiserver::openapi::Documents;
 use bytes::Bytes;
 
-/// Of the built-in kinds.
-pub(crate) struct Builtin;
-
-fn served() -> Vec<ResourceInfo> {
-    builtin().iter().filter(|r| r.served_by_default).cloned().collect()
-}
+/// Of the built-in kinds that are served.
+pub(crate) struct Builtin(pub(crate) Vec<ResourceInfo>);
 
 impl Documents for Builtin {
     fn v2(&self, protobuf: bool) -> Bytes {
         let docs = docs::Docs::load();
         let build = if protobuf { make::v2_protobuf } else { make::v2 };
-        build(Schema::builtin(), &served(), &|definition, field| docs.get(definition, field)).into()
+        build(Schema::builtin(), &self.0, &|definition, field| docs.get(definition, field)).into()
     }
     fn v3_paths(&self) -> Vec<String> {
-        make::v3_paths(&served())
+        make::v3_paths(&self.0)
     }
     fn v3(&self, path: &str, protobuf: bool) -> Option<Bytes> {
         if protobuf {
             return None;
         }
         let docs = docs::Docs::load();
-        make::v3(Schema::builtin(), &served(), path, &|definition, field| docs.get(definition, field))
+        make::v3(Schema::builtin(), &self.0, path, &|definition, field| docs.get(definition, field))
             .map(Into::into)
     }
     fn describe(&self, fields: &[(&str, &str)]) -> Vec<String> {

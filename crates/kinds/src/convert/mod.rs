@@ -1,6 +1,7 @@
 //! Conversions between the versions of a kind that are served and the one that is stored.
 
 mod autoscaling;
+mod resource;
 
 use api::schema::Gvk;
 use api::{Node, Schema, Struct, StructId};
@@ -68,10 +69,15 @@ fn renamed(schema: &Schema, tree: &Struct, to: StructId, name: &dyn Fn(&str) -> 
 fn retyped(schema: &Schema, node: &Node, ty: api::TypeId) -> Node {
     match (node, schema.ty(ty)) {
         (Node::Struct(s), api::Type::Struct(id)) if s.id != *id => {
-            Node::from(renamed(schema, s, *id, &|name| name.to_owned()))
+            let same = |name: &str| name.to_owned();
+            Node::from(resource::convert(schema, s, *id).unwrap_or_else(|| renamed(schema, s, *id, &same)))
         }
         (Node::List(l), api::Type::List { of, .. }) => {
             Node::List(l.iter().map(|n| retyped(schema, n, *of)).collect())
+        }
+        (Node::Map(m), api::Type::Map { of, .. }) => {
+            let entries = m.iter().map(|(k, n)| (k.clone(), retyped(schema, n, *of)));
+            Node::Map(api::Map::from_entries(entries.collect()))
         }
         (other, _) => other.clone(),
     }

@@ -24,16 +24,21 @@ mod template;
 
 pub use core::service_addresses;
 
+use api::resources::{ResourceInfo, builtin};
 use api::{Schema, Struct, Text};
 
 use crate::access::View;
 use crate::strategy::Strategy;
-use generic::{NAMESPACED, text_at};
+use generic::{CLUSTER, NAMESPACED, STATUS_ALONE, text_at};
 
 /// The strategy of a resource; one without rules of its own has the generic one.
 pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
-    static GENERIC: Strategy = NAMESPACED;
-    ALL.iter().find(|s| s.group == group && s.resource == resource).unwrap_or(&GENERIC)
+    static IN_NAMESPACES: Strategy = Strategy { subresources: &[STATUS_ALONE], ..NAMESPACED };
+    static OF_THE_CLUSTER: Strategy = Strategy { subresources: &[STATUS_ALONE], ..CLUSTER };
+    ALL.iter().find(|s| s.group == group && s.resource == resource).unwrap_or_else(|| {
+        let of_the_cluster = |r: &ResourceInfo| r.group == group && r.resource == resource && !r.namespaced;
+        if builtin().iter().any(of_the_cluster) { &OF_THE_CLUSTER } else { &IN_NAMESPACES }
+    })
 }
 
 macro_rules! inert {

@@ -1,0 +1,182 @@
+//! Which of the built-in resources are served: upstream's defaults, `--runtime-config` and feature gates.
+
+use std::collections::BTreeMap;
+
+use api::resources::{ResourceInfo, builtin};
+use component::FeatureGates;
+use component::features::go_bool;
+
+/// The forms of versions that `--runtime-config` names together, in the order in which they count.
+const TOGETHER: [&str; 4] = ["api/all", "api/ga", "api/beta", "api/alpha"];
+
+/// What `--runtime-config` says.
+#[derive(Debug, Clone, Default)]
+pub struct RuntimeConfig {
+    /// Of [`TOGETHER`].
+    together: [Option<bool>; 4],
+    versions: BTreeMap<(String, String), bool>,
+    resources: BTreeMap<(String, String, String), bool>,
+}
+
+/// Why a `--runtime-config` makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuntimeConfigError {
+    /// One of [`TOGETHER`] is neither true nor false.
+    #[error("invalid value {0}={1}")]
+    Together(String, String),
+    /// A version or resource is neither true nor false.
+    #[error("invalid value of {0}: {1}, err: strconv.ParseBool: parsing {1:?}: invalid syntax")]
+    Value(String, String),
+    /// No API would be left.
+    #[error("invalid runtime-config with only api/all=false")]
+    Nothing,
+    /// The group is not built in.
+    #[error("unknown api groups {0}")]
+    Group(String),
+    /// The group does not have this version.
+    #[error("group version {0} that has not been registered")]
+    Version(String),
+    /// A resource's name is its lowercase plural.
+    #[error("invalid key {0}: group/version/resource and resource is always lowercase plural, not {1:?}")]
+    Resource(String, String),
+}
+
+/// The stability that a version's name tells, as a place in [`TOGETHER`].
+fn stability(version: &str) -> usize {
+    match (version.contains("beta"), version.contains("alpha")) {
+        (true, _) => 2,
+        (_, true) => 3,
+        _ => 1,
+    }
+}
+
+impl RuntimeConfig {
+    /// Reads settings such as `resource.k8s.io/v1beta1=true`.
+    pub fn parse<'a>(settings: impl IntoIterator<Item = &'a str>) -> Result<Self, RuntimeConfigError> {
+        let mut out = Self::default();
+        for setting in settings.into_iter().map(str::trim).filter(|s| !s.is_empty()) {
+            let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+            if let Some(i) = TOGETHER.iter().position(|t| *t == key) {
+                out.together[i] = Some(match value {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(RuntimeConfigError::Together(key.into(), value.into())),
+                });
+                continue;
+            }
+            let parts: Vec<&str> = key.split('/').collect();
+            let ([group, version] | [group, version, _]) = parts[..] else { continue };
+            if !builtin().iter().any(|r| r.group == group) {
+                return Err(RuntimeConfigError::Group(format!("{group}/{version}")));
+            }
+            if !builtin().iter().any(|r| r.group == group && r.version == version) {
+                return Err(RuntimeConfigError::Version(format!("{group}/{version}")));
+            }
+            let on = match value {
+                "" => true,
+                _ => go_bool(value).ok_or_else(|| RuntimeConfigError::Value(key.into(), value.into()))?,
+            };
+            match parts.get(2) {
+                None => {
+                    out.versions.insert((group.into(), version.into()), on);
+                }
+                Some(resource) if resource.chars().any(char::is_uppercase) => {
+                    return Err(RuntimeConfigError::Resource(key.into(), (*resource).into()));
+                }
+                Some(resource) => {
+                    out.resources.insert((group.into(), version.into(), (*resource).into()), on);
+                }
+            }
+        }
+        let only_nothing = out.together == [Some(false), None, None, None]
+            && out.versions.is_empty()
+            && out.resources.is_empty();
+        if only_nothing { Err(RuntimeConfigError::Nothing) } else { Ok(out) }
+    }
+
+    fn serves(&self, row: &ResourceInfo, gates: &FeatureGates) -> bool {
+        if !row.gate.is_empty() && !gates.enabled(row.gate) {
+            return false;
+        }
+        let (group, version) = (row.group.to_owned(), row.version.to_owned());
+        if let Some(on) = self.resources.get(&(group.clone(), version.clone(), row.resource.to_owned())) {
+            return *on;
+        }
+        if let Some(on) = self.versions.get(&(group, version)) {
+            return *on;
+        }
+        // The server itself needs the core group.
+        let together = [1, 2, 3].into_iter().find(|i| *i == stability(row.version));
+        let said = together.and_then(|i| self.together[i]).or(self.together[0]);
+        row.group.is_empty() || said.unwrap_or(row.served_by_default)
+    }
+
+    /// The resources that are served, in discovery's order.
+    pub fn resources(&self, gates: &FeatureGates) -> Vec<ResourceInfo> {
+        builtin().iter().filter(|r| self.serves(r, gates)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(settings: &[&str], gates: &[&str]) -> Vec<String> {
+        let gates = FeatureGates::parse(gates.iter().copied()).unwrap();
+        let config = RuntimeConfig::parse(settings.iter().copied()).unwrap();
+        let rows = config.resources(&gates);
+        rows.iter().map(|r| format!("{}/{}/{}", r.group, r.version, r.resource)).collect()
+    }
+
+    #[test]
+    fn what_is_served() {
+        let defaults: Vec<String> = builtin()
+            .iter()
+            .filter(|r| r.served_by_default)
+            .map(|r| format!("{}/{}/{}", r.group, r.version, r.resource))
+            .collect();
+        assert_eq!(served(&[], &[]), defaults);
+        let check = |settings: &[&str], gates: &[&str], row: &str, expected: bool| {
+            assert_eq!(served(settings, gates).iter().any(|r| r == row), expected, "{settings:?} {row}");
+        };
+        let claims = "resource.k8s.io/v1beta1/resourceclaims";
+        check(&["resource.k8s.io/v1beta1=true"], &[], claims, true);
+        check(&["resource.k8s.io/v1beta1"], &[], claims, true);
+        check(&["api/beta=true"], &[], claims, true);
+        check(&["api/all=true"], &[], claims, true);
+        check(&["api/all=true", "api/beta=false"], &[], claims, false);
+        check(&["api/beta=true", "resource.k8s.io/v1beta1=false"], &[], claims, false);
+        check(&["resource.k8s.io/v1beta1/resourceclaims=true"], &[], claims, true);
+        check(
+            &["resource.k8s.io/v1beta1=true", "resource.k8s.io/v1beta1/resourceclaims=false"],
+            &[],
+            claims,
+            false,
+        );
+        check(&["apps/v1=false"], &[], "apps/v1/deployments", false);
+        check(&["api/ga=false"], &[], "/v1/pods", true);
+        let pod_groups = "scheduling.k8s.io/v1alpha2/podgroups";
+        check(&["scheduling.k8s.io/v1alpha2=true"], &[], pod_groups, false);
+        check(&["scheduling.k8s.io/v1alpha2=true"], &["GenericWorkload=true"], pod_groups, true);
+    }
+
+    #[test]
+    fn what_makes_no_sense() {
+        for (settings, expected) in [
+            (["api/all=maybe"], "invalid value api/all=maybe"),
+            (["api/all=false"], "invalid runtime-config with only api/all=false"),
+            (["example.com/v1=true"], "unknown api groups example.com/v1"),
+            (["apps/v7=true"], "group version apps/v7 that has not been registered"),
+            (
+                ["apps/v1=x"],
+                "invalid value of apps/v1: x, err: strconv.ParseBool: parsing \"x\": invalid syntax",
+            ),
+            (
+                ["apps/v1/Deployments=true"],
+                "invalid key apps/v1/Deployments: group/version/resource and resource is always lowercase plural, not \"Deployments\"",
+            ),
+        ] {
+            assert_eq!(RuntimeConfig::parse(settings).unwrap_err().to_string(), expected);
+        }
+    }
+}
