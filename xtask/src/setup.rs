@@ -25,13 +25,15 @@ const SYSTEM: &[&str] = &[
 const NEWER: &[&str] = &[
     "kubectl",
     "containerd",
+    "etcd-server",
+    "etcd-client",
     "golang-k8s-api-dev",
     "golang-k8s-apimachinery-dev",
     "golang-k8s-apiextensions-apiserver-dev",
 ];
 
 /// Packages of the running release that are unpacked too, since their files would shadow newer ones.
-const OLDER: &[&str] = &["kubernetes-client"];
+const OLDER: &[&str] = &["kubernetes-client", "etcd-server"];
 
 /// Where the tools are, in a checkout.
 pub(crate) fn tools(root: &Path) -> PathBuf {
@@ -66,10 +68,11 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     unpack(&older, &tools.join("apt-own"), OLDER, &tools.join("old"))?;
     let bin = tools.join("bin");
     fs::create_dir_all(&bin)?;
-    for name in ["kubectl", "containerd", "containerd-shim-runc-v2", "ctr"] {
+    for name in ["kubectl", "containerd", "containerd-shim-runc-v2", "ctr", "etcd", "etcdctl"] {
         link(&tools.join("root/usr/bin").join(name), &bin.join(name))?;
     }
     link(&tools.join("old/usr/bin/kubectl"), &bin.join("kubectl-1.20"))?;
+    link(&tools.join("old/usr/bin/etcd"), &bin.join("etcd-3.4"))?;
     fs::write(stamp, wanted)?;
     Ok(())
 }

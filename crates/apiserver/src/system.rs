@@ -185,7 +185,8 @@ impl Server {
         shutdown: &Shutdown,
     ) -> Result<(), Status> {
         let servers = self.0.store.servers();
-        if let Some(servers) = &servers {
+        // Others would list an address that leads nowhere.
+        if let Some(servers) = servers.as_ref().filter(|_| !address.is_loopback()) {
             servers.announce(address, shutdown).await.map_err(Status::internal)?;
         }
         let all = wanted(&self.0, &addresses(address, servers.as_ref()));

@@ -3,16 +3,20 @@
 //! A [`Host`] is a machine of the test's own: PID, mount, network and UTS namespaces with a private
 //! `/run`, so that everything in it dies with the test, also when the test itself is killed. A
 //! [`Cluster`] is FerroKube with its own containerd on such a host, driven through the real kubectl.
+//! [`Etcd`] is a real etcd of one member or several.
+//!
 //! The built binary is spawned, not linked, so a test does not relink everything.
 //!
 //! Tests need root and what `cargo xtask setup` installs.
 
 mod cluster;
+mod etcd;
 mod host;
 pub mod image;
 mod wait;
 
 pub use cluster::{Cluster, Options, PAUSE, Signal, containerd_config};
+pub use etcd::Etcd;
 pub use host::Host;
 pub use wait::{eventually, within};
 

@@ -1,0 +1,221 @@
+//! Several stores on one etcd.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use futures::StreamExt;
+
+use super::suite::{self, create, delete, event, events, expect, pods, update, watch};
+use super::*;
+use ferrokube_storage::{Scope, WatchEnd, WatchOptions, WatchStart, Write, WriteError};
+
+async fn etcd(old: bool, members: usize) -> Etcd {
+    let start = move || if old { Etcd::start_old(members) } else { Etcd::start(members) };
+    tokio::task::spawn_blocking(start).await.unwrap().unwrap()
+}
+
+/// What one store acknowledged, another shows to whoever asks it for what is newest, at once.
+async fn read_after_write(old: bool) {
+    let etcd = etcd(old, 1).await;
+    let (a, b) = (open(&etcd, "/registry").await, open(&etcd, "/registry").await);
+    let (r, q) = (pods(&a), pods(&b));
+    for n in 0..200 {
+        let made = create(&a, r, "ns", &format!("o{n}"), "").await;
+        b.fresh().await.unwrap();
+        let found = b.get(q, "ns", &format!("o{n}")).unwrap();
+        assert_eq!((found.revision, &found.data.body), (made.revision, &made.data.body));
+        // A revision that is none of ours must not be waited for in vain.
+        etcd.etcdctl(&["put", "foreign", &n.to_string()]).unwrap();
+        if n % 50 == 0 {
+            b.fresh().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_after_write_new() {
+    read_after_write(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_after_write_old() {
+    read_after_write(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_one_of_two_writers_wins() {
+    let etcd = etcd(false, 1).await;
+    let stores = [open(&etcd, "/registry").await, open(&etcd, "/registry").await];
+    let r = pods(&stores[0]);
+    pods(&stores[1]);
+    let mut object = create(&stores[0], r, "ns", "a", "").await;
+    for round in 0..50 {
+        let text = |n: usize| format!("{round} {n}");
+        stores[1].wait_for(object.revision, suite::LONG).await;
+        let (one, two) = (text(0), text(1));
+        let outcomes =
+            tokio::join!(update(&stores[0], r, &object, "", &one), update(&stores[1], r, &object, "", &two));
+        let (won, lost) = match outcomes {
+            (Ok(won), Err(lost)) | (Err(lost), Ok(won)) => (won, lost),
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(lost, WriteError::Changed(o) if o.revision == won.revision));
+        object = won;
+    }
+    let outcomes = tokio::join!(delete(&stores[0], r, &object), delete(&stores[1], r, &object));
+    assert!(
+        matches!(outcomes, (Ok(_), Err(WriteError::NotFound)) | (Err(WriteError::NotFound), Ok(_))),
+        "{outcomes:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_see_what_others_write() {
+    let etcd = etcd(false, 1).await;
+    let (a, b) = (open(&etcd, "/registry").await, open(&etcd, "/registry").await);
+    let (r, q) = (pods(&a), pods(&b));
+    let mut w = watch(&b, q, Scope::default(), WatchStart::After(b.current()));
+    let x = create(&a, r, "ns", "x", "n1").await;
+    let y = update(&a, r, &x, "n2", "2").await.unwrap();
+    let gone = delete(&a, r, &y).await.unwrap();
+    expect(&mut w, &[event("Added", &x), event("Modified", &y), event("Deleted", &gone)]).await;
+    // An unreadable value does not stop the rest.
+    etcd.etcdctl(&["put", "/registry/pods/ns/bad", "garbage"]).unwrap();
+    let z = create(&a, r, "ns", "z", "").await;
+    expect(&mut w, &[event("Added", &z)]).await;
+    // Many that expire together, in one revision.
+    let ttl = Some(Duration::from_secs(1));
+    for n in 0..5 {
+        let object = suite::object("ns", &format!("e{n}"), "", "");
+        a.commit(Write::Create { resource: r, object, ttl }).await.unwrap();
+    }
+    let all = events(&mut w, 10).await;
+    let names: BTreeSet<_> = all[5..].iter().map(|e| e.object.data.name.to_string()).collect();
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["e0", "e1", "e2", "e3", "e4"]);
+    assert_eq!(all[5..].iter().map(|e| e.revision).collect::<BTreeSet<_>>().len(), 1, "they shared a lease");
+}
+
+/// Both stores compact, and etcd is compacted once; what is compacted is gone for both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compaction_is_agreed_on() {
+    let etcd = etcd(false, 1).await;
+    let (a, b) = (open(&etcd, "/registry").await, open(&etcd, "/registry").await);
+    let (r, _) = (pods(&a), pods(&b));
+    let first = create(&a, r, "ns", "first", "").await;
+    let stop = Shutdown::new();
+    for store in [&a, &b] {
+        store.compact_every(Duration::from_millis(200), &stop);
+    }
+    let gone = |s: &Store| {
+        s.watch(r, Scope::default(), WatchStart::After(first.revision - 1), WatchOptions::default()).is_err()
+    };
+    let mut n = 0;
+    while !gone(&a) || !gone(&b) {
+        create(&a, r, "ns", &format!("o{n}"), "").await;
+        tokio::time::sleep(Duration::from_millis(20)).await; // the pace of writing
+        n += 1;
+    }
+    let version = etcd.etcdctl(&["get", "compact_rev_key", "-w", "fields"]).unwrap();
+    assert!(version.contains("\"Version\" : "), "{version}");
+    let old = etcd.etcdctl(&["get", "/registry/pods/ns/first", "--rev", &(first.revision - 1).to_string()]);
+    assert!(old.unwrap_err().to_string().contains("has been compacted"));
+    // A third one starts with what the others compacted to, and can tell what happened since.
+    let last = create(&a, r, "ns", "last", "").await;
+    let c = open(&etcd, "/registry").await;
+    let r = pods(&c);
+    let mut w = watch(&c, r, Scope::default(), WatchStart::After(last.revision - 1));
+    expect(&mut w, &[event("Added", &last)]).await;
+}
+
+/// etcd is set back from a backup: everything is read anew, and watchers are told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_was_set_back() {
+    let mut etcd = etcd(false, 1).await;
+    let a = open(&etcd, "/registry").await;
+    let r = pods(&a);
+    create(&a, r, "ns", "kept", "").await;
+    let backup = tempfile::tempdir().unwrap();
+    etcd.kill(0).unwrap();
+    etcd.save(0, backup.path()).unwrap();
+    etcd.restart(0).unwrap();
+    for n in 0..20 {
+        create(&a, r, "ns", &format!("lost{n}"), "").await;
+    }
+    let mut w = watch(&a, r, Scope::default(), WatchStart::After(a.current()));
+    etcd.kill(0).unwrap();
+    etcd.load(0, backup.path()).unwrap();
+    etcd.restart(0).unwrap();
+    let end = tokio::time::timeout(suite::LONG, w.next()).await.unwrap().unwrap();
+    assert_eq!(end.unwrap_err(), WatchEnd::Compacted);
+    a.fresh().await.unwrap();
+    assert_eq!(suite::names(&a.snapshot(r), &Scope::default(), None), ["ns/kept"]);
+    create(&a, r, "ns", "new", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_know_each_other() {
+    let etcd = etcd(false, 1).await;
+    let (a, b) = (open(&etcd, "/registry").await, open(&etcd, "/registry").await);
+    let (one, two): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+    let (stop_one, stop_two) = (Shutdown::new(), Shutdown::new());
+    a.servers().unwrap().announce(one, &stop_one).await.unwrap();
+    b.servers().unwrap().announce(two, &stop_two).await.unwrap();
+    let mut seen = b.servers().unwrap();
+    while seen.addresses() != [one, two] {
+        seen.changed().await;
+    }
+    let leased = etcd.etcdctl(&["get", "/registry/masterleases/192.0.2.1", "-w", "fields"]).unwrap();
+    assert!(leased.contains("\"Lease\" : ") && !leased.contains("\"Lease\" : 0\n"), "{leased}");
+    stop_one.finish().await;
+    while seen.addresses() != [two] {
+        seen.changed().await;
+    }
+}
+
+/// A store that is opened sees everything, page by page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_objects_are_loaded() {
+    let etcd = etcd(false, 1).await;
+    let a = open(&etcd, "/registry").await;
+    let r = pods(&a);
+    let all = (0..5000).map(|n| {
+        let a = &a;
+        async move { create(a, r, &format!("ns{}", n % 7), &format!("o{n}"), "").await.revision }
+    });
+    let revisions: BTreeSet<_> = futures::stream::iter(all).buffer_unordered(200).collect().await;
+    assert_eq!(revisions.len(), 5000);
+    let b = open(&etcd, "/registry").await;
+    let q = pods(&b);
+    let found: BTreeSet<_> = b.snapshot(q).scan(&Scope::default(), None).map(|o| o.revision).collect();
+    assert_eq!(found, revisions);
+}
+
+/// What a backup of a store in etcd holds, an embedded store restores, with what is left of the time of what expires.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_is_restored_locally() {
+    let etcd = etcd(false, 1).await;
+    let a = open(&etcd, "/registry").await;
+    let r = pods(&a);
+    let kept = create(&a, r, "ns", "kept", "n1").await;
+    let object = suite::object("ns", "short", "", "");
+    a.commit(Write::Create { resource: r, object, ttl: Some(Duration::from_secs(3)) }).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, to) = (dir.path().join("file"), dir.path().join("store"));
+    let bytes: Vec<u8> = a.backup().await.unwrap().flatten().collect();
+    std::fs::write(&file, bytes).unwrap();
+    ferrokube_storage::restore(&file, &to).unwrap();
+    let local = Store::open(ferrokube_storage::StoreConfig::new(&to), &Shutdown::new()).unwrap();
+    let q = pods(&local);
+    let found = local.get(q, "ns", "kept").unwrap();
+    assert_eq!((found.revision, &found.data.body), (kept.revision, &kept.data.body));
+    assert!(local.current() > a.current());
+    let mut w = watch(&local, q, Scope::default(), WatchStart::Now);
+    loop {
+        if let ferrokube_storage::Batch::Events(events) = suite::next(&mut w).await
+            && events.iter().any(|e| e.cause == ferrokube_storage::Cause::Deleted)
+        {
+            break;
+        }
+    }
+    assert_eq!(suite::names(&local.snapshot(q), &Scope::default(), None), ["ns/kept"]);
+}
