@@ -34,6 +34,12 @@ struct Running {
     keeper: JoinHandle<()>,
 }
 
+impl Member {
+    fn runs(&self) -> bool {
+        self.running.as_ref().is_some_and(|r| !r.keeper.is_finished())
+    }
+}
+
 impl Etcd {
     /// The newer of the versions that are tested (3.5), with so many members.
     pub fn start(members: usize) -> Result<Self> {
@@ -54,11 +60,7 @@ impl Etcd {
     fn new(program: &str, members: usize, flags: &[&str], scheme: &'static str) -> Result<Self> {
         let program = tool(program);
         ensure!(program.exists(), "{} is missing: run `cargo xtask setup`", program.display());
-        // All are bound at once, so that none is given out twice.
-        let ports: Vec<_> =
-            (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-        let mut ports =
-            ports.iter().map(|l| Ok(l.local_addr()?.port())).collect::<Result<Vec<_>>>()?.into_iter();
+        let mut ports = free_ports(2 * members)?.into_iter();
         let member = |(n, (client, peer))| Member { name: format!("m{n}"), client, peer, running: None };
         let pairs: Vec<_> = std::iter::from_fn(|| Some((ports.next()?, ports.next()?))).collect();
         let mut etcd = Self {
@@ -72,7 +74,10 @@ impl Etcd {
             etcd.restart(at)?;
         }
         if scheme == "http" {
-            eventually("etcd", || Ok(etcd.etcdctl(&["endpoint", "health"]).ok().map(drop)))?;
+            eventually("etcd", || {
+                ensure!(etcd.members.iter().all(Member::runs), "etcd ended: {}", etcd.last_words());
+                Ok(etcd.etcdctl(&["endpoint", "health"]).ok().map(drop))
+            })?;
         }
         Ok(etcd)
     }
@@ -133,6 +138,13 @@ impl Etcd {
         running.keeper.join().map_err(|_| anyhow!("waiting for it failed"))
     }
 
+    /// The last line that a member that ended has written.
+    fn last_words(&self) -> String {
+        let ended = self.members.iter().find(|m| !m.runs());
+        let log = ended.map(|m| std::fs::read_to_string(self.dir.path().join(format!("{}.log", m.name))));
+        log.and_then(Result::ok).unwrap_or_default().lines().last().unwrap_or_default().to_owned()
+    }
+
     /// Copies the data of a member that does not run.
     pub fn save(&self, at: usize, to: &Path) -> Result<()> {
         copy(&self.data(at)?, to)
@@ -185,6 +197,12 @@ impl Etcd {
             .args(args);
         command
     }
+}
+
+/// All are bound at once, so that none is given out twice.
+fn free_ports(count: usize) -> Result<Vec<u16>> {
+    let bound = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    Ok(bound.iter().map(|l| Ok(l.local_addr()?.port())).collect::<std::io::Result<_>>()?)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -36,6 +36,7 @@ impl Codec for Simple {
             ("", "pod"),
             ("", "pods2"),
             ("", "late"),
+            ("", "nodes"),
             ("", "endpoints"),
         ]
         .map(|(group, plural)| Placement {
