@@ -138,12 +138,13 @@ fn judge(member: &Member, status: &Status) -> (Error, bool) {
     }
     if std::error::Error::source(status).is_some() {
         let why = innermost(status);
-        let hint = if why.contains("malformed") || why.contains("frame") || why.contains("http2 error") {
-            " (it may want TLS: https:// in --etcd-servers)"
+        // A server that does not like our certificate, or that we speak without TLS, only hangs up.
+        let hint = if member.url.starts_with("https") {
+            "it may not accept the certificate of --etcd-certfile, or want one"
         } else {
-            ""
+            "it may want TLS, https:// in --etcd-servers"
         };
-        let text = format!("the connection to etcd at {} broke: {why}{hint}", member.url);
+        let text = format!("the connection to etcd at {} broke: {why}; if it goes on, {hint}", member.url);
         return (Error::Unavailable(text.into()), true);
     }
     let error = from_etcd(status);
@@ -169,12 +170,16 @@ impl Client {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let deadline = Instant::now() + BUDGET;
+        let mut last = None;
         loop {
             let Some((member, rests)) = self.0.pick() else {
                 return Err(Error::Unreachable { members: "no address".into() });
             };
             if let Some(until) = rests {
-                tokio::time::sleep_until(until).await;
+                match last.take() {
+                    Some(error) if until >= deadline => return Err(error),
+                    _ => tokio::time::sleep_until(until).await,
+                }
             }
             let attempt = tokio::time::timeout_at(deadline.min(Instant::now() + ATTEMPT), call(member)).await;
             let (error, to_blame) = match attempt {
@@ -188,14 +193,16 @@ impl Client {
                     (Error::Unavailable(text.into()), true)
                 }
             };
+            let now = Instant::now();
             if to_blame {
                 member.fails();
             }
             let may = error.is_transient() && (again == Again::Yes || !error.is_ambiguous());
-            if !may || Instant::now() >= deadline {
+            if !may || now >= deadline {
                 return Err(error);
             }
             tracing::debug!(member = &*member.url, %error, "etcd: trying again");
+            last = Some(error);
         }
     }
 

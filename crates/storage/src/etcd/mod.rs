@@ -106,7 +106,7 @@ pub enum EtcdOpenError {
 fn hint(error: &Error) -> &'static str {
     match error {
         Error::Unreachable { .. } => ": start it, or correct --etcd-servers",
-        Error::Unavailable(_) => ": see that a majority of its members runs",
+        Error::Unavailable(why) if !why.contains("--etcd") => ": see that a majority of its members runs",
         _ => "",
     }
 }
