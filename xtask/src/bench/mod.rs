@@ -3,6 +3,7 @@
 //! Nothing here asserts a time: absolute figures belong to one machine. What can be compared is two
 //! servers in one run, and the CPU time that a server spends on an operation.
 
+mod alone;
 mod api;
 mod baseline;
 mod cluster;
@@ -15,14 +16,17 @@ mod target;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+
+use crate::step::{cargo, step};
+use api::Scope;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// The first cluster: start, footprint, Pods, and the API server beside kube-apiserver
     First(first::Args),
-    /// Any API server, from outside
+    /// The API server alone: every kind of request at three loads, or any API server from outside
     Api(Api),
     /// The store: durable puts, reads, watches, opening; beside etcd where asked to
     Storage(storage::Args),
@@ -35,18 +39,49 @@ pub(crate) struct Load {
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..))]
     objects: u32,
     /// Watchers that every event goes to
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=800))]
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=2000))]
     watchers: u32,
+}
+
+/// What is measured, and beside what.
+#[derive(Debug, Args)]
+pub(crate) struct Programs {
+    /// The binary to measure [default: a release build, made first]
+    #[arg(long, value_name = "FILE")]
+    bin: Option<PathBuf>,
+    /// A kube-apiserver to put under the same load
+    #[arg(long, value_name = "FILE", requires = "reference_etcd")]
+    reference_apiserver: Option<PathBuf>,
+    /// Its etcd
+    #[arg(long, value_name = "FILE", requires = "reference_apiserver")]
+    reference_etcd: Option<PathBuf>,
+}
+
+impl Programs {
+    /// FerroKube's binary.
+    fn ours(&self, root: &Path) -> Result<PathBuf> {
+        match &self.bin {
+            Some(bin) => bin.canonicalize().with_context(|| format!("no binary at {}", bin.display())),
+            None => build(root),
+        }
+    }
+
+    /// kube-apiserver and etcd.
+    fn reference(&self) -> Option<(&Path, &Path)> {
+        Some((self.reference_apiserver.as_deref()?, self.reference_etcd.as_deref()?))
+    }
 }
 
 /// Which API server to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Api {
-    /// How to reach it, as an administrator
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: PathBuf,
+    #[command(flatten)]
+    programs: Programs,
+    /// A server that runs already, as its administrator reaches it
+    #[arg(long, value_name = "FILE", requires = "pids", conflicts_with_all = ["bin", "reference_apiserver"])]
+    kubeconfig: Option<PathBuf>,
     /// Its processes, whose CPU time and memory are charged
-    #[arg(long, value_name = "PID", required = true, value_delimiter = ',')]
+    #[arg(long, value_name = "PID", value_delimiter = ',', requires = "kubeconfig")]
     pids: Vec<u32>,
     #[command(flatten)]
     load: Load,
@@ -58,10 +93,29 @@ pub(crate) fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::First(args) => first::run(args, root),
         Bench::Storage(args) => storage::run(args, root),
         Bench::Api(args) => {
-            let config = client::Config::from_kubeconfig(&args.kubeconfig, None)?;
-            let figures = first::block_on(api::measure("server", config, &args.pids, args.load))?;
+            let Some(kubeconfig) = &args.kubeconfig else {
+                let bin = args.programs.ours(root)?;
+                println!("{}", block_on(alone::compare(&bin, &args.programs, args.load, Scope::Whole))?);
+                return Ok(());
+            };
+            let config = client::Config::from_kubeconfig(kubeconfig, None)?;
+            let figures = block_on(api::measure("server", config, &args.pids, args.load, Scope::Whole))?;
             print!("{}", api::table(&figures, None));
             Ok(())
         }
     }
+}
+
+/// Builds the release binary.
+fn build(root: &Path) -> Result<PathBuf> {
+    step("release build", cargo(root).args(["build", "--release", "--package", "ferrokube"]))?;
+    let out = cargo(root).args(["metadata", "--format-version=1", "--no-deps"]).output()?;
+    let metadata: serde_json::Value = serde_json::from_slice(&out.stdout)?;
+    let target = metadata["target_directory"].as_str().context("cargo names no target directory")?;
+    Ok(Path::new(target).join("release/ferrokube"))
+}
+
+/// Runs a future on a runtime of its own.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future)
 }

@@ -20,13 +20,14 @@ pub(crate) struct Op {
     pub(crate) path: String,
     /// Of the body, if there is one.
     pub(crate) content_type: &'static str,
+    pub(crate) accept: &'static str,
     pub(crate) body: Bytes,
 }
 
 impl Op {
     /// A request without a body.
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), content_type: "", body: Bytes::new() }
+        Self::with(Method::GET, path, "", Bytes::new())
     }
 
     /// A create.
@@ -41,7 +42,12 @@ impl Op {
         content_type: &'static str,
         body: impl Into<Bytes>,
     ) -> Self {
-        Self { method, path: path.into(), content_type, body: body.into() }
+        Self { method, path: path.into(), content_type, accept: "application/json", body: body.into() }
+    }
+
+    /// In this form.
+    pub(crate) fn accepting(self, accept: &'static str) -> Self {
+        Self { accept, ..self }
     }
 }
 
@@ -54,7 +60,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Connects; the configuration must name a client certificate.
-    pub(crate) async fn connect(config: Config, connections: usize) -> Result<Self> {
+    pub(crate) async fn connect(config: Config, connections: u32) -> Result<Self> {
         let url = config.server.clone();
         let uri: http::Uri = url.parse()?;
         let host = uri.host().context("the server's address has no host")?.to_owned();
@@ -73,7 +79,7 @@ impl Target {
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let tls = tokio_rustls::TlsConnector::from(Arc::new(tls));
 
-        let mut all = Vec::with_capacity(connections);
+        let mut all = Vec::with_capacity(connections as usize);
         for _ in 0..connections {
             let tcp = TcpStream::connect((host.as_str(), port)).await?;
             tcp.set_nodelay(true)?;
@@ -97,7 +103,7 @@ impl Target {
         let mut request = Request::builder()
             .method(op.method)
             .uri(format!("{}{}", self.url, op.path))
-            .header(header::ACCEPT, "application/json");
+            .header(header::ACCEPT, op.accept);
         if !op.body.is_empty() {
             request = request.header(header::CONTENT_TYPE, op.content_type);
         }
