@@ -160,7 +160,7 @@ pub(crate) fn object_json(inner: &Inner, resource: &Resource, object: &Object) -
 
 /// The protobuf message of an object, without the envelope; kept in the cache of forms.
 pub(crate) fn object_proto(inner: &Inner, resource: &Resource, object: &Object) -> Result<Bytes, Status> {
-    inner.forms.get(object.revision, resource.number, || {
+    inner.forms.get(object, resource.number, || {
         let tree = inner.served_tree(resource, object)?;
         Ok(codec::message(inner.schema, &tree))
     })

@@ -195,7 +195,7 @@ impl Stream for LocalWatch {
                 let object = codec::json_with(this.inner.schema, &resource.type_meta, &tree);
                 Ok(WatchEvent { kind: EventKind::Bookmark, object })
             }
-            WatchItem::Error(status) => Err(status),
+            WatchItem::Error(status) => Err(*status),
         }))
     }
 }

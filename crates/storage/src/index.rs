@@ -74,7 +74,7 @@ impl Index {
             floor: AtomicU64::new(0),
             current: AtomicU64::new(0),
             seen: watch::Sender::new(0),
-            hub: Arc::default(),
+            hub: Arc::new(Hub::new()),
         }
     }
 
@@ -195,9 +195,7 @@ impl Index {
             }
         }
         self.hub.delivered.store(revision, Ordering::Release);
-        for waker in wakers {
-            waker.wake();
-        }
+        self.hub.wake(wakers);
     }
 
     /// Shows another state, of which nothing older is known, in place of everything. Watchers end: what led to
@@ -221,9 +219,7 @@ impl Index {
         self.current.store(revision, Ordering::Release);
         self.hub.delivered.store(revision, Ordering::Release);
         self.seen.send_replace(revision);
-        for waker in wakers {
-            waker.wake();
-        }
+        self.hub.wake(wakers);
     }
 
     /// Lets the watchers that asked for it report progress.
@@ -232,9 +228,7 @@ impl Index {
         for resource in self.resources.load().iter() {
             resource.routes.lock().progress(&mut wakers);
         }
-        for waker in wakers {
-            waker.wake();
-        }
+        self.hub.wake(wakers);
     }
 
     /// Ends all watchers.
@@ -243,9 +237,7 @@ impl Index {
         for resource in self.resources.load().iter() {
             resource.routes.lock().close(&mut wakers);
         }
-        for waker in wakers {
-            waker.wake();
-        }
+        self.hub.wake(wakers);
     }
 
     pub(crate) fn get(&self, id: ResourceId, namespace: &str, name: &str) -> Option<Arc<api::Object>> {

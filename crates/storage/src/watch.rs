@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use api::Text;
 use futures::Stream;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use crate::index::Resource;
 use crate::store::{Batch, Cause, Event, Scope, WatchEnd, field};
@@ -16,6 +17,9 @@ use crate::view::Snapshot;
 
 /// How many objects of the initial state make one batch.
 const INITIAL: usize = 256;
+
+/// How many watchers are woken at once without help.
+const FEW: usize = 8;
 
 /// What a watcher wants besides its events.
 #[derive(Debug, Clone, Copy)]
@@ -194,13 +198,38 @@ impl Routes {
 }
 
 /// What the watchers of a store share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Hub {
     /// Every event up to this revision was given to every watcher's queue.
     pub(crate) delivered: AtomicU64,
     /// How many watchers want to hear of progress.
     pub(crate) progress: AtomicUsize,
     ids: AtomicU64,
+    /// Where watchers are woken, if there is one.
+    runtime: Option<Handle>,
+}
+
+impl Hub {
+    pub(crate) fn new() -> Self {
+        Self {
+            delivered: AtomicU64::default(),
+            progress: AtomicUsize::default(),
+            ids: AtomicU64::default(),
+            runtime: Handle::try_current().ok(),
+        }
+    }
+
+    /// Wakes watchers, many of them from inside the runtime: from outside, each costs its lock.
+    pub(crate) fn wake(&self, wakers: Vec<Waker>) {
+        let many = wakers.len() > FEW;
+        let all = move || wakers.into_iter().for_each(Waker::wake);
+        match &self.runtime {
+            Some(runtime) if many => {
+                runtime.spawn(async move { all() });
+            }
+            _ => all(),
+        }
+    }
 }
 
 /// A stream of `Result<Batch, WatchEnd>`; an error is its last item.

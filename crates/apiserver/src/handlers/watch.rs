@@ -1,6 +1,5 @@
 //! Watches.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -46,7 +45,7 @@ pub(crate) enum WatchItem {
         initial_end: bool,
     },
     /// The last item.
-    Error(Status),
+    Error(Box<Status>),
 }
 
 /// The events of one watch.
@@ -58,7 +57,10 @@ pub(crate) struct WatchSource {
     bookmarks: bool,
     /// The initial state closes with an annotated bookmark.
     initial_end: bool,
-    ready: VecDeque<WatchItem>,
+    /// Events of the store that are still to be looked at.
+    events: std::vec::IntoIter<Arc<Event>>,
+    bookmark: Option<WatchItem>,
+    error: Option<Box<Status>>,
     ends: Ends,
     done: bool,
 }
@@ -96,23 +98,18 @@ impl Ends {
 
 impl WatchSource {
     fn take(&mut self, batch: Batch) {
+        let bookmark = |revision, initial_end| WatchItem::Bookmark { revision, initial_end };
         match batch {
-            Batch::Events(events) => {
-                for event in events {
-                    if let Some(item) = self.view(event) {
-                        self.ready.push_back(item);
-                    }
-                }
-            }
+            Batch::Events(events) => self.events = events.into_iter(),
             Batch::Synced(revision) => {
                 if self.initial_end && self.bookmarks {
-                    self.ready.push_back(WatchItem::Bookmark { revision, initial_end: true });
+                    self.bookmark = Some(bookmark(revision, true));
                 }
                 self.initial_end = false;
             }
             Batch::Progress(revision) => {
                 if self.bookmarks {
-                    self.ready.push_back(WatchItem::Bookmark { revision, initial_end: false });
+                    self.bookmark = Some(bookmark(revision, false));
                 }
             }
         }
@@ -142,13 +139,19 @@ impl WatchSource {
 }
 
 impl WatchSource {
-    /// Whether an item waits.
+    /// Whether an event may wait.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.events.as_slice().is_empty()
     }
     /// An item that waits.
     pub(crate) fn next_ready(&mut self) -> Option<WatchItem> {
-        self.ready.pop_front()
+        while let Some(event) = self.events.next() {
+            let item = self.view(event);
+            if item.is_some() {
+                return item;
+            }
+        }
+        self.bookmark.take()
     }
 }
 
@@ -157,8 +160,11 @@ impl Stream for WatchSource {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
         let this = &mut *self;
         loop {
-            if let Some(item) = this.ready.pop_front() {
+            if let Some(item) = this.next_ready() {
                 return Poll::Ready(Some(item));
+            }
+            if let Some(error) = this.error.take() {
+                return Poll::Ready(Some(WatchItem::Error(error)));
             }
             if this.done {
                 return Poll::Ready(None);
@@ -171,7 +177,7 @@ impl Stream for WatchSource {
                 Poll::Ready(Some(Ok(batch))) => this.take(batch),
                 Poll::Ready(Some(Err(WatchEnd::Compacted))) => {
                     let message = "too old resource version: what changed since is no longer known";
-                    this.ready.push_back(WatchItem::Error(Status::expired(message)));
+                    this.error = Some(Box::new(Status::expired(message)));
                     this.done = true;
                 }
                 Poll::Ready(Some(Err(WatchEnd::Behind | WatchEnd::Closed)) | None) => {
@@ -230,12 +236,12 @@ pub(crate) async fn watch(
         Some(t) if t > 0 => Duration::from_secs(t as u64),
         _ => inner.config.min_request_timeout.mul_f64(1.0 + fastrand::f64()),
     };
-    let (watcher, ready) = match watcher {
-        Ok(w) => (Some(w), VecDeque::new()),
+    let (watcher, error) = match watcher {
+        Ok(w) => (Some(w), None),
         // The watch itself begins well: clients read this error as its first event.
         Err(compacted) => {
             let message = format!("too old resource version: {revision} ({})", compacted.oldest);
-            (None, VecDeque::from([WatchItem::Error(Status::expired(message))]))
+            (None, Some(Box::new(Status::expired(message))))
         }
     };
     Ok(Outcome::Watch(Box::new(WatchSource {
@@ -244,7 +250,9 @@ pub(crate) async fn watch(
         selection,
         bookmarks: options.bookmarks,
         initial_end: initial && options.bookmarks,
-        ready,
+        events: Vec::new().into_iter(),
+        bookmark: None,
+        error,
         ends: Ends::new(timeout, &inner.shutdown),
         done: false,
     })))
