@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::first::block_on;
+use super::block_on;
 use super::table::{Table, figure};
 use crate::step::{cargo, step};
 use load::Figures;
