@@ -1,47 +1,64 @@
 //! The server's metrics, under upstream's names.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::Response;
+use api::Text;
 use http::header::{self, HeaderValue};
+use http::{Method, Response};
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use storage::Scope;
 
 use crate::config::Config;
 use crate::proxy::Body;
+use crate::query::Query;
+use crate::reader::Reader;
+use crate::request::RequestInfo;
 use crate::server::full;
 
+/// A label's value that is part of a request.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, Default)]
+struct Label(Text);
+
+impl EncodeLabelValue for Label {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.write_str(&self.0)
+    }
+}
+
+/// What most metrics tell of a request.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct RequestLabels {
-    code: u16,
+struct Target {
     component: &'static str,
-    dry_run: &'static str,
-    group: String,
-    resource: String,
+    group: Label,
+    resource: Label,
     scope: &'static str,
-    subresource: String,
-    verb: String,
-    version: String,
+    subresource: Label,
+    verb: &'static str,
+    version: Label,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct DurationLabels {
-    component: &'static str,
     dry_run: &'static str,
-    group: String,
-    resource: String,
-    scope: &'static str,
-    subresource: String,
-    verb: String,
-    version: String,
+    #[prometheus(flatten)]
+    target: Target,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    code: u16,
+    #[prometheus(flatten)]
+    labels: DurationLabels,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -49,21 +66,57 @@ struct KindLabels {
     request_kind: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ResourceLabels {
+    group: Label,
+    resource: Label,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct VersionLabels {
+    group: Label,
+    resource: Label,
+    version: Label,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ObjectLabels {
+    resource: Label,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct FeatureLabels {
+    name: &'static str,
+    stage: &'static str,
+}
+
 type Durations = Family<DurationLabels, Histogram, fn() -> Histogram>;
+type Sizes = Family<Target, Histogram, fn() -> Histogram>;
+type Count<L> = Family<L, Counter<u64, AtomicU64>>;
+type Level<L> = Family<L, Gauge<i64, AtomicI64>>;
 
 /// Upstream's buckets of `apiserver_request_duration_seconds`.
-const BUCKETS: [f64; 22] = [
+const SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
-    20.0, 30.0, 45.0,
+    20.0, 30.0, 45.0, 60.0,
 ];
+/// Upstream's buckets of `apiserver_response_sizes`.
+const BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+
+/// The subresources that connect a client with something else.
+const CONNECTS: [&str; 5] = ["log", "exec", "attach", "proxy", "portforward"];
 
 /// The metrics of a server.
 pub struct Metrics {
     registry: Mutex<Registry>,
-    requests: Family<RequestLabels, Counter<u64, AtomicU64>>,
+    requests: Count<RequestLabels>,
     durations: Durations,
-    in_flight: Family<KindLabels, Gauge<i64, AtomicI64>>,
-    watches: Gauge<i64, AtomicI64>,
+    sizes: Sizes,
+    in_flight: Level<KindLabels>,
+    long_running: Level<Target>,
+    watch_events: Count<VersionLabels>,
+    resource_objects: Level<ResourceLabels>,
+    storage_objects: Level<ObjectLabels>,
     reading: Arc<AtomicUsize>,
     writing: Arc<AtomicUsize>,
 }
@@ -77,42 +130,166 @@ impl Drop for Permit {
     }
 }
 
+/// A watch that counts as one until this is dropped.
+pub(crate) struct Watching {
+    running: Gauge<i64, AtomicI64>,
+    events: Counter<u64, AtomicU64>,
+}
+
+impl Watching {
+    /// Counts events that were sent.
+    pub(crate) fn sent(&self, events: u64) {
+        self.events.inc_by(events);
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.running.dec();
+    }
+}
+
+/// What is remembered of a request to count it.
+pub(crate) struct Seen {
+    labels: DurationLabels,
+}
+
+impl Seen {
+    /// Of a request; `known` if it is for a resource that is served. Others would make any number of labels.
+    pub(crate) fn new(
+        method: &Method,
+        content_type: &str,
+        query: &Query,
+        info: Option<&RequestInfo>,
+        known: bool,
+    ) -> Self {
+        let scope = info.map_or("", |i| match i {
+            i if !i.name.is_empty() || i.verb == "create" => "resource",
+            i if !i.namespace.is_empty() => "namespace",
+            i if i.is_resource => "cluster",
+            _ => "",
+        });
+        let resource = info.filter(|i| i.is_resource);
+        let connects = resource.is_some_and(|i| CONNECTS.contains(&&*i.subresource));
+        let verb = match method.as_str() {
+            _ if connects => "CONNECT",
+            "GET" | "HEAD" if resource.is_some_and(|i| i.verb == "watch") => "WATCH",
+            "GET" | "HEAD" if resource.is_some() && scope != "resource" => "LIST",
+            "GET" | "HEAD" => "GET",
+            "POST" => "POST",
+            "PUT" => "PUT",
+            "DELETE" => "DELETE",
+            "PATCH" if content_type == "application/apply-patch+yaml" => "APPLY",
+            "PATCH" => "PATCH",
+            _ => "other",
+        };
+        let dry_run = match query.str("dryRun") {
+            "" => "",
+            "All" => "All",
+            _ => "invalid",
+        };
+        let part = |of: fn(&RequestInfo) -> &Text| {
+            Label(resource.filter(|_| known).map(|i| of(i).clone()).unwrap_or_default())
+        };
+        let health =
+            info.map(|i| i.path.as_str()).filter(|p| matches!(*p, "/healthz" | "/livez" | "/readyz"));
+        let target = Target {
+            component: "apiserver",
+            group: part(|i| &i.group),
+            resource: part(|i| &i.resource),
+            scope,
+            subresource: health.map_or_else(|| part(|i| &i.subresource), |p| Label(p.into())),
+            verb,
+            version: part(|i| &i.version),
+        };
+        Self { labels: DurationLabels { dry_run, target } }
+    }
+}
+
+fn since_epoch() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
 impl Metrics {
-    pub(crate) fn new() -> Self {
-        let requests = Family::default();
-        let durations: Durations = Family::new_with_constructor(|| Histogram::new(BUCKETS));
-        let in_flight = Family::default();
-        let watches = Gauge::default();
-        let mut registry = Registry::default();
+    pub(crate) fn new(config: &Config) -> Self {
+        let out = Self {
+            registry: Mutex::default(),
+            requests: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            sizes: Family::new_with_constructor(|| Histogram::new(BYTES)),
+            in_flight: Family::default(),
+            long_running: Family::default(),
+            watch_events: Family::default(),
+            resource_objects: Family::default(),
+            storage_objects: Family::default(),
+            reading: Arc::default(),
+            writing: Arc::default(),
+        };
+        let features: Level<FeatureLabels> = Family::default();
+        for (name, stage, on) in config.gates.iter() {
+            let stage = match stage {
+                "Alpha" => "ALPHA",
+                "Beta" => "BETA",
+                "Deprecated" => "DEPRECATED",
+                _ => "",
+            };
+            features.get_or_create(&FeatureLabels { name, stage }).set(on.into());
+        }
+        let started: Gauge<f64, AtomicU64> = Gauge::default();
+        started.set(since_epoch());
+        let mut registry = out.registry.lock();
         registry.register(
             "apiserver_request",
-            "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code",
-            requests.clone(),
+            "[STABLE] Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code",
+            out.requests.clone(),
         );
         registry.register(
             "apiserver_request_duration_seconds",
-            "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component",
-            durations.clone(),
+            "[STABLE] Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component",
+            out.durations.clone(),
+        );
+        registry.register(
+            "apiserver_response_sizes",
+            "[STABLE] Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component",
+            out.sizes.clone(),
         );
         registry.register(
             "apiserver_current_inflight_requests",
-            "Maximal number of currently used inflight request limit of this apiserver per request kind in last second",
-            in_flight.clone(),
+            "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in last second",
+            out.in_flight.clone(),
         );
         registry.register(
             "apiserver_longrunning_requests",
-            "Gauge of all active long-running apiserver requests",
-            watches.clone(),
+            "[STABLE] Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way",
+            out.long_running.clone(),
         );
-        Self {
-            registry: Mutex::new(registry),
-            requests,
-            durations,
-            in_flight,
-            watches,
-            reading: Arc::default(),
-            writing: Arc::default(),
-        }
+        registry.register(
+            "apiserver_watch_events",
+            "[ALPHA] Number of events sent in watch clients",
+            out.watch_events.clone(),
+        );
+        registry.register(
+            "apiserver_resource_objects",
+            "[ALPHA] Number of stored objects at the time of last check split by kind",
+            out.resource_objects.clone(),
+        );
+        registry.register(
+            "apiserver_storage_objects",
+            "[STABLE] (Deprecated since 1.34.0) Number of stored objects at the time of last check split by kind",
+            out.storage_objects.clone(),
+        );
+        registry.register(
+            "kubernetes_feature_enabled",
+            "[BETA] This metric records the data about the stage and enablement of a k8s feature",
+            features,
+        );
+        registry.register(
+            "process_start_time_seconds",
+            "Start time of the process since unix epoch in seconds",
+            started,
+        );
+        drop(registry);
+        out
     }
     /// Lets others register their metrics, too.
     pub fn register(&self, with: impl FnOnce(&mut Registry)) {
@@ -128,61 +305,117 @@ impl Metrics {
         let permit = Permit(Arc::clone(count));
         (count.fetch_add(1, Ordering::AcqRel) < limit).then_some(permit)
     }
-    /// Counts watches.
-    pub(crate) fn watches(&self, by: i64) {
-        self.watches.inc_by(by);
+    /// Counts a watch of a resource.
+    pub(crate) fn watch(&self, info: &RequestInfo) -> Watching {
+        let seen = Seen::new(&Method::GET, "", &Query::default(), Some(info), true);
+        let target = seen.labels.target;
+        let labels = VersionLabels {
+            group: target.group.clone(),
+            resource: target.resource.clone(),
+            version: target.version.clone(),
+        };
+        let running = self.long_running.get_or_create(&target).clone();
+        running.inc();
+        Watching { running, events: self.watch_events.get_or_create(&labels).clone() }
     }
-    /// Counts a request that was answered.
-    #[allow(clippy::too_many_arguments, reason = "the metric's labels")]
-    pub(crate) fn request(
-        &self,
-        verb: &str,
-        group: &str,
-        version: &str,
-        resource: &str,
-        subresource: &str,
-        code: u16,
-        took: Duration,
-    ) {
-        let verb = verb.to_ascii_uppercase();
-        let scope = if resource.is_empty() { "" } else { "resource" };
-        if verb != "WATCH" {
-            let labels = DurationLabels {
-                component: "apiserver",
-                dry_run: "",
-                group: group.into(),
-                resource: resource.into(),
-                scope,
-                subresource: subresource.into(),
-                verb: verb.clone(),
-                version: version.into(),
-            };
+    /// Counts a request that was answered, with a body of this size if that is known.
+    pub(crate) fn request(&self, seen: Seen, code: u16, took: Duration, size: Option<u64>) {
+        let labels = seen.labels;
+        if labels.target.verb != "WATCH" {
             self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         }
-        let labels = RequestLabels {
-            code,
-            component: "apiserver",
-            dry_run: "",
-            group: group.into(),
-            resource: resource.into(),
-            scope,
-            subresource: subresource.into(),
-            verb,
-            version: version.into(),
-        };
-        self.requests.get_or_create(&labels).inc();
+        if let Some(size) = size.filter(|_| matches!(labels.target.verb, "GET" | "LIST")) {
+            self.sizes.get_or_create(&labels.target).observe(size as f64);
+        }
+        self.requests.get_or_create(&RequestLabels { code, labels }).inc();
     }
-    pub(crate) fn serve(&self) -> Response<Body> {
+    /// Answers a scrape: as OpenMetrics if that is asked for, otherwise in Prometheus' older text form.
+    pub(crate) fn serve(&self, reader: &Reader, accept: &str) -> Response<Body> {
         for (kind, count) in [("readOnly", &self.reading), ("mutating", &self.writing)] {
             let labels = KindLabels { request_kind: kind };
             self.in_flight.get_or_create(&labels).set(count.load(Ordering::Acquire) as i64);
         }
+        for ((group, plural), id) in reader.resources() {
+            let objects = reader.store.snapshot(id).count(&Scope::default(), None) as i64;
+            let full = api::status::qualified(&group, &plural);
+            self.storage_objects.get_or_create(&ObjectLabels { resource: Label(full.into()) }).set(objects);
+            let labels = ResourceLabels { group: Label(group), resource: Label(plural) };
+            self.resource_objects.get_or_create(&labels).set(objects);
+        }
         let mut out = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut out, &self.registry.lock());
+        let open = accept.contains("application/openmetrics-text");
+        let media = if open {
+            "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        } else {
+            out = prometheus_text(&out);
+            "text/plain; version=0.0.4; charset=utf-8"
+        };
         let mut response = Response::new(full(out));
-        let media = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         response
+    }
+}
+
+/// OpenMetrics in Prometheus' older form, where a counter is described under its whole name.
+fn prometheus_text(open: &str) -> String {
+    let mut out = String::with_capacity(open.len());
+    let mut help: Option<(&str, &str)> = None;
+    for line in open.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ');
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|r| r.split_once(' ')) {
+            let total = if kind == "counter" { "_total" } else { "" };
+            if let Some((_, text)) = help.take().filter(|h| h.0 == name) {
+                let text = text.strip_suffix('.').unwrap_or(text);
+                let _ = writeln!(out, "# HELP {name}{total} {text}");
+            }
+            let _ = writeln!(out, "# TYPE {name}{total} {kind}");
+        } else if !line.starts_with('#') {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_requests() {
+        let check = |method: Method, path: &str, content_type: &str, expected: &str| {
+            let (path, query) = path.split_once('?').unwrap_or((path, ""));
+            let query = Query::parse(query);
+            let info = crate::request_info::parse(&method, path, &query).ok();
+            let Target { verb, scope, group, version, resource, subresource, .. } =
+                Seen::new(&method, content_type, &query, info.as_ref(), true).labels.target;
+            let (group, version) = (group.0, version.0);
+            let got = format!("{verb} {scope} {group}/{version}/{} {}", resource.0, subresource.0);
+            assert_eq!(got, expected, "{method} {path}");
+        };
+        let pods = "/api/v1/namespaces/d/pods";
+        check(Method::GET, pods, "", "LIST namespace /v1/pods ");
+        check(Method::GET, "/api/v1/pods", "", "LIST cluster /v1/pods ");
+        check(Method::GET, "/api/v1/pods?watch=1", "", "WATCH cluster /v1/pods ");
+        check(Method::POST, pods, "", "POST resource /v1/pods ");
+        check(Method::DELETE, pods, "", "DELETE namespace /v1/pods ");
+        let web = "/apis/apps/v1/namespaces/d/deployments/web";
+        check(Method::GET, web, "", "GET resource apps/v1/deployments ");
+        check(Method::PUT, &format!("{web}/status"), "", "PUT resource apps/v1/deployments status");
+        check(Method::PATCH, web, "application/merge-patch+json", "PATCH resource apps/v1/deployments ");
+        check(Method::PATCH, web, "application/apply-patch+yaml", "APPLY resource apps/v1/deployments ");
+        check(Method::POST, &format!("{pods}/p/exec"), "", "CONNECT resource /v1/pods exec");
+        check(Method::GET, "/readyz", "", "GET  // /readyz");
+        check(Method::GET, "/version", "", "GET  // ");
+    }
+
+    #[test]
+    fn the_older_form() {
+        let open = "# HELP a_b Help.\n# TYPE a_b counter\na_b_total{x=\"1\"} 2\n# HELP g G.\n# TYPE g gauge\n# UNIT g s\ng 1\n# EOF\n";
+        let expected = "# HELP a_b_total Help\n# TYPE a_b_total counter\na_b_total{x=\"1\"} 2\n# HELP g G\n# TYPE g gauge\ng 1\n";
+        assert_eq!(prometheus_text(open), expected);
     }
 }

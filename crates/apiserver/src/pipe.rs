@@ -104,7 +104,7 @@ pub(crate) async fn http(
     let result = dispatch(inner, &request).await;
     let warnings = std::mem::take(&mut *request.warnings.lock());
     let mut response = match result {
-        Ok(outcome) => outcome_response(inner, outcome, form, gzip, warnings),
+        Ok(outcome) => outcome_response(inner, outcome, form, gzip, warnings, &request.info),
         Err(status) => {
             let mut response = status_response(inner, &status, plain_form);
             crate::server::add_warnings(&mut response, warnings);
@@ -197,7 +197,7 @@ fn plain(
     }
     let path = info.path.as_str();
     let answer = health::serve(inner, path, query)
-        .or_else(|| (path == "/metrics").then(|| inner.metrics.serve()))
+        .or_else(|| (path == "/metrics").then(|| inner.serve_metrics(header_of(parts, header::ACCEPT))))
         .or_else(|| issuer_document(inner, path))
         .or_else(|| discovery::serve(inner, parts, path, query));
     let mut response = answer.unwrap_or_else(|| text(404, "404 page not found\n"));

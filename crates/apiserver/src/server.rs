@@ -36,7 +36,7 @@ use crate::forms::FormCache;
 use crate::handlers::watch::{Framer, WatchSource};
 use crate::health::Health;
 use crate::meta::Meta;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Seen, Watching};
 use crate::negotiate::Form;
 use crate::openapi::Documents;
 use crate::pipe;
@@ -44,6 +44,7 @@ use crate::proxy::{Body, Connect};
 use crate::query::Query;
 use crate::reader::Reader;
 use crate::registry::{Registry, Resource};
+use crate::request::RequestInfo;
 use crate::request_info;
 
 /// What every request works on.
@@ -114,6 +115,19 @@ impl Inner {
         }
         kinds::convert::convert(self.schema, tree, &resource.kind, &stored.kind).map_err(Status::internal)
     }
+    /// What the metrics tell of a request.
+    fn seen<B>(&self, request: &http::Request<B>, query: &Query, info: Option<&RequestInfo>) -> Seen {
+        let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        let known = info.is_some_and(|i| {
+            let resource = self.registry.find(&i.group, &i.version, &i.resource);
+            resource.is_some_and(|r| i.subresource.is_empty() || r.subresource(&i.subresource).is_some())
+        });
+        Seen::new(request.method(), content_type.unwrap_or_default(), query, info, known)
+    }
+    /// Answers a scrape.
+    pub(crate) fn serve_metrics(&self, accept: &str) -> Response<Body> {
+        self.metrics.serve(&self.reader, accept)
+    }
     /// Now, as `metav1.Time` text.
     pub(crate) fn now(&self) -> String {
         time_text(self.config.clock.now())
@@ -153,7 +167,7 @@ impl Server {
             tokens: OnceLock::new(),
             allocators,
             forms: FormCache::new(config.form_budget),
-            metrics: Metrics::new(),
+            metrics: Metrics::new(&config),
             health: Health::new(),
             reader,
             store,
@@ -266,23 +280,13 @@ impl Server {
         let started = tokio::time::Instant::now();
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let info = request_info::parse(request.method(), request.uri().path(), &query);
-        let (verb, group, version, resource, subresource) = match &info {
-            Ok(i) => (i.verb, i.group.clone(), i.version.clone(), i.resource.clone(), i.subresource.clone()),
-            Err(_) => Default::default(),
-        };
+        let seen = inner.seen(&request, &query, info.as_ref().ok());
         let mut response = match info {
             Ok(info) => pipe::http(inner, request, peer, query, info).await,
             Err(status) => status_response(inner, &status, Form::JSON),
         };
-        inner.metrics.request(
-            verb,
-            &group,
-            &version,
-            &resource,
-            &subresource,
-            response.status().as_u16(),
-            started.elapsed(),
-        );
+        let size = http_body::Body::size_hint(response.body()).exact();
+        inner.metrics.request(seen, response.status().as_u16(), started.elapsed(), size);
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         if let Ok(id) = HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()) {
@@ -340,9 +344,10 @@ pub(crate) fn outcome_response(
     form: Form,
     gzip: bool,
     warnings: Vec<String>,
+    info: &RequestInfo,
 ) -> Response<Body> {
     let mut response = match outcome {
-        Outcome::Watch(source) => watch_response(inner, source, form),
+        Outcome::Watch(source) => watch_response(inner, source, form, info),
         other => match answer::encode(inner, other, form) {
             Ok((status, encoded)) => encoded_response(status, encoded, form, gzip),
             Err(status) => status_response(inner, &status, form),
@@ -448,10 +453,14 @@ impl http_body::Body for PieceBody {
     }
 }
 
-fn watch_response(inner: &Arc<Inner>, source: Box<WatchSource>, form: Form) -> Response<Body> {
+fn watch_response(
+    inner: &Arc<Inner>,
+    source: Box<WatchSource>,
+    form: Form,
+    info: &RequestInfo,
+) -> Response<Body> {
     let framer = Framer::new(inner, &source.resource, form);
-    inner.metrics.watches(1);
-    let body = WatchBody { source, framer, inner: Arc::clone(inner) };
+    let body = WatchBody { source, framer, watching: inner.metrics.watch(info) };
     let mut response = Response::new(body.boxed());
     let media = form.format.watch_type().unwrap_or("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
@@ -465,13 +474,7 @@ const FRAME: usize = (16 << 10) - 64;
 struct WatchBody {
     source: Box<WatchSource>,
     framer: Framer,
-    inner: Arc<Inner>,
-}
-
-impl Drop for WatchBody {
-    fn drop(&mut self) {
-        self.inner.metrics.watches(-1);
-    }
+    watching: Watching,
 }
 
 impl http_body::Body for WatchBody {
@@ -488,15 +491,19 @@ impl http_body::Body for WatchBody {
         let first = this.framer.frame(item);
         // Events that wait already go along: a frame of its own costs more than a small event.
         if !this.source.is_ready() || first.len() >= FRAME {
+            this.watching.sent(1);
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
         let mut frame = BytesMut::with_capacity(FRAME);
         frame.extend_from_slice(&first);
+        let mut events = 1;
         while frame.len() < FRAME
             && let Some(item) = this.source.next_ready()
         {
             frame.extend_from_slice(&this.framer.frame(item));
+            events += 1;
         }
+        this.watching.sent(events);
         Poll::Ready(Some(Ok(Frame::data(frame.freeze()))))
     }
 }
