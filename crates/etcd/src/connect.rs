@@ -86,6 +86,10 @@ pub(crate) enum ConnectFailure {
     NoTls(Arc<str>),
     #[error("etcd at {0} refused our certificate ({1}): check --etcd-certfile and --etcd-keyfile")]
     Refused(Arc<str>, Arc<str>),
+    #[error(
+        "etcd at {0} hung up during the TLS handshake: if it does not speak TLS, use http:// in --etcd-servers"
+    )]
+    HungUp(Arc<str>),
     #[error("TLS with etcd at {0} failed: {1}")]
     Tls(Arc<str>, Arc<str>),
 }
@@ -236,6 +240,7 @@ impl Connector {
             Some(Error::InvalidMessage(_)) => ConnectFailure::NoTls(url),
             Some(Error::AlertReceived(alert)) => ConnectFailure::Refused(url, format!("{alert:?}").into()),
             Some(e) => ConnectFailure::Tls(url, e.to_string().into()),
+            None if error.kind() == io::ErrorKind::UnexpectedEof => ConnectFailure::HungUp(url),
             None => ConnectFailure::Io(error.to_string().into()),
         }
     }

@@ -26,6 +26,9 @@ pub(crate) enum Command {
     /// Save the store of a running cluster to a file, restore it, or look at such a file
     #[command(subcommand)]
     Snapshot(Snapshot),
+    /// Move a cluster's objects to another kind of store
+    #[command(subcommand)]
+    Storage(Storage),
     /// Remove everything a cluster made on this machine: containers, mounts, network, cgroups, data
     Down(Down),
 }
@@ -251,6 +254,40 @@ pub(crate) struct SnapshotRestore {
 pub(crate) struct SnapshotStatus {
     /// The snapshot
     pub(crate) file: PathBuf,
+}
+
+/// What to do with a store.
+#[derive(Debug, Subcommand, Clone)]
+pub(crate) enum Storage {
+    /// Move all objects between a data directory and an etcd, in upstream's layout there
+    ///
+    /// Stop the cluster first. The revision goes on above the old store's, and nothing before it can be watched:
+    /// caches that were filled from the old cluster get "410 Gone" and list anew. The old store is left as it
+    /// is. Keys and certificates are not moved.
+    Migrate(Migrate),
+}
+
+/// From where to move, and to where.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Migrate {
+    /// A data directory, or the client URLs of an etcd
+    #[arg(long, value_name = "DIR|URLS")]
+    pub(crate) from: String,
+    /// A fresh data directory, or the client URLs of an etcd without objects
+    #[arg(long, value_name = "DIR|URLS")]
+    pub(crate) to: String,
+    /// The authority of etcd's certificates
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_cafile: Option<PathBuf>,
+    /// Certificate to show etcd
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_certfile: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_keyfile: Option<PathBuf>,
+    /// What all keys in etcd begin with
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    pub(crate) etcd_prefix: String,
 }
 
 /// What to remove.

@@ -5,6 +5,7 @@ mod control_plane;
 mod data_dir;
 mod down;
 mod machine;
+mod migrate;
 mod node;
 mod openapi;
 mod snapshot;
@@ -62,6 +63,7 @@ async fn run(command: Command) -> Result<()> {
     match command {
         Command::Down(down) => down::run(&down).await,
         Command::Snapshot(command) => snapshot::run(&command).await,
+        Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
             let plane = ControlPlane::start(Settings::from(&flags), None).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));

@@ -13,7 +13,7 @@ use component::{Clock, Shutdown};
 
 use crate::durability::Durability;
 use crate::engine::{Backend, Change, Engine, Forget, Record, View};
-use crate::etcd::{self, EtcdConfig, EtcdOpenError, ReadError, Servers};
+use crate::etcd::{self, EtcdConfig, EtcdOpenError, MigrateError, Migrated, ReadError, Servers};
 use crate::history::Limits;
 use crate::index::Index;
 use crate::log::{self, Backup, OpenError};
@@ -325,6 +325,12 @@ impl Store {
     /// The whole store as it is now, at a durable revision, to be kept as a file. Writes go on meanwhile.
     pub async fn backup(&self) -> Result<Backup, WriteError> {
         Ok(Backup::new(self.backend.view().await?))
+    }
+
+    /// Writes everything as it is now into an etcd that holds nothing below its prefix, at revisions above those
+    /// of this store, and compacts etcd there: who watched this store must list anew.
+    pub async fn migrate_to_etcd(&self, config: EtcdConfig) -> Result<Migrated, MigrateError> {
+        etcd::fill(self.backend.view().await?, config).await
     }
 
     /// Ends after the writes that were taken; later ones are refused. Watchers end, reads go on.

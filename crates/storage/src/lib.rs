@@ -21,7 +21,9 @@ mod view;
 mod watch;
 mod writer;
 
-pub use self::etcd::{Codec, CodecError, EtcdConfig, EtcdOpenError, Placement, ReadError, Servers};
+pub use self::etcd::{
+    Codec, CodecError, EtcdConfig, EtcdOpenError, MigrateError, Migrated, Placement, ReadError, Servers,
+};
 /// Where an etcd is, and with what files to speak to it.
 pub use ::etcd::Config as EtcdServers;
 pub use durability::Durability;

@@ -22,6 +22,18 @@ use crate::meta::Meta;
 /// The stamp of an object whose value in etcd is not what we would write: another version, or another form.
 const STALE: u32 = 1;
 
+/// What the values begin with that upstream encrypts; then come the method, a version and the name of a key.
+const ENCRYPTED: &[u8] = b"k8s:enc:";
+
+/// What is said of such a value.
+fn encrypted(value: &[u8]) -> CodecError {
+    let head = value.splitn(6, |b| *b == b':').take(5).collect::<Vec<_>>().join(&b':');
+    let head = String::from_utf8_lossy(&head[..head.len().min(100)]).into_owned();
+    failed(format!(
+        "it is encrypted ({head}), and this version has no keys for it: let kube-apiserver write it without          encryption first, with `identity` as the first provider of its --encryption-provider-config"
+    ))
+}
+
 /// What a key begins with below the prefix, where that is not the plural name; from the time before there
 /// were groups.
 pub(crate) fn historical(group: &str, plural: &str) -> Option<&'static str> {
@@ -156,6 +168,9 @@ impl Codec for StoredForms {
     }
 
     fn decode(&self, group: &str, plural: &str, value: &[u8]) -> Result<NewObject, CodecError> {
+        if value.starts_with(ENCRYPTED) {
+            return Err(encrypted(value));
+        }
         let Some(row) = self.row(group, plural) else { return custom::decode(value) };
         let in_json = value.first() == Some(&b'{');
         let mut value = Cow::Borrowed(value);
@@ -412,5 +427,7 @@ mod tests {
         check(b"garbage", "neither protobuf nor JSON");
         check(br#"{"apiVersion":"v7","kind":"Pod"}"#, "v7 Pod is not known");
         check(b"k8s\0\xff\xff", "neither");
+        check(b"k8s:enc:aescbc:v1:key1:\x00\xff", "it is encrypted (k8s:enc:aescbc:v1:key1)");
+        check(b"k8s:enc:", "it is encrypted");
     }
 }

@@ -86,7 +86,10 @@ impl Engine {
                 match self.read(&kv.key, &kv.value, kv.mod_revision as u64) {
                     Ok(Some(object)) => state.objects.entry(id).or_default().put(object),
                     Ok(None) => {}
-                    Err(e) if kv.value.starts_with(b"k8s:enc:") => return Err(EtcdOpenError::Value(e.0)),
+                    Err(e) if kv.value.starts_with(b"k8s:enc:") => {
+                        let key = String::from_utf8_lossy(&kv.key);
+                        return Err(EtcdOpenError::Value(format!("{key} in etcd cannot be read: {e}")));
+                    }
                     Err(error) => {
                         let key = String::from_utf8_lossy(&kv.key);
                         tracing::error!(%key, %error, "a value in etcd cannot be read and is left out");

@@ -6,6 +6,7 @@
 //! - `write`: a write is a transaction, and answered once the index has seen its revision.
 //! - `fresh`: reads that must see every write that was acknowledged anywhere.
 //! - `lease`, `compact`, `servers`: what expires, what is forgotten, and who else serves.
+//! - `migrate`: another store into an empty etcd.
 
 mod codec;
 mod compact;
@@ -14,6 +15,7 @@ mod fresh;
 mod keys;
 mod lease;
 mod load;
+mod migrate;
 mod servers;
 mod write;
 
@@ -34,6 +36,8 @@ use tokio::time::Instant;
 
 pub use codec::{Codec, CodecError, Placement};
 pub use fresh::ReadError;
+pub(crate) use migrate::fill;
+pub use migrate::{MigrateError, Migrated};
 pub use servers::Servers;
 
 use crate::engine::{Backend, View};
@@ -44,7 +48,7 @@ use keys::Keys;
 
 /// How many writes may be under way; more wait.
 const WRITES: usize = 1024;
-/// How long a start waits for etcd, which may be starting as well.
+/// The patience of [`EtcdConfig::new`].
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How many changes of the past are read at the start, so that watches and continue tokens of other servers go on.
 const REPLAY: u64 = 16 << 10;
@@ -61,6 +65,8 @@ pub struct EtcdConfig {
     pub clock: Clock,
     /// How often watchers that asked for it learn how far they have come.
     pub progress_interval: Duration,
+    /// How long opening waits for an etcd that cannot be reached; it may be starting as well.
+    pub patience: Duration,
 }
 
 impl EtcdConfig {
@@ -72,6 +78,7 @@ impl EtcdConfig {
             codec,
             clock: Clock::system(),
             progress_interval: crate::facade::PROGRESS_INTERVAL,
+            patience: PATIENCE,
         }
     }
 }
@@ -159,7 +166,7 @@ impl Engine {
             writes: Shutdown::new(),
             tasks: Shutdown::new(),
         });
-        engine.wait_for_etcd().await?;
+        engine.wait_for_etcd(config.patience).await?;
         let state = engine.load_past().await?;
         engine.install(state);
         let (following, stop) = (engine.clone(), engine.tasks.clone());
@@ -176,8 +183,8 @@ impl Engine {
     }
 
     /// Asks every member what it is, until one answers.
-    async fn wait_for_etcd(&self) -> Result<(), EtcdOpenError> {
-        let deadline = Instant::now() + PATIENCE;
+    async fn wait_for_etcd(&self, patience: Duration) -> Result<(), EtcdOpenError> {
+        let deadline = Instant::now() + patience;
         let mut told = false;
         loop {
             let outcome = match self.client.versions().await {

@@ -143,7 +143,7 @@ async fn tls() {
     let secure =
         EtcdServers { endpoints: vec![clear.urls()[0].replace("http", "https")], ..with("ca.crt", "client") };
     let error = refused(secure).await;
-    assert!(error.contains("does not speak TLS: use http:// in --etcd-servers"), "{error}");
+    assert!(error.contains("does not speak TLS, use http:// in --etcd-servers"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,8 +19,9 @@ const BETWEEN: Duration = Duration::from_millis(400);
 /// The only member is killed and comes back, again and again: nothing acknowledged is lost, nothing is done
 /// twice, no answer is wrong.
 async fn restarts_under_load(old: bool) {
-    let etcd = Mutex::new(etcd(old, 1).await);
-    let s = open(&etcd.lock().unwrap(), "/registry").await;
+    let etcd = etcd(old, 1).await;
+    let s = open(&etcd, "/registry").await;
+    let etcd = Mutex::new(etcd);
     let faults = async {
         for _ in 0..4 {
             tokio::time::sleep(BETWEEN).await; // clients work meanwhile
@@ -47,8 +48,9 @@ async fn restarts_under_load_old() {
 /// Of three members the one that leads is killed, or stands still, under load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn leaders_go() {
-    let etcd = Mutex::new(etcd(false, 3).await);
-    let s = open(&etcd.lock().unwrap(), "/registry").await;
+    let etcd = etcd(false, 3).await;
+    let s = open(&etcd, "/registry").await;
+    let etcd = Mutex::new(etcd);
     let faults = async {
         for freeze in [false, true, false] {
             tokio::time::sleep(BETWEEN).await; // clients work meanwhile

@@ -76,12 +76,16 @@ pub(crate) async fn try_open(urls: Vec<String>, prefix: &str) -> Result<Store, E
 }
 
 pub(crate) async fn open_at(servers: EtcdServers, prefix: &str) -> Result<Store, EtcdOpenError> {
-    let config = EtcdConfig {
+    Store::open_etcd(config(servers, prefix), &Shutdown::new()).await
+}
+
+pub(crate) fn config(servers: EtcdServers, prefix: &str) -> EtcdConfig {
+    EtcdConfig {
         prefix: prefix.into(),
         progress_interval: Duration::from_millis(5),
+        patience: Duration::from_secs(1),
         ..EtcdConfig::new(servers, Arc::new(Simple))
-    };
-    Store::open_etcd(config, &Shutdown::new()).await
+    }
 }
 
 pub(crate) async fn open(etcd: &Etcd, prefix: &str) -> Store {

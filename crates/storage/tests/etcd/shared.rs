@@ -218,3 +218,33 @@ async fn a_backup_is_restored_locally() {
     }
     assert_eq!(suite::names(&local.snapshot(q), &Scope::default(), None), ["ns/kept"]);
 }
+
+/// An embedded store moves into etcd: with everything, above its revision, and once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_local_store_moves_in() {
+    let etcd = etcd(false, 1).await;
+    let dir = tempfile::tempdir().unwrap();
+    let local = Store::open(ferrokube_storage::StoreConfig::new(dir.path()), &Shutdown::new()).unwrap();
+    let r = pods(&local);
+    let mut last = create(&local, r, "ns", "a", "n1").await;
+    for n in 0..300 {
+        last = update(&local, r, &last, "n2", &format!("{n}")).await.unwrap();
+    }
+    let object = suite::object("ns", "short", "", "");
+    local.commit(Write::Create { resource: r, object, ttl: Some(Duration::from_secs(1)) }).await.unwrap();
+    let before = local.current();
+    let config = || config(EtcdServers { endpoints: etcd.urls(), ..EtcdServers::default() }, "/registry");
+    let moved = local.migrate_to_etcd(config()).await.unwrap();
+    assert_eq!((moved.objects, moved.from), (2, before));
+    let s = open(&etcd, "/registry").await;
+    let r = pods(&s);
+    let found = s.get(r, "ns", "a").unwrap();
+    assert_eq!(found.data.body, last.data.body);
+    assert!(found.revision > before && s.current() >= moved.to);
+    assert!(s.watch(r, Scope::default(), WatchStart::After(before), WatchOptions::default()).is_err());
+    assert!(s.servers().unwrap().addresses().is_empty());
+    let leased = etcd.etcdctl(&["get", "/registry/pods/ns/short", "-w", "fields"]).unwrap();
+    assert!(!leased.contains("\"Lease\" : 0\n"), "{leased}");
+    let again = local.migrate_to_etcd(config()).await.unwrap_err().to_string();
+    assert!(again.starts_with("etcd holds 2 keys below /registry/: move into an empty one"), "{again}");
+}
