@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
+use kinds::gated::Gated;
 use rustls_pki_types::CertificateDer;
 use storage::Store;
 use tokio::net::{TcpListener, TcpStream};
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) schema: &'static Schema,
     pub(crate) meta: Meta,
+    /// The fields of features that are off.
+    pub(crate) gated: Gated,
     pub(crate) store: Store,
     pub(crate) registry: Arc<Registry>,
     pub(crate) auth: Auth,
@@ -157,6 +160,7 @@ impl Server {
         Ok(Self(Arc::new(Inner {
             schema,
             meta,
+            gated: Gated::new(schema, |gate| config.gates.is_off(gate)),
             discovery: Discovery::new(&registry),
             registry,
             auth,

@@ -69,6 +69,10 @@ impl FeatureGates {
     pub fn enabled(&self, gate: &str) -> bool {
         self.on.get(gate).copied().unwrap_or_default()
     }
+    /// Whether there is such a gate and it is off.
+    pub fn is_off(&self, gate: &str) -> bool {
+        self.on.get(gate) == Some(&false)
+    }
     /// Every gate's name, stage (`Alpha`, `Beta`, `GA`, `Deprecated`) and whether it is on.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         GATES.iter().map(|g| (g.name, g.stage, self.enabled(g.name)))

@@ -9,6 +9,7 @@ pub mod access;
 pub mod columns;
 pub mod convert;
 pub mod defaults;
+pub mod gated;
 pub mod reset;
 pub mod resources;
 pub mod strategies;

@@ -95,6 +95,7 @@ pub(crate) async fn store(
         super::namespace::prepare_create(inner.schema, &mut tree);
     }
     (strategy.prepare_create)(&ctx, &mut tree);
+    inner.gated.drop(&mut tree, None);
     if scope.resource.plural == "certificatesigningrequests" {
         set_requester(scope, &mut tree);
     }

@@ -193,6 +193,7 @@ async fn attempt(
             Some(rules) => (rules.prepare_update)(&ctx, &mut tree, &old),
             None => (strategy.prepare_update)(&ctx, &mut tree, &old),
         }
+        inner.gated.drop(&mut tree, Some(&old));
     }
     keep_metadata(scope, &mut tree, &old)?;
     let reservation = if scope.is_service() && plan.rules.is_none() {
