@@ -286,6 +286,11 @@ impl Store {
         }
     }
 
+    /// Whether what this store shows is kept up to date; the reason if not.
+    pub fn healthy(&self) -> Result<(), String> {
+        self.shared.as_ref().map_or(Ok(()), |engine| engine.healthy().map_err(|e| e.to_string()))
+    }
+
     /// The API servers that share the store, if it can be shared.
     pub fn servers(&self) -> Option<Servers> {
         self.shared.as_ref().map(etcd::Engine::servers)

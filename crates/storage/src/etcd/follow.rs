@@ -92,6 +92,7 @@ impl Engine {
                     tracing::warn!(%error, "the watch on etcd ended; going on from where it was");
                 }
                 failing = true;
+                *self.broken.lock() = Some(error);
             }
             let sleep = pause.mul_f64(0.5 + fastrand::f64());
             pause = (pause * 2).min(BACKOFF.1);
@@ -162,6 +163,9 @@ impl Engine {
         parts: &mut Vec<rpc::Event>,
     ) -> Result<(), End> {
         let response = response.map_err(End::Broken)?;
+        if response.created {
+            *self.broken.lock() = None;
+        }
         if response.canceled {
             if response.compact_revision > 0 {
                 return Err(End::Lost("etcd was compacted past what was seen"));

@@ -138,6 +138,8 @@ pub(crate) struct Engine {
     /// Somebody waits for the watch, or wants to hear of progress.
     nudge: Notify,
     servers: watch::Sender<BTreeSet<Text>>,
+    /// Why etcd cannot be followed now.
+    broken: Mutex<Option<Error>>,
     /// What is being written; ends first.
     writes: Shutdown,
     /// What runs in the background.
@@ -163,6 +165,7 @@ impl Engine {
             questions: fresh::Questions::default(),
             nudge: Notify::new(),
             servers: watch::Sender::default(),
+            broken: Mutex::default(),
             writes: Shutdown::new(),
             tasks: Shutdown::new(),
         });
@@ -235,6 +238,11 @@ impl Engine {
     pub(crate) fn compact_every(self: &Arc<Self>, interval: Duration) {
         let (engine, stop) = (self.clone(), self.tasks.clone());
         self.tasks.spawn(async move { compact::run(&engine, interval, &stop).await });
+    }
+
+    /// Whether etcd can be followed now.
+    pub(crate) fn healthy(&self) -> Result<(), Error> {
+        self.broken.lock().clone().map_or(Ok(()), Err)
     }
 
     /// The other API servers.

@@ -1,0 +1,144 @@
+//! API servers on a real etcd, used through kubectl.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use testkit::{Etcd, eventually};
+
+/// An API server's process with a data directory of its own: its keys.
+struct Server {
+    child: Child,
+    dir: TempDir,
+}
+
+/// The command, with the store in etcd or in the data directory.
+fn server(dir: &Path, urls: Option<&str>) -> Result<Command> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(testkit::binary())
+        .args(["kube-apiserver", "--bind-address=127.0.0.1"])
+        .args(urls.map(|urls| format!("--etcd-servers={urls}")))
+        .arg(format!("--secure-port={port}"))
+        .arg(format!("--data-dir={}", dir.join("data").display()))
+        .arg(format!("--write-kubeconfig={}", dir.join("kubeconfig").display()));
+    Ok(command)
+}
+
+impl Server {
+    fn start(etcd: &Etcd) -> Result<Self> {
+        Self::start_on(tempfile::tempdir()?, Some(&etcd.urls().join(",")))
+    }
+
+    fn start_on(dir: TempDir, urls: Option<&str>) -> Result<Self> {
+        let child = server(dir.path(), urls)?.stdout(Stdio::null()).spawn().context("starting it")?;
+        let server = Self { child, dir };
+        eventually("the API server", || Ok(server.kubectl(&["get", "--raw", "/readyz"]).ok()))?;
+        Ok(server)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(testkit::tool("kubectl"));
+        command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).args(args);
+        command
+    }
+
+    fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let out = self.command(args).output().context("running kubectl")?;
+        ensure!(out.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        Ok(String::from_utf8(out.stdout)?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Two API servers and three members of etcd, one of which goes: everybody sees the same, and watches go on.
+#[test]
+fn two_servers_on_one_etcd() -> Result<()> {
+    let mut etcd = Etcd::start(3)?;
+    let (a, b) = (Server::start(&etcd)?, Server::start(&etcd)?);
+    let mut watch =
+        b.command(&["get", "configmaps", "--watch-only", "-o", "name"]).stdout(Stdio::piped()).spawn()?;
+    let mut seen = BufReader::new(watch.stdout.take().context("no output")?).lines();
+    a.kubectl(&["create", "configmap", "one"])?;
+    ensure!(b.kubectl(&["get", "configmap", "one", "-o", "name"])? == "configmap/one\n");
+    let leader = etcd.leader()?;
+    etcd.kill(leader)?;
+    a.kubectl(&["create", "configmap", "two"])?;
+    b.kubectl(&["label", "configmap", "two", "from=b"])?;
+    a.kubectl(&["label", "configmap", "two", "and=a"])?;
+    let labels = b.kubectl(&["get", "configmap", "two", "-o", "jsonpath={.metadata.labels}"])?;
+    ensure!(labels == r#"{"and":"a","from":"b"}"#, "{labels}");
+    a.kubectl(&["delete", "configmap", "one"])?;
+    ensure!(b.kubectl(&["get", "configmap", "one"]).is_err(), "what is gone is gone for all");
+    // The first may be of before the watch began.
+    let mut next = || seen.next().context("the watch ended")?.context("reading the watch");
+    while next()? != "configmap/two" {}
+    for _ in 0..3 {
+        next()?;
+    }
+    etcd.restart(leader)?;
+    let keys = etcd.etcdctl(&["get", "/registry/configmaps/default/", "--prefix", "--keys-only"])?;
+    ensure!(keys.contains("/registry/configmaps/default/two"), "{keys}");
+    watch.kill()?;
+    watch.wait()?;
+    Ok(())
+}
+
+/// What a cluster has moves into an etcd and back.
+#[test]
+fn a_cluster_moves() -> Result<()> {
+    let (one, two) = (Etcd::start(1)?, Etcd::start(1)?);
+    let server = Server::start(&one)?;
+    server.kubectl(&["create", "configmap", "kept", "--from-literal=a=b"])?;
+    let read = |s: &Server| s.kubectl(&["get", "configmap", "kept", "-o", "jsonpath={.data}{.metadata.uid}"]);
+    let before = read(&server)?;
+    drop(server);
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data").display().to_string();
+    let migrate = |from: &str, to: &str| -> Result<Output> {
+        Ok(Command::new(testkit::binary())
+            .args(["storage", "migrate", "--from", from, "--to", to])
+            .output()?)
+    };
+    let out = migrate(&one.urls()[0], &data)?;
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    // A store that was moved is far ahead of a new etcd.
+    let out = migrate(&data, &two.urls()[0])?;
+    let why = String::from_utf8_lossy(&out.stderr);
+    ensure!(why.contains("etcdutl snapshot restore --bump-revision"), "{why}");
+    let out = migrate(&one.urls()[0], &data)?;
+    let why = String::from_utf8_lossy(&out.stderr);
+    ensure!(why.contains("holds a store: move into a fresh data directory"), "{why}");
+    let served = Server::start_on(dir, None)?;
+    ensure!(read(&served)? == before && before.starts_with(r#"{"a":"b"}"#), "{before}");
+    Ok(())
+}
+
+/// One sentence, and an exit status that is not 0.
+#[test]
+fn an_etcd_that_cannot_be_used() -> Result<()> {
+    let check = |urls: &str, expected: &str| -> Result<()> {
+        let dir = tempfile::tempdir()?;
+        let out = server(dir.path(), Some(urls))?.output()?;
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        ensure!(!out.status.success() && said.trim_end().ends_with(expected), "{said}");
+        Ok(())
+    };
+    check(
+        "localhost:2379",
+        r#""localhost:2379" is not a URL of etcd: want http://HOST:PORT or https://HOST:PORT"#,
+    )?;
+    check("https://localhost:2379", "name the authority's file with --etcd-cafile")
+}
