@@ -49,6 +49,8 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    // As the binary that is shipped does.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     match run(Cli::parse().task, here.parent().unwrap_or(here)) {
         Ok(()) => ExitCode::SUCCESS,

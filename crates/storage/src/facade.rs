@@ -70,6 +70,8 @@ pub(crate) struct Loader {
     index: Arc<Index>,
     now: Now,
     expiries: Expiries,
+    /// The objects of the first state, until the first change.
+    first: HashMap<ResourceId, Vec<Arc<Object>>>,
     resources: HashMap<ResourceId, Live>,
     /// The resource of the last record; many in a row are of the same.
     recent: Option<(Text, Text, ResourceId)>,
@@ -81,6 +83,7 @@ impl Loader {
             index: Arc::new(Index::new(limits)),
             now,
             expiries: Expiries::default(),
+            first: HashMap::new(),
             resources: HashMap::new(),
             recent: None,
         }
@@ -102,12 +105,18 @@ impl Loader {
         let id = self.resource(&record.group, &record.plural);
         if let Change::Put { object, expires } = record.change {
             self.expiries.add(id, &object, expires);
-            self.resources.entry(id).or_default().put(object);
+            self.first.entry(id).or_default().push(object);
         }
+    }
+
+    /// The first state is whole.
+    fn settle(&mut self) {
+        self.resources.extend(self.first.drain().map(|(id, objects)| (id, Live::of(objects))));
     }
 
     /// Takes a change after that.
     pub(crate) fn change(&mut self, record: Record) {
+        self.settle();
         let id = self.resource(&record.group, &record.plural);
         let live = self.resources.entry(id).or_default();
         let event = match record.change {
@@ -133,7 +142,8 @@ impl Loader {
     }
 
     /// What was taken so far, as the state at a revision.
-    pub(crate) fn view(&self, revision: u64) -> View {
+    pub(crate) fn view(&mut self, revision: u64) -> View {
+        self.settle();
         let named = |(id, live): (&ResourceId, &Live)| {
             let resource = self.index.resource(*id)?;
             Some((resource.group.clone(), resource.plural.clone(), Arc::new(live.clone())))
@@ -147,11 +157,12 @@ impl Loader {
 
     /// Starts the store. `floor` is the revision of the first state, `last` the last that was given out.
     pub(crate) fn start(
-        self,
+        mut self,
         engine: Box<dyn Engine>,
         (floor, last): (u64, u64),
         progress_interval: Duration,
     ) -> io::Result<Store> {
+        self.settle();
         let Self { index, now, expiries, resources, .. } = self;
         for (id, live) in resources {
             if let Some(resource) = index.resource(id) {
@@ -180,7 +191,7 @@ impl Store {
             &mut |record| loader.borrow_mut().state(record),
             &mut |record| loader.borrow_mut().change(record),
         )?;
-        let loader = loader.into_inner();
+        let mut loader = loader.into_inner();
         engine.begun(&loaded, || loader.view(loaded.last)).map_err(|e| OpenError::of(&config.dir, e))?;
         let store = loader
             .start(Box::new(engine), (loaded.floor, loaded.last), config.progress_interval)

@@ -3,6 +3,7 @@
 //! The order is that of upstream's keys, `namespace/name` byte by byte: `a-b/x` comes before `a/x`.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -81,11 +82,27 @@ impl Entry {
 
 type Objects = OrdMap<Key, Entry>;
 
+/// The objects of one value of an indexed field; too few to be searched by marks.
+type Indexed = OrdMap<Key, Arc<Object>>;
+
+/// A tree of entries, which are in order. To insert them one after the other would leave every leaf half empty, because
+/// a full leaf is split in the middle and nothing ever comes to its first half. Here every other entry makes
+/// such leaves, and the others fill them.
+fn packed<V: Clone>(sorted: &[(Key, V)]) -> OrdMap<Key, V> {
+    let mut tree = OrdMap::new();
+    for first in [0, 1] {
+        for (key, value) in sorted.iter().skip(first).step_by(2) {
+            tree.insert(key.clone(), value.clone());
+        }
+    }
+    tree
+}
+
 /// An index by the value of one field.
 #[derive(Debug, Clone)]
 struct FieldIndex {
     at: usize,
-    values: OrdMap<Arc<str>, Objects>,
+    values: OrdMap<Arc<str>, Indexed>,
 }
 
 /// The state of a resource. A clone shares everything and may then go its own way.
@@ -115,13 +132,23 @@ impl Live {
 
     /// Builds the indexes anew for these fields.
     pub(crate) fn index_by(&mut self, fields: &[usize]) {
-        self.indexes = fields.iter().map(|&at| FieldIndex { at, values: OrdMap::new() }).collect();
-        for index in &mut self.indexes {
+        let index = |&at: &usize| {
+            let mut values = HashMap::<&str, Vec<_>>::new();
             for (key, entry) in &self.objects {
-                let value = field(&entry.object, index.at).into();
-                index.values.entry(value).or_default().insert(key.clone(), entry.clone());
+                values.entry(field(&entry.object, at)).or_default().push((key.clone(), entry.object.clone()));
             }
-        }
+            let packed = |(value, sorted): (&str, Vec<_>)| (Arc::<str>::from(value), packed(&sorted));
+            FieldIndex { at, values: values.into_iter().map(packed).collect() }
+        };
+        self.indexes = fields.iter().map(index).collect();
+    }
+
+    /// A state of these objects, which is not indexed.
+    pub(crate) fn of(objects: Vec<Arc<Object>>) -> Self {
+        let last = objects.iter().map(|o| o.revision).max().unwrap_or(0);
+        let mut sorted: Vec<_> = objects.into_iter().map(|o| (Key::of(&o), Entry::new(o))).collect();
+        sorted.sort_by(|a, b| a.0.cmp(&b.0));
+        Self { objects: packed(&sorted), indexes: Vec::new(), last }
     }
 
     /// Inserts or replaces an object.
@@ -144,9 +171,10 @@ impl Live {
                 index.remove(&previous.object);
             }
             if let Some(objects) = index.values.get_mut(value) {
-                objects.insert(key.clone(), entry.clone());
+                objects.insert(key.clone(), entry.object.clone());
             } else {
-                index.values.insert(value.into(), OrdMap::unit(key.clone(), entry.clone()));
+                let one = OrdMap::unit(key.clone(), entry.object.clone());
+                index.values.insert(value.into(), one);
             }
         }
     }
@@ -216,9 +244,8 @@ impl Snapshot {
             let index = self.live.indexes.iter().find(|i| i.at == *at)?;
             Some(index.values.get(value.as_str()))
         });
-        let objects = index.unwrap_or(Some(&self.live.objects));
         // A resource is of namespaces or of the cluster, whose keys have nothing before the slash.
-        let of_cluster = objects.and_then(|o| o.get_min()).is_some_and(|(key, _)| key.0.starts_with('/'));
+        let of_cluster = self.live.objects.get_min().is_some_and(|(key, _)| key.0.starts_with('/'));
         let one_namespace = of_cluster || !scope.namespace.is_empty();
         let first = KeyRef::new(&scope.namespace, if one_namespace { &scope.name } else { "" });
         let start = match after.map(|(namespace, name)| KeyRef::new(namespace, name)) {
@@ -240,8 +267,14 @@ impl Snapshot {
                 Bound::Included(end) | Bound::Excluded(end) => after.ge(end.bytes()),
             }
         });
+        let range = match index {
+            _ if empty => Range::Empty,
+            None => Range::All(self.live.objects.range((start, end))),
+            Some(None) => Range::Empty,
+            Some(Some(indexed)) => Range::Indexed(indexed.range((start, end))),
+        };
         Scan {
-            range: objects.filter(|_| !empty).map(|o| o.range((start, end))),
+            range,
             scope,
             named: !one_namespace && !scope.name.is_empty(),
             by_field: index.is_none() && scope.field.is_some(),
@@ -258,9 +291,16 @@ impl Snapshot {
     }
 }
 
+/// What a scan goes over.
+enum Range<'a> {
+    All(RangedIter<'a, Key, Entry, DefaultSharedPtr>),
+    Indexed(RangedIter<'a, Key, Arc<Object>, DefaultSharedPtr>),
+    Empty,
+}
+
 /// Iterates over the objects of a scope.
 pub struct Scan<'a> {
-    range: Option<RangedIter<'a, Key, Entry, DefaultSharedPtr>>,
+    range: Range<'a>,
     scope: &'a Scope,
     /// The name is to be checked.
     named: bool,
@@ -283,10 +323,17 @@ impl<'a> Iterator for Scan<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let (_, Entry { object, marks }) = self.range.as_mut()?.next()?;
-            if !self.wanted.admits(*marks) {
-                continue;
-            }
+            let object = match &mut self.range {
+                Range::All(range) => {
+                    let (_, Entry { object, marks }) = range.next()?;
+                    if !self.wanted.admits(*marks) {
+                        continue;
+                    }
+                    object
+                }
+                Range::Indexed(range) => range.next()?.1,
+                Range::Empty => return None,
+            };
             let checked = (!self.named || object.data.name == self.scope.name)
                 && (!self.by_field || self.scope.matches(object));
             if checked {
