@@ -33,13 +33,14 @@ pub struct Conflict {
 /// Why a configuration was not applied.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ApplyError {
-    /// The configuration is none for this request: upstream answers 400.
+    /// The configuration is none for this request, or does not fit the schema: a 400. Upstream answers 500
+    /// to what does not fit, although the fault is the client's.
     #[error("{0}")]
     BadRequest(String),
     /// Others manage fields of it: upstream answers 409.
     #[error("{}", conflicts_text(.0))]
     Conflicts(Vec<Conflict>),
-    /// The configuration or the object does not fit the schema: upstream answers 500.
+    /// What is stored does not fit the schema: a 500.
     #[error("{0}")]
     Failed(String),
 }
@@ -120,6 +121,7 @@ impl Writer<'_> {
         config: Node,
         force: bool,
     ) -> Result<Applied, ApplyError> {
+        let refuse = |what: &str, e: String| ApplyError::BadRequest(format!("{what}: {e}"));
         let fail = |what: &str, e: String| ApplyError::Failed(format!("{what}: {e}"));
         let Some(places) = Places::new(self.schema, root) else {
             return Err(ApplyError::Failed(
@@ -156,7 +158,7 @@ impl Writer<'_> {
         }
         let config = Node::Map(config);
         validate(self.schema, root, &config, false).map_err(|e| {
-            fail(&format!("failed to create typed patch object ({})", shown(&whole, kind)), e)
+            refuse(&format!("failed to create typed patch object ({})", shown(&whole, kind)), e)
         })?;
         let mut bare = live.cloned().unwrap_or_else(|| Struct::new(root));
         places.clear(&mut bare);
@@ -190,7 +192,7 @@ impl Writer<'_> {
                             shown(&whole, kind),
                             self.api_version
                         );
-                        fail(&what, e.to_string())
+                        refuse(&what, e.to_string())
                     })?
                     .tree
             }
