@@ -38,7 +38,7 @@ fn schema() -> Schema {
     let field = |json: &str, ty: TypeId, patch: PatchStrategy| Field {
         json: json.into(),
         proto: 0,
-        proto_in: Default::default(),
+        proto_in: smallvec::SmallVec::new(),
         ty,
         pointer: false,
         omitempty: true,
@@ -80,7 +80,7 @@ fn schema() -> Schema {
         union: None,
         by_json: Vec::new(),
         message: Vec::new(),
-        names: Default::default(),
+        names: ferrokube_api::schema::NameIndex::default(),
     };
     Schema::new(types, vec![st("MergeItem", item), st("RetainKeysMergeItem", retained)], HashMap::new())
 }
