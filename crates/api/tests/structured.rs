@@ -5,7 +5,7 @@
 //! hold null, which typed maps do not, and those in which one manager both applies and updates: in
 //! managedFields these are two entries.
 
-#![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where it can't go on")]
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -13,6 +13,7 @@ mod coalesce;
 mod codec;
 mod conditions;
 pub mod config;
+mod dangling;
 mod discovery;
 pub mod etcd;
 mod forms;

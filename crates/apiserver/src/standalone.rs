@@ -237,6 +237,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
     bootstrap::ensure(&*own).await.map_err(StartError::Bootstrap)?;
+    server.keep_flow_schemas(Arc::clone(&own), shutdown);
     server.keep_up(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
     if !compaction_interval.is_zero() {
         store.compact_every(compaction_interval, shutdown);

@@ -1,0 +1,162 @@
+//! The condition `Dangling` of FlowSchemas: whether the priority level that one names is there. Upstream's
+//! API server keeps it, so this one does.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Object, Status, Struct, Text};
+use client::{Call, Resource, Transport, Verb};
+use component::Shutdown;
+use futures::StreamExt;
+use kinds::access::View;
+use serde_json::json;
+use storage::{Batch, Watcher};
+
+use crate::server::{Inner, Server};
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const SCHEMAS: &str = "flowschemas";
+/// Upstream's name in managedFields.
+const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
+/// How long to wait after a write or a watch failed.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// What the condition says.
+#[derive(Debug, PartialEq, Eq)]
+struct Dangling {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+/// The condition that a FlowSchema must get, unless it has it already.
+fn plan(schema: View<'_>, levels: &HashSet<Text>) -> Option<Dangling> {
+    let level = schema.st("spec").st("priorityLevelConfiguration").str("name");
+    let head = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?}");
+    let wanted = if levels.contains(level) {
+        Dangling { status: "False", reason: "Found", message: format!("{head} and it exists") }
+    } else {
+        let message = format!("{head} but there is no such object");
+        Dangling { status: "True", reason: "NotFound", message }
+    };
+    let status = schema.st("status");
+    let has = status.items("conditions").find(|c| c.str("type") == "Dangling").is_some_and(|c| {
+        c.str("status") == wanted.status
+            && c.str("reason") == wanted.reason
+            && c.str("message") == wanted.message
+    });
+    (!has).then_some(wanted)
+}
+
+fn apply(name: &str, condition: &Dangling, now: &str) -> Call {
+    let body = json!({
+        "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
+        "kind": "FlowSchema",
+        "metadata": {"name": name},
+        "status": {"conditions": [{
+            "type": "Dangling",
+            "status": condition.status,
+            "lastTransitionTime": now,
+            "reason": condition.reason,
+            "message": condition.message,
+        }]},
+    });
+    Call {
+        verb: Verb::Apply,
+        resource: Resource { group: GROUP.into(), version: "v1".into(), plural: SCHEMAS.into() },
+        namespace: Text::default(),
+        name: name.into(),
+        subresource: "status".into(),
+        query: vec![("fieldManager".into(), MANAGER.into()), ("force".into(), "true".into())],
+        body: body.to_string().into(),
+    }
+}
+
+async fn keep(inner: &Inner, transport: &dyn Transport) -> Result<(), Status> {
+    let reader = &inner.reader;
+    let levels: HashSet<Text> =
+        reader.list(GROUP, "prioritylevelconfigurations", "").iter().map(|o| o.data.name.clone()).collect();
+    for object in reader.list(GROUP, SCHEMAS, "") {
+        let tree: Struct = reader.tree(GROUP, SCHEMAS, &object)?;
+        let Some(condition) = plan(View::new(inner.schema, &tree), &levels) else { continue };
+        let object: &Object = &object;
+        match transport.call(apply(&object.data.name, &condition, &inner.now())).await {
+            // It is gone meanwhile.
+            Err(e) if e.is_not_found() => {}
+            other => drop(other?),
+        }
+    }
+    Ok(())
+}
+
+async fn changed(watcher: &mut Watcher) -> bool {
+    loop {
+        match watcher.next().await {
+            Some(Ok(Batch::Events(_))) => return true,
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return false,
+        }
+    }
+}
+
+async fn follow(inner: &Inner, transport: &dyn Transport) {
+    loop {
+        let watch = |plural: &str| inner.reader.watch(GROUP, plural);
+        let (Some(mut schemas), Some(mut levels)) = (watch(SCHEMAS), watch("prioritylevelconfigurations"))
+        else {
+            // They are not served.
+            return;
+        };
+        loop {
+            if let Err(error) = keep(inner, transport).await {
+                tracing::warn!(%error, "cannot write the conditions of FlowSchemas");
+                break;
+            }
+            let goes_on = tokio::select! {
+                on = changed(&mut schemas) => on,
+                on = changed(&mut levels) => on,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+impl Server {
+    /// Keeps the conditions of FlowSchemas until shutdown. The transport's identity must be a superuser's.
+    pub(crate) fn keep_flow_schemas(&self, transport: Arc<dyn Transport>, shutdown: &Shutdown) {
+        let (inner, stop) = (Arc::clone(&self.0), shutdown.clone());
+        shutdown.spawn(async move {
+            stop.run(follow(&inner, &*transport)).await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::schema::Gvk;
+
+    #[test]
+    fn conditions() {
+        let schema = api::Schema::builtin();
+        let root = schema.kind(&Gvk::new(GROUP, "v1", "FlowSchema")).unwrap();
+        let levels = HashSet::from([Text::from("low")]);
+        let check = |level: &str, conditions: &str, expected: Option<&str>| {
+            let body = format!(
+                r#"{{"spec":{{"priorityLevelConfiguration":{{"name":"{level}"}}}},"status":{{"conditions":[{conditions}]}}}}"#
+            );
+            let tree = api::codec::json::decode(schema, root, body.as_bytes()).unwrap().tree;
+            let got = plan(View::new(schema, &tree), &levels);
+            assert_eq!(got.map(|c| c.status), expected, "{body}");
+        };
+        let found = r#"{"type":"Dangling","status":"False","reason":"Found","message":"This FlowSchema references the PriorityLevelConfiguration object named \"low\" and it exists"}"#;
+        check("low", "", Some("False"));
+        check("low", found, None);
+        check("high", found, Some("True"));
+        check("low", &found.replace("False", "True"), Some("False"));
+    }
+}
