@@ -85,18 +85,10 @@ type Objects = OrdMap<Key, Entry>;
 /// The objects of one value of an indexed field; too few to be searched by marks.
 type Indexed = OrdMap<Key, Arc<Object>>;
 
-/// A tree of entries, which are in order. To insert them one after the other would leave every leaf half empty, because
-/// a full leaf is split in the middle and nothing ever comes to its first half. Here every other entry makes
-/// such leaves, and the others fill them.
-fn packed<V: Clone>(sorted: &[(Key, V)]) -> OrdMap<Key, V> {
-    let mut tree = OrdMap::new();
-    for first in [0, 1] {
-        for (key, value) in sorted.iter().skip(first).step_by(2) {
-            tree.insert(key.clone(), value.clone());
-        }
-    }
-    tree
-}
+/// A large tree is built in these passes, each of every other entry. To insert them one after the other would leave
+/// every leaf half empty, because a full leaf is split in the middle and nothing ever comes to its first half. The
+/// first pass makes such leaves, and the second fills them.
+const PASSES: [usize; 2] = [0, 1];
 
 /// An index by the value of one field.
 #[derive(Debug, Clone)]
@@ -133,22 +125,35 @@ impl Live {
     /// Builds the indexes anew for these fields.
     pub(crate) fn index_by(&mut self, fields: &[usize]) {
         let index = |&at: &usize| {
-            let mut values = HashMap::<&str, Vec<_>>::new();
-            for (key, entry) in &self.objects {
-                values.entry(field(&entry.object, at)).or_default().push((key.clone(), entry.object.clone()));
+            let mut values = HashMap::<&str, (usize, Indexed)>::new();
+            for pass in PASSES {
+                for (key, Entry { object, .. }) in &self.objects {
+                    let (count, objects) = values.entry(field(object, at)).or_default();
+                    if *count % PASSES.len() == pass {
+                        objects.insert(key.clone(), object.clone());
+                    }
+                    *count += 1;
+                }
+                for (count, _) in values.values_mut() {
+                    *count = 0;
+                }
             }
-            let packed = |(value, sorted): (&str, Vec<_>)| (Arc::<str>::from(value), packed(&sorted));
-            FieldIndex { at, values: values.into_iter().map(packed).collect() }
+            let named = |(value, (_, objects)): (&str, (usize, Indexed))| (Arc::<str>::from(value), objects);
+            FieldIndex { at, values: values.into_iter().map(named).collect() }
         };
         self.indexes = fields.iter().map(index).collect();
     }
 
     /// A state of these objects, which is not indexed.
-    pub(crate) fn of(objects: Vec<Arc<Object>>) -> Self {
-        let last = objects.iter().map(|o| o.revision).max().unwrap_or(0);
-        let mut sorted: Vec<_> = objects.into_iter().map(|o| (Key::of(&o), Entry::new(o))).collect();
-        sorted.sort_by(|a, b| a.0.cmp(&b.0));
-        Self { objects: packed(&sorted), indexes: Vec::new(), last }
+    pub(crate) fn of(mut all: Vec<Arc<Object>>) -> Self {
+        all.sort_by(|a, b| KeyRef::of(a).bytes().cmp(KeyRef::of(b).bytes()));
+        let mut objects = Objects::new();
+        for pass in PASSES {
+            for object in all.iter().skip(pass).step_by(PASSES.len()) {
+                objects.insert(Key::of(object), Entry::new(object.clone()));
+            }
+        }
+        Self { objects, indexes: Vec::new(), last: all.iter().map(|o| o.revision).max().unwrap_or(0) }
     }
 
     /// Inserts or replaces an object.

@@ -208,7 +208,12 @@ impl<'a> Cursor<'a> {
         if n > self.0.len() as u64 {
             return Err(Malformed);
         }
-        (0..n).map(|_| read(self)).collect()
+        // Of exactly this size, and not of what growing leaves.
+        let mut all = Vec::with_capacity(n.min(64) as usize);
+        for _ in 0..n {
+            all.push(read(self)?);
+        }
+        Ok(all.into())
     }
     fn object(&mut self) -> Result<NewObject, Malformed> {
         let (namespace, name, uid) = (self.text()?, self.text()?, self.text()?);
