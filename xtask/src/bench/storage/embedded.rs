@@ -13,7 +13,7 @@ use component::Shutdown;
 use futures::StreamExt;
 use storage::{Batch, ResourceId, ResourceSpec, Scope, Store, StoreConfig, WatchOptions, WatchStart, Write};
 
-use super::load::{self, Figures};
+use super::load::{self, Tally};
 use crate::bench::process;
 
 /// An object whose body has this size.
@@ -73,33 +73,57 @@ impl Bench {
         .await
     }
 
+    /// Creates.
+    pub(super) async fn puts(
+        &self,
+        tally: &mut Tally,
+        writers: usize,
+        size: usize,
+        time: Duration,
+    ) -> Result<()> {
+        let this = self.clone();
+        tally
+            .run(writers, time, move |n| {
+                let this = this.clone();
+                async move { this.create(n, size).await }
+            })
+            .await
+    }
+
     /// Gets, and one update in so many operations.
-    pub(super) async fn mixed(&self, clients: usize, per_write: u64, time: Duration) -> Result<Figures> {
+    pub(super) async fn mixed(
+        &self,
+        tally: &mut Tally,
+        clients: usize,
+        per_write: u64,
+        time: Duration,
+    ) -> Result<()> {
         let objects = self.store.snapshot(self.resource).count(&Scope::default(), None) as u64;
         let this = self.clone();
-        load::run(clients, time, move |n| {
-            let this = this.clone();
-            async move {
-                let mut new = object(n * 7919 % objects, 1024);
-                let found = this.store.get(this.resource, &new.namespace, &new.name);
-                let found = found.context("an object is missing")?;
-                if n % per_write == 0 {
-                    // Another body of the same size.
-                    let mut body = new.body.to_vec();
-                    let end = body.len() - 22;
-                    body[end..end + 20].copy_from_slice(format!("{n:020}").as_bytes());
-                    new.body = body.into();
-                    let (resource, expect) = (this.resource, found.revision);
-                    let write = Write::Update { resource, object: new, expect, ttl: None };
-                    // Another client may have been first; that is an answer, too.
-                    if let Err(error @ storage::WriteError::Engine(_)) = this.store.commit(write).await {
-                        return Err(error.into());
+        tally
+            .run(clients, time, move |n| {
+                let this = this.clone();
+                async move {
+                    let mut new = object(n * 7919 % objects, 1024);
+                    let found = this.store.get(this.resource, &new.namespace, &new.name);
+                    let found = found.context("an object is missing")?;
+                    if n % per_write == 0 {
+                        // Another body of the same size.
+                        let mut body = new.body.to_vec();
+                        let end = body.len() - 22;
+                        body[end..end + 20].copy_from_slice(format!("{n:020}").as_bytes());
+                        new.body = body.into();
+                        let (resource, expect) = (this.resource, found.revision);
+                        let write = Write::Update { resource, object: new, expect, ttl: None };
+                        // Another client may have been first; that is an answer, too.
+                        if let Err(error @ storage::WriteError::Engine(_)) = this.store.commit(write).await {
+                            return Err(error.into());
+                        }
                     }
+                    Ok(())
                 }
-                Ok(())
-            }
-        })
-        .await
+            })
+            .await
     }
 
     /// Encodes all objects as a list does, in seconds.
@@ -163,20 +187,6 @@ impl Bench {
         }
         Ok((process::cpu(&me)? - before) * 1e9 / (events * watchers as u64) as f64)
     }
-}
-
-/// Creates on a fresh store.
-pub(super) async fn puts(dir: &Path, writers: usize, size: usize, time: Duration) -> Result<Figures> {
-    let bench = Bench::open(dir)?;
-    let this = bench.clone();
-    let figures = load::run(writers, time, move |n| {
-        let this = this.clone();
-        async move { this.create(n, size).await }
-    })
-    .await?;
-    bench.close().await;
-    std::fs::remove_dir_all(dir)?;
-    Ok(figures)
 }
 
 /// What a process came to that opened a store.

@@ -17,35 +17,58 @@ pub(super) struct Figures {
     pub(super) p99: f64,
 }
 
-/// Lets clients do one operation after the other for some time. Each is told its number, which is used once.
-pub(super) async fn run<F, O>(clients: usize, time: Duration, operation: F) -> Result<Figures>
-where
-    F: Fn(u64) -> O + Clone + Send + 'static,
-    O: Future<Output = Result<()>> + Send,
-{
-    let (next, start) = (Arc::new(AtomicU64::new(0)), Instant::now());
-    let tasks: Vec<_> = (0..clients)
-        .map(|_| {
-            let (next, operation) = (next.clone(), operation.clone());
-            tokio::spawn(async move {
-                let mut took = Vec::new();
-                while start.elapsed() < time {
-                    let begun = Instant::now();
-                    operation(next.fetch_add(1, Ordering::Relaxed)).await?;
-                    took.push(begun.elapsed());
-                }
-                anyhow::Ok(took)
-            })
-        })
-        .collect();
-    let mut took = Vec::new();
-    for task in tasks {
-        took.extend(task.await??);
+/// What several runs of a load came to.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Operations a second, of each run.
+    pub(super) rates: Vec<f64>,
+    took: Vec<Duration>,
+}
+
+impl Tally {
+    /// The median rate, and the times of all operations.
+    pub(super) fn figures(mut self) -> Option<Figures> {
+        self.took.sort_unstable();
+        let at = |percent: usize| Some(self.took.get(self.took.len() * percent / 100)?.as_secs_f64() * 1e3);
+        Some(Figures { rate: median(self.rates)?, p50: at(50)?, p99: at(99)? })
     }
-    let rate = took.len() as f64 / start.elapsed().as_secs_f64();
-    took.sort_unstable();
-    let at = |percent: usize| took.get(took.len() * percent / 100).map_or(0.0, |t| t.as_secs_f64() * 1e3);
-    Ok(Figures { rate, p50: at(50), p99: at(99) })
+
+    /// Lets clients do one operation after the other for some time. Each is told its number, which is used once.
+    pub(super) async fn run<F, O>(&mut self, clients: usize, time: Duration, operation: F) -> Result<()>
+    where
+        F: Fn(u64) -> O + Clone + Send + 'static,
+        O: Future<Output = Result<()>> + Send,
+    {
+        // Numbers of earlier runs are far below.
+        let next = Arc::new(AtomicU64::new((self.rates.len() as u64) << 24));
+        let start = Instant::now();
+        let tasks: Vec<_> = (0..clients)
+            .map(|_| {
+                let (next, operation) = (next.clone(), operation.clone());
+                tokio::spawn(async move {
+                    let mut took = Vec::new();
+                    while start.elapsed() < time {
+                        let begun = Instant::now();
+                        operation(next.fetch_add(1, Ordering::Relaxed)).await?;
+                        took.push(begun.elapsed());
+                    }
+                    anyhow::Ok(took)
+                })
+            })
+            .collect();
+        let before = self.took.len();
+        for task in tasks {
+            self.took.extend(task.await??);
+        }
+        self.rates.push((self.took.len() - before) as f64 / start.elapsed().as_secs_f64());
+        Ok(())
+    }
+}
+
+/// The middle one.
+pub(super) fn median(mut all: Vec<f64>) -> Option<f64> {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
 }
 
 /// Does operations 0 to `count`, so many at once.

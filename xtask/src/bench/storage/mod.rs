@@ -14,15 +14,17 @@ use anyhow::{Context, Result};
 use super::block_on;
 use super::table::{Table, figure};
 use crate::step::{cargo, step};
-use load::Figures;
+use load::{Figures, Tally, median};
 use reference::Etcd;
 
-/// How often a load is measured, ours and etcd's in turn. The median counts: a disk has moods.
-const ROUNDS: usize = 3;
+/// In how many parts a load is measured, ours and etcd's in turn. Medians count: a disk has moods.
+const ROUNDS: u32 = 12;
 /// The clients that put at once.
 const WRITERS: [usize; 4] = [1, 16, 64, 256];
 /// The sizes of what they put, in bytes.
 const SIZES: [usize; 2] = [1024, 4096];
+/// How long the bare disk is measured each time.
+const RAW: Duration = Duration::from_millis(200);
 /// The clients that read and write at once, and how many operations there are to one write.
 const MIXED: (usize, u64) = (64, 10);
 /// The objects that are read and written.
@@ -38,8 +40,8 @@ pub(crate) struct Args {
     /// On which disk; everything in it that this makes is removed
     #[arg(long, value_name = "DIR", default_value = "target/bench-storage")]
     dir: PathBuf,
-    /// Seconds for each load, of which there are three rounds
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Seconds for each load
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Objects of 1 KiB in the store that is opened
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
@@ -131,12 +133,12 @@ impl Costs {
     }
 }
 
-/// Appends and syncs for a second: syncs a second.
+/// Appends and syncs for a while: syncs a second.
 fn raw_syncs(path: &Path, size: usize) -> Result<f64> {
     let bytes = vec![b'x'; size];
     let mut file = File::create(path)?;
     let (start, mut count) = (Instant::now(), 0);
-    while start.elapsed() < Duration::from_secs(1) {
+    while start.elapsed() < RAW {
         file.write_all(&bytes)?;
         file.sync_data()?;
         count += 1;
@@ -144,12 +146,6 @@ fn raw_syncs(path: &Path, size: usize) -> Result<f64> {
     let rate = f64::from(count) / start.elapsed().as_secs_f64();
     std::fs::remove_file(path)?;
     Ok(rate)
-}
-
-/// The run of the middle rate.
-fn median(mut rounds: Vec<Figures>) -> Option<Figures> {
-    rounds.sort_by(|a, b| a.rate.total_cmp(&b.rate));
-    rounds.get(rounds.len() / 2).copied()
 }
 
 /// Durable puts, beside what the disk does with the same bytes: appended and synced as one, for as many writers.
@@ -169,20 +165,25 @@ async fn puts(dir: &Path, time: Duration, etcd: Option<&Path>) -> Result<Table> 
     ]);
     for size in SIZES {
         for writers in WRITERS {
-            let (mut raw, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut raw, mut ours, mut theirs) = (Vec::new(), Tally::default(), Tally::default());
+            let (store_dir, etcd_dir) = (dir.join("puts"), dir.join("puts-etcd"));
+            let store = embedded::Bench::open(&store_dir)?;
+            let reference = start(etcd, &etcd_dir).await?;
             for _round in 0..ROUNDS {
                 raw.push(raw_syncs(&dir.join("raw"), size * writers)?);
-                ours.push(embedded::puts(&dir.join("puts"), writers, size, time).await?);
-                let at = dir.join("etcd");
-                if let Some(etcd) = start(etcd, &at).await? {
-                    theirs.push(etcd.puts(writers, size, time).await?);
-                    drop(etcd);
-                    std::fs::remove_dir_all(&at)?;
+                store.puts(&mut ours, writers, size, time / ROUNDS).await?;
+                if let Some(etcd) = &reference {
+                    etcd.puts(&mut theirs, writers, size, time / ROUNDS).await?;
                 }
             }
-            raw.sort_by(f64::total_cmp);
-            let raw = raw.get(ROUNDS / 2).copied().unwrap_or(f64::NAN);
-            let Some(ours) = median(ours) else { continue };
+            store.close().await;
+            std::fs::remove_dir_all(&store_dir)?;
+            if reference.is_some() {
+                drop(reference);
+                std::fs::remove_dir_all(&etcd_dir)?;
+            }
+            let times = median(ours.rates.iter().zip(&theirs.rates).map(|(o, t)| o / t).collect());
+            let (Some(raw), Some(ours)) = (median(raw), ours.figures()) else { continue };
             let mut row = vec![
                 format!("{} KiB", size / 1024),
                 writers.to_string(),
@@ -192,8 +193,8 @@ async fn puts(dir: &Path, time: Duration, etcd: Option<&Path>) -> Result<Table> 
                 figure(ours.p99),
                 figure(ours.rate / (raw * writers as f64)),
             ];
-            if let Some(Figures { rate, p50, p99 }) = median(theirs) {
-                row.extend([figure(rate), figure(p50), figure(p99), ratio(ours.rate, rate)]);
+            if let (Some(Figures { rate, p50, p99 }), Some(times)) = (theirs.figures(), times) {
+                row.extend([figure(rate), figure(p50), figure(p99), ratio(times, 1.0)]);
             }
             table.row(row);
         }
@@ -204,15 +205,24 @@ async fn puts(dir: &Path, time: Duration, etcd: Option<&Path>) -> Result<Table> 
 async fn reads(dir: &Path, time: Duration, etcd: Option<&Path>) -> Result<Table> {
     let (clients, per_write) = MIXED;
     let store = embedded::Bench::open(&dir.join("reads"))?;
+    let reference = start(etcd, &dir.join("reads-etcd")).await?;
     store.fill(WORKING_SET).await?;
-    let ours = store.mixed(clients, per_write, time).await?;
+    if let Some(etcd) = &reference {
+        etcd.fill(WORKING_SET).await?;
+    }
+    let (mut ours, mut theirs) = (Tally::default(), Tally::default());
+    for _round in 0..ROUNDS {
+        store.mixed(&mut ours, clients, per_write, time / ROUNDS).await?;
+        if let Some(etcd) = &reference {
+            etcd.mixed(&mut theirs, WORKING_SET, clients, per_write, time / ROUNDS).await?;
+        }
+    }
+    let (ours, theirs) = (ours.figures().context("no operation ended")?, theirs.figures());
     store.fill(LISTED).await?;
     let our_list = store.list()? * 1e3;
     store.close().await;
-    let (mut theirs, mut their_list) = (None, None);
-    if let Some(etcd) = start(etcd, &dir.join("reads-etcd")).await? {
-        etcd.fill(WORKING_SET).await?;
-        theirs = Some(etcd.mixed(WORKING_SET, clients, per_write, time).await?);
+    let mut their_list = None;
+    if let Some(etcd) = &reference {
         etcd.fill(LISTED).await?;
         their_list = Some(etcd.list(LISTED).await? * 1e3);
     }

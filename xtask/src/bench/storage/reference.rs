@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use etcd::{Client, Config, prefix_end, rpc};
 
-use super::load::{self, Figures};
+use super::load::{self, Tally};
 use crate::bench::{process, server};
 
 const CONNECTIONS: usize = 8;
@@ -102,13 +102,20 @@ impl Etcd {
         move |n| clients[n as usize % CONNECTIONS].clone()
     }
 
-    pub(super) async fn puts(&self, writers: usize, size: usize, time: Duration) -> Result<Figures> {
+    pub(super) async fn puts(
+        &self,
+        tally: &mut Tally,
+        writers: usize,
+        size: usize,
+        time: Duration,
+    ) -> Result<()> {
         let client = self.each();
-        load::run(writers, time, move |n| {
-            let client = client(n);
-            async move { Ok(client.put(put(n, size)).await.map(drop)?) }
-        })
-        .await
+        tally
+            .run(writers, time, move |n| {
+                let client = client(n);
+                async move { Ok(client.put(put(n, size)).await.map(drop)?) }
+            })
+            .await
     }
 
     /// Makes it hold so many objects of 1 KiB.
@@ -128,25 +135,27 @@ impl Etcd {
     /// Gets, and one put in so many operations.
     pub(super) async fn mixed(
         &self,
+        tally: &mut Tally,
         objects: u64,
         clients: usize,
         per_write: u64,
         time: Duration,
-    ) -> Result<Figures> {
+    ) -> Result<()> {
         let client = self.each();
-        load::run(clients, time, move |n| {
-            let client = client(n);
-            async move {
-                if n % per_write == 0 {
-                    client.put(put(n * 7919 % objects, 1024)).await?;
-                } else {
-                    let get = rpc::RangeRequest { key: key(n * 7919 % objects), ..Default::default() };
-                    ensure!(client.range(get).await?.kvs.len() == 1, "an object is missing");
+        tally
+            .run(clients, time, move |n| {
+                let client = client(n);
+                async move {
+                    if n % per_write == 0 {
+                        client.put(put(n * 7919 % objects, 1024)).await?;
+                    } else {
+                        let get = rpc::RangeRequest { key: key(n * 7919 % objects), ..Default::default() };
+                        ensure!(client.range(get).await?.kvs.len() == 1, "an object is missing");
+                    }
+                    Ok(())
                 }
-                Ok(())
-            }
-        })
-        .await
+            })
+            .await
     }
 
     /// Reads everything, page by page, in seconds.
