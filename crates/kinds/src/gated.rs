@@ -1,51 +1,54 @@
 //! Fields of features that are off: a write loses them, unless the stored object has them already.
 
-use std::collections::HashSet;
-
 use api::schema::{Type, TypeId};
 use api::{FieldNo, Node, Schema, Struct, StructId};
 
-/// Which fields go.
+/// Which fields go; by the number of their struct.
 #[derive(Debug, Default)]
 pub struct Gated {
-    fields: HashSet<(StructId, FieldNo)>,
-    /// The structs that hold such a field, themselves or further down.
-    holders: HashSet<StructId>,
+    fields: Vec<Vec<FieldNo>>,
+    /// Whether such a field is in the struct or further down.
+    holds: Vec<bool>,
 }
+
+type Place = (StructId, FieldNo);
 
 impl Gated {
     /// For a schema; `off` says of a gate whether it exists and is off.
     pub fn new(schema: &Schema, off: impl Fn(&str) -> bool) -> Self {
-        let mut out = Self::default();
-        for (id, st) in schema.structs() {
-            for (i, field) in st.fields.iter().enumerate() {
-                if field.gate.as_deref().is_some_and(|gates| gates.split(',').any(&off)) {
-                    out.fields.insert((id, FieldNo(i as u16)));
-                    out.holders.insert(id);
-                }
-            }
-        }
-        // What holds a holder is one, until there are no more.
-        loop {
-            let before = out.holders.len();
+        let gated = |gates: &str| gates.split(',').any(&off);
+        let fields: Vec<Vec<FieldNo>> = schema
+            .structs()
+            .map(|(_, st)| {
+                let numbered = st.fields.iter().enumerate();
+                numbered
+                    .filter(|(_, f)| f.gate.as_deref().is_some_and(gated))
+                    .map(|(i, _)| FieldNo(i as u16))
+                    .collect()
+            })
+            .collect();
+        let mut holds: Vec<bool> = fields.iter().map(|f| !f.is_empty()).collect();
+        // What has a part that holds one holds it, too, until there are no more.
+        let mut more = true;
+        while more {
+            more = false;
             for (id, st) in schema.structs() {
-                let holds = |ty: TypeId| inner(schema, ty).is_some_and(|s| out.holders.contains(&s));
-                if !out.holders.contains(&id) && st.fields.iter().any(|f| holds(f.ty)) {
-                    out.holders.insert(id);
+                let part = |ty: TypeId| inner(schema, ty).is_some_and(|s| holds[s.0 as usize]);
+                if !holds[id.0 as usize] && st.fields.iter().any(|f| part(f.ty)) {
+                    holds[id.0 as usize] = true;
+                    more = true;
                 }
             }
-            if out.holders.len() == before {
-                return out;
-            }
         }
+        Self { fields, holds }
     }
 
     /// Drops them from a new object, given the stored one.
     pub fn drop(&self, new: &mut Struct, old: Option<&Struct>) {
-        let mut found = HashSet::new();
+        let mut found = Vec::new();
         self.find(new, &mut found);
         if let Some(old) = old.filter(|_| !found.is_empty()) {
-            let mut used = HashSet::new();
+            let mut used = Vec::new();
             self.find(old, &mut used);
             found.retain(|f| !used.contains(f));
         }
@@ -54,22 +57,30 @@ impl Gated {
         }
     }
 
-    fn find(&self, st: &Struct, found: &mut HashSet<(StructId, FieldNo)>) {
-        if !self.holders.contains(&st.id) {
+    fn find(&self, st: &Struct, found: &mut Vec<Place>) {
+        let id = st.id.0 as usize;
+        if !self.holds.get(id).is_some_and(|h| *h) {
             return;
         }
-        for (no, node) in st.iter() {
-            if self.fields.contains(&(st.id, no)) {
-                found.insert((st.id, no));
+        for no in &self.fields[id] {
+            if st.has(*no) && !found.contains(&(st.id, *no)) {
+                found.push((st.id, *no));
             }
+        }
+        for (_, node) in st.iter() {
             self.find_in(node, found);
         }
     }
 
-    fn find_in(&self, node: &Node, found: &mut HashSet<(StructId, FieldNo)>) {
+    fn find_in(&self, node: &Node, found: &mut Vec<Place>) {
         match node {
             Node::Struct(s) => self.find(s, found),
-            Node::List(l) => l.iter().for_each(|n| self.find_in(n, found)),
+            // The elements of a list of scalars hold nothing.
+            Node::List(l) if matches!(l.first(), Some(Node::Struct(_) | Node::List(_) | Node::Map(_))) => {
+                for n in l {
+                    self.find_in(n, found);
+                }
+            }
             Node::Map(m) => m.iter().for_each(|(_, n)| self.find_in(n, found)),
             _ => {}
         }
@@ -85,7 +96,7 @@ fn inner(schema: &Schema, ty: TypeId) -> Option<StructId> {
     }
 }
 
-fn remove(st: &mut Struct, fields: &HashSet<(StructId, FieldNo)>) {
+fn remove(st: &mut Struct, fields: &[Place]) {
     let id = st.id;
     st.retain(|no, node| {
         let kept = !fields.contains(&(id, no));
@@ -96,7 +107,7 @@ fn remove(st: &mut Struct, fields: &HashSet<(StructId, FieldNo)>) {
     });
 }
 
-fn remove_in(node: &mut Node, fields: &HashSet<(StructId, FieldNo)>) {
+fn remove_in(node: &mut Node, fields: &[Place]) {
     match node {
         Node::Struct(s) => remove(s, fields),
         Node::List(l) => l.iter_mut().for_each(|n| remove_in(n, fields)),
