@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use crate::auth::StoreReader;
 use crate::config::Config;
 use crate::etcd::StoredForms;
+use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use crate::proxy::Connect;
 use crate::reader::Reader;
@@ -49,8 +50,8 @@ pub struct Options {
     pub compaction_interval: Duration,
     /// What an acknowledged write has behind it.
     pub durability: Durability,
-    /// The etcd that holds the objects, and what its keys begin with; the store in the data directory if absent.
-    pub etcd: Option<(EtcdServers, String)>,
+    /// The etcd that holds the objects; the store in the data directory if absent.
+    pub etcd: Option<EtcdOptions>,
     /// Changes to the defaults of security, after they were made from the keys.
     pub security: Box<dyn FnOnce(&mut SecurityConfig) + Send>,
 }
@@ -76,6 +77,17 @@ impl Options {
     }
 }
 
+/// An etcd that holds the objects.
+#[derive(Debug, Clone, Default)]
+pub struct EtcdOptions {
+    /// Where it is.
+    pub servers: EtcdServers,
+    /// What its keys begin with (`--etcd-prefix`).
+    pub prefix: String,
+    /// How values are encrypted (`--encryption-provider-config`); they are not if absent.
+    pub encryption: Option<PathBuf>,
+}
+
 /// Why it cannot start. Each sentence says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -85,6 +97,9 @@ pub enum StartError {
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// How values in etcd are encrypted.
+    #[error(transparent)]
+    Encryption(#[from] EncryptionError),
     /// The store in etcd.
     #[error(transparent)]
     Etcd(#[from] EtcdOpenError),
@@ -209,7 +224,10 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         (None, etcd) => {
             let forms = StoredForms::builtin()
                 .ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
-            let (servers, prefix) = etcd.unwrap_or_default();
+            let EtcdOptions { servers, prefix, encryption } = etcd.unwrap_or_default();
+            let encryption =
+                encryption.map_or_else(|| Ok(Encryption::default()), |f| Encryption::from_file(&f))?;
+            let forms = Arc::new(forms.encrypted(encryption));
             let config = EtcdConfig { prefix, clock, ..EtcdConfig::new(servers, forms) };
             Store::open_etcd(config, shutdown).await?
         }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use apiserver::standalone::EtcdOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Kubernetes in one binary.
@@ -191,20 +192,23 @@ pub(crate) struct Etcd {
     /// What all keys in etcd begin with
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub(crate) etcd_prefix: String,
+    /// Which values in etcd are encrypted, and how: upstream's EncryptionConfiguration
+    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
+    pub(crate) encryption_provider_config: Option<PathBuf>,
 }
 
 impl Etcd {
-    /// Where etcd is, and the prefix; `None` if the store is our own.
-    pub(crate) fn chosen(&self) -> Option<(storage::EtcdServers, String)> {
-        let given = !self.etcd_servers.is_empty();
-        given.then(|| {
-            let servers = storage::EtcdServers {
+    /// The etcd that was chosen; `None` if the store is our own.
+    pub(crate) fn chosen(&self) -> Option<EtcdOptions> {
+        (!self.etcd_servers.is_empty()).then(|| EtcdOptions {
+            servers: storage::EtcdServers {
                 endpoints: self.etcd_servers.clone(),
                 ca_file: self.etcd_cafile.clone(),
                 cert_file: self.etcd_certfile.clone(),
                 key_file: self.etcd_keyfile.clone(),
-            };
-            (servers, self.etcd_prefix.clone())
+            },
+            prefix: self.etcd_prefix.clone(),
+            encryption: self.encryption_provider_config.clone(),
         })
     }
 }
@@ -288,6 +292,9 @@ pub(crate) struct Migrate {
     /// What all keys in etcd begin with
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub(crate) etcd_prefix: String,
+    /// Which values in etcd are encrypted, and how: upstream's EncryptionConfiguration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) encryption_provider_config: Option<PathBuf>,
 }
 
 /// What to remove.

@@ -34,7 +34,7 @@ pub(crate) struct Settings {
     compaction_interval: Duration,
     durability: storage::Durability,
     event_ttl: Duration,
-    etcd: Option<(storage::EtcdServers, String)>,
+    etcd: Option<standalone::EtcdOptions>,
 }
 
 impl From<&cli::Server> for Settings {

@@ -1,9 +1,11 @@
 //! Moves a cluster's objects between a data directory and an etcd.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use apiserver::etcd::StoredForms;
+use apiserver::etcd::encryption::Encryption;
 use component::Shutdown;
 use storage::{EtcdConfig, EtcdServers, Store, StoreConfig};
 use tokio::fs;
@@ -41,6 +43,8 @@ fn config(flags: &Migrate, urls: &str) -> Result<EtcdConfig> {
         key_file: flags.etcd_keyfile.clone(),
     };
     let forms = StoredForms::builtin().context("the schema lacks what every kind has")?;
+    let encryption = flags.encryption_provider_config.as_deref().map(Encryption::from_file).transpose()?;
+    let forms = Arc::new(forms.encrypted(encryption.unwrap_or_default()));
     Ok(EtcdConfig { prefix: flags.etcd_prefix.clone(), ..EtcdConfig::new(servers, forms) })
 }
 

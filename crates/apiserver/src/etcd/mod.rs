@@ -2,37 +2,26 @@
 //! upstream keeps JSON; custom resources are JSON too.
 
 mod definitions;
+pub mod encryption;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use api::codec::{json, proto};
 use api::resources::ResourceInfo;
 use api::schema::Gvk;
 use api::{FieldNo, NewObject, Node, OwnerRef, Schema, Struct, StructId, Text};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use kinds::Strategy;
 use serde::Deserialize;
 use storage::{Codec, CodecError, Placement};
 
+use self::encryption::Encryption;
 use crate::codec;
 use crate::meta::Meta;
 
 /// The stamp of an object whose value in etcd is not what we would write: another version, or another form.
 const STALE: u32 = 1;
-
-/// What the values begin with that upstream encrypts; then come the method, a version and the name of a key.
-const ENCRYPTED: &[u8] = b"k8s:enc:";
-
-/// What is said of such a value.
-fn encrypted(value: &[u8]) -> CodecError {
-    let head = value.splitn(6, |b| *b == b':').take(5).collect::<Vec<_>>().join(&b':');
-    let head = String::from_utf8_lossy(&head[..head.len().min(100)]).into_owned();
-    failed(format!(
-        "it is encrypted ({head}), and this version has no keys for it: let kube-apiserver write it without          encryption first, with `identity` as the first provider of its --encryption-provider-config"
-    ))
-}
 
 /// What a key begins with below the prefix, where that is not the plural name; from the time before there
 /// were groups.
@@ -68,6 +57,7 @@ pub struct StoredForms {
     schema: &'static Schema,
     meta: Meta,
     rows: HashMap<(Text, Text), Row>,
+    encryption: Encryption,
 }
 
 impl Row {
@@ -82,15 +72,39 @@ fn failed(e: impl std::fmt::Display) -> CodecError {
 
 impl StoredForms {
     /// Of the built-in schema; `None` if that lacks what every kind has.
-    pub fn builtin() -> Option<Arc<Self>> {
+    pub fn builtin() -> Option<Self> {
         let schema = Schema::builtin();
         let rows = api::resources::builtin().iter().filter(|r| r.has_verb("update"));
         let rows = rows.filter_map(|r| Some((stored_as(r)?, row(schema, r)?))).collect();
-        Some(Arc::new(Self { schema, meta: Meta::new(schema)?, rows }))
+        Some(Self { schema, meta: Meta::new(schema)?, rows, encryption: Encryption::default() })
+    }
+
+    /// With values that are encrypted.
+    #[must_use]
+    pub fn encrypted(self, encryption: Encryption) -> Self {
+        Self { encryption, ..self }
     }
 
     fn row(&self, group: &str, plural: &str) -> Option<&Row> {
         self.rows.get(&(Text::from(group), Text::from(plural)))
+    }
+
+    /// The value of an object, not encrypted.
+    fn plain(&self, group: &str, plural: &str, object: &NewObject) -> Result<Vec<u8>, CodecError> {
+        let Some(row) = self.row(group, plural) else { return custom::encode(object) };
+        let mut tree = json::decode(self.schema, row.root, &object.body).map_err(failed)?.tree;
+        if let Some(mut meta) = self.meta.of_mut(&mut tree, row.meta_at) {
+            meta.unset_resource_version();
+        }
+        if row.is_definition() {
+            return definitions::from_v1(&codec::json_with(self.schema, b"", &tree));
+        }
+        if as_json(group) {
+            let mut value = codec::json_with(self.schema, row.type_meta.as_bytes(), &tree).to_vec();
+            value.push(b'\n');
+            return Ok(value);
+        }
+        Ok(proto::encode(self.schema, &row.kind.api_version(), &row.kind.kind, &tree))
     }
 
     /// A tree of a kind as the store keeps it.
@@ -149,31 +163,18 @@ impl Codec for StoredForms {
         self.rows.keys().map(place).collect()
     }
 
-    fn encode(&self, group: &str, plural: &str, object: &NewObject) -> Result<Bytes, CodecError> {
-        let Some(row) = self.row(group, plural) else { return custom::encode(object) };
-        let mut tree = json::decode(self.schema, row.root, &object.body).map_err(failed)?.tree;
-        if let Some(mut meta) = self.meta.of_mut(&mut tree, row.meta_at) {
-            meta.unset_resource_version();
-        }
-        if row.is_definition() {
-            return Ok(definitions::from_v1(&codec::json_with(self.schema, b"", &tree))?.into());
-        }
-        if as_json(group) {
-            let mut value =
-                BytesMut::from(codec::json_with(self.schema, row.type_meta.as_bytes(), &tree).as_ref());
-            value.put_u8(b'\n');
-            return Ok(value.freeze());
-        }
-        Ok(proto::encode(self.schema, &row.kind.api_version(), &row.kind.kind, &tree).into())
+    fn encode(&self, group: &str, plural: &str, key: &[u8], object: &NewObject) -> Result<Bytes, CodecError> {
+        let value = self.plain(group, plural, object)?;
+        self.encryption.seal((group, plural), key, value).map(Bytes::from)
     }
 
-    fn decode(&self, group: &str, plural: &str, value: &[u8]) -> Result<NewObject, CodecError> {
-        if value.starts_with(ENCRYPTED) {
-            return Err(encrypted(value));
-        }
-        let Some(row) = self.row(group, plural) else { return custom::decode(value) };
+    fn decode(&self, group: &str, plural: &str, key: &[u8], value: &[u8]) -> Result<NewObject, CodecError> {
+        let (mut value, stale) = self.encryption.open((group, plural), key, value)?;
+        let stale = if stale { STALE } else { 0 };
+        let Some(row) = self.row(group, plural) else {
+            return custom::decode(&value).map(|object| NewObject { stamp: stale, ..object });
+        };
         let in_json = value.first() == Some(&b'{');
-        let mut value = Cow::Borrowed(value);
         let (api_version, kind) = if in_json {
             let meta: TypeMeta = serde_json::from_slice(&value).map_err(failed)?;
             if row.is_definition() && meta.api_version == definitions::API_VERSION {
@@ -204,7 +205,7 @@ impl Codec for StoredForms {
         // What is stored may be older than a default.
         kinds::defaults::apply(self.schema, &row.kind, &mut tree);
         let ours = found == row.kind && in_json == as_json(group);
-        self.object(row, tree, if ours { 0 } else { STALE })
+        self.object(row, tree, if ours { stale } else { STALE })
     }
 }
 
@@ -264,7 +265,7 @@ mod custom {
         })
     }
 
-    pub(super) fn encode(object: &NewObject) -> Result<Bytes, CodecError> {
+    pub(super) fn encode(object: &NewObject) -> Result<Vec<u8>, CodecError> {
         let Node::Map(mut tree) = json::decode_any(&object.body).map_err(failed)? else {
             return Err(failed("it is not an object"));
         };
@@ -274,7 +275,7 @@ mod custom {
         let mut out = Vec::with_capacity(object.body.len());
         json::encode_any(&Node::Map(tree), &mut out);
         out.push(b'\n');
-        Ok(out.into())
+        Ok(out)
     }
 
     /// Where the digits of `metadata.resourceVersion` belong: after the mark, inside the object's own metadata.
@@ -336,7 +337,7 @@ mod custom {
 mod tests {
     use super::*;
 
-    fn forms() -> Arc<StoredForms> {
+    fn forms() -> StoredForms {
         StoredForms::builtin().unwrap()
     }
 
@@ -375,12 +376,12 @@ mod tests {
             let row = forms.row(group, plural).unwrap();
             let tree = json::decode(forms.schema, row.root, body.as_bytes()).unwrap().tree;
             let object = forms.object(row, tree, 0).unwrap();
-            let value = forms.encode(group, plural, &object).unwrap();
+            let value = forms.encode(group, plural, b"k", &object).unwrap();
             assert!(value.starts_with(begins), "{value:?}");
-            let back = forms.decode(group, plural, &value).unwrap();
+            let back = forms.decode(group, plural, b"k", &value).unwrap();
             assert_eq!(back.body, object.body);
             assert_eq!((back.stamp, back.rv_at, &*back.name), (0, object.rv_at, "x"));
-            assert_eq!(forms.encode(group, plural, &back).unwrap(), value, "deterministic");
+            assert_eq!(forms.encode(group, plural, b"k", &back).unwrap(), value, "deterministic");
         };
         check(
             "",
@@ -401,7 +402,7 @@ mod tests {
         let value = br#"{"apiVersion":"example.com/v1beta1","kind":"Widget","metadata":{"labels":{"b":"2","a":"1"},"name":"w","namespace":"n","uid":"u","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"q","controller":true}]},"spec":{"resourceVersion":"7"}}
 "#;
         let forms = forms();
-        let object = forms.decode("example.com", "widgets", value).unwrap();
+        let object = forms.decode("example.com", "widgets", b"k", value).unwrap();
         assert_eq!((&*object.name, &*object.namespace, &*object.uid), ("w", "n", "u"));
         assert_eq!(object.labels[0], ("a".into(), "1".into()));
         assert!(object.owners[0].controller);
@@ -410,7 +411,7 @@ mod tests {
         assert_eq!(shown["metadata"]["resourceVersion"], "42");
         assert_eq!(shown["spec"]["resourceVersion"], "7");
         assert_eq!(shown["apiVersion"], "example.com/v1beta1");
-        let back = forms.encode("example.com", "widgets", &object).unwrap();
+        let back = forms.encode("example.com", "widgets", b"k", &object).unwrap();
         let (a, b): (serde_json::Value, serde_json::Value) =
             (serde_json::from_slice(&back).unwrap(), serde_json::from_slice(value).unwrap());
         assert_eq!(a, b);
@@ -420,7 +421,7 @@ mod tests {
     fn bad_values() {
         let forms = forms();
         let check = |value: &[u8], expected: &str| {
-            let error = forms.decode("", "pods", value).unwrap_err().to_string();
+            let error = forms.decode("", "pods", b"k", value).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
         check(b"", "neither protobuf nor JSON");

@@ -19,17 +19,16 @@ pub struct Placement {
 #[error("{0}")]
 pub struct CodecError(pub String);
 
-/// Translates between the store's objects and the values that upstream keeps in etcd. Pure, and
-/// deterministic: the same object gives the same bytes.
+/// Translates between the store's objects and the values that upstream keeps in etcd.
 pub trait Codec: Send + Sync + 'static {
     /// Every built-in resource, served or not. What is in no list is a custom resource if its key begins
     /// with a group's name, and left alone otherwise.
     fn placements(&self) -> Vec<Placement>;
 
-    /// The value of an object.
-    fn encode(&self, group: &str, plural: &str, object: &NewObject) -> Result<Bytes, CodecError>;
+    /// The value of an object at a key.
+    fn encode(&self, group: &str, plural: &str, key: &[u8], object: &NewObject) -> Result<Bytes, CodecError>;
 
-    /// The object of a value. Its stamp differs from that of new objects exactly if encoding it gives
+    /// The object of a value at a key. Its stamp differs from that of new objects exactly if encoding it gives
     /// another value: then also an update that changes nothing is written.
-    fn decode(&self, group: &str, plural: &str, value: &[u8]) -> Result<NewObject, CodecError>;
+    fn decode(&self, group: &str, plural: &str, key: &[u8], value: &[u8]) -> Result<NewObject, CodecError>;
 }

@@ -13,8 +13,8 @@ use etcd::{Error, prefix_end};
 use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
-use super::Engine;
 use super::keys::Place;
+use super::{Engine, load};
 use crate::index::{Index, Resource};
 use crate::store::{Cause, Event, ResourceId};
 use crate::view::Live;
@@ -261,8 +261,11 @@ impl Engine {
                     None => match self.read(&kv.key, &kv.value, revision) {
                         Ok(object) => object?,
                         Err(error) => {
-                            let key = String::from_utf8_lossy(&kv.key);
-                            tracing::error!(%key, %error, "a value in etcd cannot be read; its last state stays");
+                            let why = load::unreadable(&kv.key, &error);
+                            tracing::error!("{why}; its last state stays");
+                            if load::is_encrypted(&kv.value) {
+                                self.unreadable.lock().get_or_insert(why);
+                            }
                             return None;
                         }
                     },

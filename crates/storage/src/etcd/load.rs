@@ -10,7 +10,7 @@ use etcd::{Error, prefix_end};
 use imbl::OrdMap;
 
 use super::keys::Place;
-use super::{Engine, EtcdOpenError};
+use super::{CodecError, Engine, EtcdOpenError};
 use crate::store::ResourceId;
 use crate::view::Live;
 
@@ -23,6 +23,16 @@ pub(crate) struct State {
     pub(crate) revision: u64,
     pub(crate) objects: HashMap<ResourceId, Live>,
     pub(crate) servers: BTreeSet<Text>,
+}
+
+/// Whether a value is encrypted as upstream does it.
+pub(super) fn is_encrypted(value: &[u8]) -> bool {
+    value.starts_with(b"k8s:enc:")
+}
+
+/// What is said of a value that cannot be read.
+pub(super) fn unreadable(key: &[u8], error: &CodecError) -> String {
+    format!("{} in etcd cannot be read: {error}", String::from_utf8_lossy(key))
 }
 
 /// The smallest key after this one.
@@ -86,9 +96,9 @@ impl Engine {
                 match self.read(&kv.key, &kv.value, kv.mod_revision as u64) {
                     Ok(Some(object)) => state.objects.entry(id).or_default().put(object),
                     Ok(None) => {}
-                    Err(e) if kv.value.starts_with(b"k8s:enc:") => {
-                        let key = String::from_utf8_lossy(&kv.key);
-                        return Err(EtcdOpenError::Value(format!("{key} in etcd cannot be read: {e}")));
+                    // Whoever starts without the keys would hide what is there.
+                    Err(e) if is_encrypted(&kv.value) => {
+                        return Err(EtcdOpenError::Value(unreadable(&kv.key, &e)));
                     }
                     Err(error) => {
                         let key = String::from_utf8_lossy(&kv.key);

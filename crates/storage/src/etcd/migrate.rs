@@ -87,7 +87,7 @@ pub(crate) async fn fill(view: View, config: EtcdConfig) -> Result<Migrated, Mig
     for (group, plural, live) in &view.resources {
         let writes = live.after(None).map(|(_, object)| {
             let key = keys.object(group, plural, &object.data.namespace, &object.data.name);
-            let value = config.codec.encode(group, plural, &object.data);
+            let value = config.codec.encode(group, plural, &key, &object.data);
             let end = view.expiries.get(&object.revision);
             let lease = end.and_then(|at| leases.get(&at.div_ceil(60_000))).copied().unwrap_or(0);
             let client = &client;

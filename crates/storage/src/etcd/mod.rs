@@ -140,6 +140,8 @@ pub(crate) struct Engine {
     servers: watch::Sender<BTreeSet<Text>>,
     /// Why etcd cannot be followed now.
     broken: Mutex<Option<Error>>,
+    /// The first encrypted value that could not be read.
+    unreadable: Mutex<Option<String>>,
     /// What is being written; ends first.
     writes: Shutdown,
     /// What runs in the background.
@@ -166,6 +168,7 @@ impl Engine {
             nudge: Notify::new(),
             servers: watch::Sender::default(),
             broken: Mutex::default(),
+            unreadable: Mutex::default(),
             writes: Shutdown::new(),
             tasks: Shutdown::new(),
         });
@@ -177,7 +180,13 @@ impl Engine {
         let (asking, stop) = (engine.clone(), engine.tasks.clone());
         engine.tasks.spawn(async move { asking.answer_questions(&stop).await });
         let error = match engine.fresh().await {
-            Ok(()) => return Ok(engine),
+            Ok(()) => {
+                // Also among what changed while it was loaded.
+                let unreadable = engine.unreadable.lock().take();
+                let Some(why) = unreadable else { return Ok(engine) };
+                engine.tasks.finish().await;
+                return Err(EtcdOpenError::Value(why));
+            }
             Err(ReadError::Etcd(e)) => e,
             Err(e) => Error::Unavailable(e.to_string().into()),
         };
@@ -255,7 +264,7 @@ impl Engine {
         let keys::Place::Object { group, plural, namespace, name } = self.keys.place(key) else {
             return Ok(None);
         };
-        let mut data = self.codec.decode(group, plural, value)?;
+        let mut data = self.codec.decode(group, plural, key, value)?;
         // What an object is called is what its key says, as for everybody who looks it up.
         if data.namespace != namespace {
             data.namespace = namespace.into();

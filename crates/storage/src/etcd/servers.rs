@@ -79,9 +79,10 @@ impl Servers {
         let address = address.to_string();
         let client = &self.engine.client;
         let lease = client.grant(TTL).await?;
-        let value = self.engine.codec.encode("", "endpoints", &endpoints(&address));
+        let key = self.engine.keys.server(&address);
+        let value = self.engine.codec.encode("", "endpoints", &key, &endpoints(&address));
         let value = value.map_err(|e| Error::Other(e.to_string().into()))?;
-        client.put(PutRequest { key: self.engine.keys.server(&address), value, lease }).await?;
+        client.put(PutRequest { key, value, lease }).await?;
         Ok(lease)
     }
 }

@@ -119,7 +119,7 @@ impl Engine {
             self.key_of(resource, &object.namespace, &object.name).ok_or(WriteError::NotFound)?;
         let value = self
             .codec
-            .encode(&group, &plural, &object)
+            .encode(&group, &plural, &key, &object)
             .map_err(|e| WriteError::Engine(e.to_string().into()))?;
         self.writing.lock().0.push((key.clone(), value.clone(), object.clone()));
         let announced = Announced { engine: self, key: key.clone(), value: value.clone() };

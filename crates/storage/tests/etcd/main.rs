@@ -46,12 +46,12 @@ impl Codec for Simple {
         })
         .into()
     }
-    fn encode(&self, _: &str, _: &str, object: &NewObject) -> Result<Bytes, CodecError> {
+    fn encode(&self, _: &str, _: &str, _: &[u8], object: &NewObject) -> Result<Bytes, CodecError> {
         let node = object.fields.first().map_or("", |f| f.as_str());
         let body = std::str::from_utf8(&object.body).unwrap();
         Ok(format!("{}\n{}\n{node}\n{body}", object.name, object.uid).into())
     }
-    fn decode(&self, _: &str, _: &str, value: &[u8]) -> Result<NewObject, CodecError> {
+    fn decode(&self, _: &str, _: &str, _: &[u8], value: &[u8]) -> Result<NewObject, CodecError> {
         let text = std::str::from_utf8(value).map_err(|e| CodecError(e.to_string()))?;
         let mut parts = text.splitn(4, '\n');
         let mut part = || parts.next().ok_or_else(|| CodecError("it is cut off".into()));
