@@ -37,6 +37,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("resource.v1.ExactDeviceRequest", device_request),
     ("resource.v1.DeviceSubRequest", device_request),
     ("apiextensions.v1.CustomResourceDefinition", custom_resource_definition),
+    ("apiextensions.v1.CustomResourceDefinitionSpec", conversion),
 ];
 
 /// Rounds a quantity up to thousandths; canonical text below that ends in `n` or `u`.
@@ -499,6 +500,14 @@ fn device_request(e: &mut Edit<'_>) {
     e.default_str("allocationMode", "ExactCount");
     if e.view().str("allocationMode") == "ExactCount" && e.view().int("count") == 0 {
         e.set("count", 1);
+    }
+}
+
+fn conversion(e: &mut Edit<'_>) {
+    if !e.view().has("conversion")
+        && let Some(mut c) = e.make("conversion")
+    {
+        c.set("strategy", "None");
     }
 }
 

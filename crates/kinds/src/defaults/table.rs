@@ -97,7 +97,5 @@ pub(super) const CONSTANTS: &[(&str, &str, &str)] = &[
     ("storage.v1.CSIDriverSpec", "seLinuxMount", "false"),
     ("authentication.v1.TokenRequestSpec", "expirationSeconds", "3600"),
     ("apiextensions.v1.ServiceReference", "port", "443"),
-    ("apiextensions.v1.CustomResourceConversion", "strategy", r#""None""#),
-    ("apiextensions.v1.CustomResourceDefinitionSpec", "conversion", "{}"),
     ("apiregistration.v1.ServiceReference", "port", "443"),
 ];

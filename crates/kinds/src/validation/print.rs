@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 
 use api::go::quote;
-use api::schema::{Type, TypeId};
+use api::schema::{Or, Type, TypeId};
 use api::{FieldNo, Map, Node, Schema, Struct, StructId};
 
 use crate::access::View;
@@ -196,11 +196,46 @@ fn write(
         (Type::List { of, .. }, Node::List(l)) => {
             list(l, out, |n, out| write(schema, *of, Some(n), false, around, out));
         }
+        (Type::Or { of, or }, n) => write_or(schema, *of, *or, n, out),
         (Type::Map { of, .. }, Node::Map(m)) => {
             map(m, out, |n, out| write(schema, *of, Some(n), false, around, out));
         }
         (_, n) => plain(n, out),
     }
+}
+
+/// A struct or what may stand in its place, as the internal type that has a field for each.
+fn write_or(schema: &Schema, of: StructId, or: Or, node: &Node, out: &mut String) {
+    let (one, many) = match or {
+        Or::Bool => ("Schema", "Allows"),
+        Or::List => ("Schema", "JSONSchemas"),
+        Or::Strings => ("Schema", "Property"),
+    };
+    let part = |out: &mut String| match node {
+        Node::Struct(s) => write_struct(schema, of, Some(s), None, out),
+        _ => out.push_str("null"),
+    };
+    let rest = |out: &mut String| match (or, node) {
+        // A schema is allowed what it allows.
+        (Or::Bool, n) => out.push_str(if n.as_bool() == Some(false) { "false" } else { "true" }),
+        (_, Node::List(l)) => list(l, out, |n, out| match n {
+            Node::Struct(s) => write_struct(schema, of, Some(s), None, out),
+            n => plain(n, out),
+        }),
+        _ => out.push_str("null"),
+    };
+    // The boolean goes first.
+    let mut parts = [(one, true), (many, false)];
+    if or == Or::Bool {
+        parts.reverse();
+    }
+    for (i, (name, is_struct)) in parts.into_iter().enumerate() {
+        out.push(if i == 0 { '{' } else { ',' });
+        json_string(name, out);
+        out.push(':');
+        if is_struct { part(out) } else { rest(out) }
+    }
+    out.push('}');
 }
 
 /// A field of an internal type.
@@ -241,7 +276,10 @@ fn write_struct(
     out.push('{');
     let mut first = true;
     let name = schema.st(id).name.as_str();
-    match name.strip_prefix("io.k8s.api.").and_then(|n| INTERNAL.get(n)) {
+    let name = name
+        .strip_prefix("io.k8s.api.")
+        .or_else(|| name.strip_prefix("io.k8s.apiextensions-apiserver.pkg.apis."));
+    match name.and_then(|n| INTERNAL.get(n)) {
         Some(fields) => {
             for f in fields {
                 if f.name == "+metadata" {

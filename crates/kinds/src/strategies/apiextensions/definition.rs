@@ -205,7 +205,9 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
 
 /// The versions as upstream's rules see them: without what is shared.
 fn shown(s: View<'_>) -> crate::validation::Raw {
-    let Some(raw) = s.raw() else { return crate::validation::Raw("null".into()) };
+    let Some(raw) = s.raw().filter(|_| s.has("versions") || s.written_empty("versions")) else {
+        return crate::validation::Raw("null".into());
+    };
     let mut copy = raw.clone();
     let hoisted: Vec<&str> = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"]
         .into_iter()
