@@ -12,7 +12,7 @@ use apiserver::pki::{NodeIdentity, Pki};
 use apiserver::request::UserInfo;
 use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
-use client::Client;
+use client::{Client, Election};
 use component::{Clock, FeatureGates, Shutdown};
 use tokio::sync::watch;
 
@@ -150,18 +150,50 @@ impl ControlPlane {
         })
     }
 
-    /// Starts controllers and scheduler.
+    /// Starts controllers and scheduler; where several servers share the store, once this one is elected.
     pub(crate) fn start_components(&self) -> Result<()> {
-        let config = controllers::Config {
+        let parts = Parts {
+            server: self.running.server.clone(),
+            clock: self.clock,
+            root_ca: self.running.pki.ca.certificate_pem.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
-            ..controllers::Config::new(self.clock, self.running.pki.ca.certificate_pem.clone())
         };
-        let clients = |user: &str| self.client_as(user_of(user), "kube-controller-manager");
-        controllers::run(&config, &clients, &self.components)
-            .with_context(|| format!("--cluster-cidr {:?} can't be used", self.cluster_cidr))?;
-        let scheduler = self.client_as(user_of("system:kube-scheduler"), "kube-scheduler");
-        self.components.spawn(scheduler::run::run(scheduler, self.clock, self.components.clone()));
+        if !self.running.store.is_shared() {
+            parts.controllers(&self.components)?;
+            self.components.spawn(parts.scheduler(self.components.clone()));
+            return Ok(());
+        }
+        let controlling = parts.clone();
+        let failure = self.failure();
+        self.elect("kube-controller-manager", move |stop: Shutdown| {
+            let (parts, failure) = (controlling.clone(), failure.clone());
+            async move {
+                if let Err(e) = parts.controllers(&stop) {
+                    failure.report(format!("{e:#}"));
+                }
+                stop.wait().await;
+            }
+        });
+        self.elect("kube-scheduler", move |stop| parts.scheduler(stop));
         Ok(())
+    }
+
+    /// Lets one of all servers work at a time, again and again, as the component of this name.
+    fn elect<F, R>(&self, name: &'static str, work: F)
+    where
+        F: Fn(Shutdown) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        let identity = format!("{}_{}", machine::hostname(), uuid::Uuid::new_v4());
+        let election = Election::new("kube-system", name, &identity);
+        let client = self.client_as(user_of(&format!("system:{name}")), name);
+        let (clock, stop) = (self.clock, self.components.clone());
+        self.components.spawn(async move {
+            while !stop.stopped() {
+                // Whoever lost it tries again, as one of many.
+                election.lead(&client, clock, &stop, &work).await;
+            }
+        });
     }
 
     /// A client in this process with an identity.
@@ -216,6 +248,35 @@ impl ControlPlane {
         self.components.finish().await;
         self.serving.finish().await;
         self.running.store.close().await;
+    }
+}
+
+/// What controllers and scheduler are started from.
+#[derive(Clone)]
+struct Parts {
+    server: apiserver::Server,
+    clock: Clock,
+    root_ca: String,
+    cluster_cidr: String,
+}
+
+impl Parts {
+    fn controllers(&self, stop: &Shutdown) -> Result<()> {
+        let config = controllers::Config {
+            cluster_cidr: self.cluster_cidr.clone(),
+            ..controllers::Config::new(self.clock, self.root_ca.clone())
+        };
+        let clients = |user: &str| self.client(user, "kube-controller-manager");
+        controllers::run(&config, &clients, stop)
+            .with_context(|| format!("--cluster-cidr {:?} can't be used", self.cluster_cidr))
+    }
+
+    fn scheduler(&self, stop: Shutdown) -> impl Future<Output = ()> + Send + use<> {
+        scheduler::run::run(self.client("system:kube-scheduler", "kube-scheduler"), self.clock, stop)
+    }
+
+    fn client(&self, user: &str, agent: &str) -> Client {
+        Client::new(self.server.transport(user_of(user), agent), agent)
     }
 }
 

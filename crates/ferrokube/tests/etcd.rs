@@ -17,14 +17,18 @@ struct Server {
 
 /// The command, with the store in etcd or in the data directory.
 fn server(dir: &Path, urls: Option<&str>) -> Result<Command> {
+    form("kube-apiserver", "--secure-port", dir, urls)
+}
+
+fn form(name: &str, port_flag: &str, dir: &Path, urls: Option<&str>) -> Result<Command> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "--"])
         .arg(testkit::binary())
-        .args(["kube-apiserver", "--bind-address=127.0.0.1"])
+        .args([name, "--bind-address=127.0.0.1"])
         .args(urls.map(|urls| format!("--etcd-servers={urls}")))
-        .arg(format!("--secure-port={port}"))
+        .arg(format!("{port_flag}={port}"))
         .arg(format!("--data-dir={}", dir.join("data").display()))
         .arg(format!("--write-kubeconfig={}", dir.join("kubeconfig").display()));
     Ok(command)
@@ -36,7 +40,12 @@ impl Server {
     }
 
     fn start_on(dir: TempDir, urls: Option<&str>) -> Result<Self> {
-        let child = server(dir.path(), urls)?.stdout(Stdio::null()).spawn().context("starting it")?;
+        let command = server(dir.path(), urls)?;
+        Self::run(dir, command)
+    }
+
+    fn run(dir: TempDir, mut command: Command) -> Result<Self> {
+        let child = command.stdout(Stdio::null()).spawn().context("starting it")?;
         let server = Self { child, dir };
         eventually("the API server", || Ok(server.kubectl(&["get", "--raw", "/readyz"]).ok()))?;
         Ok(server)
@@ -93,6 +102,33 @@ fn two_servers_on_one_etcd() -> Result<()> {
     ensure!(keys.contains("/registry/configmaps/default/two"), "{keys}");
     watch.kill()?;
     watch.wait()?;
+    Ok(())
+}
+
+/// Of two whole control planes one controls and one schedules, and the other takes over.
+#[test]
+fn one_control_plane_works_at_a_time() -> Result<()> {
+    let etcd = Etcd::start(1)?;
+    let start = || {
+        let dir = tempfile::tempdir()?;
+        let command = form("server", "--port", dir.path(), Some(&etcd.urls().join(",")))?;
+        Server::run(dir, command)
+    };
+    let (a, b) = (start()?, start()?);
+    let holders = |s: &Server| {
+        let leases = s.kubectl(&["-n", "kube-system", "get", "leases", "-o", "name"])?;
+        ensure!(leases.contains("kube-controller-manager") && leases.contains("kube-scheduler"), "{leases}");
+        s.kubectl(&["-n", "kube-system", "get", "leases", "-o", "jsonpath={.items[*].spec.holderIdentity}"])
+    };
+    let before = eventually("leaders", || Ok(holders(&a).ok()))?;
+    a.kubectl(&["create", "deployment", "web", "--image=x"])?;
+    let pods = |s: &Server| s.kubectl(&["get", "pods", "-l", "app=web", "-o", "name"]);
+    eventually("a Pod", || Ok((pods(&b)?.lines().count() == 1).then_some(())))?;
+    // The first one was there first, and leads; what it led goes on without it.
+    drop(a);
+    b.kubectl(&["scale", "deployment", "web", "--replicas=2"])?;
+    eventually("another Pod", || Ok((pods(&b)?.lines().count() == 2).then_some(())))?;
+    ensure!(holders(&b)? != before, "{before}");
     Ok(())
 }
 
