@@ -1,10 +1,14 @@
 //! Small HTTP/2 frames leave together.
 //!
+//! Each stream that has something to send wakes its connection, which the runtime then runs before the other
+//! streams: an event that goes to a hundred watchers of one connection would run it a hundred times.
+//!
 //! The HTTP/2 codec flushes after almost every frame. Over TLS each flush is a record and a system
 //! call, so an event that goes to a hundred watchers of one connection would cost a hundred of both.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
@@ -68,6 +72,22 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesce<S> {
     }
 }
 
+/// Runs a future after the tasks that were ready before it was woken.
+pub(crate) async fn after_others<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut others_first = false;
+    poll_fn(move |cx| {
+        others_first = !others_first;
+        if others_first {
+            // Waking itself, a task goes to the end of the queue.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        future.as_mut().poll(cx)
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -103,5 +123,24 @@ mod tests {
         assert!(Pin::new(&mut io).poll_flush(&mut cx).is_ready());
         far.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"one two ");
+    }
+
+    #[tokio::test]
+    async fn others_come_first() {
+        let told = std::sync::Mutex::new(Vec::new());
+        let tell = |who| told.lock().unwrap().push(who);
+        let (send, last) = tokio::sync::oneshot::channel();
+        let last = after_others(async {
+            last.await.unwrap();
+            tell("last");
+        });
+        let first = async {
+            send.send(()).unwrap();
+            tell("first");
+            tokio::task::yield_now().await;
+            tell("second");
+        };
+        tokio::join!(biased; first, last);
+        assert_eq!(*told.lock().unwrap(), ["first", "second", "last"]);
     }
 }

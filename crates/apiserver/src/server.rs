@@ -29,7 +29,7 @@ use crate::allocate::Allocators;
 use crate::answer::{self, Encoded, Outcome};
 use crate::auth::Auth;
 use crate::auth::token::TokenService;
-use crate::coalesce::Coalesce;
+use crate::coalesce::{Coalesce, after_others};
 use crate::codec;
 use crate::config::{Config, MAX_BODY};
 use crate::discovery::Discovery;
@@ -269,7 +269,7 @@ impl Server {
         });
         if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
             let io = TokioIo::new(Coalesce::new(tls));
-            serve_until(builder.serve_connection(io, service), stop).await
+            after_others(serve_until(builder.serve_connection(io, service), stop)).await
         } else {
             serve_until(builder.serve_connection_with_upgrades(TokioIo::new(tls), service), stop).await
         }
