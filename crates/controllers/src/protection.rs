@@ -77,13 +77,15 @@ pub(crate) fn start_classes(client: Client, factory: &Factory, shutdown: &Shutdo
     let enqueue = queue.clone();
     claims.handle(move |change| {
         if let Some(claim) = before(change) {
-            classes_of_claim(claim).for_each(|name| enqueue.add(Key::new("", name)));
+            for name in classes_of_claim(claim) {
+                enqueue.add(Key::new("", name));
+            }
         }
     });
     let enqueue = queue.clone();
     volumes.handle(move |change| {
-        if let Some(volume) = before(change) {
-            class_of_volume(volume).into_iter().for_each(|name| enqueue.add(Key::new("", name)));
+        if let Some(name) = before(change).and_then(class_of_volume) {
+            enqueue.add(Key::new("", name));
         }
     });
     crate::when_synced(factory, shutdown, move |shutdown| {
@@ -99,10 +101,7 @@ pub(crate) fn start_classes(client: Client, factory: &Factory, shutdown: &Shutdo
     });
 }
 
-fn enqueue_all<T: KubeObject>(informer: &Informer<T>, queue: &Queue<Key>)
-where
-    T: Cached,
-{
+fn enqueue_all<T: KubeObject + Cached>(informer: &Informer<T>, queue: &Queue<Key>) {
     let enqueue = queue.clone();
     informer.handle(move |change| {
         if !matches!(change, Change::Deleted(_)) {
