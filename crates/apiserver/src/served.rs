@@ -21,7 +21,7 @@ pub struct RuntimeConfig {
 /// Why a `--runtime-config` makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeConfigError {
-    /// One of [`TOGETHER`] is neither true nor false.
+    /// One of the settings of all versions is neither true nor false.
     #[error("invalid value {0}={1}")]
     Together(String, String),
     /// A version or resource is neither true nor false.
