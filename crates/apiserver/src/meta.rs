@@ -1,6 +1,9 @@
 //! Reads and writes `metadata` in trees of any kind.
 
-use api::{FieldNo, Node, OwnerRef, Schema, Struct, StructId, Text};
+use api::{FieldNo, NewObject, Node, OwnerRef, Schema, Status, Struct, StructId, Text};
+use kinds::Strategy;
+
+use crate::codec;
 
 /// Field numbers of `ObjectMeta`, `ListMeta`-free; the same for every kind.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +96,36 @@ impl Meta {
             *node = Node::from(Struct::new(id));
         }
         Some(MetaMut { f: self, s: node.as_struct_mut()? })
+    }
+    /// The object that a store keeps for a tree.
+    pub(crate) fn at_rest(
+        &self,
+        schema: &Schema,
+        strategy: &Strategy,
+        at: FieldNo,
+        mut tree: Struct,
+        stamp: u32,
+    ) -> Result<NewObject, Status> {
+        let mut fields = Vec::with_capacity(strategy.fields.len());
+        (strategy.field_values)(schema, &tree, &mut fields);
+        let mut meta =
+            self.of_mut(&mut tree, at).ok_or_else(|| Status::internal("the object has no metadata"))?;
+        meta.mark_resource_version();
+        let (body, rv_at) = codec::storage_json(schema, &tree)?;
+        let meta = self.of(&tree, at);
+        Ok(NewObject {
+            name: meta.name().into(),
+            namespace: meta.namespace().into(),
+            uid: meta.uid().into(),
+            labels: meta.labels(),
+            owners: meta.owners(),
+            fields: fields.into(),
+            deleting: meta.deleting(),
+            finalizers: !meta.finalizers().is_empty(),
+            stamp,
+            body,
+            rv_at,
+        })
     }
 }
 

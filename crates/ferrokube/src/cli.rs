@@ -55,6 +55,13 @@ pub(crate) struct Server {
     /// Addresses of Services
     #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16")]
     pub(crate) service_cidr: String,
+    #[command(flatten)]
+    pub(crate) api: Api,
+}
+
+/// What the API server and its store are told in every form of the control plane.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Api {
     /// Admission plugins to turn on besides the default ones, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) enable_admission_plugins: Vec<String>,
@@ -149,29 +156,8 @@ pub(crate) struct ApiServer {
     /// Write the administrator's kubeconfig here [default: DATA_DIR/admin.kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) write_kubeconfig: Option<PathBuf>,
-    /// Admission plugins to turn on besides the default ones, separated by commas
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub(crate) enable_admission_plugins: Vec<String>,
-    /// Admission plugins to turn off, separated by commas
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub(crate) disable_admission_plugins: Vec<String>,
-    /// Features to turn on or off, as `A=true,B=false`; `AllAlpha` and `AllBeta` stand for those of a stage
-    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
-    pub(crate) feature_gates: Vec<String>,
-    /// APIs to turn on or off, as `resource.k8s.io/v1beta1=true`; also `api/all`, `api/ga`, `api/beta` and `api/alpha`
-    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
-    pub(crate) runtime_config: Vec<String>,
-    /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
-    #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
-    pub(crate) etcd_compaction_interval: Duration,
-    /// How long Events are kept
-    #[arg(long, value_name = "DURATION", default_value = "1h0m0s", value_parser = duration)]
-    pub(crate) event_ttl: Duration,
-    /// When a write counts, and so what a crash of the machine can lose
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
-    pub(crate) durability: Durability,
     #[command(flatten)]
-    pub(crate) etcd: Etcd,
+    pub(crate) api: Api,
 }
 
 /// The etcd that holds the objects, in place of a store of our own; flags as upstream's.

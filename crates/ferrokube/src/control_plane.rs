@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use api::Text;
@@ -27,14 +26,7 @@ pub(crate) struct Settings {
     kubeconfig: Option<PathBuf>,
     cluster_cidr: String,
     service_cidr: String,
-    enable_admission: Vec<String>,
-    disable_admission: Vec<String>,
-    feature_gates: Vec<String>,
-    runtime_config: Vec<String>,
-    compaction_interval: Duration,
-    durability: storage::Durability,
-    event_ttl: Duration,
-    etcd: Option<standalone::EtcdOptions>,
+    api: cli::Api,
 }
 
 impl From<&cli::Server> for Settings {
@@ -46,14 +38,7 @@ impl From<&cli::Server> for Settings {
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: f.cluster_cidr.clone(),
             service_cidr: f.service_cidr.clone(),
-            enable_admission: f.enable_admission_plugins.clone(),
-            disable_admission: f.disable_admission_plugins.clone(),
-            feature_gates: f.feature_gates.clone(),
-            runtime_config: f.runtime_config.clone(),
-            compaction_interval: f.etcd_compaction_interval,
-            durability: f.durability.into(),
-            event_ttl: f.event_ttl,
-            etcd: f.etcd.chosen(),
+            api: f.api.clone(),
         }
     }
 }
@@ -67,14 +52,7 @@ impl From<&cli::ApiServer> for Settings {
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: String::new(),
             service_cidr: f.service_cluster_ip_range.clone(),
-            enable_admission: f.enable_admission_plugins.clone(),
-            disable_admission: f.disable_admission_plugins.clone(),
-            feature_gates: f.feature_gates.clone(),
-            runtime_config: f.runtime_config.clone(),
-            compaction_interval: f.etcd_compaction_interval,
-            durability: f.durability.into(),
-            event_ttl: f.event_ttl,
-            etcd: f.etcd.chosen(),
+            api: f.api.clone(),
         }
     }
 }
@@ -102,28 +80,27 @@ impl ControlPlane {
         let dir = DataDir::open(&settings.data_dir)?;
         let own = machine::primary_address();
         let (components, serving) = (Shutdown::new(), Shutdown::new());
-        let (enable, disable) = (settings.enable_admission, settings.disable_admission);
+        let api = settings.api;
         let mut options = standalone::Options::new(dir.path());
         options.bind = settings.bind;
         options.port = settings.port;
         options.config =
             Config { service_cidrs: vec![settings.service_cidr.clone()], clock, ..Config::default() };
-        options.config.event_ttl = settings.event_ttl;
-        options.config.gates = FeatureGates::parse(settings.feature_gates.iter().map(String::as_str))
+        options.config.event_ttl = api.event_ttl;
+        options.config.gates = FeatureGates::parse(api.feature_gates.iter().map(String::as_str))
             .context("invalid --feature-gates")?;
-        options.config.runtime_config =
-            RuntimeConfig::parse(settings.runtime_config.iter().map(String::as_str))
-                .context("invalid --runtime-config")?;
+        options.config.runtime_config = RuntimeConfig::parse(api.runtime_config.iter().map(String::as_str))
+            .context("invalid --runtime-config")?;
         let served = options.config.resources();
-        options.compaction_interval = settings.compaction_interval;
-        options.durability = settings.durability;
-        options.etcd = settings.etcd;
+        options.compaction_interval = api.etcd_compaction_interval;
+        options.durability = api.durability.into();
+        options.etcd = api.etcd.chosen();
         options.hostname = machine::hostname();
         options.addresses = vec![own];
         options.node = node.map(|name| NodeIdentity { name: name.to_owned(), addresses: vec![own] });
         options.security = Box::new(move |security| {
-            security.enable_admission = enable;
-            security.disable_admission = disable;
+            security.enable_admission = api.enable_admission_plugins;
+            security.disable_admission = api.disable_admission_plugins;
         });
         let running = match standalone::start(options, &serving).await {
             Ok(running) => running,

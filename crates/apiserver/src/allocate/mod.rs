@@ -18,7 +18,6 @@ use ports::{Operation, Port, Refused};
 pub(crate) use ranges::Cidr;
 use ranges::Ports;
 
-use crate::codec;
 use crate::config::Config;
 use crate::handlers::Scope;
 use crate::reader::Reader;
@@ -651,18 +650,5 @@ fn ip_address(
             parent.set("name", name);
         }
     }
-    let (body, rv_at) = codec::storage_json(schema, &tree)?;
-    Ok(NewObject {
-        name: address.into(),
-        namespace: "".into(),
-        uid: uid.into(),
-        labels: labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
-        owners: Box::default(),
-        fields: Box::default(),
-        deleting: false,
-        finalizers: false,
-        stamp: 0,
-        body,
-        rv_at,
-    })
+    inner.meta.at_rest(schema, resource.strategy, resource.meta_at, tree, 0)
 }

@@ -108,27 +108,9 @@ impl StoredForms {
     }
 
     /// A tree of a kind as the store keeps it.
-    fn object(&self, row: &Row, mut tree: Struct, stamp: u32) -> Result<NewObject, CodecError> {
-        let mut fields = Vec::with_capacity(row.strategy.fields.len());
-        (row.strategy.field_values)(self.schema, &tree, &mut fields);
-        if let Some(mut meta) = self.meta.of_mut(&mut tree, row.meta_at) {
-            meta.mark_resource_version();
-        }
-        let (body, rv_at) = codec::storage_json(self.schema, &tree).map_err(|s| failed(s.message))?;
-        let meta = self.meta.of(&tree, row.meta_at);
-        Ok(NewObject {
-            name: meta.name().into(),
-            namespace: meta.namespace().into(),
-            uid: meta.uid().into(),
-            labels: meta.labels(),
-            owners: meta.owners(),
-            fields: fields.into(),
-            deleting: meta.deleting(),
-            finalizers: !meta.finalizers().is_empty(),
-            stamp,
-            body,
-            rv_at,
-        })
+    fn object(&self, row: &Row, tree: Struct, stamp: u32) -> Result<NewObject, CodecError> {
+        let object = self.meta.at_rest(self.schema, row.strategy, row.meta_at, tree, stamp);
+        object.map_err(|s| failed(s.message))
     }
 }
 

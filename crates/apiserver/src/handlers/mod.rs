@@ -309,25 +309,8 @@ impl<'a> Scope<'a> {
         }
     }
     /// The object that the store keeps for a tree.
-    pub(crate) fn new_object(&self, mut tree: Struct) -> Result<NewObject, Status> {
-        let mut fields = Vec::with_capacity(self.strategy().fields.len());
-        (self.strategy().field_values)(self.inner.schema, &tree, &mut fields);
-        self.meta_mut(&mut tree)?.mark_resource_version();
-        let (body, rv_at) = codec::storage_json(self.inner.schema, &tree)?;
-        let meta = self.meta(&tree);
-        Ok(NewObject {
-            name: meta.name().into(),
-            namespace: meta.namespace().into(),
-            uid: meta.uid().into(),
-            labels: meta.labels(),
-            owners: meta.owners(),
-            fields: fields.into(),
-            deleting: meta.deleting(),
-            finalizers: !meta.finalizers().is_empty(),
-            stamp: 0,
-            body,
-            rv_at,
-        })
+    pub(crate) fn new_object(&self, tree: Struct) -> Result<NewObject, Status> {
+        self.inner.meta.at_rest(self.inner.schema, self.strategy(), self.stored.meta_at, tree, 0)
     }
     /// The answer with a stored object.
     pub(crate) fn stored_answer(&self, status: u16, object: Arc<Object>) -> Outcome {

@@ -99,15 +99,21 @@ pub enum EtcdOpenError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// etcd did not answer, or refused.
-    #[error("{source}{}", hint(source))]
+    #[error("{error}{}", hint(error))]
     Etcd {
         /// Why.
-        #[from]
-        source: Error,
+        error: Error,
     },
     /// A value cannot be read by this configuration.
     #[error("{0}")]
     Value(String),
+}
+
+impl From<Error> for EtcdOpenError {
+    // Not its source: what it says is said already.
+    fn from(error: Error) -> Self {
+        Self::Etcd { error }
+    }
 }
 
 fn hint(error: &Error) -> &'static str {
@@ -229,7 +235,7 @@ impl Engine {
             (self.client.revision(self.keys.health()).await?, compact::last(&self.client).await?);
         if compacted > 0 && compacted <= now && now - compacted <= REPLAY {
             match self.load(Some(compacted)).await {
-                Err(EtcdOpenError::Etcd { source: Error::Compacted }) => {}
+                Err(EtcdOpenError::Etcd { error: Error::Compacted }) => {}
                 other => return other,
             }
         }
