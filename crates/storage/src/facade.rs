@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::{Object, Text};
@@ -277,7 +276,7 @@ impl Store {
         options: WatchOptions,
     ) -> Result<Watcher, Compacted> {
         let watcher = self.index.watch(resource, scope, start, options)?;
-        if options.progress && self.index.hub.progress.load(Ordering::Relaxed) == 1 {
+        if watcher.first {
             self.backend.nudge();
         }
         Ok(watcher)

@@ -238,6 +238,8 @@ pub struct Watcher {
     hub: Arc<Hub>,
     queue: Arc<Queue>,
     initial: Option<Initial>,
+    /// Of those that want to hear of progress, the first.
+    pub(crate) first: bool,
     done: bool,
 }
 
@@ -256,9 +258,7 @@ impl Watcher {
         options: WatchOptions,
         start: impl FnOnce(&Scope) -> Result<(Option<Snapshot>, Vec<Arc<Event>>, u64), E>,
     ) -> Result<Self, E> {
-        if options.progress {
-            hub.progress.fetch_add(1, Ordering::Relaxed);
-        }
+        let first = options.progress && hub.progress.fetch_add(1, Ordering::Relaxed) == 0;
         let queue;
         {
             // The lists are in the order of ids because the lock is held while one is taken.
@@ -267,7 +267,7 @@ impl Watcher {
             queue = Arc::new(Queue { id, scope, options, waiting: Mutex::default() });
             routes.add(queue.clone());
         }
-        let mut watcher = Self { resource, hub, queue, initial: None, done: false };
+        let mut watcher = Self { resource, hub, queue, initial: None, first, done: false };
         let (snapshot, events, after) = start(&watcher.queue.scope)?;
         watcher.initial = snapshot.map(|snapshot| Initial { snapshot, last: None });
         let mut waiting = watcher.queue.waiting.lock();

@@ -115,7 +115,7 @@ impl Writer {
         let shared = Arc::<Shared>::default();
         let mut work = Work {
             shared: shared.clone(),
-            progress_at: Instant::now(),
+            progress_at: None,
             retry_at: None,
             recent: (0, Duration::ZERO),
             start,
@@ -211,7 +211,8 @@ impl Drop for Work {
 struct Work {
     shared: Arc<Shared>,
     start: Start,
-    progress_at: Instant,
+    /// When watchers are next told how far they are; nothing while none wants to know.
+    progress_at: Option<Instant>,
     retry_at: Option<Instant>,
     /// How many writes the last batch had, with those that came meanwhile, and how long it took to commit.
     recent: (usize, Duration),
@@ -252,17 +253,23 @@ impl Work {
                 self.start.engine.tick();
                 self.maintain();
             }
-            if self.progress_wanted() && self.progress_at <= Instant::now() {
-                self.progress_at = Instant::now() + self.start.progress_interval;
-                self.start.index.progress();
-            }
+            self.tell_progress(Instant::now());
         }
         self.start.engine.close();
         self.start.index.close();
     }
 
-    fn progress_wanted(&self) -> bool {
-        self.start.index.hub.progress.load(std::sync::atomic::Ordering::Relaxed) > 0
+    /// Tells the watchers that want it how far they are, if it is time: the first an interval after it came.
+    fn tell_progress(&mut self, now: Instant) {
+        if self.start.index.hub.progress.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+            self.progress_at = None;
+            return;
+        }
+        let at = *self.progress_at.get_or_insert(now + self.start.progress_interval);
+        if at <= now {
+            self.progress_at = Some(now + self.start.progress_interval);
+            self.start.index.progress();
+        }
     }
 
     /// Waits for something to do; what is to be written, and whether the store closes.
@@ -322,8 +329,7 @@ impl Work {
             let left = at.saturating_sub((self.start.now)());
             (Instant::now() + Duration::from_millis(left)).max(self.retry_at.unwrap_or_else(Instant::now))
         });
-        let progress = self.progress_wanted().then_some(self.progress_at);
-        [expiry, progress, self.start.engine.due()].into_iter().flatten().min()
+        [expiry, self.progress_at, self.start.engine.due()].into_iter().flatten().min()
     }
 
     fn batch(&mut self, writes: Vec<Pending>) {

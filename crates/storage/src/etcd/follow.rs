@@ -131,10 +131,14 @@ impl Engine {
             Err(e) => return End::Broken(e),
         };
         let mut parts = Vec::new();
-        let mut told = Instant::now();
+        let mut tell_at = None;
         loop {
             let bookmarks = self.index.hub.progress.load(Ordering::Relaxed) > 0;
-            let tell = tokio::time::sleep_until(told + self.progress_interval);
+            if !bookmarks {
+                tell_at = None;
+            }
+            let next = *tell_at.get_or_insert_with(|| Instant::now() + self.progress_interval);
+            let tell = tokio::time::sleep_until(next);
             let response = tokio::select! {
                 () = stop.wait() => return End::Stopped,
                 () = self.nudge.notified() => {
@@ -144,7 +148,7 @@ impl Engine {
                     continue;
                 }
                 () = tell, if bookmarks => {
-                    told = Instant::now();
+                    tell_at = None;
                     self.index.progress();
                     continue;
                 }
