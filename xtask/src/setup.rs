@@ -12,6 +12,7 @@ const SYSTEM: &[&str] = &[
     "runc",
     "containernetworking-plugins",
     "busybox-static",
+    "curl",
     "util-linux",
     "mount",
     "iproute2",

@@ -3,6 +3,7 @@
 //! A [`Host`] is a machine of the test's own: PID, mount, network and UTS namespaces with a private
 //! `/run`, so that everything in it dies with the test, also when the test itself is killed. A
 //! [`Cluster`] is FerroKube with its own containerd on such a host, driven through the real kubectl.
+//! A [`Server`] is an API server without a node, asked through curl and kubectl.
 //! [`Etcd`] is a real etcd of one member or several.
 //!
 //! The built binary is spawned, not linked, so a test does not relink everything.
@@ -12,12 +13,16 @@
 mod cluster;
 mod etcd;
 mod host;
+mod http;
 pub mod image;
+mod server;
 mod wait;
 
 pub use cluster::{Cluster, Options, PAUSE, Signal, containerd_config};
 pub use etcd::Etcd;
 pub use host::Host;
+pub use http::{Answer, Request, Stream};
+pub use server::Server;
 pub use wait::{eventually, within};
 
 use std::path::{Path, PathBuf};
