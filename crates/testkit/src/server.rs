@@ -67,8 +67,7 @@ impl Server {
 
     /// What curl needs to be the administrator, in files.
     fn credentials(&self) -> Result<()> {
-        let config: Value =
-            serde_json::from_str(&self.kubectl(&["config", "view", "--raw", "-o", "json"])?)?;
+        let config: Value = serde_json::from_str(&self.kubectl(&["config", "view", "--raw", "-o", "json"])?)?;
         for (file, at) in [
             ("ca.pem", "/clusters/0/cluster/certificate-authority-data"),
             ("cert.pem", "/users/0/user/client-certificate-data"),
