@@ -31,6 +31,9 @@ pub enum Node {
     Map(Map),
     /// A struct of the schema.
     Struct(Box<Struct>),
+    /// The JSON text of an embedded object (`runtime.RawExtension`) as it was sent, line breaks aside:
+    /// Go keeps its bytes, so white space, the order of keys and the form of numbers count in comparisons.
+    Raw(Text),
 }
 
 impl Node {
@@ -81,6 +84,7 @@ impl Node {
             Node::List(l) => l.is_empty(),
             Node::Map(m) => m.is_empty(),
             Node::Struct(s) => s.is_empty(),
+            Node::Raw(_) => false,
         }
     }
 }

@@ -179,7 +179,10 @@ fn finish_json(json: Bytes, form: Form) -> Bytes {
 }
 
 /// `{"kind":"PartialObjectMetadata",…}` of an object, from its stored bytes.
-pub(crate) fn partial_json(object: &Object, api_version: &str) -> Bytes {
+///
+/// The template generation of a DaemonSet is a field where upstream makes these forms, and an annotation
+/// only in the object's own.
+pub(crate) fn partial_json(resource: &Resource, object: &Object, api_version: &str) -> Bytes {
     let mut full = BytesMut::new();
     let head = format!("\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",");
     object.write_json(head.as_bytes(), &mut full);
@@ -187,11 +190,34 @@ pub(crate) fn partial_json(object: &Object, api_version: &str) -> Bytes {
     let end = codec::value_end(&full, metadata_at + "\"metadata\":".len()).unwrap_or(full.len() - 1);
     full.truncate(end);
     full.put_u8(b'}');
+    if resource.plural == "daemonsets" && resource.group == "apps" {
+        return without_annotation(&full, "deprecated.daemonset.template.generation");
+    }
     full.freeze()
 }
 
-fn partial_proto(inner: &Inner, object: &Object, api_version: &str) -> Result<Bytes, Status> {
-    let json = partial_json(object, api_version);
+/// An object's text without one annotation; inside strings no such text can stand, since quotes are escaped there.
+fn without_annotation(json: &[u8], name: &str) -> Bytes {
+    let text = String::from_utf8_lossy(json);
+    let key = format!("\"{name}\":\"");
+    let Some((before, rest)) = text.split_once(&key) else { return text.into_owned().into() };
+    let after = rest.split_once('"').map_or("", |(_, after)| after);
+    match (before.strip_suffix("\"annotations\":{"), after.strip_prefix('}')) {
+        (Some(before), Some(after)) => format!("{before}{}", after.strip_prefix(',').unwrap_or(after)).into(),
+        _ => match (before.strip_suffix(','), after.strip_prefix(',')) {
+            (Some(before), _) => format!("{before}{after}").into(),
+            (None, after_comma) => format!("{before}{}", after_comma.unwrap_or(after)).into(),
+        },
+    }
+}
+
+fn partial_proto(
+    inner: &Inner,
+    resource: &Resource,
+    object: &Object,
+    api_version: &str,
+) -> Result<Bytes, Status> {
+    let json = partial_json(resource, object, api_version);
     codec::proto_of_json(inner.schema, "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata", &json)
 }
 
@@ -258,9 +284,9 @@ fn encode_object(inner: &Inner, resource: &Resource, object: &Object, form: Form
         (Convert::Partial(v), Format::Protobuf) => Ok(codec::envelope(
             v.api_version(),
             "PartialObjectMetadata",
-            &partial_proto(inner, object, v.api_version())?,
+            &partial_proto(inner, resource, object, v.api_version())?,
         )),
-        (Convert::Partial(v), _) => Ok(finish_json(partial_json(object, v.api_version()), form)),
+        (Convert::Partial(v), _) => Ok(finish_json(partial_json(resource, object, v.api_version()), form)),
         (Convert::PartialList(_), _) => Err(not_acceptable(&format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
             go_type(&resource.kind)
@@ -388,7 +414,7 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
             let items = list
                 .items
                 .iter()
-                .map(|o| partial_proto(inner, o, v.api_version()))
+                .map(|o| partial_proto(inner, &list.resource, o, v.api_version()))
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(proto_list(&list, "PartialObjectMetadataList", v.api_version(), items))
         }
@@ -398,7 +424,7 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
                 if i > 0 {
                     all.put_u8(b',');
                 }
-                all.put_slice(&partial_json(object, v.api_version()));
+                all.put_slice(&partial_json(&list.resource, object, v.api_version()));
             }
             all.put_slice(b"]}");
             Ok(Encoded::Whole(finish_json(all.freeze(), form)))

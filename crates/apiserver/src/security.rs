@@ -125,6 +125,7 @@ impl Security {
             reader.clone(),
             config.clock,
             config.max_token_expiration,
+            config.anonymous.then(auth::nobody),
         );
         let admission = Chain::new(
             schema,

@@ -128,7 +128,7 @@ impl<'a> Builder<'a> {
         let tree = self.inner.stored_tree(resource, object)?;
         let bytes = match self.include {
             IncludeObject::None => Bytes::from_static(b"null"),
-            IncludeObject::Metadata => answer::partial_json(object, self.version.api_version()),
+            IncludeObject::Metadata => answer::partial_json(resource, object, self.version.api_version()),
             IncludeObject::Object => answer::object_json(self.inner, resource, object)?,
         };
         self.row(&tree, &bytes);

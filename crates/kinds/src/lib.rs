@@ -6,6 +6,7 @@
 //! to a rule rebuilds nothing else.
 
 pub mod access;
+mod cel;
 pub mod columns;
 pub mod convert;
 pub mod defaults;

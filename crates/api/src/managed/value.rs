@@ -24,7 +24,7 @@ pub(super) fn order(a: &Node, b: &Node) -> Ordering {
             Node::Str(_) => 1,
             Node::Bool(_) => 2,
             Node::List(_) => 3,
-            Node::Map(_) | Node::Struct(_) => 4,
+            Node::Map(_) | Node::Struct(_) | Node::Raw(_) => 4,
             Node::Null => 5,
         }
     }
@@ -58,9 +58,14 @@ pub(super) fn order(a: &Node, b: &Node) -> Ordering {
     }
 }
 
-/// Equality in which an integer equals the same number with a point.
+/// Equality in which an integer equals the same number with a point, and an embedded object is what its
+/// text says.
 pub(super) fn same(a: &Node, b: &Node) -> bool {
     match (a, b) {
+        (Node::Raw(a), Node::Raw(b)) => {
+            let value = |text: &Text| json::decode_any(text.as_bytes());
+            a == b || matches!((value(a), value(b)), (Ok(a), Ok(b)) if same(&a, &b))
+        }
         (Node::Int(_), Node::Float(_)) | (Node::Float(_), Node::Int(_)) => order(a, b).is_eq(),
         (Node::List(a), Node::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)),
         (Node::Map(a), Node::Map(b)) => {

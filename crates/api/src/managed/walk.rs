@@ -347,6 +347,7 @@ fn go_value(node: &Node) -> String {
         Node::Bool(b) => b.to_string(),
         Node::Int(i) => i.to_string(),
         Node::Float(f) => f.to_string(),
+        Node::Raw(text) => text.to_string(),
         Node::Struct(_) => "{}".into(),
     }
 }
@@ -358,7 +359,7 @@ fn go_type(node: &Node) -> &'static str {
         Node::Int(_) => "int64",
         Node::Float(_) => "float64",
         Node::List(_) => "[]interface {}",
-        Node::Map(_) | Node::Struct(_) => "map[string]interface {}",
+        Node::Map(_) | Node::Struct(_) | Node::Raw(_) => "map[string]interface {}",
         Node::Null => "<nil>",
     }
 }

@@ -38,6 +38,7 @@ fn go(v: &Node) -> String {
             parts.sort();
             format!("map[{}]", parts.join(" "))
         }
+        Node::Raw(text) => text.to_string(),
         Node::Struct(_) => "{}".into(),
     }
 }

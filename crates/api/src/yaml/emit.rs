@@ -101,6 +101,7 @@ impl Emitter {
             Node::Float(f) => self.text(&float(*f)),
             Node::Str(s) => self.string(s, at, key),
             Node::List(_) => self.text("[]"),
+            Node::Raw(text) => self.text(text),
             Node::Map(_) | Node::Struct(_) => self.text("{}"),
         }
     }

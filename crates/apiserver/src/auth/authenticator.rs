@@ -73,13 +73,7 @@ impl UnionAuthenticator {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|e| ClientCaError(e.into()))?;
-        let anonymous = config.anonymous.then(|| {
-            Arc::new(UserInfo {
-                name: "system:anonymous".into(),
-                groups: vec!["system:unauthenticated".into()],
-                ..UserInfo::default()
-            })
-        });
+        let anonymous = config.anonymous.then(nobody);
         Ok(Self {
             verifier,
             tokens,
@@ -148,15 +142,27 @@ fn add_authenticated(groups: &mut Vec<Text>) {
     }
 }
 
+/// Who asks without credentials.
+pub(crate) fn nobody() -> Arc<UserInfo> {
+    Arc::new(UserInfo {
+        name: "system:anonymous".into(),
+        groups: vec!["system:unauthenticated".into()],
+        ..UserInfo::default()
+    })
+}
+
+/// The token of an `Authorization` header, if it has one.
+pub(super) fn bearer_of(header: &str) -> Option<&str> {
+    let mut parts = header.trim().split(' ');
+    parts.next().filter(|scheme| scheme.eq_ignore_ascii_case("bearer"))?;
+    parts.next().filter(|token| !token.is_empty())
+}
+
 /// The bearer token of a request; an error if there is one in a form that is none.
 fn bearer(headers: &HeaderMap) -> Result<Option<Text>, ()> {
     if let Some(value) = headers.get(AUTHORIZATION) {
-        let mut parts = value.to_str().map_err(|_| ())?.trim().split(' ');
-        if parts.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer")) {
-            let token = parts.next().unwrap_or_default();
-            if !token.is_empty() {
-                return Ok(Some(token.into()));
-            }
+        if let Some(token) = bearer_of(value.to_str().map_err(|_| ())?) {
+            return Ok(Some(token.into()));
         }
     }
     let protocols: Vec<&str> = headers

@@ -23,6 +23,7 @@ use http::HeaderMap;
 use http::request::Parts;
 use rustls_pki_types::CertificateDer;
 
+pub(crate) use authenticator::nobody;
 pub use authenticator::{AuthenticationConfig, ClientCaError, UnionAuthenticator};
 pub use authorizer::{Access, AuthorizationMode, UnionAuthorizer, Verdict, forbidden};
 pub use feed::feed;

@@ -11,9 +11,10 @@ use kinds::access::{Edit, View, strings};
 use kinds::validation::names;
 use serde::Deserialize;
 
+use super::authenticator::bearer_of;
 use super::rbac::Rule;
 use super::reader::{Reader, read};
-use super::token::{Bound, Claims, Ref, TokenService};
+use super::token::{Authenticated, Bound, Claims, Ref, TokenService};
 use super::{Access, Reviewer, UnionAuthorizer, Verdict};
 use crate::request::UserInfo;
 
@@ -33,6 +34,8 @@ pub struct Reviews {
     clock: Clock,
     /// `--service-account-max-token-expiration`, in seconds; 0 for none.
     max_lifetime: i64,
+    /// Who asks without credentials, unless that is nobody.
+    anonymous: Option<Arc<UserInfo>>,
 }
 
 impl Reviews {
@@ -44,8 +47,9 @@ impl Reviews {
         reader: Arc<dyn Reader>,
         clock: Clock,
         max_lifetime: i64,
+        anonymous: Option<Arc<UserInfo>>,
     ) -> Self {
-        Self { schema, authorizer, tokens, reader, clock, max_lifetime }
+        Self { schema, authorizer, tokens, reader, clock, max_lifetime, anonymous }
     }
 
     fn token_review(&self, namespace: &str, review: &mut Struct) -> Result<(), Status> {
@@ -58,7 +62,15 @@ impl Reviews {
             return Err(Status::bad_request("token is required for TokenReview in authentication"));
         }
         let audiences: Vec<Text> = spec.strs("audiences").map(Text::from).collect();
-        let answer = self.tokens.authenticate(token, &audiences, self.clock.now());
+        // The token is tried as that of a request, which without one comes from nobody.
+        let answer = match bearer_of(&format!("Bearer {token}")) {
+            Some(token) => self.tokens.authenticate(token, &audiences, self.clock.now()),
+            None => Ok(self.anonymous.clone().map(|user| {
+                let own = || self.tokens.audiences().to_vec();
+                let audiences = if audiences.is_empty() { own() } else { audiences.clone() };
+                Authenticated { user, audiences }
+            })),
+        };
         let mut edit = Edit::new(self.schema, review);
         let Some(mut status) = edit.make("status") else { return Ok(()) };
         match answer {

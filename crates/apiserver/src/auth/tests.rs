@@ -71,7 +71,15 @@ fn world() -> World {
     let config = AuthenticationConfig { client_ca: ca.certificate(), anonymous: true, clock };
     World {
         authenticator: UnionAuthenticator::new(config, tokens.clone(), authorizer.clone()).unwrap(),
-        reviews: Reviews::new(Schema::builtin(), authorizer, tokens.clone(), reader, clock, 0),
+        reviews: Reviews::new(
+            Schema::builtin(),
+            authorizer,
+            tokens.clone(),
+            reader,
+            clock,
+            0,
+            Some(super::nobody()),
+        ),
         tokens,
         ca,
         start,
@@ -170,6 +178,15 @@ async fn reviews() {
     let reason = "RBAC: allowed by ClusterRoleBinding \"bob\" of ClusterRole \"view\" to User \"bob\"";
     let cases = [
         ("TokenReview", json!({ "token": "junk" }), json!({ "user": {}, "error": "invalid bearer token" })),
+        (
+            "TokenReview",
+            json!({ "token": " ", "audiences": ["x"] }),
+            json!({
+                "authenticated": true,
+                "user": { "username": "system:anonymous", "groups": ["system:unauthenticated"] },
+                "audiences": ["x"],
+            }),
+        ),
         ("SelfSubjectReview", Value::Null, json!({ "userInfo": { "username": "bob", "groups": ["g"] } })),
         (
             "SelfSubjectAccessReview",

@@ -341,7 +341,7 @@ impl Framer {
             }
             (Convert::None, _) => answer::object_json(&self.inner, &self.resource, object),
             (Convert::Partial(v) | Convert::PartialList(v), format) => {
-                let json = answer::partial_json(object, v.api_version());
+                let json = answer::partial_json(&self.resource, object, v.api_version());
                 if format == Format::Protobuf {
                     let name = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
                     codec::proto_of_json(self.inner.schema, name, &json)

@@ -24,6 +24,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("core.v1.PersistentVolume", persistent_volume),
     ("core.v1.LimitRangeItem", limit_range_item),
     ("apps.v1.DeploymentStrategy", deployment_strategy),
+    ("apps.v1.DaemonSet", template_generation),
     ("apps.v1.DaemonSetUpdateStrategy", daemon_set_strategy),
     ("apps.v1.StatefulSetUpdateStrategy", stateful_set_strategy),
     ("apps.v1.StatefulSetSpec", claim_types),
@@ -365,6 +366,17 @@ fn deployment_strategy(e: &mut Edit<'_>) {
     {
         r.default("maxUnavailable", "25%");
         r.default("maxSurge", "25%");
+    }
+}
+
+/// Upstream's internal type has a field for it, which its conversion writes into every object.
+fn template_generation(e: &mut Edit<'_>) {
+    const NAME: &str = "deprecated.daemonset.template.generation";
+    if let Some(mut m) = e.make("metadata")
+        && let Some(annotations) = m.make_map("annotations")
+        && annotations.get(NAME).is_none()
+    {
+        annotations.insert(NAME, "0");
     }
 }
 

@@ -67,6 +67,7 @@ fn plain(n: &Node, out: &mut String) {
             let _ = write!(out, "{f}");
         }
         Node::Str(s) => json_string(s, out),
+        Node::Raw(text) => out.push_str(&api::codec::json::compact(text)),
         Node::List(l) => list(l, out, plain),
         Node::Map(m) => map(m, out, plain),
         Node::Struct(_) => out.push_str("{}"),

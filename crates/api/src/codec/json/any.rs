@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::super::normal;
 use super::super::report::{Report, Step, go_struct};
 use super::super::{DecodeError, Decoded};
-use crate::schema::{Field, FieldNo, Or, Schema, StructId, Type, TypeId};
+use crate::schema::{AnyKind, Field, FieldNo, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
 /// The tree of a root object, as [`super::decode`] makes it from text.
@@ -71,6 +71,7 @@ fn node_to_any(schema: &Schema, node: &Node) -> Node {
             map.sort();
             Node::Map(map)
         }
+        Node::Raw(text) => super::raw_value(text),
         other => other.clone(),
     }
 }
@@ -91,7 +92,7 @@ fn what(node: &Node) -> &'static str {
         Node::Int(_) | Node::Float(_) => "number",
         Node::Str(_) => "string",
         Node::List(_) => "array",
-        Node::Map(_) | Node::Struct(_) => "object",
+        Node::Map(_) | Node::Struct(_) | Node::Raw(_) => "object",
     }
 }
 
@@ -147,6 +148,11 @@ impl Converter<'_> {
         }
         match (schema.ty(ty), node) {
             (_, Node::Null) => None,
+            (Type::Any(AnyKind::RawExtension), node) => {
+                let mut text = Vec::new();
+                super::encode_any(&node, &mut text);
+                Some(super::raw(&String::from_utf8_lossy(&text)))
+            }
             (Type::Any(_), node) => Some(node),
             (Type::Struct(id), Node::Map(m)) => {
                 let mut s = Box::new(Struct::new(*id));

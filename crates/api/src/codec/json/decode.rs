@@ -65,6 +65,22 @@ pub fn decode_any_strict(body: &[u8]) -> Result<(Node, Vec<String>), DecodeError
     Ok((node, d.report.finish()?))
 }
 
+/// The text of an embedded object in a tree. Line breaks outside strings become spaces: a watch is
+/// split at them by some clients.
+pub(crate) fn raw(text: &str) -> Node {
+    if text.contains(['\n', '\r']) {
+        Node::Raw(text.replace(['\n', '\r'], " ").into())
+    } else {
+        Node::Raw(text.into())
+    }
+}
+
+/// The value of an embedded object's text; the text itself if it holds what no value can, as a number
+/// without bounds.
+pub(crate) fn raw_value(text: &str) -> Node {
+    decode_any(text.as_bytes()).unwrap_or_else(|_| Node::Raw(text.into()))
+}
+
 struct Decoder<'s, 'a> {
     lexer: Lexer<'a>,
     report: Report<'s, 'a>,
@@ -149,7 +165,11 @@ impl Decoder<'_, '_> {
     /// A value; `None` for `null` and for what does not fit, which is reported.
     fn value(&mut self, ty: TypeId) -> Lexed<Option<Node>> {
         let schema = self.report.schema;
-        match self.lexer.peek() {
+        let next = self.lexer.peek();
+        if matches!(schema.ty(ty), Type::Any(AnyKind::RawExtension)) && next != b'n' {
+            return self.lexer.raw().map(|text| Some(raw(text)));
+        }
+        match next {
             b'"' => match schema.ty(ty) {
                 Type::String => Ok(Some(Node::Str(self.lexer.string()?.into()))),
                 Type::Any(_) => Ok(Some(Node::Str(self.lexer.string()?.into()))),

@@ -35,9 +35,26 @@ pub fn encode_any(node: &Node, out: &mut Vec<u8>) {
         Node::Str(s) => write_string(s, out),
         Node::List(l) => list(l, out, encode_any),
         Node::Map(m) => map(m, out, encode_any),
+        Node::Raw(text) => out.extend_from_slice(text.as_bytes()),
         // A struct needs its schema; none stands inside a value without one.
         Node::Struct(_) => out.extend_from_slice(b"{}"),
     }
+}
+
+/// The text of an embedded object as Go's encoder writes it: without white space, and escaped for HTML's sake.
+pub fn compact(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    let (mut inside, mut escaped) = (false, false);
+    for c in raw.chars() {
+        match c {
+            ' ' | '\t' | '\n' | '\r' if !inside => continue,
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", c as u32)),
+            _ => out.push(c),
+        }
+        inside ^= c == '"' && !escaped;
+        escaped = inside && c == '\\' && !escaped;
+    }
+    out
 }
 
 /// Appends a value of the schema's types: what stands in it says what it is.

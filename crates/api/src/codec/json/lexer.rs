@@ -262,6 +262,13 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
+    /// The text of a value, which is passed over; the next byte is its first.
+    pub(super) fn raw(&mut self) -> Lexed<&'a str> {
+        let start = self.at;
+        self.skip()?;
+        Ok(&self.text[start..self.at])
+    }
+
     /// Passes over a value.
     pub(super) fn skip(&mut self) -> Lexed<()> {
         match self.peek() {

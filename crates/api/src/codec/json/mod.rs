@@ -7,7 +7,8 @@ mod lexer;
 
 pub use any::{from_any, root_from_any, root_from_merged, to_any};
 pub use decode::{decode, decode_any, decode_any_strict};
-pub use encode::{encode, encode_any, encode_node, encode_object, write_string};
+pub(crate) use decode::{raw, raw_value};
+pub use encode::{compact, encode, encode_any, encode_node, encode_object, write_string};
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,37 @@ fn round(kind: &str, body: &str) -> Result<(String, Vec<String>), DecodeError> {
     Ok((String::from_utf8(out).unwrap(), d.strict))
 }
 
+/// Of an embedded object the text counts, not the value.
+#[test]
+fn embedded_objects_keep_their_text() {
+    let schema = Schema::builtin();
+    let root = schema.kind(&Gvk::new("apps", "v1", "ControllerRevision")).unwrap();
+    let data = |text: &str| {
+        let body = format!("{{\"data\":{text}}}");
+        let tree = decode(schema, root, body.as_bytes()).unwrap().tree;
+        let mut out = Vec::new();
+        encode(schema, &tree, &mut out);
+        let out = String::from_utf8(out).unwrap();
+        let head = "{\"metadata\":{},\"data\":";
+        let kept = out.strip_prefix(head).and_then(|t| t.split_once(",\"revision\"")).unwrap().0.to_owned();
+        (kept, compact(text), root_from_any(schema, root, to_any(schema, &tree)).unwrap().tree == tree)
+    };
+    for (text, kept, short, same_when_patched) in [
+        (r#"{"a":1,"b":[]}"#, r#"{"a":1,"b":[]}"#, r#"{"a":1,"b":[]}"#, true),
+        (r#"{"b": 1.0, "a": 1e400}"#, r#"{"b": 1.0, "a": 1e400}"#, r#"{"b":1.0,"a":1e400}"#, true),
+        (r#"{"b":2,"a":1}"#, r#"{"b":2,"a":1}"#, r#"{"b":2,"a":1}"#, false),
+        (
+            "{\"a\":\n9223372036854775808}",
+            "{\"a\": 9223372036854775808}",
+            "{\"a\":9223372036854775808}",
+            false,
+        ),
+        (r#"{"a":" \" <"}"#, r#"{"a":" \" <"}"#, r#"{"a":" \" \u003c"}"#, false),
+    ] {
+        assert_eq!(data(text), (kept.into(), short.into(), same_when_patched), "{text}");
+    }
+}
+
 #[test]
 fn normal_form() {
     for (kind, body, expected) in [

@@ -274,9 +274,15 @@ impl Decoder<'_> {
             if let Node::Map(m) = json::to_any(self.schema, &tree) {
                 entries.extend(m.into_entries());
             }
-            return Ok(Some(Node::Map(Map::from_entries(entries))));
+            let mut text = Vec::new();
+            json::encode_any(&Node::Map(Map::from_entries(entries)), &mut text);
+            return Ok(Some(json::raw(&String::from_utf8_lossy(&text))));
         }
-        json::decode_any(raw).map(Some)
+        let value = json::decode_any(raw)?;
+        Ok(Some(match (self.schema.ty(ty), std::str::from_utf8(raw)) {
+            (Type::Any(AnyKind::RawExtension), Ok(text)) => json::raw(text),
+            _ => value,
+        }))
     }
 
     fn either(&mut self, of: StructId, or: Or, bytes: &[u8]) -> Result<Option<Node>, DecodeError> {

@@ -17,7 +17,7 @@ pub(crate) const CONTROLLER_REVISION: Strategy = Strategy {
             revision(e, v);
             let at = Path::root("data");
             match v.get("data") {
-                Some(Node::Map(_)) => {}
+                Some(Node::Raw(text)) if text.starts_with('{') => {}
                 None | Some(Node::Null) => e.required(&at, "data is mandatory"),
                 Some(_) => e.required(&at, "data must be a valid JSON object"),
             }

@@ -210,7 +210,12 @@ fn selectors(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
             Some(c) if c.str("expression").len() > MAX_EXPRESSION => {
                 errs.too_long(&at.field("expression"), MAX_EXPRESSION);
             }
-            Some(_) => {}
+            Some(c) => {
+                let (at, expression) = (at.field("expression"), c.str("expression"));
+                if let Err(text) = super::selector::compile(expression) {
+                    errs.invalid(&at, expression, text);
+                }
+            }
         }
     }
 }
@@ -277,7 +282,7 @@ fn opaque(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
     match o.get("parameters") {
         None | Some(Node::Null) => errs.required(&at, ""),
         Some(p) if print::scalar_json(p).len() > MAX_PARAMETERS => errs.too_long(&at, MAX_PARAMETERS),
-        Some(Node::Map(_) | Node::Struct(_)) => {}
+        Some(Node::Raw(text)) if text.starts_with('{') => {}
         Some(_) => errs.invalid(&at, "<value omitted>", "must be a valid JSON object"),
     }
 }

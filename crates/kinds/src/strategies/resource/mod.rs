@@ -1,8 +1,8 @@
-//! Dynamic resources: claims, their templates, device classes and slices. Whether selectors compile is
-//! not checked here.
+//! Dynamic resources: claims, their templates, device classes and slices.
 
 mod claim;
 mod policy;
+mod selector;
 mod slice;
 
 pub(super) use claim::{CLAIM, CLAIM_TEMPLATE, DEVICE_CLASS};
