@@ -37,9 +37,11 @@ async fn inspect(file: &Path) -> Result<BackupInfo> {
 
 /// What a snapshot holds, as a table.
 fn status(info: &BackupInfo) -> String {
-    let BackupInfo { format, revision, objects, bytes } = info;
+    let BackupInfo { format, taken, revision, objects, bytes } = info;
+    let taken = taken.and_then(|ms| jiff::Timestamp::from_millisecond(ms.try_into().ok()?).ok());
+    let taken = taken.map_or("unknown".to_owned(), |at| format!("{at:.0}"));
     format!(
-        "revision:  {revision}\nobjects:   {objects}\nbytes:     {bytes}\nformat:    {format}\nchecksums: ok\n"
+        "taken:     {taken}\nrevision:  {revision}\nobjects:   {objects}\nbytes:     {bytes}\nformat:    {format}\nchecksums: ok\n"
     )
 }
 

@@ -56,6 +56,7 @@ pub struct Store {
     backend: Arc<dyn Backend>,
     /// The backend, if others write to what it shows.
     shared: Option<Arc<etcd::Engine>>,
+    clock: Clock,
 }
 
 impl fmt::Debug for Store {
@@ -186,15 +187,16 @@ impl Store {
         let loader = std::cell::RefCell::new(Loader::new(Limits::default(), now));
         let (mut engine, loaded) = log::open(
             &config.dir,
-            log::Settings::new(config.durability),
+            log::Settings::new(config.durability, clock),
             &mut |record| loader.borrow_mut().state(record),
             &mut |record| loader.borrow_mut().change(record),
         )?;
         let mut loader = loader.into_inner();
         engine.begun(&loaded, || loader.view(loaded.last)).map_err(|e| OpenError::of(&config.dir, e))?;
-        let store = loader
+        let mut store = loader
             .start(Box::new(engine), (loaded.floor, loaded.last), config.progress_interval)
             .map_err(|e| OpenError::of(&config.dir, e))?;
+        store.clock = clock;
         if tokio::runtime::Handle::try_current().is_ok() {
             store.close_on(shutdown);
         }
@@ -203,14 +205,15 @@ impl Store {
 
     /// A store over an index that this backend publishes in.
     pub(crate) fn of(index: Arc<Index>, backend: Arc<dyn Backend>) -> Self {
-        Self { index, backend, shared: None }
+        Self { index, backend, shared: None, clock: Clock::system() }
     }
 
     /// Opens a store in etcd, in upstream's layout; other API servers may use it at the same time. Returns once
     /// everything is loaded. It closes once `shutdown` stops, and `shutdown.finish()` waits until it has.
     pub async fn open_etcd(config: EtcdConfig, shutdown: &Shutdown) -> Result<Self, EtcdOpenError> {
         let engine = etcd::Engine::open(config).await?;
-        let store = Self { index: engine.index.clone(), backend: engine.clone(), shared: Some(engine) };
+        let (index, clock) = (engine.index.clone(), engine.clock);
+        let store = Self { index, backend: engine.clone(), shared: Some(engine), clock };
         store.close_on(shutdown);
         Ok(store)
     }
@@ -339,7 +342,7 @@ impl Store {
 
     /// The whole store as it is now, at a durable revision, to be kept as a file. Writes go on meanwhile.
     pub async fn backup(&self) -> Result<Backup, WriteError> {
-        Ok(Backup::new(self.backend.view().await?))
+        Ok(Backup::new(self.backend.view().await?, self.clock))
     }
 
     /// Writes everything as it is now into an etcd that holds nothing below its prefix, at revisions above those

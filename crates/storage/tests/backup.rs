@@ -68,7 +68,10 @@ async fn a_restored_store_has_everything_and_goes_on_far_above() {
     let lost = create(&old, pods, "after", None).await;
 
     let info = storage::inspect(&file).unwrap();
-    assert_eq!((info.revision, info.objects, info.format), (3001, 3001, 1));
+    assert_eq!((info.revision, info.objects, info.format), (3001, 3001, 2));
+    let taken = Duration::from_millis(info.taken.unwrap());
+    let age = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH + taken).unwrap();
+    assert!(age < Duration::from_hours(1), "{age:?}");
     assert_eq!(info.bytes, std::fs::metadata(&file).unwrap().len());
     let to = dir.path().join("new");
     assert_eq!(storage::restore(&file, &to).unwrap(), info);
@@ -146,7 +149,7 @@ async fn what_is_damaged_or_foreign_is_refused_in_a_sentence() {
         let mut bad = good.clone();
         bad[at] ^= 0x55;
         let error = refused(&bad);
-        let expected = if at < 44 { "is not a snapshot of FerroKube" } else { "is damaged at byte" };
+        let expected = if at < 88 { "is not a snapshot of FerroKube" } else { "is damaged at byte" };
         assert!(error.contains(expected), "byte {at}: {error}");
         refused(&good[..at]);
     }

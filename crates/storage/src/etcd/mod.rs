@@ -131,7 +131,7 @@ pub(crate) struct Engine {
     client: Client,
     keys: Keys,
     codec: Arc<dyn Codec>,
-    clock: Clock,
+    pub(crate) clock: Clock,
     progress_interval: Duration,
     /// Whether etcd says reliably how far a watch has come. If it does not, the watch is over all keys of
     /// etcd, not only ours: then there is an event for every revision.

@@ -1,6 +1,6 @@
 //! A state of the store as one file, to be kept elsewhere: taken while the store runs, from the index, at a
 //! revision that is durable. The file is that of a snapshot of the log under a mark of its own: every part has
-//! its checksum, and an end tells a whole file from one that was cut off.
+//! its checksum, and an end tells a whole file from one that was cut off. Every format of the log is read.
 
 use std::fs;
 use std::io;
@@ -8,18 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use component::Clock;
 
 use super::checkpoint::{FRAME_BYTES, Frames, Unfinished};
 use super::codec::Encoder;
 use super::files::Disk;
+use super::format::{BadHeader, FORMATS, Header, Kind, NEWEST};
 use super::load::{Reader, StateError};
 use super::open::write_version;
-use super::{END, Header, RAISE, SNAPSHOT_MAGIC};
+use super::{RAISE, millis};
 use crate::engine::{Record, View};
 
-const MAGIC: [u8; 8] = *b"FKsave\xff\n";
-/// The version of the format that is written, and the newest that is read.
-const FORMAT: u64 = 1;
+/// The newest version of the format that is read.
+const NEWEST_READ: u32 = FORMATS[FORMATS.len() - 1].version;
 
 /// Yields the bytes of a backup piece by piece, each made when it is asked for. It holds on to the state at
 /// its revision, not to the store's writer.
@@ -29,10 +30,19 @@ pub struct Backup {
 }
 
 impl Backup {
-    pub(crate) fn new(view: View) -> Self {
-        let revision = view.revision;
-        let header = Header { magic: MAGIC, number: revision, floor: revision, seq: 0, len: FORMAT };
-        Self { header: Some(header.bytes().into()), frames: Frames::new(view) }
+    pub(crate) fn new(view: View, clock: Clock) -> Self {
+        let header = Header {
+            kind: Kind::Backup,
+            store: 0,
+            salt: fastrand::u64(..),
+            made: millis(clock),
+            number: view.revision,
+            floor: view.revision,
+            seq: 0,
+            len: 0,
+        };
+        let frames = Frames::new(view, NEWEST, &header, FRAME_BYTES);
+        Self { header: Some(header.bytes(NEWEST).into()), frames }
     }
 }
 
@@ -48,7 +58,9 @@ impl Iterator for Backup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupInfo {
     /// The version of its format.
-    pub format: u64,
+    pub format: u32,
+    /// When it was taken, in milliseconds since 1970; format 1 does not tell.
+    pub taken: Option<u64>,
     /// The revision of the store that it shows.
     pub revision: u64,
     /// How many objects it has.
@@ -64,12 +76,20 @@ pub enum BackupError {
     #[error("{} is not a snapshot of FerroKube: choose a file that `ferrokube snapshot save` wrote", .0.display())]
     NotOurs(PathBuf),
     /// It was written by a newer version.
-    #[error("{} has format {found}, this version reads up to {FORMAT}: use a newer version", file.display())]
+    #[error("{} has format {found}, this version reads up to {NEWEST_READ}: use a newer version", file.display())]
     Newer {
         /// The file.
         file: PathBuf,
         /// Its format's version.
-        found: u64,
+        found: u32,
+    },
+    /// A newer version wrote something into it that must be known to read it.
+    #[error("{} has {what}: use a newer version", file.display())]
+    Unknown {
+        /// The file.
+        file: PathBuf,
+        /// What it has.
+        what: String,
     },
     /// It is damaged or cut off.
     #[error("{} is damaged at byte {at}: {what}: use another snapshot", file.display())]
@@ -126,9 +146,18 @@ pub fn restore(file: &Path, dir: &Path) -> Result<BackupInfo, BackupError> {
     }
     let disk = Arc::new(Disk::open(&making).map_err(failed)?);
     let revision = info.revision.saturating_add(RAISE);
-    let header = Header { magic: SNAPSHOT_MAGIC, number: revision, floor: revision, seq: 0, len: 0 };
+    let header = Header {
+        kind: Kind::Snapshot,
+        store: fastrand::u128(1..),
+        salt: fastrand::u64(..),
+        made: info.taken.unwrap_or(0),
+        number: revision,
+        floor: revision,
+        seq: 0,
+        len: 0,
+    };
     convert(file, &disk, &header).map_err(failed)?;
-    write_version(disk.as_ref()).map_err(failed)?;
+    write_version(disk.as_ref(), NEWEST.version).map_err(failed)?;
     fs::rename(&making, dir).map_err(failed)?;
     let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::File::open(parent).and_then(|p| p.sync_all()).map_err(failed)?;
@@ -137,39 +166,52 @@ pub fn restore(file: &Path, dir: &Path) -> Result<BackupInfo, BackupError> {
 
 /// Writes the objects of a backup as a snapshot of the log.
 fn convert(file: &Path, disk: &Arc<Disk>, header: &Header) -> io::Result<()> {
-    let mut snapshot = Unfinished::create(disk.clone(), header)?;
-    let mut encoder = Encoder::default();
+    let mut snapshot = Unfinished::create(disk.clone(), NEWEST, header)?;
+    let seed = header.seed(NEWEST);
+    let mut encoder = Encoder::new(NEWEST);
     let (mut number, mut outcome) = (0, Ok(()));
     let read = read(file, &mut |record| {
         encoder.record(&record);
         if encoder.len() >= FRAME_BYTES && outcome.is_ok() {
-            outcome = snapshot.put(&encoder.frame(header.number, number));
+            outcome = snapshot.put(&encoder.frame(&seed, number));
             number += 1;
         }
     });
-    outcome.and(read.map(drop).map_err(io::Error::other))?;
-    snapshot.put(&encoder.frame(header.number, number))?;
-    snapshot.put(&encoder.frame(header.number, END))?;
+    let info = outcome.and(read.map_err(io::Error::other))?;
+    snapshot.put(&encoder.frame(&seed, number))?;
+    snapshot.put(&encoder.last(&seed, info.objects))?;
     snapshot.finish().map(drop)
 }
 
 fn read(file: &Path, sink: &mut dyn FnMut(Record)) -> Result<BackupInfo, BackupError> {
     let failed = |source| BackupError::Read { file: file.to_owned(), source };
-    let open = || {
-        let open = fs::File::open(file)?;
-        let bytes = open.metadata()?.len();
-        Ok((bytes, Reader::open(Box::new(open), MAGIC)?))
-    };
-    let (bytes, (header, mut reader)) = open().map_err(failed)?;
-    let Some(header) = header else { return Err(BackupError::NotOurs(file.to_owned())) };
-    if header.len > FORMAT {
-        return Err(BackupError::Newer { file: file.to_owned(), found: header.len });
+    let unknown = |what| BackupError::Unknown { file: file.to_owned(), what };
+    for format in FORMATS.iter().rev() {
+        let open = || {
+            let open = fs::File::open(file)?;
+            let bytes = open.metadata()?.len();
+            Ok((bytes, Reader::open(Box::new(open), format, Kind::Backup)?))
+        };
+        let (bytes, (header, mut reader)) = open().map_err(failed)?;
+        let header = match header {
+            Ok(header) => header,
+            Err(BadHeader::Broken) => continue,
+            Err(BadHeader::Version(found)) => {
+                return Err(BackupError::Newer { file: file.to_owned(), found });
+            }
+            Err(BadHeader::Features(bits)) => {
+                return Err(unknown(format!("features ({bits:#x}) that this version does not know")));
+            }
+        };
+        let objects = reader.state(sink).map_err(|e| match e {
+            StateError::Io(e) => failed(e),
+            StateError::Damaged(what) => BackupError::Damaged { file: file.to_owned(), at: reader.at, what },
+            StateError::Newer(what) => unknown(what),
+        })?;
+        let taken = format.explicit.then_some(header.made);
+        return Ok(BackupInfo { format: format.version, taken, revision: header.number, objects, bytes });
     }
-    let objects = reader.state(sink).map_err(|e| match e {
-        StateError::Io(e) => failed(e),
-        StateError::Damaged(what) => BackupError::Damaged { file: file.to_owned(), at: reader.at, what },
-    })?;
-    Ok(BackupInfo { format: header.len, revision: header.number, objects, bytes })
+    Err(BackupError::NotOurs(file.to_owned()))
 }
 
 #[cfg(test)]
@@ -178,17 +220,21 @@ mod tests {
     use crate::{Store, StoreConfig};
     use component::Shutdown;
 
-    #[test]
-    fn a_format_of_the_future_is_named() {
+    #[tokio::test]
+    async fn a_format_of_the_future_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("new");
-        let header = Header { magic: MAGIC, number: 1, floor: 1, seq: 0, len: FORMAT + 1 };
-        fs::write(&file, header.bytes()).unwrap();
-        let error = inspect(&file).unwrap_err().to_string();
-        assert!(
-            error.ends_with("new has format 2, this version reads up to 1: use a newer version"),
-            "{error}"
-        );
+        let good: Vec<u8> = Store::in_memory().backup().await.unwrap().flatten().collect();
+        let check = |at: usize, value: u32, expected: &str| {
+            let mut header = good[..NEWEST.header - 4].to_vec();
+            header[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
+            fs::write(&file, [&header, &good[NEWEST.header..]].concat()).unwrap();
+            let error = inspect(&file).unwrap_err().to_string();
+            assert!(error.ends_with(expected), "{error}");
+        };
+        check(8, 7, "new has format 7, this version reads up to 2: use a newer version");
+        check(80, 5, "new has features (0x5) that this version does not know: use a newer version");
     }
 
     #[tokio::test]

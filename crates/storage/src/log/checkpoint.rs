@@ -4,36 +4,35 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::codec::Encoder;
+use super::codec::{END, Encoder};
 use super::files::{Appender, Files};
-use super::{END, Header, SNAPSHOT_MAGIC, segment_name, snapshot_name};
+use super::format::{Format, Header, SEGMENT, SNAPSHOT, Seed};
 use crate::engine::View;
 use crate::view::Key;
 
 /// The size of a frame, in bytes.
 pub(super) const FRAME_BYTES: usize = 1 << 20;
 /// Synced in parts of this size, so that the log's syncs never wait for all of it.
-const SYNC_BYTES: u64 = 8 << 20;
+pub(super) const SYNC_BYTES: u64 = 8 << 20;
 
 /// A state as frames, the one that ends it included. Each is made when it is asked for.
 pub(super) struct Frames {
     view: View,
+    seed: Seed,
     /// The resource that is being written, and the last of its objects that was.
     at: usize,
     after: Option<Key>,
     number: u64,
+    objects: u64,
     encoder: Encoder,
     bytes: usize,
 }
 
 impl Frames {
-    pub(super) fn new(view: View) -> Self {
-        Self::of_size(view, FRAME_BYTES)
-    }
-
-    /// With frames of about this many bytes.
-    pub(super) fn of_size(view: View, bytes: usize) -> Self {
-        Self { view, at: 0, after: None, number: 0, encoder: Encoder::default(), bytes }
+    /// Those of a file with this header, of about so many bytes each.
+    pub(super) fn new(view: View, format: &'static Format, header: &Header, bytes: usize) -> Self {
+        let (seed, encoder) = (header.seed(format), Encoder::new(format));
+        Self { view, seed, at: 0, after: None, number: 0, objects: 0, encoder, bytes }
     }
 
     /// Encodes objects until a frame is full; whether there may be more.
@@ -42,6 +41,7 @@ impl Frames {
             for (key, object) in live.after(self.after.take()) {
                 let expires = self.view.expiries.get(&object.revision).copied().unwrap_or(0);
                 self.encoder.put(group, plural, object, expires);
+                self.objects += 1;
                 if self.encoder.len() >= self.bytes {
                     self.after = Some(key.clone());
                     return true;
@@ -61,9 +61,12 @@ impl Iterator for Frames {
             return None;
         }
         let more = self.fill();
-        let number = if more || self.encoder.len() > 0 { self.number } else { END };
-        self.number = if number == END { END } else { number + 1 };
-        Some(self.encoder.frame(self.view.revision, number))
+        if !more && self.encoder.len() == 0 {
+            self.number = END;
+            return Some(self.encoder.last(&self.seed, self.objects));
+        }
+        self.number += 1;
+        Some(self.encoder.frame(&self.seed, self.number - 1))
     }
 }
 
@@ -79,12 +82,12 @@ pub(super) struct Unfinished {
 
 impl Unfinished {
     /// Begins one.
-    pub(super) fn create(files: Arc<dyn Files>, header: &Header) -> io::Result<Self> {
-        let name = snapshot_name(header.number);
+    pub(super) fn create(files: Arc<dyn Files>, format: &Format, header: &Header) -> io::Result<Self> {
+        let name = format.snapshot(header.number);
         let temporary = format!("{name}.tmp");
         let file = Some(files.create(&temporary)?);
         let mut unfinished = Self { files, name, temporary, file, bytes: 0, unsynced: 0 };
-        unfinished.put(&header.bytes())?;
+        unfinished.put(&header.bytes(format))?;
         Ok(unfinished)
     }
 
@@ -125,24 +128,28 @@ impl Drop for Unfinished {
 /// Writes a state as a snapshot, step by step.
 pub(super) struct Writing {
     files: Arc<dyn Files>,
+    format: &'static Format,
     header: Header,
     frames: Frames,
     unfinished: Option<Unfinished>,
 }
 
 impl Writing {
-    /// Begins to write the state, which segment `first` continues.
-    pub(super) fn new(files: Arc<dyn Files>, frames: Frames, first: u64) -> Self {
-        let revision = frames.view.revision;
-        let header = Header { magic: SNAPSHOT_MAGIC, number: revision, floor: revision, seq: first, len: 0 };
-        Self { files, header, frames, unfinished: None }
+    /// Begins to write frames under a header.
+    pub(super) fn new(
+        files: Arc<dyn Files>,
+        format: &'static Format,
+        header: Header,
+        frames: Frames,
+    ) -> Self {
+        Self { files, format, header, frames, unfinished: None }
     }
 
     /// Does the next step; after the last one the size of the snapshot, which then counts, and what came before
     /// it is removed.
     pub(super) fn step(&mut self) -> io::Result<Option<u64>> {
         let Some(unfinished) = &mut self.unfinished else {
-            self.unfinished = Some(Unfinished::create(self.files.clone(), &self.header)?);
+            self.unfinished = Some(Unfinished::create(self.files.clone(), self.format, &self.header)?);
             return Ok(None);
         };
         if let Some(frame) = self.frames.next() {
@@ -150,7 +157,7 @@ impl Writing {
             return Ok(None);
         }
         let bytes = self.unfinished.take().map_or(Ok(0), Unfinished::finish)?;
-        superseded(self.files.as_ref(), self.header.number, self.header.seq)?;
+        superseded(self.files.as_ref(), self.format, self.header.number, self.header.seq)?;
         Ok(Some(bytes))
     }
 
@@ -191,12 +198,10 @@ pub(super) fn in_thread(writing: Writing) -> io::Result<Box<dyn Running>> {
 }
 
 /// Removes the segments before `first` and the snapshots before `revision`.
-pub(super) fn superseded(files: &dyn Files, revision: u64, first: u64) -> io::Result<()> {
-    let (first, current) = (segment_name(first), snapshot_name(revision));
+pub(super) fn superseded(files: &dyn Files, format: &Format, revision: u64, first: u64) -> io::Result<()> {
     for name in files.list()? {
-        let old_segment = name.starts_with("log-") && name < first;
-        let old_snapshot = name.starts_with("snapshot-") && name < current;
-        if old_segment || old_snapshot {
+        let old = |prefix, than| format.number(prefix, &name).is_some_and(|n| n < than);
+        if old(SEGMENT, first) || old(SNAPSHOT, revision) {
             files.remove(&name)?;
         }
     }

@@ -26,7 +26,7 @@ use crate::watch::WatchOptions;
 const CYCLES: usize = 5;
 
 /// Runs with seed after seed until there were so many power cuts.
-fn runs(points: usize, run: impl Fn(u64)) {
+pub(super) fn runs(points: usize, run: impl Fn(u64)) {
     let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().unwrap());
     let points = number("FERROKUBE_CRASH_POINTS").map_or(points, |n| n as usize);
     let first = number("FERROKUBE_CRASH_SEED").unwrap_or(0);
@@ -79,7 +79,7 @@ impl Running for Stepped {
     }
 }
 
-fn stepped(durability: Durability, random: &mut fastrand::Rng) -> Settings {
+pub(super) fn stepped(durability: Durability, random: &mut fastrand::Rng) -> Settings {
     let mut random = random.fork();
     let beside = Box::new(move |writing| {
         let stepped = Stepped { writing, outcome: None, random: random.fork() };
@@ -89,7 +89,7 @@ fn stepped(durability: Durability, random: &mut fastrand::Rng) -> Settings {
 }
 
 /// A batch of random changes after a state and a revision, and the state after it.
-fn batch(random: &mut fastrand::Rng, state: &State, mut revision: u64) -> (Vec<Record>, State) {
+pub(super) fn batch(random: &mut fastrand::Rng, state: &State, mut revision: u64) -> (Vec<Record>, State) {
     let mut after = state.clone();
     let mut batch = Vec::new();
     for _ in 0..random.usize(1..6) {

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read};
 
-use super::codec::{Decoder, FRAME, MARK, MAX_PAYLOAD, checksum};
+use super::codec::{BadRecord, Decoder, END, FrameHeader, MARK};
 use super::files::Files;
-use super::{
-    END, Header, LOG_MAGIC, NONE, RAISE, SNAPSHOT_MAGIC, UNSYNCED, checkpoint, segment_name, snapshot_name,
-};
+use super::format::{BadHeader, Format, Header, Kind, SEGMENT, SNAPSHOT, Seed};
+use super::{NONE, RAISE, UNSYNCED, checkpoint};
 use crate::engine::Record;
 
 /// Why the files of a store cannot be read.
@@ -22,6 +21,9 @@ pub(crate) enum LoadError {
     /// A file is not there.
     #[error("{0} is missing")]
     Missing(String),
+    /// A whole file has what only a later version knows.
+    #[error("{file} has {what}")]
+    Newer { file: String, what: String },
 }
 
 /// Where the log stands after loading.
@@ -33,6 +35,8 @@ pub(crate) struct Loaded {
     pub(crate) last: u64,
     /// Acknowledged writes may be missing at the end: the revision is raised, and `floor` with it.
     pub(crate) lossy: bool,
+    /// The store whose files these are; `None` before there are any, and in format 1.
+    pub(super) store: Option<u128>,
     pub(super) previous: (u64, u64),
     pub(super) next_seq: u64,
     pub(super) log_bytes: u64,
@@ -40,19 +44,23 @@ pub(crate) struct Loaded {
     pub(super) segments: usize,
 }
 
-/// What is read: first the objects of the snapshot, then the changes after it.
+/// What is read: first the snapshot's objects, if there is one, then the segments' changes after it.
 pub(crate) enum Item {
+    /// The snapshot begins.
+    Snapshot(Header),
     /// An object of the snapshot.
     State(Record),
+    /// A segment begins.
+    Segment(Header),
+    /// A batch begins; its first revision.
+    Batch(u64),
     /// A change, in the order of revisions.
     Change(Record),
 }
 
 /// One frame, or how the reading of one ended.
 enum Frame {
-    Whole {
-        number: u64,
-    },
+    Whole(FrameHeader),
     End,
     /// The bytes from where a frame should begin to the end of the file.
     Broken(Vec<u8>),
@@ -60,8 +68,9 @@ enum Frame {
 
 /// Reads a file frame by frame.
 pub(super) struct Reader {
+    format: &'static Format,
     inner: BufReader<Box<dyn Read>>,
-    file: u64,
+    seed: Option<Seed>,
     /// How much of it was read and was in order.
     pub(super) at: u64,
     payload: Vec<u8>,
@@ -71,119 +80,141 @@ pub(super) struct Reader {
 pub(super) enum StateError {
     Io(io::Error),
     Damaged(&'static str),
+    Newer(String),
+}
+
+/// What a frame or a record has that only a later version knows.
+fn unknown(kind: Option<u8>) -> String {
+    match kind {
+        Some(kind) => format!("records of a kind ({kind}) that this version does not know"),
+        None => "parts encoded in a way that this version does not know".to_owned(),
+    }
 }
 
 impl Reader {
-    /// Reads the header of a file; `None` if that is broken.
-    pub(super) fn open(file: Box<dyn Read>, magic: [u8; 8]) -> io::Result<(Option<Header>, Self)> {
+    /// Reads the header of a file.
+    pub(super) fn open(
+        file: Box<dyn Read>,
+        format: &'static Format,
+        kind: Kind,
+    ) -> io::Result<(Result<Header, BadHeader>, Self)> {
         let mut inner = BufReader::with_capacity(1 << 18, file);
-        let mut bytes = Vec::with_capacity(Header::LEN);
-        (&mut inner).take(Header::LEN as u64).read_to_end(&mut bytes)?;
-        let header = Header::parse(&bytes, magic);
-        let file = header.map_or(0, |h| h.number);
-        Ok((header, Self { inner, file, at: Header::LEN as u64, payload: Vec::new() }))
+        let mut bytes = Vec::with_capacity(format.header);
+        (&mut inner).take(format.header as u64).read_to_end(&mut bytes)?;
+        let header = Header::parse(format, kind, &bytes);
+        let seed = header.ok().map(|h| h.seed(format));
+        Ok((header, Self { format, inner, seed, at: bytes.len() as u64, payload: Vec::new() }))
     }
 
     /// Reads a state, with its end: object after object. How many there were.
     pub(super) fn state(&mut self, sink: &mut dyn FnMut(Record)) -> Result<u64, StateError> {
-        let mut decoder = Decoder::default();
+        let mut decoder = Decoder::new(self.format);
         let mut objects = 0;
         for expected in 0.. {
             match self.frame().map_err(StateError::Io)? {
-                Frame::Whole { number: END } => break,
-                Frame::Whole { number } if number == expected => decoder
-                    .records(&self.payload, |record| {
+                Frame::Whole(frame) if frame.number == END => break,
+                Frame::Whole(frame) if !frame.is_known() => return Err(StateError::Newer(unknown(None))),
+                Frame::Whole(frame) if frame.number == expected => {
+                    let count = |record| {
                         objects += 1;
                         sink(record);
-                    })
-                    .map_err(|_| StateError::Damaged("a record is malformed"))?,
-                Frame::Whole { .. } => return Err(StateError::Damaged("a part is missing")),
+                    };
+                    decoder.records(&frame, &self.payload, count).map_err(|e| match e {
+                        BadRecord::Malformed => StateError::Damaged("a record is malformed"),
+                        BadRecord::Unknown(kind) => StateError::Newer(unknown(Some(kind))),
+                    })?;
+                }
+                Frame::Whole(_) => return Err(StateError::Damaged("a part is missing")),
                 Frame::End | Frame::Broken(_) => {
                     return Err(StateError::Damaged("a checksum is wrong or the end is missing"));
                 }
             }
         }
+        if self.format.explicit && self.payload != u64::to_le_bytes(objects) {
+            return Err(StateError::Damaged("objects are missing"));
+        }
         match self.frame().map_err(StateError::Io)? {
             Frame::End => Ok(objects),
-            Frame::Whole { .. } | Frame::Broken(_) => Err(StateError::Damaged("it goes on after its end")),
+            Frame::Whole(_) | Frame::Broken(_) => Err(StateError::Damaged("it goes on after its end")),
         }
     }
 
     /// Reads a frame into `payload`.
     fn frame(&mut self) -> io::Result<Frame> {
-        let mut header = Vec::with_capacity(FRAME);
+        let len = self.format.frame;
+        let mut header = Vec::with_capacity(len);
         self.payload.clear();
-        (&mut self.inner).take(FRAME as u64).read_to_end(&mut header)?;
+        (&mut self.inner).take(len as u64).read_to_end(&mut header)?;
         if header.is_empty() {
             return Ok(Frame::End);
         }
-        if let Some((len, number, crc)) = frame_header(&header) {
-            (&mut self.inner).take(u64::from(len)).read_to_end(&mut self.payload)?;
-            if self.payload.len() == len as usize && checksum(self.file, &header[..16], &self.payload) == crc
-            {
-                self.at += (FRAME + self.payload.len()) as u64;
-                return Ok(Frame::Whole { number });
+        if let (Some(frame), Some(seed)) = (FrameHeader::parse(self.format, &header), &self.seed) {
+            (&mut self.inner).take(u64::from(frame.len)).read_to_end(&mut self.payload)?;
+            if frame.fits(self.format, seed, &header, &self.payload) {
+                self.at += (len + self.payload.len()) as u64;
+                return Ok(Frame::Whole(frame));
             }
         }
         header.append(&mut self.payload);
         self.inner.read_to_end(&mut header)?;
         Ok(Frame::Broken(header))
     }
-}
 
-/// Length, number and checksum.
-fn frame_header(bytes: &[u8]) -> Option<(u32, u64, u32)> {
-    let rest = bytes.strip_prefix(&MARK)?;
-    let len = u32::from_le_bytes(*rest.first_chunk()?);
-    let number = u64::from_le_bytes(*rest.get(4..)?.first_chunk()?);
-    let crc = u32::from_le_bytes(*rest.get(12..)?.first_chunk()?);
-    (len <= MAX_PAYLOAD).then_some((len, number, crc))
-}
-
-/// Whether a whole frame of this file begins anywhere after the first byte.
-fn holds_frame(bytes: &[u8], file: u64) -> bool {
-    let starts = (1..bytes.len()).filter(|&at| bytes[at..].starts_with(&MARK));
-    starts.map(|at| &bytes[at..]).any(|bytes| {
-        frame_header(bytes).is_some_and(|(len, _, crc)| {
-            bytes[FRAME..].get(..len as usize).is_some_and(|p| checksum(file, &bytes[..16], p) == crc)
+    /// Whether a whole frame of this file begins anywhere after the first byte.
+    fn holds_frame(&self, bytes: &[u8]) -> bool {
+        let starts = (1..bytes.len()).filter(|&at| bytes[at..].starts_with(&MARK));
+        starts.map(|at| &bytes[at..]).any(|bytes| {
+            let (Some(frame), Some(seed)) = (FrameHeader::parse(self.format, bytes), &self.seed) else {
+                return false;
+            };
+            let payload = bytes.get(self.format.frame..).and_then(|rest| rest.get(..frame.len as usize));
+            payload.is_some_and(|payload| frame.fits(self.format, seed, bytes, payload))
         })
-    })
+    }
 }
 
-fn open(files: &dyn Files, name: &str, magic: [u8; 8]) -> Result<(Option<Header>, Reader), LoadError> {
-    let io = |e| LoadError::Io(name.to_owned(), e);
-    Reader::open(files.read(name).map_err(io)?, magic).map_err(io)
+/// A directory that is being read.
+struct Loading<'a> {
+    files: &'a dyn Files,
+    format: &'static Format,
+    loaded: Loaded,
+    sink: &'a mut dyn FnMut(Item),
 }
 
 /// Reads everything, cuts a torn tail, and removes what does not count.
-pub(super) fn load(files: &dyn Files, sink: &mut dyn FnMut(Item)) -> Result<Loaded, LoadError> {
+pub(super) fn load(
+    files: &dyn Files,
+    format: &'static Format,
+    sink: &mut dyn FnMut(Item),
+) -> Result<Loaded, LoadError> {
     let names = files.list().map_err(|e| LoadError::Io("the directory".to_owned(), e))?;
-    let numbers =
-        |prefix: &'static str| names.iter().filter_map(move |n| n.strip_prefix(prefix)?.parse::<u64>().ok());
-    let mut loaded = Loaded {
+    let numbers = |prefix: &'static str| names.iter().filter_map(move |n| format.number(prefix, n));
+    let loaded = Loaded {
         floor: 0,
         last: 0,
         lossy: names.iter().any(|n| n == UNSYNCED),
+        store: None,
         previous: (NONE, 0),
-        next_seq: numbers("log-").max().map_or(0, |n| n + 1),
+        next_seq: numbers(SEGMENT).max().map_or(0, |n| n + 1),
         log_bytes: 0,
         snapshot_bytes: 0,
         segments: 0,
     };
+    let mut loading = Loading { files, format, loaded, sink };
     let mut first = 0;
-    if let Some(revision) = numbers("snapshot-").max() {
-        first = snapshot(files, revision, &mut loaded, sink)?;
-        loaded.next_seq = loaded.next_seq.max(first);
+    if let Some(revision) = numbers(SNAPSHOT).max() {
+        first = loading.snapshot(revision)?;
+        loading.loaded.next_seq = loading.loaded.next_seq.max(first);
     }
-    let mut segments = chain(files, numbers("log-").filter(|&n| n >= first), first)?;
+    let mut segments = loading.chain(numbers(SEGMENT).filter(|&n| n >= first), first)?;
     let mut count = segments.len();
     for (i, header) in segments.iter().enumerate() {
         let counts = segments.get(i + 1).map(|next| next.len);
-        if !segment(files, header, counts, &mut loaded, sink)? {
+        if !loading.segment(header, counts)? {
             // From behind, and also those that do not count: whichever is the last leads back to those before.
-            let mut lost: Vec<_> = numbers("log-").filter(|&n| n > header.number).collect();
+            let mut lost: Vec<_> = numbers(SEGMENT).filter(|&n| n > header.number).collect();
             lost.sort_unstable();
-            for name in lost.into_iter().rev().map(segment_name) {
+            for name in lost.into_iter().rev().map(|n| format.segment(n)) {
                 let removed = files.remove(&name).and_then(|()| files.sync_dir());
                 removed.map_err(|e| LoadError::Io(name, e))?;
             }
@@ -191,9 +222,10 @@ pub(super) fn load(files: &dyn Files, sink: &mut dyn FnMut(Item)) -> Result<Load
             break;
         }
     }
+    let mut loaded = loading.loaded;
     segments.truncate(count);
     loaded.segments = segments.len();
-    tidy(files, &names, &segments, &loaded, first);
+    tidy(files, format, &names, &segments, &loaded, first);
     if loaded.lossy {
         loaded.last = loaded.last.saturating_add(RAISE);
         loaded.floor = loaded.last;
@@ -201,128 +233,163 @@ pub(super) fn load(files: &dyn Files, sink: &mut dyn FnMut(Item)) -> Result<Load
     Ok(loaded)
 }
 
-fn snapshot(
-    files: &dyn Files,
-    revision: u64,
-    loaded: &mut Loaded,
-    sink: &mut dyn FnMut(Item),
-) -> Result<u64, LoadError> {
-    let name = snapshot_name(revision);
-    let (header, mut reader) = open(files, &name, SNAPSHOT_MAGIC)?;
-    let damaged = |at, what| LoadError::Damaged { file: name.clone(), at, what };
-    let header = header.filter(|h| h.number == revision).ok_or_else(|| damaged(0, "its header is broken"))?;
-    reader.state(&mut |record| sink(Item::State(record))).map_err(|e| match e {
-        StateError::Io(e) => LoadError::Io(name.clone(), e),
-        StateError::Damaged(what) => damaged(reader.at, what),
-    })?;
-    loaded.floor = revision;
-    loaded.last = header.floor;
-    loaded.snapshot_bytes = reader.at;
-    Ok(header.seq)
-}
-
-/// The headers of the segments that count, oldest first: those that the last one leads back to.
-fn chain(
-    files: &dyn Files,
-    numbers: impl Iterator<Item = u64>,
-    first: u64,
-) -> Result<Vec<Header>, LoadError> {
-    let mut headers = BTreeMap::new();
-    for seq in numbers {
-        let (header, mut reader) = open(files, &segment_name(seq), LOG_MAGIC)?;
-        let header = header.filter(|h| h.number == seq);
-        if header.is_none() {
-            // A crash while it was begun leaves such a file, with no frame in it.
-            reader.file = seq;
-            let mut bytes = vec![0];
-            reader.inner.read_to_end(&mut bytes).map_err(|e| LoadError::Io(segment_name(seq), e))?;
-            if holds_frame(&bytes, seq) {
-                let what = "its header is broken, but not its content";
-                return Err(LoadError::Damaged { file: segment_name(seq), at: 0, what });
+impl Loading<'_> {
+    fn open(&self, name: &str, kind: Kind) -> Result<(Option<Header>, Reader), LoadError> {
+        let io = |e| LoadError::Io(name.to_owned(), e);
+        let newer = |what| LoadError::Newer { file: name.to_owned(), what };
+        let (header, reader) =
+            Reader::open(self.files.read(name).map_err(io)?, self.format, kind).map_err(io)?;
+        match header {
+            Ok(header) => Ok((Some(header), reader)),
+            Err(BadHeader::Broken) => Ok((None, reader)),
+            Err(BadHeader::Version(version)) => Err(newer(format!("format {version}"))),
+            Err(BadHeader::Features(bits)) => {
+                Err(newer(format!("features ({bits:#x}) that this version does not know")))
             }
-            continue;
         }
-        headers.extend(header.map(|h| (seq, h)));
     }
-    let mut chain = Vec::new();
-    let mut next = headers.last_key_value().map(|(_, h)| *h);
-    while let Some(header) = next {
-        chain.push(header);
-        if header.seq == NONE || header.seq < first {
-            break;
-        }
-        let previous = headers.get(&header.seq).filter(|p| p.number < header.number);
-        next = Some(*previous.ok_or_else(|| LoadError::Missing(segment_name(header.seq)))?);
-    }
-    chain.reverse();
-    Ok(chain)
-}
 
-/// Reads a segment; `counts` is how much of it counts, known unless it is the last. Whether all of that is there.
-fn segment(
-    files: &dyn Files,
-    header: &Header,
-    counts: Option<u64>,
-    loaded: &mut Loaded,
-    sink: &mut dyn FnMut(Item),
-) -> Result<bool, LoadError> {
-    let name = segment_name(header.number);
-    let io = |e| LoadError::Io(name.clone(), e);
-    let damaged = |at, what| LoadError::Damaged { file: name.clone(), at, what };
-    let (_, mut reader) = open(files, &name, LOG_MAGIC)?;
-    let mut decoder = Decoder::default();
-    loaded.last = loaded.last.max(header.floor);
-    let mut whole = true;
-    while counts.is_none_or(|counts| reader.at < counts) {
-        let at = reader.at;
-        match reader.frame().map_err(io)? {
-            Frame::Whole { number } => {
-                if number <= loaded.last {
-                    return Err(damaged(at, "its revisions go backward"));
+    /// Sees to it that all files are of one store.
+    fn belongs(&mut self, name: &str, header: &Header) -> Result<(), LoadError> {
+        if !self.format.explicit || *self.loaded.store.get_or_insert(header.store) == header.store {
+            return Ok(());
+        }
+        let what = "it belongs to another store";
+        Err(LoadError::Damaged { file: name.to_owned(), at: 0, what })
+    }
+
+    fn snapshot(&mut self, revision: u64) -> Result<u64, LoadError> {
+        let name = self.format.snapshot(revision);
+        let (header, mut reader) = self.open(&name, Kind::Snapshot)?;
+        let damaged = |at, what| LoadError::Damaged { file: name.clone(), at, what };
+        let header =
+            header.filter(|h| h.number == revision).ok_or_else(|| damaged(0, "its header is broken"))?;
+        self.belongs(&name, &header)?;
+        (self.sink)(Item::Snapshot(header));
+        reader.state(&mut |record| (self.sink)(Item::State(record))).map_err(|e| match e {
+            StateError::Io(e) => LoadError::Io(name.clone(), e),
+            StateError::Damaged(what) => damaged(reader.at, what),
+            StateError::Newer(what) => LoadError::Newer { file: name.clone(), what },
+        })?;
+        self.loaded.floor = revision;
+        self.loaded.last = header.floor;
+        self.loaded.snapshot_bytes = reader.at;
+        Ok(header.seq)
+    }
+
+    /// The headers of the segments that count, oldest first: those that the last one leads back to.
+    fn chain(&mut self, numbers: impl Iterator<Item = u64>, first: u64) -> Result<Vec<Header>, LoadError> {
+        let mut headers = BTreeMap::new();
+        for seq in numbers {
+            let name = self.format.segment(seq);
+            let (header, mut reader) = self.open(&name, Kind::Segment)?;
+            let Some(header) = header.filter(|h| h.number == seq) else {
+                // A crash while it was begun leaves such a file. Frames only follow once the header is durable.
+                let mut next = [0];
+                if reader.inner.read(&mut next).map_err(|e| LoadError::Io(name.clone(), e))? > 0 {
+                    let what = "its header is broken, but not its content";
+                    return Err(LoadError::Damaged { file: name, at: 0, what });
                 }
-                let last = &mut loaded.last;
-                let change = |r: Record| {
-                    *last = r.revision.max(*last);
-                    sink(Item::Change(r));
-                };
-                decoder.records(&reader.payload, change).map_err(|_| damaged(at, "a record is malformed"))?;
-            }
-            Frame::End if counts.is_none() => break,
-            // Room for what was to come.
-            Frame::Broken(rest) if counts.is_none() && rest.iter().all(|b| *b == 0) => break,
-            Frame::Broken(rest) if loaded.lossy || counts.is_none() && !holds_frame(&rest, header.number) => {
-                // Synced, it is the batch that was being written when the power went; nobody was told that it is
-                // durable. Unsynced, any later bytes may have come without earlier ones.
-                let bytes = rest.len();
-                tracing::info!(file = name, at, bytes, "cutting an incomplete batch off the log");
-                files.truncate(&name, at).map_err(io)?;
-                whole = false;
-                break;
-            }
-            Frame::End if loaded.lossy => {
-                whole = false;
-                break;
-            }
-            Frame::End | Frame::Broken(_) => return Err(damaged(at, "a checksum is wrong")),
+                continue;
+            };
+            headers.insert(seq, header);
         }
+        let mut chain = Vec::new();
+        let mut next = headers.last_key_value().map(|(_, h)| *h);
+        while let Some(header) = next {
+            self.belongs(&self.format.segment(header.number), &header)?;
+            chain.push(header);
+            if header.seq == NONE || header.seq < first {
+                break;
+            }
+            let previous = headers.get(&header.seq).filter(|p| p.number < header.number);
+            next = Some(*previous.ok_or_else(|| LoadError::Missing(self.format.segment(header.seq)))?);
+        }
+        chain.reverse();
+        Ok(chain)
     }
-    loaded.log_bytes += reader.at;
-    loaded.previous = (header.number, reader.at);
-    Ok(whole)
+
+    /// Reads a segment; `counts` is how much of it counts, known unless it is the last. Whether all of that is there.
+    fn segment(&mut self, header: &Header, counts: Option<u64>) -> Result<bool, LoadError> {
+        let name = self.format.segment(header.number);
+        let io = |e| LoadError::Io(name.clone(), e);
+        let damaged = |at, what| LoadError::Damaged { file: name.clone(), at, what };
+        let newer = |kind| LoadError::Newer { file: name.clone(), what: unknown(kind) };
+        let (_, mut reader) = self.open(&name, Kind::Segment)?;
+        let mut decoder = Decoder::new(self.format);
+        let loaded = &mut self.loaded;
+        (self.sink)(Item::Segment(*header));
+        loaded.last = loaded.last.max(header.floor);
+        let mut whole = true;
+        while counts.is_none_or(|counts| reader.at < counts) {
+            let at = reader.at;
+            match reader.frame().map_err(io)? {
+                Frame::Whole(frame) => {
+                    if frame.number <= loaded.last {
+                        return Err(damaged(at, "its revisions go backward"));
+                    }
+                    if !frame.is_known() {
+                        return Err(newer(None));
+                    }
+                    (self.sink)(Item::Batch(frame.number));
+                    let change = |r: Record| {
+                        loaded.last = r.revision.max(loaded.last);
+                        (self.sink)(Item::Change(r));
+                    };
+                    decoder.records(&frame, &reader.payload, change).map_err(|e| match e {
+                        BadRecord::Malformed => damaged(at, "a record is malformed"),
+                        BadRecord::Unknown(kind) => newer(Some(kind)),
+                    })?;
+                }
+                Frame::End if counts.is_none() => break,
+                // Room for what was to come.
+                Frame::Broken(rest) if counts.is_none() && rest.iter().all(|b| *b == 0) => break,
+                Frame::Broken(rest) if loaded.lossy || counts.is_none() && !reader.holds_frame(&rest) => {
+                    // Synced, it is the batch that was being written when the power went; nobody was told that it is
+                    // durable. Unsynced, any later bytes may have come without earlier ones.
+                    let bytes = rest.len();
+                    tracing::info!(file = name, at, bytes, "cutting an incomplete batch off the log");
+                    self.files.truncate(&name, at).map_err(io)?;
+                    whole = false;
+                    break;
+                }
+                Frame::End if loaded.lossy => {
+                    whole = false;
+                    break;
+                }
+                Frame::End | Frame::Broken(_) => return Err(damaged(at, "a checksum is wrong")),
+            }
+        }
+        loaded.log_bytes += reader.at;
+        loaded.previous = (header.number, reader.at);
+        Ok(whole)
+    }
 }
 
-/// Removes what a crash left behind. Nothing depends on it.
-fn tidy(files: &dyn Files, names: &[String], segments: &[Header], loaded: &Loaded, first: u64) {
-    let counts = |name: &str| segments.iter().any(|s| segment_name(s.number) == name);
+/// Removes what a crash left behind, the files of other formats included. Nothing depends on it.
+fn tidy(
+    files: &dyn Files,
+    format: &Format,
+    names: &[String],
+    segments: &[Header],
+    loaded: &Loaded,
+    first: u64,
+) {
+    let counts = |name: &str| {
+        let segment = format.number(SEGMENT, name);
+        segment.is_some_and(|n| segments.iter().any(|s| s.number == n))
+            || format.number(SNAPSHOT, name).is_some()
+    };
     for name in names {
-        let temporary = name.strip_suffix(".tmp").is_some_and(|n| n.starts_with("snapshot-"));
-        if (temporary || name.starts_with("log-") && !counts(name))
+        let ours = name.starts_with(SEGMENT) || name.starts_with(SNAPSHOT);
+        if ours
+            && !counts(name)
             && let Err(error) = files.remove(name)
         {
             tracing::debug!(%error, name, "cannot remove a file of the store");
         }
     }
-    if let Err(error) = checkpoint::superseded(files, loaded.floor, first) {
+    if let Err(error) = checkpoint::superseded(files, format, loaded.floor, first) {
         tracing::debug!(%error, "cannot remove old files of the store");
     }
 }

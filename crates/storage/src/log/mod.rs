@@ -2,15 +2,17 @@
 //!
 //! - `format`: one line, the version of everything else.
 //! - `lock`: held by the process that has the store open.
-//! - `log-N`: segments. A batch is one frame, synced before the next begins, so that only the last
+//! - `log-N.F` (of format F): segments. A batch is one frame, synced before the next begins, so that only the last
 //!   frame of the last segment can be torn. A segment names its predecessor and how much of it counts: after a
 //!   failed write or sync nothing is appended to a segment any more, and its tail is not read.
 //! - `unsynced`: there while a store is open at a level of durability that does not sync every batch, and
 //!   after such a store did not end in order. Then the log counts only up to where it is whole, and the
 //!   revision is raised, because later revisions may have been seen.
-//! - `snapshot-R`: all objects at revision R, and the first segment that goes on from there. Written beside
+//! - `snapshot-R.F`: all objects at revision R, and the first segment that goes on from there. Written beside
 //!   the writer, renamed when durable; then older files are removed. The log therefore never grows
 //!   much beyond the larger of [`MIN_LOG`] and the last snapshot.
+//!
+//! `format` tells what the bytes in the files are, `migrate` how those of an older version are rewritten.
 
 mod backup;
 mod checkpoint;
@@ -18,7 +20,11 @@ mod codec;
 #[cfg(test)]
 mod crashes;
 mod files;
+mod format;
 mod load;
+mod migrate;
+#[cfg(test)]
+mod migrations;
 mod open;
 #[cfg(test)]
 mod sim;
@@ -30,8 +36,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use checkpoint::{Beside, Frames, Running, Writing};
-use codec::Encoder;
+use codec::{Encoder, MAX_PAYLOAD};
+use component::Clock;
 use files::{Appender, Files};
+use format::{Format, Header, Kind, NEWEST, Seed};
 
 use crate::durability::Durability;
 use crate::engine::{CommitError, Engine, Record, View};
@@ -49,8 +57,6 @@ const MAX_SEGMENTS: usize = 16;
 /// After what time a snapshot is tried again that could not be written.
 const RETRY: Duration = Duration::from_secs(30);
 
-const LOG_MAGIC: [u8; 8] = *b"FKlog\xff\xfe\n";
-const SNAPSHOT_MAGIC: [u8; 8] = *b"FKsnap\xff\n";
 /// The mark of a store that does not sync every batch.
 const UNSYNCED: &str = "unsynced";
 /// By how much the revision is raised where revisions above the last known one may have been given out: after a
@@ -61,57 +67,15 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// In the place of a segment's predecessor: there is none.
 const NONE: u64 = u64::MAX;
-/// The number of the frame that ends a snapshot.
-const END: u64 = u64::MAX;
-
-fn segment_name(seq: u64) -> String {
-    format!("log-{seq:016}")
-}
-
-fn snapshot_name(revision: u64) -> String {
-    format!("snapshot-{revision:020}")
-}
-
-/// What a file begins with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Header {
-    magic: [u8; 8],
-    /// A segment's sequence number; a snapshot's revision.
-    number: u64,
-    /// All revisions up to this were given out before.
-    floor: u64,
-    /// Of a segment: its predecessor. Of a snapshot: the first segment after it.
-    seq: u64,
-    /// Of a segment: how many bytes of the predecessor count.
-    len: u64,
-}
-
-impl Header {
-    const LEN: usize = 44;
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut out = self.magic.to_vec();
-        for field in [self.number, self.floor, self.seq, self.len] {
-            out.extend_from_slice(&field.to_le_bytes());
-        }
-        let crc = crc32fast::hash(&out);
-        out.extend_from_slice(&crc.to_le_bytes());
-        out
-    }
-
-    fn parse(bytes: &[u8], magic: [u8; 8]) -> Option<Self> {
-        let (fields, crc) = bytes.get(..Self::LEN)?.split_at_checked(Self::LEN - 4)?;
-        if !fields.starts_with(&magic) || crc32fast::hash(fields).to_le_bytes() != crc {
-            return None;
-        }
-        let field = |i: usize| Some(u64::from_le_bytes(*fields.get(8 + 8 * i..)?.first_chunk()?));
-        Some(Self { magic, number: field(0)?, floor: field(1)?, seq: field(2)?, len: field(3)? })
-    }
+/// The time of day, in milliseconds since 1970.
+fn millis(clock: Clock) -> u64 {
+    u64::try_from(clock.now().as_millisecond()).unwrap_or(0)
 }
 
 /// The segment that is being written.
 struct Segment {
     seq: u64,
+    seed: Seed,
     file: Box<dyn Appender>,
     len: u64,
     /// How many bytes more have their place in the file already.
@@ -122,6 +86,10 @@ struct Segment {
 /// What a log can be told.
 pub(crate) struct Settings {
     durability: Durability,
+    /// Tells when files are made.
+    clock: Clock,
+    /// What is written.
+    format: &'static Format,
     min_log: u64,
     /// The size of a snapshot's frame, in bytes.
     frame: usize,
@@ -133,10 +101,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn new(durability: Durability) -> Self {
+    pub(crate) fn new(durability: Durability, clock: Clock) -> Self {
         let beside = Box::new(checkpoint::in_thread);
         Self {
             durability,
+            clock,
+            format: NEWEST,
             min_log: MIN_LOG,
             frame: checkpoint::FRAME_BYTES,
             room: ROOM,
@@ -156,6 +126,8 @@ struct Checkpoint {
 /// The engine.
 pub(crate) struct Log {
     files: Arc<dyn Files>,
+    /// The number by which its files know each other.
+    store: u128,
     segment: Option<Segment>,
     /// The last segment that holds something, but for the current one, and how much of it counts.
     previous: (u64, u64),
@@ -180,6 +152,7 @@ impl Log {
     fn new(files: Arc<dyn Files>, loaded: &Loaded, settings: Settings, lock: Option<std::fs::File>) -> Self {
         Self {
             files,
+            store: loaded.store.unwrap_or_else(|| fastrand::u128(1..)),
             segment: None,
             previous: loaded.previous,
             next_seq: loaded.next_seq,
@@ -221,10 +194,18 @@ impl Log {
         Ok(())
     }
 
+    /// The header of a new file.
+    fn header(&self, kind: Kind, number: u64, floor: u64, (seq, len): (u64, u64)) -> Header {
+        let made = millis(self.settings.clock);
+        Header { kind, store: self.store, salt: fastrand::u64(..), made, number, floor, seq, len }
+    }
+
     /// A snapshot to be written, which segment `first` continues.
     fn snapshot(&self, view: View, first: u64) -> Writing {
-        let frames = Frames::of_size(view, self.settings.frame);
-        Writing::new(self.files.clone(), frames, first)
+        let format = self.settings.format;
+        let header = self.header(Kind::Snapshot, view.revision, view.revision, (first, 0));
+        let frames = Frames::new(view, format, &header, self.settings.frame);
+        Writing::new(self.files.clone(), format, header, frames)
     }
 
     /// Syncs what was committed without.
@@ -242,9 +223,10 @@ impl Log {
         let seq = self.next_seq;
         // Not reused if this fails: the remains of a segment must not be taken for a later one.
         self.next_seq += 1;
-        let (previous, len) = self.previous;
-        let header = Header { magic: LOG_MAGIC, number: seq, floor, seq: previous, len }.bytes();
-        let name = segment_name(seq);
+        let format = self.settings.format;
+        let header = self.header(Kind::Segment, seq, floor, self.previous);
+        let (seed, header) = (header.seed(format), header.bytes(format));
+        let name = format.segment(seq);
         let begun = (|| {
             let mut file = self.files.create(&name)?;
             file.append(&header)?;
@@ -255,7 +237,8 @@ impl Log {
         match begun {
             Ok(file) => {
                 self.segments += 1;
-                Ok(Segment { seq, file, len: header.len() as u64, room: 0, encoder: Encoder::default() })
+                let (len, encoder) = (header.len() as u64, Encoder::new(format));
+                Ok(Segment { seq, seed, file, len, room: 0, encoder })
             }
             Err(e) => {
                 self.remove(&name);
@@ -279,11 +262,11 @@ impl Log {
             self.sync();
         }
         let Some(segment) = self.segment.take() else { return };
-        if segment.len > Header::LEN as u64 {
+        if segment.len > self.settings.format.header as u64 {
             self.previous = (segment.seq, segment.len);
         } else {
             self.segments -= 1;
-            self.remove(&segment_name(segment.seq));
+            self.remove(&self.settings.format.segment(segment.seq));
         }
     }
 
@@ -296,8 +279,14 @@ impl Log {
         for record in batch {
             segment.encoder.record(record);
         }
-        let frame = segment.encoder.frame(segment.seq, first.revision);
-        let appended = segment.file.append(&frame).map(|()| {
+        let fits = segment.encoder.len() <= MAX_PAYLOAD as usize;
+        let frame = segment.encoder.frame(&segment.seed, first.revision);
+        let appended = if fits {
+            segment.file.append(&frame)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "a batch of more than a GiB"))
+        };
+        let appended = appended.map(|()| {
             segment.room = match segment.room.checked_sub(frame.len()) {
                 Some(rest) => rest,
                 // Without room it is only slower, as it is for large batches, where the length matters little.
@@ -324,8 +313,9 @@ impl Log {
                 self.segment = Some(segment);
                 self.retire();
                 // Gives the space back. The next segment says anyhow that the tail does not count.
-                if len > Header::LEN as u64
-                    && let Err(error) = self.files.truncate(&segment_name(seq), len)
+                let format = self.settings.format;
+                if len > format.header as u64
+                    && let Err(error) = self.files.truncate(&format.segment(seq), len)
                 {
                     tracing::debug!(%error, "cannot cut the log after a failed write");
                 }
@@ -415,7 +405,7 @@ impl Engine for Log {
         self.join();
         if let Some(segment) = self.segment.as_mut().filter(|s| s.room > 0) {
             segment.room = 0;
-            if let Err(error) = self.files.truncate(&segment_name(segment.seq), segment.len) {
+            if let Err(error) = self.files.truncate(&self.settings.format.segment(segment.seq), segment.len) {
                 tracing::debug!(%error, "cannot give back the room at the end of the log");
             }
         }

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files::{Disk, Files};
+use super::format::{FORMATS, NEWEST};
 use super::load::{Item, LoadError, Loaded, load};
-use super::{Log, Settings};
+use super::{Log, Settings, migrate, millis};
 use crate::engine::Record;
 
-/// The version of the format that is written, and the newest that is read.
-const VERSION: u32 = 1;
+/// The versions of the format that are read; the last one is written.
+const OLDEST_READ: u32 = FORMATS[0].version;
+const NEWEST_READ: u32 = FORMATS[FORMATS.len() - 1].version;
 /// The first word of the `format` file.
 const FORMAT: &str = "ferrokube-store";
 
@@ -25,12 +27,28 @@ pub enum OpenError {
     #[error("the store in {} is in use by another process: stop that one, or choose another data directory", .0.display())]
     Locked(PathBuf),
     /// It was written by a newer version.
-    #[error("the store in {} has format {found}, this version reads up to {VERSION}: use a newer version", dir.display())]
+    #[error("the store in {} has format {found}, this version reads up to {NEWEST_READ}: use a newer version", dir.display())]
     Newer {
         /// The directory.
         dir: PathBuf,
         /// Its format's version.
         found: u32,
+    },
+    /// It was written by a version so old that its format is no longer read.
+    #[error("the store in {} has format {found}, this version reads {OLDEST_READ} to {NEWEST_READ}: open it with an older version first, which rewrites it", dir.display())]
+    Older {
+        /// The directory.
+        dir: PathBuf,
+        /// Its format's version.
+        found: u32,
+    },
+    /// A newer version wrote something into it that must be known to read it.
+    #[error("the store in {} cannot be read by this version: {what}: use a newer version", dir.display())]
+    Unknown {
+        /// The directory.
+        dir: PathBuf,
+        /// What is in which file.
+        what: String,
     },
     /// The directory or a file in it is not accessible.
     #[error("no permission to use the store in {}: run as the user who owns it, or change its owner", .0.display())]
@@ -89,20 +107,27 @@ pub(crate) fn open(
         Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(dir.to_owned())),
         Err(TryLockError::Error(e)) => return Err(failed(e)),
     }
-    if version.is_none() {
-        write_version(&disk).map_err(failed)?;
-    }
-    let mut sink = |item| match item {
-        Item::State(record) => state(record),
-        Item::Change(record) => change(record),
-    };
-    let loaded = load(&disk, &mut sink).map_err(|e| match e {
+    let disk = Arc::new(disk);
+    let unreadable = |e| match e {
         LoadError::Io(_, source) => failed(source),
         LoadError::Damaged { .. } | LoadError::Missing(_) => {
             OpenError::Damaged { dir: dir.to_owned(), what: e.to_string() }
         }
-    })?;
-    Ok((Log::new(Arc::new(disk), &loaded, settings, Some(lock)), loaded))
+        LoadError::Newer { .. } => OpenError::Unknown { dir: dir.to_owned(), what: e.to_string() },
+    };
+    match version {
+        None => write_version(disk.as_ref(), NEWEST.version).map_err(failed)?,
+        Some(found) => {
+            migrate::migrate(disk.as_ref(), found, &FORMATS, millis(settings.clock)).map_err(unreadable)?;
+        }
+    }
+    let mut sink = |item| match item {
+        Item::State(record) => state(record),
+        Item::Change(record) => change(record),
+        Item::Snapshot(_) | Item::Segment(_) | Item::Batch(_) => {}
+    };
+    let loaded = load(disk.as_ref(), NEWEST, &mut sink).map_err(unreadable)?;
+    Ok((Log::new(disk, &loaded, settings, Some(lock)), loaded))
 }
 
 /// The version of the format; `None` of an empty directory.
@@ -120,15 +145,21 @@ fn version(files: &dyn Files, dir: &Path) -> Result<Option<u32>, OpenError> {
         read => read.map_err(failed)?,
     };
     match text.trim_end().split_once(' ').map(|(word, version)| (word, version.parse())) {
-        Some((FORMAT, Ok(found))) if found > VERSION => Err(OpenError::Newer { dir: dir.to_owned(), found }),
+        Some((FORMAT, Ok(found))) if found > NEWEST_READ => {
+            Err(OpenError::Newer { dir: dir.to_owned(), found })
+        }
+        Some((FORMAT, Ok(found))) if found < OLDEST_READ => {
+            Err(OpenError::Older { dir: dir.to_owned(), found })
+        }
         Some((FORMAT, Ok(found))) => Ok(Some(found)),
         _ => Err(OpenError::NotOurs(dir.to_owned())),
     }
 }
 
-pub(super) fn write_version(files: &dyn Files) -> io::Result<()> {
+/// From now on the files of this format count, and those of no other.
+pub(super) fn write_version(files: &dyn Files, version: u32) -> io::Result<()> {
     let mut file = files.create("format.tmp")?;
-    file.append(format!("{FORMAT} {VERSION}\n").as_bytes())?;
+    file.append(format!("{FORMAT} {version}\n").as_bytes())?;
     file.sync()?;
     files.rename("format.tmp", "format")?;
     files.sync_dir()

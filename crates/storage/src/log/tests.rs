@@ -1,20 +1,23 @@
 //! The log against a model, on a disk that fails and loses its power.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::{NewObject, Object};
+use component::Clock;
 use futures::StreamExt;
 use futures::future::join_all;
 use imbl::OrdMap;
 use proptest::prelude::*;
 
 use super::files::Files;
+use super::format::{Format, NEWEST};
 use super::load::{Item, LoadError, Loaded, load};
 use super::sim::Sim;
-use super::{Log, Settings, segment_name, snapshot_name};
+use super::{Log, Settings};
 use crate::durability::Durability;
 use crate::engine::{Change, Engine, Record, View};
 use crate::facade::{Loader, Store};
@@ -69,15 +72,20 @@ pub(super) fn change(state: &mut State, record: &Record) {
 }
 
 pub(super) fn reload(sim: &Sim) -> Result<(State, Loaded), LoadError> {
+    reload_format(sim, NEWEST)
+}
+
+pub(super) fn reload_format(sim: &Sim, format: &'static Format) -> Result<(State, Loaded), LoadError> {
     let mut state = State::new();
     let mut last = 0;
-    let loaded = load(sim, &mut |item| match item {
+    let loaded = load(sim, format, &mut |item| match item {
         Item::State(record) => change(&mut state, &record),
         Item::Change(record) => {
             assert!(record.revision > last, "revisions ascend");
             last = record.revision;
             change(&mut state, &record);
         }
+        Item::Snapshot(_) | Item::Segment(_) | Item::Batch(_) => {}
     })?;
     assert!(last <= loaded.last && loaded.floor <= loaded.last);
     Ok((state, loaded))
@@ -85,7 +93,13 @@ pub(super) fn reload(sim: &Sim) -> Result<(State, Loaded), LoadError> {
 
 /// What makes a log cut itself often.
 pub(super) fn small(durability: Durability) -> Settings {
-    Settings { min_log: SMALL, frame: 1024, room: 2048, retry: Duration::ZERO, ..Settings::new(durability) }
+    Settings {
+        min_log: SMALL,
+        frame: 1024,
+        room: 2048,
+        retry: Duration::ZERO,
+        ..Settings::new(durability, Clock::system())
+    }
 }
 
 fn log(sim: &Sim, loaded: &Loaded) -> Log {
@@ -118,7 +132,7 @@ proptest! {
         }
         let used = reload(&sim).unwrap().1.log_bytes as usize;
         let at = at.index(sim.size());
-        sim.flip(&segment_name(0), at);
+        sim.flip(&NEWEST.segment(0), at);
         match reload(&sim) {
             Err(LoadError::Damaged { .. }) => {}
             Err(e) => panic!("{e}"),
@@ -127,6 +141,55 @@ proptest! {
             Ok((state, _)) => prop_assert_eq!(&state, &states[4]),
         }
     }
+}
+
+/// What a later version may write without another format is told from damage, or passed over.
+#[test]
+fn what_a_later_version_adds() {
+    let with = |kind: u8, encoding: u32| {
+        let sim = Sim::new(1);
+        let (_, loaded) = reload(&sim).unwrap();
+        let mut log = log(&sim, &loaded);
+        log.commit(&[put("a", 1, 10)]).unwrap();
+        let segment = log.segment.as_mut().unwrap();
+        let mut payload = vec![kind];
+        payload.extend_from_slice(&3u32.to_le_bytes());
+        payload.extend_from_slice(b"new");
+        let mut frame = super::codec::MARK.to_vec();
+        for field in [payload.len() as u32, 1, encoding, 2, 0] {
+            frame.extend_from_slice(&field.to_le_bytes());
+        }
+        frame.extend_from_slice(&segment.seed.checksum(&frame, &payload).to_le_bytes());
+        frame.extend_from_slice(&payload);
+        segment.file.append(&frame).unwrap();
+        reload(&sim).map(|(state, _)| state)
+    };
+    assert_eq!(with(0x80, 0).unwrap().len(), 1);
+    let name = NEWEST.segment(0);
+    let kind = with(0x7f, 0).unwrap_err().to_string();
+    assert_eq!(kind, format!("{name} has records of a kind (127) that this version does not know"));
+    let encoding = with(0x80, 1).unwrap_err().to_string();
+    assert_eq!(encoding, format!("{name} has parts encoded in a way that this version does not know"));
+}
+
+#[test]
+fn files_of_another_store_are_found() {
+    let [one, other] = [1, 2].map(|seed| {
+        let sim = Sim::new(seed);
+        let (_, loaded) = reload(&sim).unwrap();
+        let mut log = log(&sim, &loaded);
+        log.commit(&[put("a", 1, 10)]).unwrap();
+        let (_, loaded) = reload(&sim).unwrap();
+        let mut log = self::log(&sim, &loaded);
+        log.commit(&[put("a", 2, 10)]).unwrap();
+        sim
+    });
+    let mut bytes = Vec::new();
+    other.read(&NEWEST.segment(1)).unwrap().read_to_end(&mut bytes).unwrap();
+    one.create(&NEWEST.segment(1)).unwrap().append(&bytes).unwrap();
+    let error = reload(&one).unwrap_err().to_string();
+    let expected = format!("{} is damaged at byte 0: it belongs to another store", NEWEST.segment(0));
+    assert_eq!(error, expected);
 }
 
 #[test]
@@ -156,20 +219,21 @@ fn a_missing_or_damaged_file_is_refused() {
     let (_, loaded) = reload(&sim).unwrap();
     let mut second = log(&sim, &loaded);
     second.commit(&[put("b", 2, 5000)]).unwrap();
-    sim.remove(&segment_name(0)).unwrap();
-    assert!(matches!(reload(&sim), Err(LoadError::Missing(name)) if name == segment_name(0)));
+    sim.remove(&NEWEST.segment(0)).unwrap();
+    assert!(matches!(reload(&sim), Err(LoadError::Missing(name)) if name == NEWEST.segment(0)));
     second.maintain(&mut || view(&state, 2));
     second.join();
     assert_eq!(reload(&sim).unwrap().0, state);
-    sim.flip(&snapshot_name(2), 70);
-    assert!(matches!(reload(&sim), Err(LoadError::Damaged { at: 44, .. })));
+    sim.flip(&NEWEST.snapshot(2), 100);
+    assert!(matches!(reload(&sim), Err(LoadError::Damaged { at: 88, .. })));
 }
 
 pub(super) fn store(sim: &Sim, now: Arc<AtomicU64>) -> (Store, ResourceId) {
     let mut loader = Loader::new(Limits::default(), Arc::new(move || now.load(Ordering::Relaxed)));
-    let loaded = load(sim, &mut |item| match item {
+    let loaded = load(sim, NEWEST, &mut |item| match item {
         Item::State(record) => loader.state(record),
         Item::Change(record) => loader.change(record),
+        Item::Snapshot(_) | Item::Segment(_) | Item::Batch(_) => {}
     })
     .unwrap();
     let log = log(sim, &loaded);

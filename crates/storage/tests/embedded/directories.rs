@@ -53,7 +53,11 @@ fn what_is_not_a_store() {
     refused(&file, foreign);
     refused(
         &with("newer", &[("format", "ferrokube-store 9\n")]),
-        "the store in {} has format 9, this version reads up to 1: use a newer version",
+        "the store in {} has format 9, this version reads up to 2: use a newer version",
+    );
+    refused(
+        &with("older", &[("format", "ferrokube-store 0\n")]),
+        "the store in {} has format 0, this version reads 1 to 2: open it with an older version first, which rewrites it",
     );
     assert!(open(&with("empty", &[])).is_ok());
     assert!(open(&dir.path().join("a/new/one")).is_ok());
@@ -88,7 +92,7 @@ async fn two_segments(dir: &Path) {
 #[tokio::test]
 async fn what_is_damaged() {
     let dir = tempfile::tempdir().unwrap();
-    let log = |n: u64| format!("log-{n:016}");
+    let log = |n: u64| format!("log-{n:016}.2");
     let fresh = async |name: &str| {
         let path = dir.path().join(name);
         two_segments(&path).await;
@@ -110,11 +114,14 @@ async fn what_is_damaged() {
 
     let flipped = fresh("flipped").await;
     let mut bytes = fs::read(flipped.join(log(1))).unwrap();
-    bytes[80] ^= 1;
+    bytes[120] ^= 1;
     fs::write(flipped.join(log(1)), &bytes).unwrap();
-    refused(&flipped, &damaged(&format!("{} is damaged at byte 44: a checksum is wrong", log(1))));
+    refused(&flipped, &damaged(&format!("{} is damaged at byte 88: a checksum is wrong", log(1))));
 
     let snapshot = fresh("snapshot").await;
-    fs::write(snapshot.join("snapshot-00000000000000000007"), "short").unwrap();
-    refused(&snapshot, &damaged("snapshot-00000000000000000007 is damaged at byte 0: its header is broken"));
+    fs::write(snapshot.join("snapshot-00000000000000000007.2"), "short").unwrap();
+    refused(
+        &snapshot,
+        &damaged("snapshot-00000000000000000007.2 is damaged at byte 0: its header is broken"),
+    );
 }
