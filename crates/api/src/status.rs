@@ -221,6 +221,13 @@ impl Status {
     }
     /// Its JSON as upstream writes it, with kind and version.
     pub fn to_json(&self) -> Vec<u8> {
+        self.json(Some(("Status", "v1")))
+    }
+    /// Its JSON without kind and version, as it ends a stream.
+    pub fn to_untyped_json(&self) -> Vec<u8> {
+        self.json(None)
+    }
+    fn json(&self, kind: Option<(&str, &str)>) -> Vec<u8> {
         #[derive(Serialize)]
         struct Meta<'a> {
             #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
@@ -229,15 +236,17 @@ impl Status {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Full<'a> {
-            kind: &'a str,
-            api_version: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            kind: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            api_version: Option<&'a str>,
             metadata: Meta<'a>,
             #[serde(flatten)]
             status: &'a Status,
         }
         let full = Full {
-            kind: "Status",
-            api_version: "v1",
+            kind: kind.map(|(kind, _)| kind),
+            api_version: kind.map(|(_, version)| version),
             metadata: Meta { token: &self.continue_token },
             status: self,
         };

@@ -39,6 +39,12 @@ pub fn tool(name: &str) -> PathBuf {
     std::env::var_os("FERROKUBE_TOOLS").map_or_else(|| root().join(".tools/bin"), PathBuf::from).join(name)
 }
 
+/// Where `cargo xtask setup` installed client libraries of other languages: `python` is a directory for
+/// Python's search path, `node_modules` is one of Node.js; `FERROKUBE_CLIENTS` names another place.
+pub fn clients() -> PathBuf {
+    std::env::var_os("FERROKUBE_CLIENTS").map_or_else(|| root().join(".tools/clients"), PathBuf::from)
+}
+
 /// The built `ferrokube` binary: `FERROKUBE_BIN`, or the one beside the running test.
 pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("FERROKUBE_BIN") {

@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 
 use api::Status;
+use futures::{StreamExt, TryStreamExt};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body::Frame;
+use http_body_util::{BodyExt, BodyStream, Empty, Limited, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
 use super::backend::Dialer;
 use super::location::{Location, escape_path, unavailable};
-use super::{Body, html};
+use super::{Body, BodyError, html, sniff};
 
 /// The longest HTML page whose links are rewritten; a longer one is passed on as it is.
 const MAX_HTML: usize = 4 << 20;
@@ -153,7 +155,22 @@ pub(super) async fn plain(
     } else if is_html(&parts.headers) {
         return rewritten(parts, body, &place).await;
     }
-    Ok(Response::from_parts(parts, body.map_err(Into::into).boxed()))
+    let named = [header::CONTENT_TYPE, header::CONTENT_ENCODING];
+    if named.iter().any(|name| parts.headers.contains_key(name)) {
+        return Ok(Response::from_parts(parts, body.map_err(Into::into).boxed()));
+    }
+    Ok(named_by_content(parts, body).await)
+}
+
+/// Gives an answer the content type that its first bytes have.
+async fn named_by_content(mut parts: http::response::Parts, mut body: Incoming) -> Response<Body> {
+    let first = body.frame().await;
+    let data = first.as_ref().and_then(|f| f.as_ref().ok()).and_then(Frame::data_ref);
+    if let Some(data) = data.filter(|d| !d.is_empty()) {
+        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(sniff::content_type(data)));
+    }
+    let frames = futures::stream::iter(first).chain(BodyStream::new(body)).map_err(BodyError::from);
+    Response::from_parts(parts, BodyExt::boxed(StreamBody::new(frames)))
 }
 
 fn is_html(headers: &HeaderMap) -> bool {

