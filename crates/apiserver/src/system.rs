@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use api::Status;
 use bytes::Bytes;
-use client::{Call, Resource, Transport, Verb};
+use client::events::Recorder;
+use client::{Call, Client, Resource, Transport, Verb};
 use component::Shutdown;
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -175,7 +176,7 @@ async fn cidr_ready(inner: &Inner, transport: &dyn Transport, wanted: &Wanted) -
 }
 
 impl Server {
-    /// Makes the `kubernetes` Service, its Endpoints and EndpointSlice and the default ServiceCIDR,
+    /// Repairs what is known of node ports and addresses in use, now and again. Makes the `kubernetes` Service, its Endpoints and EndpointSlice and the default ServiceCIDR,
     /// and makes them again whenever somebody changes them, until shutdown. The transport's
     /// identity must be a superuser's, the namespace `default` there.
     pub async fn keep_up(
@@ -184,6 +185,13 @@ impl Server {
         address: IpAddr,
         shutdown: &Shutdown,
     ) -> Result<(), Status> {
+        let recorder = |component| {
+            let client = Client::new(Arc::clone(&transport), "kube-apiserver");
+            Recorder::start(client, component, "", self.0.config.clock, shutdown)
+        };
+        let recorders =
+            [recorder("portallocator-repair-controller"), recorder("ipallocator-repair-controller")];
+        self.0.allocators.keep_repaired(&self.0, recorders, shutdown).await?;
         let servers = self.0.store.servers();
         // Others would list an address that leads nowhere.
         if let Some(servers) = servers.as_ref().filter(|_| !address.is_loopback()) {

@@ -1,10 +1,13 @@
 //! ClusterIPs and node ports of Services.
 //!
 //! An address is taken by creating its `IPAddress` object: the store refuses a second one, also
-//! from another server or after a restart. Node ports are counted here, from the stored Services on.
+//! from another server or after a restart. Node ports stand in one object that upstream keeps too (`kept`); `repair`
+//! makes good what a crash between these and a Service left.
 
+mod kept;
 mod ports;
 mod ranges;
+mod repair;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,9 +17,11 @@ use api::{NewObject, Status, Struct};
 use kinds::access::{Edit, View, strings, text_map};
 use storage::{Store, Write, WriteError};
 
+pub(crate) use kept::PLURAL as NODE_PORTS;
+use kept::Ports;
 use ports::{Operation, Port, Refused};
 pub(crate) use ranges::Cidr;
-use ranges::Ports;
+use ranges::PortSet;
 
 use crate::config::Config;
 use crate::handlers::Scope;
@@ -25,6 +30,8 @@ use crate::registry::Stored;
 use crate::server::{Inner, time_text};
 
 const NONE: &str = "None";
+/// The label of the addresses that were taken here.
+const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
 
 /// What gives ClusterIPs and node ports.
 pub(crate) struct Allocators {
@@ -33,45 +40,41 @@ pub(crate) struct Allocators {
     reader: Reader,
 }
 
-/// Addresses and ports taken for a write; given back unless the write is in.
+/// Addresses and ports taken for a write.
 pub(crate) struct Reservation {
     reader: Reader,
     ports: Arc<Ports>,
     new_addresses: Vec<String>,
-    new_ports: Vec<u16>,
+    new_ports: Vec<i64>,
     old_addresses: Vec<String>,
-    old_ports: Vec<u16>,
-    kept: bool,
+    old_ports: Vec<i64>,
 }
 
 impl Reservation {
     /// The write is in: what the Service had before and has no longer is given back.
-    pub(crate) fn keep(mut self) {
-        self.kept = true;
+    pub(crate) async fn keep(mut self) {
+        let (addresses, ports) =
+            (std::mem::take(&mut self.old_addresses), std::mem::take(&mut self.old_ports));
+        self.forget();
+        give_back(&self.reader, &self.ports, addresses, ports).await;
+    }
+    /// The write is not in: what was taken for it is given back. If it is in doubt, what was taken stays so, until
+    /// the repair finds it in use or not; the same holds for a request that is abandoned.
+    pub(crate) async fn fail(mut self, doubtful: bool) {
+        let (addresses, ports) = self.forget();
+        if !doubtful {
+            give_back(&self.reader, &self.ports, addresses, ports).await;
+        }
+    }
+    fn forget(&mut self) -> (Vec<String>, Vec<i64>) {
+        (std::mem::take(&mut self.new_addresses), std::mem::take(&mut self.new_ports))
     }
 }
 
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        let (addresses, ports) = if self.kept {
-            (std::mem::take(&mut self.old_addresses), std::mem::take(&mut self.old_ports))
-        } else {
-            (std::mem::take(&mut self.new_addresses), std::mem::take(&mut self.new_ports))
-        };
-        for port in ports {
-            self.ports.release(port);
-        }
-        if addresses.is_empty() {
-            return;
-        }
-        let reader = self.reader.clone();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                for address in addresses {
-                    release_address(&reader, &address).await;
-                }
-            });
-        }
+async fn give_back(reader: &Reader, allocated: &Ports, addresses: Vec<String>, ports: Vec<i64>) {
+    allocated.release(&ports).await;
+    for address in addresses {
+        release_address(reader, &address).await;
     }
 }
 
@@ -158,13 +161,13 @@ fn wants_health_port(view: &View<'_>) -> bool {
     spec.str("type") == "LoadBalancer" && spec.str("externalTrafficPolicy") == "Local"
 }
 
-fn node_ports(view: &View<'_>) -> Vec<u16> {
+fn node_ports(view: &View<'_>) -> Vec<i64> {
     let spec = view.st("spec");
-    let mut all: Vec<u16> = spec
+    let mut all: Vec<i64> = spec
         .items("ports")
         .map(|p| p.int("nodePort"))
         .chain([spec.int("healthCheckNodePort")])
-        .filter_map(|p| u16::try_from(p).ok().filter(|p| *p != 0))
+        .filter(|p| *p != 0)
         .collect();
     all.sort_unstable();
     all.dedup();
@@ -193,21 +196,13 @@ fn family_of(ip: &str) -> &'static str {
 }
 
 impl Allocators {
-    /// From the configured ranges; the stored Services' ports count as taken.
+    /// Of the configured ranges.
     pub(crate) fn new(config: &Config, reader: Reader) -> Result<Self, String> {
         let cidrs = config.service_cidrs.iter().map(|c| Cidr::parse(c)).collect::<Result<Vec<_>, _>>()?;
         if cidrs.is_empty() || cidrs.len() > 2 || cidrs.len() == 2 && cidrs[0].family() == cidrs[1].family() {
             return Err("one CIDR for Services is needed, or one of each IP family".into());
         }
-        let ports = Arc::new(Ports::new(config.node_ports.clone()));
-        for object in reader.list("", "services", "") {
-            if let Ok(tree) = reader.tree("", "services", &object) {
-                for port in node_ports(&View::new(reader.schema, &tree)) {
-                    // A port outside a range that was changed since stays with its Service.
-                    let _ = ports.take(port.into());
-                }
-            }
-        }
+        let ports = Arc::new(Ports::new(config.node_ports.clone(), reader.clone())?);
         Ok(Self { cidrs, ports, reader })
     }
     /// The ranges of addresses.
@@ -222,7 +217,6 @@ impl Allocators {
             new_ports: Vec::new(),
             old_addresses: Vec::new(),
             old_ports: Vec::new(),
-            kept: false,
         }
     }
     /// Gives a new Service what it needs.
@@ -235,9 +229,17 @@ impl Allocators {
         let mut reservation = self.reservation();
         normalize(scope, tree, None);
         self.families(scope, tree, None)?;
-        self.addresses(scope, tree, &Spec::default(), &mut reservation, dry_run).await?;
-        self.node_ports(scope, tree, None, &mut reservation, dry_run)?;
-        Ok(reservation)
+        let taken = async {
+            self.addresses(scope, tree, &Spec::default(), &mut reservation, dry_run).await?;
+            self.node_ports(scope, tree, None, &mut reservation, dry_run).await
+        };
+        match taken.await {
+            Ok(()) => Ok(reservation),
+            Err(status) => {
+                reservation.fail(false).await;
+                Err(status)
+            }
+        }
     }
     /// Gives an updated Service what it needs now; what it needs no longer goes when the write is in.
     pub(crate) async fn update(
@@ -253,8 +255,14 @@ impl Allocators {
         self.families(scope, tree, Some(old))?;
         let schema = scope.inner.schema;
         let before = Spec::of(&View::new(schema, old));
-        self.addresses(scope, tree, &before, &mut reservation, dry_run).await?;
-        self.node_ports(scope, tree, Some(old), &mut reservation, dry_run)?;
+        let taken = async {
+            self.addresses(scope, tree, &before, &mut reservation, dry_run).await?;
+            self.node_ports(scope, tree, Some(old), &mut reservation, dry_run).await
+        };
+        if let Err(status) = taken.await {
+            reservation.fail(false).await;
+            return Err(status);
+        }
         let had = node_ports(&View::new(schema, old));
         let view = View::new(schema, tree);
         let (now, has) = (Spec::of(&view), node_ports(&view));
@@ -272,9 +280,7 @@ impl Allocators {
     /// Gives back what a deleted Service held.
     pub(crate) async fn release(&self, inner: &Inner, tree: &Struct) {
         let view = View::new(inner.schema, tree);
-        for port in node_ports(&view) {
-            self.ports.release(port);
-        }
+        self.ports.release(&node_ports(&view)).await;
         let spec = Spec::of(&view);
         if spec.needs_address() {
             for ip in &spec.cluster_ips {
@@ -448,7 +454,7 @@ impl Allocators {
         Ok(())
     }
     /// Gives a Service its node ports.
-    fn node_ports(
+    async fn node_ports(
         &self,
         scope: &Scope<'_>,
         tree: &mut Struct,
@@ -457,52 +463,102 @@ impl Allocators {
         dry_run: bool,
     ) -> Result<(), Status> {
         let schema = scope.inner.schema;
-        let view = View::new(schema, tree);
-        let name = view.st("metadata").str("name").to_owned();
-        let spec = view.st("spec");
-        let mut ports: Vec<Port> =
-            spec.items("ports").map(|p| Port { port: p.int("port"), node_port: p.int("nodePort") }).collect();
-        let mut op = Operation::new(&self.ports, dry_run);
-        let assigned = match old {
-            _ if !may_have_node_ports(&view) => Ok(()),
-            None => ports::assign_new(&mut ports, wants_node_ports(&view), &mut op),
-            Some(old) => {
-                let had = node_ports(&View::new(schema, old));
-                ports::assign_again(&mut ports, wants_node_ports(&view), &had, &mut op)
-            }
+        let wish = Wish::of(&View::new(schema, tree), old.map(|old| View::new(schema, old)).as_ref());
+        if !wish.takes() {
+            return Ok(());
+        }
+        let given = if dry_run {
+            let mut all = self.ports.current().await?;
+            wish.grant(&mut all, true)?
+        } else {
+            self.ports.change(|all| wish.grant(all, false)).await?
         };
-        // One that is wanted already has its number, which does not change.
-        let needs_health =
-            wants_health_port(&view) && old.is_none_or(|o| !wants_health_port(&View::new(schema, o)));
-        let asked = spec.int("healthCheckNodePort");
-        let health = match assigned {
-            Ok(()) if needs_health && asked != 0 => op
-                .take(asked)
-                .map(|()| Some(asked))
-                .map_err(|why| invalid(&name, "spec.healthCheckNodePort", asked.to_string(), why)),
-            Ok(()) if needs_health => match op.take_any() {
-                Some(number) => Ok(Some(number)),
-                None => Err(Status::internal("failed to allocate a HealthCheck port: range is full")),
-            },
-            Ok(()) => Ok(None),
-            Err(Refused::Wanted { index, number, why }) => {
-                Err(invalid(&name, &format!("spec.ports[{index}].nodePort"), number.to_string(), why))
-            }
-            Err(Refused::Full) => Err(Status::internal("failed to allocate a nodePort: range is full")),
-        };
-        reservation.new_ports.extend(op.taken());
-        let health = health?;
+        reservation.new_ports.extend(given.taken);
         let mut edit = Edit::new(schema, tree);
         let Some(mut spec) = edit.make("spec") else { return Ok(()) };
-        for (mut port, given) in spec.items("ports").zip(ports) {
+        for (mut port, given) in spec.items("ports").zip(given.ports) {
             if given.node_port != 0 {
                 port.set("nodePort", given.node_port);
             }
         }
-        if let Some(number) = health {
+        if let Some(number) = given.health {
             spec.set("healthCheckNodePort", number);
         }
         Ok(())
+    }
+}
+
+/// What a Service asks for of the node ports.
+struct Wish {
+    name: String,
+    ports: Vec<Port>,
+    /// Whether every port is to have one.
+    wants: bool,
+    /// Whether any may.
+    may: bool,
+    /// Those it has, unless it is new.
+    had: Option<Vec<i64>>,
+    /// The port for health checks that it needs and lacks; 0 for any.
+    health: Option<i64>,
+}
+
+/// What it gets.
+struct Given {
+    ports: Vec<Port>,
+    health: Option<i64>,
+    taken: Vec<i64>,
+}
+
+impl Wish {
+    fn of(view: &View<'_>, old: Option<&View<'_>>) -> Self {
+        let spec = view.st("spec");
+        // One that is wanted already has its number, which does not change.
+        let needs_health = wants_health_port(view) && old.is_none_or(|o| !wants_health_port(o));
+        Self {
+            name: view.st("metadata").str("name").to_owned(),
+            ports: spec
+                .items("ports")
+                .map(|p| Port { port: p.int("port"), node_port: p.int("nodePort") })
+                .collect(),
+            wants: wants_node_ports(view),
+            may: may_have_node_ports(view),
+            had: old.map(node_ports),
+            health: needs_health.then(|| spec.int("healthCheckNodePort")),
+        }
+    }
+    /// Whether anything may have to be taken for it.
+    fn takes(&self) -> bool {
+        let had = |port: &Port| self.had.as_ref().is_some_and(|had| had.contains(&port.node_port));
+        let lacks = |port: &Port| if port.node_port == 0 { self.wants } else { !had(port) };
+        self.health.is_some() || self.may && self.ports.iter().any(lacks)
+    }
+    fn grant(&self, all: &mut PortSet, dry_run: bool) -> Result<Given, Status> {
+        let mut op = Operation::new(all, dry_run);
+        let mut ports = self.ports.clone();
+        let assigned = match &self.had {
+            _ if !self.may => Ok(()),
+            None => ports::assign_new(&mut ports, self.wants, &mut op),
+            Some(had) => ports::assign_again(&mut ports, self.wants, had, &mut op),
+        };
+        assigned.map_err(|refused| match refused {
+            Refused::Wanted { index, number, why } => {
+                invalid(&self.name, &format!("spec.ports[{index}].nodePort"), number.to_string(), why)
+            }
+            Refused::Full => Status::internal("failed to allocate a nodePort: range is full"),
+        })?;
+        let health = match self.health {
+            None => None,
+            Some(0) => {
+                Some(op.take_any().ok_or_else(|| {
+                    Status::internal("failed to allocate a HealthCheck port: range is full")
+                })?)
+            }
+            Some(asked) => {
+                let refused = |why| invalid(&self.name, "spec.healthCheckNodePort", asked.to_string(), why);
+                op.take(asked).map(|()| Some(asked)).map_err(refused)?
+            }
+        };
+        Ok(Given { ports, health, taken: op.taken() })
     }
 }
 
@@ -628,10 +684,7 @@ fn ip_address(
     let schema = inner.schema;
     let mut tree = Struct::new(resource.root);
     let uid = uuid::Uuid::new_v4().to_string();
-    let labels = [
-        ("ipaddress.kubernetes.io/ip-family", family),
-        ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"),
-    ];
+    let labels = [("ipaddress.kubernetes.io/ip-family", family), MANAGED_BY];
     {
         let mut edit = Edit::new(schema, &mut tree);
         if let Some(mut meta) = edit.make("metadata") {

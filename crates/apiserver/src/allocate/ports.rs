@@ -1,17 +1,17 @@
 //! The node ports of a Service: which ones a write asks for, and which it gets.
 
-use super::ranges::Ports;
+use super::ranges::{PortSet, TAKEN};
 
 /// The ports that one write takes.
 pub(super) struct Operation<'a> {
-    ports: &'a Ports,
+    ports: &'a mut PortSet,
     dry_run: bool,
     taken: Vec<i64>,
 }
 
 impl<'a> Operation<'a> {
     /// A dry run takes nothing: it says which numbers might be given.
-    pub(super) fn new(ports: &'a Ports, dry_run: bool) -> Self {
+    pub(super) fn new(ports: &'a mut PortSet, dry_run: bool) -> Self {
         Self { ports, dry_run, taken: Vec::new() }
     }
     /// Takes a port; upstream's text if that cannot be. A dry run sees only whether it is free, as upstream's.
@@ -19,7 +19,7 @@ impl<'a> Operation<'a> {
         if !self.dry_run {
             self.ports.take(number)?;
         } else if self.taken.contains(&number) || self.ports.has(number) {
-            return Err(super::ranges::TAKEN.into());
+            return Err(TAKEN.into());
         }
         self.taken.push(number);
         Ok(())
@@ -35,11 +35,8 @@ impl<'a> Operation<'a> {
         Some(number)
     }
     /// What was really taken.
-    pub(super) fn taken(self) -> Vec<u16> {
-        if self.dry_run {
-            return Vec::new();
-        }
-        self.taken.into_iter().filter_map(|n| u16::try_from(n).ok()).collect()
+    pub(super) fn taken(self) -> Vec<i64> {
+        if self.dry_run { Vec::new() } else { self.taken }
     }
 }
 
@@ -92,10 +89,10 @@ pub(super) fn assign_new(ports: &mut [Port], wants: bool, op: &mut Operation<'_>
 pub(super) fn assign_again(
     ports: &mut [Port],
     wants: bool,
-    had: &[u16],
+    had: &[i64],
     op: &mut Operation<'_>,
 ) -> Result<(), Refused> {
-    let mut own: Vec<i64> = had.iter().copied().map(i64::from).collect();
+    let mut own = had.to_vec();
     for (index, port) in ports.iter_mut().enumerate() {
         let number = port.node_port;
         if number != 0 {
@@ -138,9 +135,9 @@ mod tests {
             (true, true, vec![(53, 0), (80, 0)], Ok(vec![32769, 32770])),
             (true, true, vec![(53, 30001)], refused(0, 30001, "provided port is already allocated")),
         ] {
-            let all = Ports::new(30000..=30099);
+            let mut all = PortSet::new(&(30000..=30099));
             all.take(30001).unwrap();
-            let mut op = Operation::new(&all, dry_run);
+            let mut op = Operation::new(&mut all, dry_run);
             let mut given: Vec<Port> =
                 ports.iter().map(|&(port, node_port)| Port { port, node_port }).collect();
             let result = assign_new(&mut given, wants, &mut op);
@@ -150,9 +147,9 @@ mod tests {
 
     #[test]
     fn an_updated_service() {
-        let all = Ports::new(30000..=30099);
+        let mut all = PortSet::new(&(30000..=30099));
         all.take(30001).unwrap();
-        let mut op = Operation::new(&all, false);
+        let mut op = Operation::new(&mut all, false);
         let mut ports = [(80, 30001), (81, 30002), (82, 0), (81, 30002)]
             .map(|(port, node_port)| Port { port, node_port });
         assert_eq!(assign_again(&mut ports, true, &[30001], &mut op), Ok(()));

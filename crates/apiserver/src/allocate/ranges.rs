@@ -1,10 +1,7 @@
 //! Which addresses and ports of a range may be given, and in which order they are tried.
 
-use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
-
-use parking_lot::Mutex;
 
 /// A range of addresses for Services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,59 +69,101 @@ impl Cidr {
     }
 }
 
-/// The node ports that are in use.
-pub(crate) struct Ports {
-    range: RangeInclusive<u16>,
-    used: Mutex<HashSet<u16>>,
+/// The node ports that are in use, as upstream keeps them: a number whose bit `n` stands for the range's port `n`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PortSet {
+    first: u16,
+    last: u16,
+    /// Eight ports each, the lowest bit of the first for the first port.
+    bits: Vec<u8>,
 }
 
 /// Upstream's text for a port that cannot be had.
 pub(crate) const TAKEN: &str = "provided port is already allocated";
 
-impl Ports {
-    pub(crate) fn new(range: RangeInclusive<u16>) -> Self {
-        Self { range, used: Mutex::default() }
+impl PortSet {
+    /// None is in use.
+    pub(crate) fn new(range: &RangeInclusive<u16>) -> Self {
+        let (first, last) = (*range.start(), *range.end());
+        let size = usize::from(last.saturating_sub(first)) + 1;
+        Self { first, last, bits: vec![0; size.div_ceil(8)] }
+    }
+    /// From the text of the range and the bytes of the number, the highest first.
+    pub(crate) fn parse(range: &str, data: &[u8]) -> Option<Self> {
+        let (first, last) = range.split_once('-')?;
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last {
+            return None;
+        }
+        let mut set = Self::new(&(first..=last));
+        for (place, byte) in set.bits.iter_mut().zip(data.iter().rev()) {
+            *place = *byte;
+        }
+        Some(set)
+    }
+    /// The range as upstream writes it.
+    pub(crate) fn range(&self) -> String {
+        format!("{}-{}", self.first, self.last)
+    }
+    /// The bytes of the number, the highest first and without zeros before it.
+    pub(crate) fn data(&self) -> Vec<u8> {
+        self.bits.iter().rev().copied().skip_while(|b| *b == 0).collect()
+    }
+    /// The byte and the bit of a port.
+    fn place(&self, port: i64) -> Option<(usize, u8)> {
+        let port = u16::try_from(port).ok().filter(|p| (self.first..=self.last).contains(p))?;
+        let offset = port - self.first;
+        Some((usize::from(offset / 8), 1 << (offset % 8)))
     }
     /// Takes a port; upstream's text if that cannot be.
-    pub(crate) fn take(&self, port: i64) -> Result<(), String> {
-        match u16::try_from(port) {
-            Ok(port) if self.range.contains(&port) => {
-                if self.used.lock().insert(port) {
-                    Ok(())
-                } else {
-                    Err(TAKEN.into())
-                }
+    pub(crate) fn take(&mut self, port: i64) -> Result<(), String> {
+        let Some((at, bit)) = self.place(port) else {
+            return Err(format!(
+                "provided port is not in the valid range. The range of valid ports is {}",
+                self.range()
+            ));
+        };
+        match self.bits.get_mut(at) {
+            Some(byte) if *byte & bit == 0 => {
+                *byte |= bit;
+                Ok(())
             }
-            _ => Err(format!(
-                "provided port is not in the valid range. The range of valid ports is {}-{}",
-                self.range.start(),
-                self.range.end()
-            )),
+            _ => Err(TAKEN.into()),
         }
     }
     /// Whether a port is taken.
     pub(crate) fn has(&self, port: i64) -> bool {
-        u16::try_from(port).is_ok_and(|port| self.used.lock().contains(&port))
+        self.place(port).is_some_and(|(at, bit)| self.bits.get(at).is_some_and(|byte| byte & bit != 0))
     }
-    /// Takes any port: from the upper band first.
-    pub(crate) fn take_any(&self) -> Option<u16> {
-        let (first, last) = (*self.range.start(), *self.range.end());
-        let size = u32::from(last - first) + 1;
-        let band = (size / 32).clamp(16, 128).min(size / 2);
+    /// Takes any port: from the upper band first, upstream's order.
+    pub(crate) fn take_any(&mut self) -> Option<u16> {
+        let size = u32::from(self.last - self.first) + 1;
+        let band = if size <= 16 { 0 } else { (size / 32).clamp(16, 128) };
         let upper = size - band;
         let start = fastrand::u32(..upper.max(1));
-        let mut used = self.used.lock();
         let high = (0..upper).map(|i| band + (start + i) % upper);
-        high.chain(0..band).map(|o| first + o as u16).find(|p| used.insert(*p))
+        let first = self.first;
+        let mut all = high.chain(0..band).map(|offset| first + offset as u16);
+        all.find(|port| self.take(i64::from(*port)).is_ok())
     }
     /// Gives a port back.
-    pub(crate) fn release(&self, port: u16) {
-        self.used.lock().remove(&port);
+    pub(crate) fn release(&mut self, port: i64) {
+        if let Some((at, bit)) = self.place(port)
+            && let Some(byte) = self.bits.get_mut(at)
+        {
+            *byte &= !bit;
+        }
+    }
+    /// The ports that are taken.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = u16> + '_ {
+        (self.first..=self.last).filter(|port| self.has(i64::from(*port)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -152,15 +191,35 @@ mod tests {
 
     #[test]
     fn ports() {
-        let ports = Ports::new(30000..=30031);
+        let mut ports = PortSet::new(&(30000..=30031));
         let mut got: Vec<u16> = std::iter::from_fn(|| ports.take_any()).collect();
         assert_eq!(got.len(), 32);
+        assert!(got[..16].iter().all(|p| *p >= 30016), "the lower band comes last: {got:?}");
         got.sort_unstable();
-        got.dedup();
-        assert_eq!(got.len(), 32);
+        assert_eq!(got, (30000..=30031).collect::<Vec<_>>());
         assert_eq!(ports.take(30000).unwrap_err(), "provided port is already allocated");
         ports.release(30000);
         assert!(ports.take(30000).is_ok());
         assert!(ports.take(80).unwrap_err().contains("30000-30031"));
+    }
+
+    /// Go's `big.Int.Bytes` of the bits.
+    #[test]
+    fn a_number_of_bits() {
+        let check = |ports: &[i64], data: &[u8]| {
+            let mut set = PortSet::new(&(30000..=32767));
+            for port in ports {
+                set.take(*port).unwrap();
+            }
+            assert_eq!(set.data(), data, "{ports:?}");
+            assert_eq!(PortSet::parse("30000-32767", data), Some(set), "{ports:?}");
+        };
+        check(&[], &[]);
+        check(&[30000], &[1]);
+        check(&[30007], &[0x80]);
+        check(&[30008, 30001], &[1, 2]);
+        check(&[30024, 30025], &[3, 0, 0, 0]);
+        assert!(PortSet::parse("", &[]).is_none() && PortSet::parse("9-8", &[]).is_none());
+        assert_eq!(PortSet::parse("1-3", &[0xff, 0xff]).unwrap().taken().collect::<Vec<_>>(), [1, 2, 3]);
     }
 }

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use storage::{Codec, CodecError, Placement};
 
 use self::encryption::Encryption;
+use crate::allocate::NODE_PORTS;
 use crate::codec;
 use crate::meta::Meta;
 
@@ -32,6 +33,7 @@ pub(crate) fn historical(group: &str, plural: &str) -> Option<&'static str> {
         ("", "endpoints") => "services/endpoints",
         ("", "replicationcontrollers") => "controllers",
         ("networking.k8s.io", "ingresses") => "ingress",
+        ("", NODE_PORTS) => "ranges",
         _ => return None,
     })
 }
@@ -75,7 +77,13 @@ impl StoredForms {
     pub fn builtin() -> Option<Self> {
         let schema = Schema::builtin();
         let rows = api::resources::builtin().iter().filter(|r| r.has_verb("update"));
-        let rows = rows.filter_map(|r| Some((stored_as(r)?, row(schema, r)?))).collect();
+        let rows = rows.filter_map(|r| {
+            let kind = Gvk::new(r.storage_group, r.storage_version, r.kind);
+            Some((stored_as(r)?, row(schema, kind, r.resource)?))
+        });
+        // No client can ask for this one.
+        let node_ports = row(schema, Gvk::new("", "v1", "RangeAllocation"), NODE_PORTS)?;
+        let rows = rows.chain([((Text::default(), NODE_PORTS.into()), node_ports)]).collect();
         Some(Self { schema, meta: Meta::new(schema)?, rows, encryption: Encryption::default() })
     }
 
@@ -119,13 +127,12 @@ fn stored_as(r: &ResourceInfo) -> Option<(Text, Text)> {
     (!r.storage_version.is_empty()).then(|| (r.storage_group.into(), r.resource.into()))
 }
 
-fn row(schema: &Schema, r: &ResourceInfo) -> Option<Row> {
-    let kind = Gvk::new(r.storage_group, r.storage_version, r.kind);
+fn row(schema: &Schema, kind: Gvk, plural: &str) -> Option<Row> {
     let root = schema.kind(&kind)?;
     Some(Row {
         root,
         meta_at: schema.st(root).field("metadata")?,
-        strategy: kinds::strategies::strategy(r.storage_group, r.resource),
+        strategy: kinds::strategies::strategy(&kind.group, plural),
         type_meta: format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()),
         kind,
     })
@@ -337,6 +344,7 @@ mod tests {
         check("", "endpoints", "services/endpoints");
         check("", "replicationcontrollers", "controllers");
         check("networking.k8s.io", "ingresses", "ingress");
+        check("", "servicenodeportallocations", "ranges");
         check("apps", "deployments", "deployments");
         check("rbac.authorization.k8s.io", "clusterroles", "clusterroles");
         check("apiregistration.k8s.io", "apiservices", "apiregistration.k8s.io/apiservices");

@@ -4,7 +4,7 @@ use api::{Map, Node, Status, Struct, Text};
 use kinds::access::{Edit, strings};
 use storage::{Write, WriteError};
 
-use super::Scope;
+use super::{Failed, Scope};
 use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::options::{WriteKind, WriteOptions, write_options};
@@ -81,11 +81,30 @@ pub(crate) async fn store(
         }
         meta.set_resource_version("");
     }
-    let reservation = if scope.is_service() {
-        Some(inner.allocators.create(scope, &mut tree, options.dry_run).await?)
-    } else {
-        None
-    };
+    if !scope.is_service() {
+        return store_filled(scope, tree, options, generated).await.map_err(|failed| failed.status);
+    }
+    let reservation = inner.allocators.create(scope, &mut tree, options.dry_run).await?;
+    match store_filled(scope, tree, options, generated).await {
+        Ok(outcome) => {
+            reservation.keep().await;
+            Ok(outcome)
+        }
+        Err(Failed { status, doubtful }) => {
+            reservation.fail(doubtful).await;
+            Err(status)
+        }
+    }
+}
+
+/// Checks what is filled, and stores it.
+async fn store_filled(
+    scope: &Scope<'_>,
+    mut tree: Struct,
+    options: &WriteOptions,
+    generated: bool,
+) -> Result<Outcome, Failed> {
+    let inner = scope.inner;
     scope.ensure_namespace(&mut tree)?;
     let strategy = scope.strategy();
     let gate = |name: &str| scope.gate(name);
@@ -105,7 +124,7 @@ pub(crate) async fn store(
     }
     if !errors.is_empty() {
         let name = scope.meta(&tree).name();
-        return Err(scope.invalid(name, &errors));
+        return Err(scope.invalid(name, &errors).into());
     }
     // A Job's labels are by default its template's, among which are some that were just made.
     if scope.resource.plural == "jobs" {
@@ -123,21 +142,18 @@ pub(crate) async fn store(
     inner.admission.validate(&request, Some(&tree)).await?;
     if options.dry_run {
         if let Some(existing) = inner.store.get(scope.stored.id, scope.namespace, &name) {
-            return Err(taken(scope, &name, generated, existing.data.deleting));
+            return Err(taken(scope, &name, generated, existing.data.deleting).into());
         }
-        return scope.dry_answer(201, tree);
+        return Ok(scope.dry_answer(201, tree)?);
     }
     let object = scope.new_object(tree)?;
     let write = Write::Create { resource: scope.stored.id, object, ttl: scope.ttl() };
     match inner.store.commit(write).await {
-        Ok(object) => {
-            if let Some(reservation) = reservation {
-                reservation.keep();
-            }
-            Ok(scope.stored_answer(201, object))
+        Ok(object) => Ok(scope.stored_answer(201, object)),
+        Err(WriteError::Exists(existing)) => {
+            Err(taken(scope, &name, generated, existing.data.deleting).into())
         }
-        Err(WriteError::Exists(existing)) => Err(taken(scope, &name, generated, existing.data.deleting)),
-        Err(e) => Err(scope.write_error(&e, &name)),
+        Err(e) => Err(Failed::of(scope, &e, &name)),
     }
 }
 

@@ -352,6 +352,26 @@ impl<'a> Scope<'a> {
     }
 }
 
+/// Why a write was not made, or is not known to have been.
+pub(crate) struct Failed {
+    pub(crate) status: Status,
+    /// It may have been made nevertheless.
+    pub(crate) doubtful: bool,
+}
+
+impl From<Status> for Failed {
+    fn from(status: Status) -> Self {
+        Self { status, doubtful: false }
+    }
+}
+
+impl Failed {
+    pub(crate) fn of(scope: &Scope<'_>, error: &WriteError, name: &str) -> Self {
+        let doubtful = matches!(error, WriteError::Engine(_) | WriteError::Closed);
+        Self { status: scope.write_error(error, name), doubtful }
+    }
+}
+
 /// Upstream's text for a write over a state that is no longer current.
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";

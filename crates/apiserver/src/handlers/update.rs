@@ -7,7 +7,7 @@ use api::{Object, Status, Struct};
 use kinds::Subresource;
 use storage::{Write, WriteError};
 
-use super::{MODIFIED, Scope, create, managed};
+use super::{Failed, MODIFIED, Scope, create, managed};
 use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::options::{WriteKind, WriteOptions, write_options};
@@ -196,11 +196,41 @@ async fn attempt(
         inner.gated.drop(&mut tree, Some(&old));
     }
     keep_metadata(scope, &mut tree, &old)?;
-    let reservation = if scope.is_service() && plan.rules.is_none() {
-        Some(inner.allocators.update(scope, &mut tree, &old, dry_run).await?)
-    } else {
-        None
-    };
+    if !scope.is_service() || plan.rules.is_some() {
+        return attempt_filled(scope, name, plan, object, tree, old).await.map_err(|failed| failed.status);
+    }
+    let reservation = inner.allocators.update(scope, &mut tree, &old, dry_run).await?;
+    match attempt_filled(scope, name, plan, object, tree, old).await {
+        Ok(Ok(Done::Stored(object))) => {
+            reservation.keep().await;
+            Ok(Ok(Done::Stored(object)))
+        }
+        Ok(other) => {
+            reservation.fail(false).await;
+            Ok(other)
+        }
+        Err(Failed { status, doubtful }) => {
+            reservation.fail(doubtful).await;
+            Err(status)
+        }
+    }
+}
+
+/// Checks what is filled, and stores it.
+async fn attempt_filled(
+    scope: &Scope<'_>,
+    name: &str,
+    plan: &Plan<'_>,
+    object: &Arc<Object>,
+    mut tree: Struct,
+    old: Struct,
+) -> Result<Result<Done, Option<Arc<Object>>>, Failed> {
+    let inner = scope.inner;
+    let strategy = scope.strategy();
+    let dry_run = plan.options.dry_run;
+    let gate = |name: &str| scope.gate(name);
+    let warn = |text: String| scope.req.warn(text);
+    let ctx = scope.ctx(&gate, &warn);
     if !plan.privileged {
         let mut errors =
             kinds::validation::meta::common_update(inner.schema, &tree, &old, scope.resource.namespaced);
@@ -210,7 +240,7 @@ async fn attempt(
         });
         if !errors.is_empty() {
             let name = scope.meta(&tree).name();
-            return Err(scope.invalid(name, &errors));
+            return Err(scope.invalid(name, &errors).into());
         }
         for text in (strategy.warnings)(&ctx, &tree, Some(&old)) {
             scope.req.warn(text);
@@ -239,7 +269,7 @@ async fn attempt(
                 Ok(Ok(Done::Deleted(tree)))
             }
             Err(WriteError::Changed(newer)) => Ok(Err(Some(newer))),
-            Err(e) => Err(scope.write_error(&e, name)),
+            Err(e) => Err(Failed::of(scope, &e, name)),
         };
     }
     let new = scope.new_object(managed::keep_times(scope, tree, &old)?)?;
@@ -249,15 +279,10 @@ async fn attempt(
     let write =
         Write::Update { resource: scope.stored.id, object: new, expect: object.revision, ttl: scope.ttl() };
     match inner.store.commit(write).await {
-        Ok(object) => {
-            if let Some(reservation) = reservation {
-                reservation.keep();
-            }
-            Ok(Ok(Done::Stored(object)))
-        }
+        Ok(object) => Ok(Ok(Done::Stored(object))),
         Err(WriteError::Changed(newer)) => Ok(Err(Some(newer))),
         Err(WriteError::NotFound) => Ok(Err(None)),
-        Err(e) => Err(scope.write_error(&e, name)),
+        Err(e) => Err(Failed::of(scope, &e, name)),
     }
 }
 
