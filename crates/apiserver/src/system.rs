@@ -18,6 +18,8 @@ use crate::server::{Inner, Server};
 
 /// How long to wait after a write failed.
 const PAUSE: Duration = Duration::from_secs(2);
+/// How often an object is read again that others changed meanwhile.
+const TRIES: usize = 10;
 
 /// An object that must be there, and how much of it is ours.
 struct Wanted {
@@ -133,8 +135,18 @@ impl Wanted {
             body: body.map_or_else(Bytes::new, |b| b.to_string().into()),
         }
     }
-    /// Makes the object, or puts back what is ours in it.
+    /// Makes the object, or puts back what is ours in it. Other servers do the same at the same time.
     async fn ensure(&self, transport: &dyn Transport) -> Result<(), Status> {
+        for _ in 1..TRIES {
+            match self.ensure_once(transport).await {
+                Err(e) if e.is_conflict() => {}
+                other => return other,
+            }
+        }
+        self.ensure_once(transport).await
+    }
+
+    async fn ensure_once(&self, transport: &dyn Transport) -> Result<(), Status> {
         let current = match transport.call(self.call(Verb::Get, "", None)).await {
             Ok(bytes) => serde_json::from_slice::<Value>(&bytes).map_err(Status::internal)?,
             Err(e) if e.is_not_found() => {
@@ -156,7 +168,7 @@ impl Wanted {
     }
 }
 
-/// Says in the default ServiceCIDR that it is ready.
+/// Says in the default ServiceCIDR that it is ready, unless somebody else does.
 async fn cidr_ready(inner: &Inner, transport: &dyn Transport, wanted: &Wanted) -> Result<(), Status> {
     let bytes = transport.call(wanted.call(Verb::Get, "", None)).await?;
     let mut object: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
@@ -172,7 +184,10 @@ async fn cidr_ready(inner: &Inner, transport: &dyn Transport, wanted: &Wanted) -
         "message": "Kubernetes default Service CIDR is ready",
         "lastTransitionTime": inner.now(),
     }]});
-    transport.call(wanted.call(Verb::Update, "status", Some(&object))).await.map(|_| ())
+    match transport.call(wanted.call(Verb::Update, "status", Some(&object))).await {
+        Err(e) if !e.is_conflict() => Err(e),
+        _ => Ok(()),
+    }
 }
 
 impl Server {

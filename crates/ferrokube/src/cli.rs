@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -74,6 +75,13 @@ pub(crate) struct Api {
     /// APIs to turn on or off, as `resource.k8s.io/v1beta1=true`; also `api/all`, `api/ga`, `api/beta` and `api/alpha`
     #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
     pub(crate) runtime_config: Vec<String>,
+    /// The address of this server that others are told, among those of the `kubernetes` Service [default: the first that it
+    /// listens on]
+    #[arg(long, value_name = "IP")]
+    pub(crate) advertise_address: Option<IpAddr>,
+    /// Ports of the nodes for Services of type NodePort, first and last: the same for all servers of a cluster
+    #[arg(long, value_name = "RANGE", default_value = "30000-32767", value_parser = port_range)]
+    pub(crate) service_node_port_range: RangeInclusive<u16>,
     /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,
@@ -289,6 +297,22 @@ pub(crate) struct Down {
     /// The cluster's data directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
     pub(crate) data_dir: PathBuf,
+}
+
+/// A range of ports as upstream takes it: `30000-32767`, or the first and how many follow: `30000+2767`.
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let read = || {
+        let (first, last) = match text.split_once('-') {
+            Some((first, last)) => (first.trim().parse().ok()?, last.trim().parse().ok()?),
+            None => {
+                let (first, more) = text.split_once('+')?;
+                let (first, more): (u16, u16) = (first.trim().parse().ok()?, more.trim().parse().ok()?);
+                (first, first.checked_add(more)?)
+            }
+        };
+        (first > 0 && first <= last).then_some(first..=last)
+    };
+    read().ok_or_else(|| "not a range of ports such as 30000-32767".to_owned())
 }
 
 /// A duration as Go writes it.

@@ -87,6 +87,8 @@ impl ControlPlane {
         options.config =
             Config { service_cidrs: vec![settings.service_cidr.clone()], clock, ..Config::default() };
         options.config.event_ttl = api.event_ttl;
+        options.config.advertise_address = api.advertise_address;
+        options.config.node_ports = api.service_node_port_range.clone();
         options.config.gates = FeatureGates::parse(api.feature_gates.iter().map(String::as_str))
             .context("invalid --feature-gates")?;
         options.config.runtime_config = RuntimeConfig::parse(api.runtime_config.iter().map(String::as_str))

@@ -169,7 +169,9 @@ impl Ports {
             return;
         }
         let released = self.change(|set| {
-            ports.iter().for_each(|port| set.release(*port));
+            for port in ports {
+                set.release(*port);
+            }
             Ok(())
         });
         if let Err(error) = released.await {

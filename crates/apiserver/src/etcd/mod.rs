@@ -387,6 +387,25 @@ mod tests {
         );
     }
 
+    /// What kube-apiserver has at `/registry/ranges/servicenodeports` when the ports 30000 and 30025 are taken.
+    #[test]
+    fn node_ports_in_use() {
+        let mut value = Vec::new();
+        let meta = b"\n\x00\x12\x00\x1a\x00\"\x00*\x002\x008\x00B\x00";
+        let mut raw = vec![b'\n', meta.len() as u8];
+        raw.extend_from_slice(meta);
+        raw.extend_from_slice(b"\x12\x0b30000-32767\x1a\x04\x02\0\0\x01");
+        value.extend_from_slice(b"k8s\0\n\x15\n\x02v1\x12\x0fRangeAllocation\x12");
+        value.push(raw.len() as u8);
+        value.extend_from_slice(&raw);
+        value.extend_from_slice(b"\x1a\0\"\0");
+        let forms = forms();
+        let object = forms.decode("", NODE_PORTS, b"k", &value).unwrap();
+        let text = String::from_utf8(object.body.to_vec()).unwrap();
+        assert!(text.contains(r#""range":"30000-32767","data":"AgAAAQ==""#), "{text}");
+        assert_eq!(forms.encode("", NODE_PORTS, b"k", &object).unwrap(), value);
+    }
+
     #[test]
     fn custom_resources_keep_their_version() {
         let value = br#"{"apiVersion":"example.com/v1beta1","kind":"Widget","metadata":{"labels":{"b":"2","a":"1"},"name":"w","namespace":"n","uid":"u","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"q","controller":true}]},"spec":{"resourceVersion":"7"}}

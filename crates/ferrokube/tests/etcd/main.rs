@@ -1,5 +1,7 @@
 //! API servers on a real etcd, used through kubectl.
 
+mod sharing;
+
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
@@ -37,6 +39,13 @@ fn form(name: &str, port_flag: &str, dir: &Path, urls: Option<&str>) -> Result<C
 impl Server {
     fn start(etcd: &Etcd) -> Result<Self> {
         Self::start_on(tempfile::tempdir()?, Some(&etcd.urls().join(",")))
+    }
+
+    fn start_with(etcd: &Etcd, flags: &[&str]) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let mut command = server(dir.path(), Some(&etcd.urls().join(",")))?;
+        command.args(flags);
+        Self::run(dir, command)
     }
 
     fn start_on(dir: TempDir, urls: Option<&str>) -> Result<Self> {
@@ -138,6 +147,8 @@ fn a_cluster_moves() -> Result<()> {
     let (one, two) = (Etcd::start(1)?, Etcd::start(1)?);
     let server = Server::start(&one)?;
     server.kubectl(&["create", "configmap", "kept", "--from-literal=a=b"])?;
+    let port = |name: &'static str| ["create", "service", "nodeport", name, "--tcp=80", "--node-port=30500"];
+    server.kubectl(&port("one"))?;
     let read = |s: &Server| s.kubectl(&["get", "configmap", "kept", "-o", "jsonpath={.data}{.metadata.uid}"]);
     let before = read(&server)?;
     drop(server);
@@ -159,6 +170,8 @@ fn a_cluster_moves() -> Result<()> {
     ensure!(why.contains("holds a store: move into a fresh data directory"), "{why}");
     let served = Server::start_on(dir, None)?;
     ensure!(read(&served)? == before && before.starts_with(r#"{"a":"b"}"#), "{before}");
+    let why = served.kubectl(&port("two")).map_or_else(|e| e.to_string(), |_| "it was created".to_owned());
+    ensure!(why.contains("provided port is already allocated"), "{why}");
     Ok(())
 }
 
