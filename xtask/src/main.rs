@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod lint;
+mod openapi;
 mod schema;
 mod setup;
 mod step;
@@ -37,6 +38,8 @@ enum Task {
     Lint,
     /// Installs what the tests need and runs them all.
     Test,
+    /// Makes requests from the API server's OpenAPI documents and checks the answers.
+    Openapi(openapi::Args),
     /// Installs what a cluster needs, builds FerroKube and runs `ferrokube up` with a containerd of
     /// its own; everything is kept below `.tools/cluster`.
     Up {
@@ -68,6 +71,7 @@ fn run(task: Task, root: &Path) -> anyhow::Result<()> {
         Task::Setup => setup::run(root),
         Task::Lint => lint::run(root),
         Task::Test => test::run(root),
+        Task::Openapi(args) => openapi::run(&args, root),
         Task::Up { flags } => up::up(root, &flags),
         Task::Down => up::down(root),
     }

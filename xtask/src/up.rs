@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use testkit::image::Image;
 
 use crate::setup;
-use crate::step::{cargo, step};
+use crate::step::{cargo, step, target};
 
 /// The image that is there to play with, as nothing is downloaded.
 const BUSYBOX: &str = "localhost/busybox:1";
@@ -20,8 +20,7 @@ fn dir(root: &Path) -> PathBuf {
 }
 
 fn ferrokube(root: &Path) -> Command {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Command::new(target.join("release/ferrokube"))
+    Command::new(target(root).join("release/ferrokube"))
 }
 
 /// Sets up, builds, starts containerd and becomes `ferrokube up`.

