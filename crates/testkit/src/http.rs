@@ -35,10 +35,9 @@ impl Request {
     /// `command` runs curl, with all that it needs to be let in.
     pub(crate) fn new(mut command: Command, method: &str, url: &str) -> Self {
         // `-g`: brackets in a query are only brackets.
-        command.args(["--silent", "--show-error", "--include", "-g", "--max-time", "120", "-X", method, url]);
-        if method == "HEAD" {
-            command.arg("--head");
-        }
+        command.args(["--silent", "--show-error", "-g", "--max-time", "120", "-X", method, url]);
+        // What `--dump-header` writes is there at once; what `--include` writes only with the body.
+        command.args(if method == "HEAD" { &["--head"][..] } else { &["--dump-header", "-"] });
         Self { command, body: None }
     }
 

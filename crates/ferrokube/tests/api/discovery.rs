@@ -1,0 +1,181 @@
+//! What a client learns before it asks for objects.
+
+use serde_json::Value;
+use testkit::Server;
+
+use crate::server;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+#[test]
+fn groups_and_resources() {
+    let s = server();
+    let versions = s.get("/api").send().unwrap().json().unwrap();
+    assert_eq!((&versions["kind"], &versions["versions"][0]), (&"APIVersions".into(), &"v1".into()));
+    let groups = s.get("/apis").send().unwrap().json().unwrap();
+    let apps = groups["groups"].as_array().unwrap().iter().find(|g| g["name"] == "apps").unwrap();
+    assert_eq!(apps["preferredVersion"]["groupVersion"], "apps/v1");
+    let autoscaling = groups["groups"].as_array().unwrap().iter().find(|g| g["name"] == "autoscaling");
+    let versions = autoscaling.unwrap()["versions"].as_array().unwrap();
+    assert_eq!(versions.iter().map(|v| v["version"].as_str().unwrap()).collect::<Vec<_>>(), ["v2", "v1"]);
+    let list = s.get("/apis/apps/v1").send().unwrap().json().unwrap();
+    let find = |name: &str| list["resources"].as_array().unwrap().iter().find(|r| r["name"] == name).unwrap();
+    let deployments = find("deployments");
+    assert_eq!(deployments["shortNames"][0], "deploy");
+    assert_eq!(deployments["categories"][0], "all");
+    assert_eq!(deployments["singularName"], "deployment");
+    assert!(!deployments["storageVersionHash"].as_str().unwrap().is_empty());
+    let scale = find("deployments/scale");
+    assert_eq!((&scale["group"], &scale["version"]), (&"autoscaling".into(), &"v1".into()));
+    s.get("/apis/nothing.example").send().unwrap().expect(404).unwrap();
+    s.get("/apis/apps/v7").send().unwrap().expect(404).unwrap();
+}
+
+#[test]
+fn in_one_request_and_never_twice() {
+    let s = server();
+    for path in ["/api", "/apis"] {
+        let answer = s.get(path).accept(AGGREGATED).send().unwrap().expect(200).unwrap();
+        assert_eq!(answer.header("content-type"), AGGREGATED);
+        assert_eq!(answer.header("vary"), "Accept");
+        let list = answer.json().unwrap();
+        assert_eq!(list["kind"], "APIGroupDiscoveryList");
+        assert_eq!(list["apiVersion"], "apidiscovery.k8s.io/v2");
+        let etag = answer.header("etag");
+        assert!(!etag.is_empty());
+        let again = s.get(path).accept(AGGREGATED).header("If-None-Match", etag).send().unwrap();
+        assert_eq!((again.status, again.body.len()), (304, 0));
+    }
+    // What knows only the older form is served it.
+    let both = format!("{AGGREGATED},application/json");
+    assert_eq!(s.get("/apis").accept(&both).send().unwrap().header("content-type"), AGGREGATED);
+    assert_eq!(s.get("/apis").send().unwrap().json().unwrap()["kind"], "APIGroupList");
+    let beta = AGGREGATED.replace("v=v2;", "v=v2beta1;");
+    s.get("/apis").accept(&beta).send().unwrap().expect(406).unwrap();
+}
+
+#[test]
+fn version_and_health() {
+    let s = server();
+    let version = s.anonymous("GET", "/version").send().unwrap().expect(200).unwrap().json().unwrap();
+    assert_eq!((&version["major"], &version["minor"]), (&"1".into(), &"36".into()));
+    assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.36."), "{version}");
+    for path in ["/healthz", "/livez", "/readyz"] {
+        let answer = s.anonymous("GET", path).send().unwrap().expect(200).unwrap();
+        assert_eq!(
+            (answer.text().as_str(), answer.header("content-type")),
+            ("ok", "text/plain; charset=utf-8")
+        );
+        let verbose = s.anonymous("GET", &format!("{path}?verbose")).send().unwrap().text();
+        assert!(verbose.contains("[+]ping ok\n") && verbose.contains("[+]etcd ok\n"), "{verbose}");
+        assert!(verbose.ends_with(&format!("{} check passed\n", &path[1..])), "{verbose}");
+        assert_eq!(s.anonymous("GET", &format!("{path}/ping")).send().unwrap().text(), "ok");
+        let without = s.anonymous("GET", &format!("{path}?verbose&exclude=etcd")).send().unwrap().text();
+        assert!(without.contains("[+]etcd excluded: ok\n"), "{without}");
+    }
+    s.get("/livez/nothing").send().unwrap().expect(404).unwrap();
+    s.anonymous("GET", "/api/v1/pods").send().unwrap().expect(403).unwrap();
+    s.anonymous("GET", "/metrics").send().unwrap().expect(403).unwrap();
+}
+
+#[test]
+fn metrics_have_upstreams_names() {
+    let s = server();
+    s.get("/api/v1/pods").send().unwrap().expect(200).unwrap();
+    s.get("/api/v1/pods/none").send().unwrap().expect(404).unwrap();
+    let mut watch = s.get("/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true").stream().unwrap();
+    watch.line().unwrap();
+    let metrics = s.get("/metrics").send().unwrap().expect(200).unwrap().text();
+    for want in [
+        r#"apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="cluster",subresource="",verb="LIST",version="v1"} 1"#,
+        r#"apiserver_longrunning_requests{component="apiserver",group="",resource="pods",scope="cluster",subresource="",verb="WATCH",version="v1"} 1"#,
+        "# TYPE apiserver_request_duration_seconds histogram",
+        "# TYPE apiserver_current_inflight_requests gauge",
+        "# TYPE apiserver_storage_objects gauge",
+        "# TYPE etcd_request_duration_seconds histogram",
+        "# TYPE apiserver_watch_events_total counter",
+        "# TYPE process_resident_memory_bytes gauge",
+    ] {
+        assert!(metrics.contains(want), "{want}\n{metrics}");
+    }
+}
+
+fn definitions(s: &Server) -> Value {
+    s.get("/openapi/v2").send().unwrap().expect(200).unwrap().json().unwrap()
+}
+
+#[test]
+fn openapi_v2() {
+    let s = server();
+    let document = definitions(&s);
+    assert_eq!(document["swagger"], "2.0");
+    let pod = &document["definitions"]["io.k8s.api.core.v1.Pod"];
+    assert_eq!(pod["x-kubernetes-group-version-kind"][0]["kind"], "Pod");
+    assert!(!pod["description"].as_str().unwrap().is_empty());
+    let containers = &document["definitions"]["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
+    assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+    assert_eq!(containers["x-kubernetes-list-type"], "map");
+    // kubectl looks for these before it sends them.
+    let patch = &document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
+    let parameters = patch["parameters"].as_array().unwrap().iter();
+    let named = |p: &Value| p["name"].as_str().unwrap_or_default().to_owned();
+    let found = parameters
+        .map(named)
+        .filter(|n| ["dryRun", "fieldManager", "fieldValidation", "force"].contains(&n.as_str()));
+    assert_eq!(found.count(), 4, "{patch}");
+    assert_eq!(patch["x-kubernetes-action"], "patch");
+    let proto = s.get("/openapi/v2").accept("application/com.github.proto-openapi.spec.v2@v1.0+protobuf");
+    let proto = proto.send().unwrap().expect(200).unwrap();
+    assert_eq!(proto.header("content-type"), "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+    assert!(proto.body.starts_with(b"\x0a\x032.0"), "swagger is the first field");
+    let etag = proto.header("etag").to_owned();
+    let again = s.get("/openapi/v2").accept("application/com.github.proto-openapi.spec.v2@v1.0+protobuf");
+    again.header("If-None-Match", &etag).send().unwrap().expect(304).unwrap();
+    s.get("/openapi/v2").accept("text/html").send().unwrap().expect(406).unwrap();
+}
+
+#[test]
+fn openapi_v3() {
+    let s = server();
+    let index = s.get("/openapi/v3").send().unwrap().expect(200).unwrap().json().unwrap();
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
+    assert!(url.starts_with("/openapi/v3/apis/apps/v1?hash="), "{url}");
+    let answer = s.get(url).send().unwrap().expect(200).unwrap();
+    // What is named by its hash never changes.
+    assert_eq!(answer.header("cache-control"), "public, immutable");
+    assert!(!answer.header("expires").is_empty());
+    let document = answer.json().unwrap();
+    assert_eq!(document["openapi"], "3.0.0");
+    let schema = &document["components"]["schemas"]["io.k8s.api.apps.v1.Deployment"];
+    assert_eq!(schema["x-kubernetes-group-version-kind"][0]["group"], "apps");
+    let etag = answer.header("etag").to_owned();
+    let plain = s.get("/openapi/v3/apis/apps/v1").header("If-None-Match", &etag).send().unwrap();
+    assert_eq!(plain.status, 304);
+    // Another hash leads to the one that is right.
+    let moved = s.get("/openapi/v3/apis/apps/v1?hash=OLD").send().unwrap().expect(301).unwrap();
+    assert_eq!(moved.header("location"), url);
+    let smaller = s.get("/openapi/v3/api/v1").header("Accept-Encoding", "gzip").send().unwrap();
+    assert_eq!((smaller.header("content-encoding"), &smaller.body[..2]), ("gzip", &[0x1f, 0x8b][..]));
+}
+
+#[test]
+fn kubectl_explains() {
+    let s = server();
+    let text = s.kubectl(&["explain", "deployment.spec.strategy.rollingUpdate.maxSurge"]).unwrap();
+    assert!(
+        text.contains("KIND:       Deployment") && text.contains("FIELD: maxSurge <IntOrString>"),
+        "{text}"
+    );
+    let text = s.kubectl(&["explain", "pods", "--recursive", "--output", "plaintext-openapiv2"]).unwrap();
+    assert!(text.contains("   spec\t<PodSpec>"), "{text}");
+    assert!(s.kubectl(&["explain", "pods.spec.nothing"]).is_err());
+}
+
+#[test]
+fn an_api_is_there_when_it_was_asked_for() {
+    let s = Server::start(&["--runtime-config=resource.k8s.io/v1beta1=true,apps/v1=false"]).unwrap();
+    s.get("/apis/resource.k8s.io/v1beta1/deviceclasses").send().unwrap().expect(200).unwrap();
+    s.get("/apis/apps/v1/deployments").send().unwrap().expect(404).unwrap();
+    let s = server();
+    s.get("/apis/resource.k8s.io/v1beta1/deviceclasses").send().unwrap().expect(404).unwrap();
+}

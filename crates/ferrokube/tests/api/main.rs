@@ -1,0 +1,45 @@
+//! The API on the wire: what clients of v1.36 send, and what upstream answers them, asked with curl and kubectl.
+
+#![allow(clippy::unwrap_used, reason = "what fails here is the test")]
+
+mod discovery;
+mod forms;
+mod lists;
+mod objects;
+mod patches;
+mod services;
+mod watches;
+
+use serde_json::{Value, json};
+use testkit::Server;
+
+/// Where ConfigMaps of the default namespace are.
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn server() -> Server {
+    Server::start(&[]).unwrap()
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+/// The `resourceVersion` of an object or list.
+fn version(of: &Value) -> &str {
+    of["metadata"]["resourceVersion"].as_str().unwrap()
+}
+
+/// The names in a list.
+fn names(list: &Value) -> Vec<&str> {
+    let items = list["items"].as_array().unwrap();
+    items.iter().map(|o| o["metadata"]["name"].as_str().unwrap()).collect()
+}
