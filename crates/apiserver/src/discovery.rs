@@ -1,13 +1,14 @@
 //! Discovery: which groups, versions and resources are served; `/version`, `/` and OpenAPI.
 
-use api::Text;
+use api::{Status, Text};
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::negotiate::{self, Allowed, Format};
+use crate::pipe::method_not_allowed;
 use crate::proxy::Body;
 use crate::query::Query;
 use crate::registry::{Registry, Resource};
@@ -214,6 +215,14 @@ impl Discovery {
             versions,
         }
     }
+    /// Whether a path is below a group that is served.
+    fn is_group(&self, path: &str) -> bool {
+        match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
+            ["api", _] => true,
+            ["apis", group, _] => self.group.iter().any(|d| d.0 == group),
+            _ => false,
+        }
+    }
     fn find(&self, path: &str, wants_aggregated: bool) -> Option<(&Document, bool)> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let version = |group: &str, version: &str| {
@@ -230,6 +239,12 @@ impl Discovery {
             _ => None,
         }
     }
+}
+
+/// Whether a path is one of those that upstream's aggregator answers itself, whatever the method.
+pub(crate) fn of_aggregator(path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    matches!(path, "" | "/apis") || path.strip_prefix("/apis/").is_some_and(|group| !group.contains('/'))
 }
 
 /// The version of aggregated discovery that an Accept header asks for before anything else.
@@ -321,16 +336,6 @@ pub(crate) fn serve(
 ) -> Option<Response<Body>> {
     match path.trim_end_matches('/') {
         "" => return Some(json_response(indented(&root_paths(inner)), "application/json")),
-        "/.well-known/openid-configuration" => {
-            let host = inner.config.advertise_address.map_or("127.0.0.1".to_owned(), |a| a.to_string());
-            let jwks = format!("https://{host}:{}/openid/v1/jwks", inner.config.port);
-            let value = inner.tokens.get()?.openid_configuration(&jwks);
-            return Some(json_response(value.to_string().into(), "application/json"));
-        }
-        "/openid/v1/jwks" => {
-            let value = inner.tokens.get()?.jwks();
-            return Some(json_response(value.to_string().into(), "application/jwk-set+json"));
-        }
         "/version" => return Some(json_response(indented(&version()), "application/json")),
         _ => {}
     }
@@ -339,12 +344,22 @@ pub(crate) fn serve(
     }
     let accept = header_of(parts, header::ACCEPT);
     let asked = aggregated_version(accept);
-    let (document, is_aggregated) = inner.discovery.find(path, asked.is_some())?;
+    let (document, is_aggregated) = match inner.discovery.find(path, asked.is_some()) {
+        Some(found) => found,
+        // Below a group that is served, what is missing is a resource.
+        None if inner.discovery.is_group(path) => {
+            return Some(status_response(inner, &Status::no_such_resource(), negotiate::Form::JSON));
+        }
+        None => return None,
+    };
+    if parts.method == Method::HEAD && !of_aggregator(path) {
+        return Some(status_response(inner, &method_not_allowed(), negotiate::Form::JSON));
+    }
     let body = if is_aggregated {
         document.json.clone()
     } else {
         let agent = header_of(parts, header::USER_AGENT);
-        let form = negotiate::output(&plain_clauses(accept), query, agent, Allowed::Plain, false);
+        let form = negotiate::output(accept, query, agent, Allowed::Plain, false);
         let form = match form {
             Ok(form) => form,
             Err(status) => return Some(status_response(inner, &status, negotiate::Form::JSON)),
@@ -374,12 +389,6 @@ pub(crate) fn serve(
         response.headers_mut().insert(header::ETAG, document.etag.clone());
     }
     Some(response)
-}
-
-/// An Accept header without the clauses that ask for aggregated discovery.
-fn plain_clauses(accept: &str) -> String {
-    let kept: Vec<&str> = accept.split(',').filter(|c| !c.contains("as=APIGroupDiscoveryList")).collect();
-    kept.join(",")
 }
 
 fn protobuf(inner: &Inner, json: &Bytes) -> Response<Body> {

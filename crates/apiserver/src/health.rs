@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use component::Shutdown;
 use http::Response;
 use parking_lot::RwLock;
+use storage::Store;
 
 use crate::proxy::Body;
 use crate::query::Query;
@@ -28,14 +30,31 @@ pub struct Health {
 }
 
 impl Health {
-    pub(crate) fn new() -> Self {
+    /// Those of every API server, by upstream's names. The store goes by that of etcd, whatever it is.
+    pub(crate) fn new(shutdown: &Shutdown, store: &Store) -> Self {
         let health = Self::default();
         health.add("ping", false, Arc::new(|| Ok(())));
-        let started = Arc::clone(&health.started);
+        for (name, ready_only) in [("etcd", false), ("etcd-readiness", true)] {
+            let store = store.clone();
+            health.add(name, ready_only, Arc::new(move || store.healthy()));
+        }
+        for hook in [
+            "start-system-namespaces-controller",
+            "rbac/bootstrap-roles",
+            "scheduling/bootstrap-system-priority-classes",
+            "bootstrap-controller",
+        ] {
+            let started = Arc::clone(&health.started);
+            let check = move || {
+                if started.load(Ordering::Acquire) { Ok(()) } else { Err("not finished".to_owned()) }
+            };
+            health.add(format!("poststarthook/{hook}"), false, Arc::new(check));
+        }
+        let shutdown = shutdown.clone();
         let check = move || {
-            if started.load(Ordering::Acquire) { Ok(()) } else { Err("not finished".to_owned()) }
+            if shutdown.stopped() { Err("process is shutting down".to_owned()) } else { Ok(()) }
         };
-        health.add("poststarthook/start-system-namespaces-controller", true, Arc::new(check));
+        health.add("shutdown", true, Arc::new(check));
         health
     }
     /// What every cluster has is there.
@@ -57,10 +76,10 @@ impl Health {
 
 /// Answers a health path.
 pub(crate) fn serve(inner: &Inner, path: &str, query: &Query) -> Option<Response<Body>> {
-    let mut parts = path.trim_start_matches('/').splitn(2, '/');
+    let mut parts = path.strip_prefix('/')?.splitn(2, '/');
     let endpoint = parts.next().filter(|e| matches!(*e, "livez" | "readyz" | "healthz"))?;
     let checks = inner.health.of(endpoint);
-    if let Some(name) = parts.next().filter(|n| !n.is_empty()) {
+    if let Some(name) = parts.next() {
         let check = checks.iter().find(|c| c.name == name)?;
         return Some(match (check.check)() {
             Ok(()) => text(200, "ok"),

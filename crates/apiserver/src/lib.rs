@@ -36,6 +36,7 @@ mod reader;
 mod registry;
 pub mod request;
 mod request_info;
+mod routes;
 pub mod security;
 mod select;
 pub mod served;

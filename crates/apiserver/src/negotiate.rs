@@ -261,6 +261,13 @@ pub(crate) fn input(content_type: &str) -> Result<Format, Status> {
     }
 }
 
+/// The 415 of a route that does not take a media type at all.
+pub(crate) fn not_consumed() -> Status {
+    let mut status = Status::failure(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+    status.details = Some(Box::default());
+    status
+}
+
 /// A 415 that names what is taken.
 pub(crate) fn unsupported(accepted: &[&str]) -> Status {
     Status::failure(

@@ -1,11 +1,11 @@
-//! Reads off a method, a path and a query what a request is about.
+//! Reads off a method, a path without escapes and a query what a request is about.
 //!
 //! The rules are those of upstream's `RequestInfoFactory`.
 
 use api::{Status, Text};
 use http::Method;
 
-use crate::query::{Query, unescape};
+use crate::query::Query;
 use crate::request::RequestInfo;
 
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
@@ -53,21 +53,21 @@ pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Result<Reques
     if parts[0] == "namespaces"
         && let Some(namespace) = parts.get(1)
     {
-        info.namespace = segment(namespace);
+        info.namespace = (*namespace).into();
         if parts.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&parts[2]) {
             parts.drain(..2);
         }
     }
     if parts.len() >= 3 && !by_path {
-        info.subresource = segment(parts[2]);
+        info.subresource = parts[2].into();
         info.rest = parts[3..].join("/");
     } else if parts.len() >= 3 {
         info.rest = parts[2..].join("/");
     }
     if let Some(name) = parts.get(1) {
-        info.name = segment(name);
+        info.name = (*name).into();
     }
-    info.resource = segment(parts[0]);
+    info.resource = parts[0].into();
 
     if info.name.is_empty() && info.verb == "get" {
         info.verb = if query.bool("watch") == Some(true) { "watch" } else { "list" };
@@ -81,10 +81,6 @@ pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Result<Reques
         query.str("labelSelector").clone_into(&mut info.label_selector);
     }
     Ok(info)
-}
-
-fn segment(text: &str) -> Text {
-    unescape(text, false).map_or_else(|| text.into(), Text::from)
 }
 
 fn lower(method: &Method) -> &'static str {

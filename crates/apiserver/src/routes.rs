@@ -18,7 +18,8 @@ pub(crate) fn check(registry: &Registry, method: &Method, path: &str) -> Result<
 fn methods(registry: &Registry, path: &str) -> Option<Vec<Method>> {
     let mut parts = path.trim_matches('/').split('/').collect::<Vec<_>>();
     let core = parts[0] == "api";
-    let (group, mut parts) = if core { ("", parts.split_off(1)) } else { (*parts.get(1)?, parts.split_off(2)) };
+    let (group, mut parts) =
+        if core { ("", parts.split_off(1)) } else { (*parts.get(1)?, parts.split_off(2)) };
     let (version, mut at) = parts.split_first_mut().map(|(v, rest)| (*v, &*rest))?;
     let watch = at.first() == Some(&"watch");
     if watch {
@@ -84,9 +85,10 @@ mod tests {
 
     #[test]
     fn what_is_there() {
-        let registry = Registry::builtin_for_tests();
+        let cluster = crate::pipe_tests::Cluster::new();
+        let registry = &cluster.server.0.registry;
         let check = |path: &str, expected: &str| {
-            let found = methods(&registry, path).unwrap_or_default();
+            let found = methods(registry, path).unwrap_or_default();
             let found = found.iter().map(Method::as_str).collect::<Vec<_>>().join(" ");
             assert_eq!(found, expected, "{path}");
         };

@@ -81,8 +81,6 @@ pub struct Security {
     pub auth: Auth,
     /// What changes or refuses writes.
     pub admission: Arc<Chain>,
-    /// Service account tokens, and the documents about their keys.
-    pub tokens: Arc<TokenService>,
 }
 
 impl Security {
@@ -137,7 +135,6 @@ impl Security {
         Ok(Self {
             auth: Auth { authenticator: Arc::new(authenticator), authorizer, reviewer: Arc::new(reviews) },
             admission: Arc::new(admission),
-            tokens,
         })
     }
 }

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use component::Shutdown;
 use futures::Stream;
 use http::header::{self, HeaderValue};
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -28,7 +28,6 @@ use crate::admission::Admission;
 use crate::allocate::Allocators;
 use crate::answer::{self, Encoded, Outcome};
 use crate::auth::Auth;
-use crate::auth::token::TokenService;
 use crate::coalesce::{Coalesce, after_others};
 use crate::codec;
 use crate::config::{Config, MAX_BODY};
@@ -63,7 +62,6 @@ pub(crate) struct Inner {
     pub(crate) openapi: OnceLock<Box<dyn Documents>>,
     /// What the columns of Tables tell.
     pub(crate) column_descriptions: OnceLock<crate::table::Descriptions>,
-    pub(crate) tokens: OnceLock<Arc<TokenService>>,
     pub(crate) allocators: Allocators,
     pub(crate) forms: FormCache,
     pub(crate) metrics: Metrics,
@@ -72,6 +70,9 @@ pub(crate) struct Inner {
     pub(crate) reader: Reader,
     pub(crate) shutdown: Shutdown,
 }
+
+/// Tells a request apart in all logs: the caller's own, or one made here.
+const AUDIT_ID: &str = "audit-id";
 
 /// Why a server could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -168,11 +169,10 @@ impl Server {
             connect: OnceLock::new(),
             openapi: OnceLock::new(),
             column_descriptions: OnceLock::new(),
-            tokens: OnceLock::new(),
             allocators,
             forms: FormCache::new(config.form_budget),
             metrics: Metrics::new(&config),
-            health: Health::new(),
+            health: Health::new(&shutdown, &store),
             reader,
             store,
             config,
@@ -186,10 +186,6 @@ impl Server {
     /// Sets what makes the documents of OpenAPI; once.
     pub fn set_openapi(&self, documents: Box<dyn Documents>) {
         let _ = self.0.openapi.set(documents);
-    }
-    /// Sets whose keys `/openid/v1/jwks` tells; once.
-    pub fn set_tokens(&self, tokens: Arc<TokenService>) {
-        let _ = self.0.tokens.set(tokens);
     }
     /// Says that what every cluster has is there: `/readyz` passes from now on.
     pub fn set_ready(&self) {
@@ -283,18 +279,26 @@ impl Server {
         let inner = &self.0;
         let started = tokio::time::Instant::now();
         let query = Query::parse(request.uri().query().unwrap_or_default());
-        let info = request_info::parse(request.method(), request.uri().path(), &query);
-        let seen = inner.seen(&request, &query, info.as_ref().ok());
+        let head = request.method() == Method::HEAD;
+        let audit_id = request.headers().get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
+        let path = crate::query::unescape(request.uri().path(), false);
+        let info = path.map(|path| request_info::parse(request.method(), &path, &query));
+        let seen = inner.seen(&request, &query, info.as_ref().and_then(|info| info.as_ref().ok()));
         let mut response = match info {
-            Ok(info) => pipe::http(inner, request, peer, query, info).await,
-            Err(status) => status_response(inner, &status, Form::JSON),
+            Some(Ok(info)) => pipe::http(inner, request, peer, query, info).await,
+            Some(Err(status)) => status_response(inner, &status, Form::JSON),
+            None => text(400, "400 Bad Request"),
         };
+        if head {
+            *response.body_mut() = full(Bytes::new());
+        }
         let size = http_body::Body::size_hint(response.body()).exact();
         inner.metrics.request(seen, response.status().as_u16(), started.elapsed(), size);
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        if let Ok(id) = HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()) {
-            headers.insert("audit-id", id);
+        let fresh = || HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).ok();
+        if let Some(id) = audit_id.or_else(fresh) {
+            headers.insert(AUDIT_ID, id);
         }
         response
     }

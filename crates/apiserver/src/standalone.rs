@@ -241,13 +241,6 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let security = Security::new(security_config, live, &store, find, shutdown)?;
     let authorizer = Arc::clone(&security.auth.authorizer);
     let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
-    server.set_tokens(security.tokens);
-    if store.is_shared() {
-        for (name, ready_only) in [("etcd", false), ("etcd-readiness", true)] {
-            let store = store.clone();
-            server.health().add(name, ready_only, Arc::new(move || store.healthy()));
-        }
-    }
     let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");
     let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
     server.set_connect(Connect::new(Client::new(Arc::clone(&own), "kube-apiserver"), kubelet, authorizer));

@@ -44,11 +44,7 @@ pub(crate) struct Patch {
 /// Reads the patch of a request; a 415 for a type that is not known.
 pub(crate) fn read(req: &Request) -> Result<Patch, Status> {
     let media = req.content_type.split(';').next().unwrap_or_default().trim();
-    let kind = TYPES
-        .iter()
-        .find(|t| t.0 == media)
-        .map(|t| t.1)
-        .ok_or_else(|| negotiate::unsupported(&TYPES.iter().take(4).map(|t| t.0).collect::<Vec<_>>()))?;
+    let kind = TYPES.iter().find(|t| t.0 == media).map(|t| t.1).ok_or_else(negotiate::not_consumed)?;
     Ok(Patch { kind, body: req.body.clone() })
 }
 

@@ -27,7 +27,7 @@ pub(crate) async fn dispatch(
         ("", "componentstatuses", "get") => {
             let name = req.info.name.as_str();
             let known = COMPONENTS.iter().find(|c| **c == name);
-            let known = known.ok_or_else(|| Status::not_found("", "componentstatuses", name))?;
+            let known = known.ok_or_else(|| Status::not_found("", "componentstatus", name))?;
             Ok(Outcome::Tree {
                 status: 200,
                 kind: resource.kind.clone(),

@@ -296,6 +296,8 @@ fn pods_are_bound_evicted_and_resized() {
     let s = server();
     account(&s);
     s.create("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).unwrap();
+    let room = json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi"}, "capacity": {"cpu": "1"}}});
+    s.patch("/api/v1/nodes/n/status", "merge", &room).send().unwrap().expect(200).unwrap();
     let mut small = pod("p");
     small["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
     s.create(PODS, &small).unwrap();

@@ -40,16 +40,15 @@ fn json_patches() {
     ]);
     assert_eq!(patched(&s, &path, "json", &ops)["data"], json!({"l-m": "new", "o": "v"}));
     let refused = |ops: Value, status: u16| {
-        s.patch(&path, "json", &ops).send().unwrap().expect(status).unwrap().json().unwrap()["message"]
-            .to_string()
+        s.patch(&path, "json", &ops).send().unwrap().expect(status).unwrap().json().unwrap()
     };
     let failed = refused(json!([{"op": "test", "path": "/data/o", "value": "w"}]), 422);
-    assert!(failed.contains("testing value /data/o failed"), "{failed}");
+    assert_eq!(failed["message"], "the server rejected our request due to an error in our request");
     refused(json!([{"op": "remove", "path": "/data/none"}]), 422);
     refused(json!([{"op": "jump", "path": "/data/o"}]), 422);
     refused(json!({"op": "add"}), 400);
     let many = Value::Array(vec![json!({"op": "add", "path": "/data/x", "value": "y"}); 10_001]);
-    assert!(refused(many, 413).contains("10001"));
+    assert!(refused(many, 413)["message"].as_str().unwrap().contains("10001"));
 }
 
 #[test]
@@ -72,7 +71,7 @@ fn merge_patches() {
     let other = json!({"metadata": {"resourceVersion": "1"}});
     assert_eq!(s.patch(&path, "merge", &other).send().unwrap().status, 409);
     let none = s.request("PATCH", &path).body("application/text", "{}").send().unwrap().expect(415).unwrap();
-    assert!(none.text().contains("application/apply-patch+yaml"), "it says what it takes: {}", none.text());
+    assert_eq!(none.json().unwrap()["message"], "415: Unsupported Media Type");
 }
 
 #[test]
@@ -104,6 +103,7 @@ fn strategic_patches() {
         patched(&s, &path, "strategic-merge", &recreate)["spec"]["strategy"],
         json!({"type": "Recreate"})
     );
+    // DIFFERENCE: upstream's answer has the code 500, for a mistake that is the caller's.
     let bad = spec(json!([{"image": "nameless"}]));
     s.patch(&path, "strategic-merge", &bad).send().unwrap().expect(400).unwrap();
 }
@@ -122,10 +122,7 @@ fn applied_by_several() {
     assert_eq!(version(&again), version(&made), "to apply the same changes nothing");
     let theirs = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 5}});
     let conflict = s.patch(&by("you"), "apply", &theirs).send().unwrap().expect(409).unwrap().json().unwrap();
-    assert_eq!(
-        conflict["message"],
-        "Apply failed with 1 conflict: conflict with \"me\": .spec.replicas"
-    );
+    assert_eq!(conflict["message"], "Apply failed with 1 conflict: conflict with \"me\": .spec.replicas");
     assert_eq!(conflict["details"]["causes"][0]["reason"], "FieldManagerConflict");
     let forced =
         s.patch(&format!("{}&force=true", by("you")), "apply", &theirs).send().unwrap().expect(200).unwrap();
@@ -144,6 +141,7 @@ fn applied_by_several() {
     let scaler = fields.as_array().unwrap().iter().find(|f| f["manager"] == "scaler").unwrap();
     assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
     s.patch(&path, "apply", &theirs).send().unwrap().expect(422).unwrap();
+    // DIFFERENCE: upstream's answer has the code 500, for a mistake that is the caller's.
     let mut unknown = theirs.clone();
     unknown["spec"]["nothing"] = 1.into();
     let refused = s.patch(&by("you"), "apply", &unknown).send().unwrap().expect(400).unwrap();
