@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use api::Status;
 use bytes::Bytes;
-use client::events::Recorder;
+use client::events::{EventType, Recorder};
 use client::{Call, Client, Resource, Transport, Verb};
 use component::Shutdown;
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 use storage::{Batch, Scope, Servers, WatchOptions, WatchStart};
 
+use crate::allocate::DEFAULT_RANGE;
 use crate::server::{Inner, Server};
 
 /// How long to wait after a write failed.
@@ -56,7 +58,7 @@ fn wanted(inner: &Inner, addresses: &[IpAddr]) -> Vec<Wanted> {
             object: json!({
                 "apiVersion": "networking.k8s.io/v1",
                 "kind": "ServiceCIDR",
-                "metadata": {"name": "kubernetes"},
+                "metadata": {"name": DEFAULT_RANGE},
                 "spec": {"cidrs": cidrs},
             }),
             ours: &[],
@@ -168,31 +170,101 @@ impl Wanted {
     }
 }
 
-/// Says in the default ServiceCIDR that it is ready, unless somebody else does.
-async fn cidr_ready(inner: &Inner, transport: &dyn Transport, wanted: &Wanted) -> Result<(), Status> {
+/// What is to be done about the default ServiceCIDR.
+#[derive(Debug, PartialEq, Eq)]
+enum RangeStep {
+    Nothing,
+    /// A second family was configured.
+    Grow,
+    /// Nobody has said yet that it is ready.
+    Ready,
+    /// Its state is for people to look at.
+    Warn {
+        reason: String,
+        message: String,
+    },
+}
+
+/// Compares it with the configured ranges, as upstream's controller of it does.
+fn default_range(object: &Value, configured: &[String]) -> RangeStep {
+    let has = object["spec"]["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let has = has.collect::<Vec<_>>();
+    if configured.len() == 2 && has == [configured[0].as_str()] {
+        return RangeStep::Grow;
+    }
+    if object["metadata"].get("deletionTimestamp").is_some() {
+        return RangeStep::Nothing;
+    }
+    if has.iter().ne(configured) {
+        let message = format!(
+            "The default ServiceCIDR [{}] does not match the controller flag configurations [{}]",
+            has.join(" "),
+            configured.join(" ")
+        );
+        return RangeStep::Warn { reason: "KubernetesDefaultServiceCIDRInconsistent".into(), message };
+    }
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let Some(ready) = conditions.find(|c| c["type"] == "Ready") else { return RangeStep::Ready };
+    let text = |field: &str| ready[field].as_str().unwrap_or_default();
+    match text("status") {
+        "True" => RangeStep::Nothing,
+        "False" => RangeStep::Warn {
+            reason: text("reason").into(),
+            message: format!("Configuration matches, but {}", text("message")),
+        },
+        _ => RangeStep::Ready,
+    }
+}
+
+/// Keeps the default ServiceCIDR as it is configured, and says that it is ready or what is wrong with it.
+async fn settle_range(
+    inner: &Inner,
+    transport: &dyn Transport,
+    wanted: &Wanted,
+    recorder: &Recorder,
+) -> Result<(), Status> {
     let bytes = transport.call(wanted.call(Verb::Get, "", None)).await?;
     let mut object: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
-    let ready =
-        object["status"]["conditions"].as_array().is_some_and(|l| l.iter().any(|c| c["type"] == "Ready"));
-    if ready {
-        return Ok(());
-    }
-    object["status"] = json!({"conditions": [{
-        "type": "Ready",
-        "status": "True",
-        "reason": "",
-        "message": "Kubernetes default Service CIDR is ready",
-        "lastTransitionTime": inner.now(),
-    }]});
-    match transport.call(wanted.call(Verb::Update, "status", Some(&object))).await {
+    let configured = inner.allocators.cidrs().iter().map(super::allocate::Cidr::text).collect::<Vec<_>>();
+    let subresource = match default_range(&object, &configured) {
+        RangeStep::Nothing => return Ok(()),
+        RangeStep::Grow => {
+            object["spec"]["cidrs"] = json!(configured);
+            ""
+        }
+        RangeStep::Ready => {
+            let conditions = json!([{
+                "type": "Ready",
+                "status": "True",
+                "reason": "",
+                "message": "Kubernetes default Service CIDR is ready",
+                "lastTransitionTime": inner.now(),
+            }]);
+            object["status"]["conditions"] = conditions;
+            "status"
+        }
+        RangeStep::Warn { reason, message } => {
+            let about = ObjectReference {
+                api_version: Some("networking.k8s.io/v1".into()),
+                kind: Some("ServiceCIDR".into()),
+                name: Some(DEFAULT_RANGE.into()),
+                uid: object["metadata"]["uid"].as_str().map(str::to_owned),
+                ..ObjectReference::default()
+            };
+            recorder.event_about(about, EventType::Warning, &reason, message);
+            return Ok(());
+        }
+    };
+    match transport.call(wanted.call(Verb::Update, subresource, Some(&object))).await {
         Err(e) if !e.is_conflict() => Err(e),
+        // Another server was faster.
         _ => Ok(()),
     }
 }
 
 impl Server {
-    /// Repairs what is known of node ports and addresses in use, now and again. Makes the `kubernetes` Service, its Endpoints and EndpointSlice and the default ServiceCIDR,
-    /// and makes them again whenever somebody changes them, until shutdown. The transport's
+    /// Repairs what is known of node ports and addresses in use, now and again. Makes the `kubernetes` Service,
+    /// its Endpoints and EndpointSlice and the default ServiceCIDR, and makes them again whenever somebody changes them, until shutdown. The transport's
     /// identity must be a superuser's, the namespace `default` there.
     pub async fn keep_up(
         &self,
@@ -213,15 +285,16 @@ impl Server {
             servers.announce(address, shutdown).await.map_err(Status::internal)?;
         }
         let all = wanted(&self.0, &addresses(address, servers.as_ref()));
+        let ranges = recorder("kubernetes-service-cidr-controller");
         for one in &all {
-            one.ensure(&*transport).await?;
+            settle(&self.0, &*transport, one, &ranges).await?;
         }
-        cidr_ready(&self.0, &*transport, &all[0]).await?;
         for one in all {
             let (inner, transport, stop) = (Arc::clone(&self.0), Arc::clone(&transport), shutdown.clone());
+            let ranges = ranges.clone();
             let servers = servers.clone().filter(|_| matches!(one.plural, "endpoints" | "endpointslices"));
             shutdown.spawn(async move {
-                stop.run(follow(&inner, &*transport, one, address, servers)).await;
+                stop.run(follow(&inner, &*transport, one, address, servers, &ranges)).await;
             });
         }
         Ok(())
@@ -242,6 +315,7 @@ async fn follow(
     mut one: Wanted,
     address: IpAddr,
     mut servers: Option<Servers>,
+    ranges: &Recorder,
 ) {
     let wanted_now = |servers: Option<&Servers>| wanted(inner, &addresses(address, servers));
     let changed = async |servers: &mut Option<Servers>| match servers {
@@ -254,7 +328,7 @@ async fn follow(
     loop {
         let start = WatchStart::After(inner.store.current());
         let watcher = inner.store.watch(id, scope.clone(), start, WatchOptions::default());
-        ensure_until_done(transport, wanted).await;
+        settle_until_done(inner, transport, wanted, ranges).await;
         let Ok(mut watcher) = watcher else { continue };
         loop {
             tokio::select! {
@@ -270,15 +344,65 @@ async fn follow(
                     }
                 }
             }
-            ensure_until_done(transport, wanted).await;
+            settle_until_done(inner, transport, wanted, ranges).await;
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn ensure_until_done(transport: &dyn Transport, wanted: &Wanted) {
-    while let Err(error) = wanted.ensure(transport).await {
+/// Makes an object what it should be. `ranges` tells what is wrong with the default ServiceCIDR.
+async fn settle(
+    inner: &Inner,
+    transport: &dyn Transport,
+    wanted: &Wanted,
+    ranges: &Recorder,
+) -> Result<(), Status> {
+    wanted.ensure(transport).await?;
+    if wanted.plural == "servicecidrs" {
+        settle_range(inner, transport, wanted, ranges).await
+    } else {
+        Ok(())
+    }
+}
+
+async fn settle_until_done(inner: &Inner, transport: &dyn Transport, wanted: &Wanted, ranges: &Recorder) {
+    while let Err(error) = settle(inner, transport, wanted, ranges).await {
         tracing::warn!(plural = wanted.plural, %error, "cannot keep up an object of the cluster");
         tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_range() {
+        let check = |object: Value, configured: &[&str], expected: RangeStep| {
+            let configured = configured.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>();
+            assert_eq!(default_range(&object, &configured), expected, "{object}");
+        };
+        let (a, b) = ("10.0.0.0/16", "fd00::/112");
+        let of = |cidrs: &[&str], ready: &str| {
+            let condition = json!({"type": "Ready", "status": ready, "reason": "Why", "message": "because"});
+            json!({"metadata": {}, "spec": {"cidrs": cidrs}, "status": {"conditions": [condition]}})
+        };
+        check(json!({"spec": {"cidrs": [a]}}), &[a], RangeStep::Ready);
+        check(of(&[a], "Unknown"), &[a], RangeStep::Ready);
+        check(of(&[a], "True"), &[a], RangeStep::Nothing);
+        check(of(&[a], "True"), &[a, b], RangeStep::Grow);
+        let not_ready =
+            RangeStep::Warn { reason: "Why".into(), message: "Configuration matches, but because".into() };
+        check(of(&[a], "False"), &[a], not_ready);
+        let message = "The default ServiceCIDR [10.0.0.0/16 fd00::/112] does not match the controller flag \
+                       configurations [10.0.0.0/16]";
+        let other = |message: &str| RangeStep::Warn {
+            reason: "KubernetesDefaultServiceCIDRInconsistent".into(),
+            message: message.into(),
+        };
+        check(of(&[a, b], "True"), &[a], other(message));
+        let mut going = of(&[b], "True");
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        check(going, &[a], RangeStep::Nothing);
     }
 }

@@ -16,6 +16,7 @@ mod nodes;
 mod protection;
 mod replicas;
 mod root_ca;
+mod service_cidrs;
 mod serviceaccounts;
 
 use std::time::Duration;
@@ -99,6 +100,7 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     protection::start_claims(own("pvc-protection-controller"), &factory, shutdown);
     protection::start_volumes(own("pv-protection-controller"), &factory, shutdown);
     protection::start_classes(own("volumeattributesclass-protection-controller"), &factory, shutdown);
+    service_cidrs::start(own("service-cidrs-controller"), clock, &factory, shutdown);
     clusterroles::start(own("clusterrole-aggregation-controller"), &factory, shutdown);
     nodes::ipam::start(own("node-controller"), clock, ranges, &factory, shutdown);
     nodes::lifecycle::start(own("node-controller"), clock, config.node_monitor, &factory, shutdown);

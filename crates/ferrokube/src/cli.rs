@@ -53,9 +53,9 @@ pub(crate) struct Server {
     /// Addresses of Pods; each node gets a /24 of it
     #[arg(long, value_name = "CIDR", default_value = "10.244.0.0/16")]
     pub(crate) cluster_cidr: String,
-    /// Addresses of Services
-    #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16")]
-    pub(crate) service_cidr: String,
+    /// Addresses of Services; one range of each family, separated by commas, for two
+    #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16", value_delimiter = ',')]
+    pub(crate) service_cidr: Vec<String>,
     #[command(flatten)]
     pub(crate) api: Api,
 }
@@ -158,9 +158,9 @@ pub(crate) struct ApiServer {
     /// Address to listen on
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub(crate) bind_address: IpAddr,
-    /// Addresses of Services
-    #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16")]
-    pub(crate) service_cluster_ip_range: String,
+    /// Addresses of Services; one range of each family, separated by commas, for two
+    #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16", value_delimiter = ',')]
+    pub(crate) service_cluster_ip_range: Vec<String>,
     /// Write the administrator's kubeconfig here [default: DATA_DIR/admin.kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) write_kubeconfig: Option<PathBuf>,

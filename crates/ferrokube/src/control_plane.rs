@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     port: u16,
     kubeconfig: Option<PathBuf>,
     cluster_cidr: String,
-    service_cidr: String,
+    service_cidrs: Vec<String>,
     api: cli::Api,
 }
 
@@ -37,7 +37,7 @@ impl From<&cli::Server> for Settings {
             port: f.port,
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: f.cluster_cidr.clone(),
-            service_cidr: f.service_cidr.clone(),
+            service_cidrs: f.service_cidr.clone(),
             api: f.api.clone(),
         }
     }
@@ -51,7 +51,7 @@ impl From<&cli::ApiServer> for Settings {
             port: f.secure_port,
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: String::new(),
-            service_cidr: f.service_cluster_ip_range.clone(),
+            service_cidrs: f.service_cluster_ip_range.clone(),
             api: f.api.clone(),
         }
     }
@@ -64,7 +64,7 @@ pub(crate) struct ControlPlane {
     clock: Clock,
     kubeconfig: PathBuf,
     cluster_cidr: String,
-    service_cidr: String,
+    service_cidrs: Vec<String>,
     /// Stops first: what speaks to the API server.
     components: Shutdown,
     /// Stops last: the API server and its store.
@@ -84,8 +84,7 @@ impl ControlPlane {
         let mut options = standalone::Options::new(dir.path());
         options.bind = settings.bind;
         options.port = settings.port;
-        options.config =
-            Config { service_cidrs: vec![settings.service_cidr.clone()], clock, ..Config::default() };
+        options.config = Config { service_cidrs: settings.service_cidrs.clone(), clock, ..Config::default() };
         options.config.event_ttl = api.event_ttl;
         options.config.advertise_address = api.advertise_address;
         options.config.node_ports = api.service_node_port_range.clone();
@@ -122,7 +121,7 @@ impl ControlPlane {
             clock,
             kubeconfig,
             cluster_cidr: settings.cluster_cidr,
-            service_cidr: settings.service_cidr,
+            service_cidrs: settings.service_cidrs,
             components,
             serving,
             failure: Failure::default(),
@@ -205,9 +204,9 @@ impl ControlPlane {
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
-    /// The Services' range.
+    /// The Services' range, of the family that they have by default.
     pub(crate) fn service_cidr(&self) -> &str {
-        &self.service_cidr
+        self.service_cidrs.first().map_or("", String::as_str)
     }
     /// The Pods' range.
     pub(crate) fn cluster_cidr(&self) -> &str {

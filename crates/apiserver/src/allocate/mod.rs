@@ -4,6 +4,7 @@
 //! from another server or after a restart. Node ports stand in one object that upstream keeps too (`kept`); `repair`
 //! makes good what a crash between these and a Service left.
 
+mod cidrs;
 mod kept;
 mod ports;
 mod ranges;
@@ -17,6 +18,7 @@ use api::{NewObject, Status, Struct};
 use kinds::access::{Edit, View, strings, text_map};
 use storage::{Store, Write, WriteError};
 
+pub(crate) use cidrs::DEFAULT as DEFAULT_RANGE;
 pub(crate) use kept::PLURAL as NODE_PORTS;
 use kept::Ports;
 use ports::{Operation, Port, Refused};
@@ -35,6 +37,7 @@ const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipalloc
 
 /// What gives ClusterIPs and node ports.
 pub(crate) struct Allocators {
+    /// The ranges of the default ServiceCIDR, which decide about the families; others add addresses to these.
     cidrs: Vec<Cidr>,
     ports: Arc<Ports>,
     reader: Reader,
@@ -205,7 +208,7 @@ impl Allocators {
         let ports = Arc::new(Ports::new(config.node_ports.clone(), reader.clone())?);
         Ok(Self { cidrs, ports, reader })
     }
-    /// The ranges of addresses.
+    /// The ranges of addresses that were configured.
     pub(crate) fn cidrs(&self) -> &[Cidr] {
         &self.cidrs
     }
@@ -411,7 +414,10 @@ impl Allocators {
             if before.needs_address() && !wanted.is_empty() && before.cluster_ips.contains(&wanted) {
                 continue;
             }
-            let Some(cidr) = self.cidrs.iter().find(|c| c.family() == family) else { continue };
+            if !self.cidrs.iter().any(|c| c.family() == family) {
+                continue;
+            }
+            let ranges = self.ready(family);
             let failed = |why: String| {
                 invalid(
                     &name,
@@ -422,7 +428,7 @@ impl Allocators {
             };
             let owner = (scope.namespace, name.as_str());
             if wanted.is_empty() {
-                let ip = take_any(&self.reader, scope, cidr, owner, dry_run)
+                let ip = take_any(&self.reader, scope, &ranges, owner, dry_run)
                     .await?
                     .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))?;
                 ips[i].clone_from(&ip);
@@ -433,14 +439,11 @@ impl Allocators {
             }
             let address: IpAddr =
                 wanted.parse().map_err(|_| failed(format!("ParseAddr({wanted:?}): unable to parse IP")))?;
-            if !cidr.contains(address) {
-                return Err(failed(format!(
-                    "the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {}",
-                    cidr.text()
-                )));
+            if !ranges.iter().any(|range| range.contains(address)) {
+                return Err(failed("the provided network does not match the current range".into()));
             }
             let canonical = address.to_string();
-            if !take(&self.reader, scope, &canonical, cidr.family(), owner, dry_run).await? {
+            if !take(&self.reader, scope, &canonical, family, owner, dry_run).await? {
                 return Err(failed("provided IP is already allocated".into()));
             }
             if !dry_run {
@@ -629,20 +632,22 @@ fn carry(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) {
 async fn take_any(
     reader: &Reader,
     scope: &Scope<'_>,
-    cidr: &Cidr,
+    ranges: &[Cidr],
     owner: (&str, &str),
     dry_run: bool,
 ) -> Result<Option<String>, Status> {
-    let first = cidr.first();
+    let first = scope.inner.allocators.cidrs.iter().map(Cidr::first).collect::<Vec<_>>();
     let id = stored(reader)?.id;
-    for address in cidr.candidates() {
-        // The first is the `kubernetes` Service's.
-        let text = address.to_string();
-        if address == first || reader.store.get(id, "", &text).is_some() {
-            continue;
-        }
-        if take(reader, scope, &text, cidr.family(), owner, dry_run).await? {
-            return Ok(Some(text));
+    for range in ranges {
+        for address in range.candidates() {
+            // The first of the default range is the `kubernetes` Service's.
+            let text = address.to_string();
+            if first.contains(&address) || reader.store.get(id, "", &text).is_some() {
+                continue;
+            }
+            if take(reader, scope, &text, range.family(), owner, dry_run).await? {
+                return Ok(Some(text));
+            }
         }
     }
     Ok(None)
@@ -691,7 +696,6 @@ fn ip_address(
             meta.set("name", address);
             meta.set("uid", uid.as_str());
             meta.set("resourceVersion", "");
-            meta.set("generation", 1);
             meta.set("creationTimestamp", time_text(inner.config.clock.now()));
             meta.set("labels", text_map(labels));
         }

@@ -114,7 +114,7 @@ fn plan(
 type Decoded = (Arc<Object>, Struct);
 
 impl Allocators {
-    fn decoded(&self, group: &str, plural: &str) -> Vec<Decoded> {
+    pub(super) fn decoded(&self, group: &str, plural: &str) -> Vec<Decoded> {
         let tree = |object: Arc<Object>| {
             let tree = self.reader.tree(group, plural, &object);
             // What cannot be decoded has nothing to say about its ports.
@@ -193,6 +193,7 @@ impl Allocators {
             let spec = self.reader.tree("", "services", object).map(|t| Spec::of(&View::new(schema, &t)));
             spec.is_ok_and(|spec| spec.needs_address() && spec.cluster_ips.iter().any(|has| has == ip))
         };
+        let ranges = self.all();
         for (service, tree) in self.decoded("", "services") {
             let spec = Spec::of(&View::new(schema, &tree));
             let owner = (service.data.namespace.as_str(), service.data.name.as_str());
@@ -204,7 +205,7 @@ impl Allocators {
                     warn("ClusterIPNotValid", message);
                     continue;
                 };
-                if !self.cidrs.iter().any(|cidr| cidr.contains(address)) {
+                if !ranges.iter().any(|range| range.contains(address)) {
                     let message = format!(
                         "Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service"
                     );

@@ -1,6 +1,7 @@
 //! What several controllers read the same way.
 
 pub(crate) mod batch;
+pub(crate) mod cidr;
 pub(crate) mod claim;
 pub(crate) mod expectations;
 pub(crate) mod pods;

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 use serde_json::json;
 
-pub use super::cidr::CidrError;
-use super::cidr::{Cidr, CidrSet};
+pub use crate::common::cidr::CidrError;
+use crate::common::cidr::{Cidr, CidrSet};
 use crate::common::{deleting, retry};
 
 /// The blocks that nodes get, one of each family.

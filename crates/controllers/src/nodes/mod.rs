@@ -1,6 +1,5 @@
 //! What the control plane does about nodes: their Pod networks, their health, and the Pods of those that are gone.
 
-mod cidr;
 pub(crate) mod eviction;
 mod health;
 pub(crate) mod ipam;

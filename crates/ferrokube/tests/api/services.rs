@@ -157,3 +157,32 @@ fn ranges_grow() {
     let next = testkit::eventually("the new range", || Ok(s.create(SERVICES, &one("next")).ok())).unwrap();
     assert!(next["spec"]["clusterIP"].as_str().unwrap().starts_with("10.97.0."), "{next}");
 }
+
+#[test]
+fn a_range_in_use_stays() {
+    let s = Server::start_as("server", &[]).unwrap();
+    let path = "/apis/networking.k8s.io/v1/servicecidrs";
+    let more = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/24"]}});
+    s.create(path, &more).unwrap();
+    let one = format!("{path}/more");
+    let said = |status: &str| {
+        testkit::eventually(status, || {
+            let cidr = s.get(&one).send()?.expect(200)?.json()?;
+            let ready = cidr["status"]["conditions"][0].clone();
+            let held = cidr["metadata"]["finalizers"] == json!(["networking.k8s.io/service-cidr-finalizer"]);
+            Ok((ready["status"] == status && held).then_some(ready))
+        })
+        .unwrap()
+    };
+    assert_eq!(said("True")["message"], "Kubernetes Service CIDR is ready");
+    let service =
+        json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.97.0.9", "ports": [{"port": 80}]}});
+    s.create(SERVICES, &service).unwrap();
+    s.request("DELETE", &one).send().unwrap().expect(200).unwrap();
+    assert_eq!(said("False")["reason"], "Terminating");
+    let late =
+        json!({"metadata": {"name": "t"}, "spec": {"clusterIP": "10.97.0.10", "ports": [{"port": 80}]}});
+    s.request("POST", SERVICES).json(&late).send().unwrap().expect(422).unwrap();
+    s.request("DELETE", &format!("{SERVICES}/s")).send().unwrap().expect(200).unwrap();
+    testkit::eventually("its end", || Ok((s.get(&one).send()?.status == 404).then_some(()))).unwrap();
+}

@@ -16,7 +16,7 @@ pub(crate) struct Cidr {
 /// Why a text is no block.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("invalid CIDR address: {0}")]
-pub struct CidrError(pub(super) String);
+pub struct CidrError(pub(crate) String);
 
 impl Cidr {
     fn width(self) -> u32 {
@@ -29,10 +29,21 @@ impl Cidr {
     fn mask(bits: u32) -> u128 {
         1u128.checked_shl(bits).map_or(u128::MAX, |n| n - 1)
     }
-    fn contains(self, other: Self) -> bool {
+    /// Whether another lies in it, or is the same.
+    pub(crate) fn contains(self, other: Self) -> bool {
         self.v6 == other.v6
             && self.prefix <= other.prefix
             && (other.first & !Self::mask(self.bits())) == self.first
+    }
+}
+
+impl From<IpAddr> for Cidr {
+    /// The block of one address.
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(a) => Self { first: u128::from(u32::from(a)), prefix: 32, v6: false },
+            IpAddr::V6(a) => Self { first: u128::from(a), prefix: 128, v6: true },
+        }
     }
 }
 
