@@ -1,5 +1,6 @@
 //! Errors as clients see them: upstream's `metav1.Status`, and field errors with upstream's texts.
 
+use crate::go::quote;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -122,13 +123,13 @@ impl Status {
         let message = if name.is_empty() {
             format!("{subject} is forbidden: {why}")
         } else {
-            format!("{subject} \"{name}\" is forbidden: {why}")
+            format!("{subject} {} is forbidden: {why}", quote(name))
         };
         Self::failure(403, "Forbidden", message).about(group, resource, name)
     }
     /// 404 for an object.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
-        Self::failure(404, "NotFound", format!("{} \"{name}\" not found", qualified(group, resource)))
+        Self::failure(404, "NotFound", format!("{} {} not found", qualified(group, resource), quote(name)))
             .about(group, resource, name)
     }
     /// 404 for a path that is no resource.
@@ -142,14 +143,14 @@ impl Status {
         Self::failure(
             409,
             "AlreadyExists",
-            format!("{} \"{name}\" already exists", qualified(group, resource)),
+            format!("{} {} already exists", qualified(group, resource), quote(name)),
         )
         .about(group, resource, name)
     }
     /// 409 because of another write.
     pub fn conflict(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
         let message =
-            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, resource));
+            format!("Operation cannot be fulfilled on {} {}: {why}", qualified(group, resource), quote(name));
         Self::failure(409, "Conflict", message).about(group, resource, name)
     }
     /// 410.
@@ -173,7 +174,7 @@ impl Status {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let mut s = Self::failure(422, "Invalid", format!("{subject} \"{name}\" is invalid: {what}"))
+        let mut s = Self::failure(422, "Invalid", format!("{subject} {} is invalid: {what}", quote(name)))
             .about(group, kind, name);
         if let Some(d) = &mut s.details {
             d.causes = errors

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::{Schema, Text};
-use component::{Clock, Shutdown};
+use component::{Clock, FeatureGates, Shutdown};
 use rustls_pki_types::CertificateDer;
 use storage::{ResourceId, Store};
 
@@ -32,6 +32,8 @@ pub struct SecurityConfig {
     pub max_token_expiration: i64,
     /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
     pub anonymous: bool,
+    /// Which features are on.
+    pub gates: FeatureGates,
     /// Who is asked, in this order (`--authorization-mode`).
     pub modes: Vec<AuthorizationMode>,
     /// Plugins to turn on (`--enable-admission-plugins`).
@@ -53,6 +55,7 @@ impl SecurityConfig {
             audiences: Vec::new(),
             max_token_expiration: 0,
             anonymous: true,
+            gates: FeatureGates::default(),
             modes: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             enable_admission: Vec::new(),
             disable_admission: Vec::new(),
@@ -106,7 +109,7 @@ impl Security {
         let tokens = Arc::new(TokenService::new(&config.issuer, audiences, signer, others, reader.clone()));
         let authorizer = Arc::new(UnionAuthorizer::new(
             config.modes,
-            Arc::new(NodeAuthorizer::default()),
+            Arc::new(NodeAuthorizer::new(config.gates.enabled("PodCertificateRequest"))),
             Arc::new(RbacIndex::default()),
         ));
         auth::feed(&authorizer, store, shutdown, find);
@@ -129,6 +132,7 @@ impl Security {
             schema,
             reader,
             authorizer.clone(),
+            config.gates,
             &config.enable_admission,
             &config.disable_admission,
         )?;

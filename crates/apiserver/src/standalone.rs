@@ -235,6 +235,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let reader = Reader::new(store.clone(), &config)?;
     let mut security_config = SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone());
     security_config.clock = config.clock;
+    security_config.gates = config.gates.clone();
     security(&mut security_config);
     let live = Arc::new(StoreReader::new(store.clone(), reader.resources()));
     let find = |group: &str, plural: &str| reader.resource(group, plural);

@@ -1,5 +1,6 @@
-//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
+//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction and ClusterTrustBundleAttest.
 
+use api::status::{FieldError, FieldErrorKind};
 use api::{Status, Struct};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,6 +11,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
 use super::chain::{Env, Plugin};
+use super::escalation::only_collection_fields;
 use super::{AdmissionRequest, Operation};
 use crate::auth::Access;
 
@@ -121,5 +123,62 @@ impl Plugin for CertificateSubjectRestriction {
             Ok(_) => return Ok(()),
         };
         Err(env.forbidden(request, object, why))
+    }
+}
+
+/// Who publishes a signer's trust anchors must be allowed to attest for it.
+pub(super) struct ClusterTrustBundleAttest;
+
+impl Plugin for ClusterTrustBundleAttest {
+    fn validate(
+        &self,
+        env: &Env,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Struct>,
+    ) -> Result<(), Status> {
+        let Some(new) = object else { return Ok(()) };
+        if !request.is(GROUP, "clustertrustbundles") {
+            return Ok(());
+        }
+        let signer = env.view(new).st("spec").str("signerName");
+        let collected = request.operation == Operation::Update
+            && request.old.is_some_and(|old| only_collection_fields(env, new, old));
+        if signer.is_empty() || collected || authorized(env, request, "attest", signer) {
+            return Ok(());
+        }
+        let why = format!("user not permitted to attest for signerName {signer:?}");
+        Err(env.forbidden(request, object, why))
+    }
+}
+
+/// Who answers a PodCertificateRequest must be allowed to sign for its signer. Upstream does this in the
+/// validation of its status; it cannot be turned off.
+pub(super) struct PodCertificateSigning;
+
+impl Plugin for PodCertificateSigning {
+    fn validate(
+        &self,
+        env: &Env,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Struct>,
+    ) -> Result<(), Status> {
+        let (Some(old), Some(new)) = (request.old, object) else { return Ok(()) };
+        if !request.is_with(GROUP, "podcertificaterequests", "status")
+            || same(env.view(old).get("status"), env.view(new).get("status"))
+        {
+            return Ok(());
+        }
+        let signer = env.view(old).st("spec").str("signerName");
+        if authorized(env, request, "sign", signer) {
+            return Ok(());
+        }
+        let user = &request.user.name;
+        let error = FieldError {
+            kind: FieldErrorKind::Forbidden,
+            field: "spec.signerName".into(),
+            value: None,
+            detail: format!("User {user:?} is not permitted to \"sign\" for signer {signer:?}"),
+        };
+        Err(Status::invalid(GROUP, "PodCertificateRequest", request.name, &[error]))
     }
 }

@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use api::status::Cause;
 use api::{Schema, Status, Struct};
+use component::FeatureGates;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kinds::access::View;
 
-use super::certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
+use super::certificates::{
+    CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
+    PodCertificateSigning,
+};
 use super::classes::{DefaultIngressClass, DefaultStorageClass, StorageObjectInUseProtection};
 use super::escalation::RbacEscalation;
 use super::namespace::NamespaceLifecycle;
 use super::node_restriction::NodeRestriction;
 use super::nodes::{PodTopologyLabels, TaintNodesByCondition};
+use super::pod_groups::{PodGroupProtection, PodGroupWorkloadExists};
 use super::priority::Priority;
 use super::resize::PersistentVolumeClaimResize;
 use super::runtime_class::RuntimeClass;
@@ -27,6 +32,7 @@ pub(super) struct Env {
     pub(super) schema: &'static Schema,
     pub(super) reader: Arc<dyn Reader>,
     pub(super) authorizer: Arc<UnionAuthorizer>,
+    pub(super) gates: FeatureGates,
 }
 
 /// One plugin. It looks at a request and refuses it, or changes its object.
@@ -61,13 +67,14 @@ pub(super) trait Plugin: Send + Sync {
 }
 
 /// The plugins of this server in upstream's order; whether each is on without being named.
-const PLUGINS: [(&str, bool, &'static dyn Plugin); 16] = [
+const PLUGINS: [(&str, bool, &'static dyn Plugin); 20] = [
     ("NamespaceLifecycle", true, &NamespaceLifecycle),
     ("ServiceAccount", true, &ServiceAccount),
     // Upstream leaves it off; without it any node could change any other.
     ("NodeRestriction", true, &NodeRestriction),
     ("TaintNodesByCondition", true, &TaintNodesByCondition),
     ("Priority", true, &Priority),
+    ("PodGroupProtection", true, &PodGroupProtection),
     ("DefaultTolerationSeconds", true, &DefaultTolerationSeconds),
     ("DefaultStorageClass", true, &DefaultStorageClass),
     ("StorageObjectInUseProtection", true, &StorageObjectInUseProtection),
@@ -75,19 +82,21 @@ const PLUGINS: [(&str, bool, &'static dyn Plugin); 16] = [
     ("RuntimeClass", true, &RuntimeClass),
     ("CertificateApproval", true, &CertificateApproval),
     ("CertificateSigning", true, &CertificateSigning),
+    ("ClusterTrustBundleAttest", true, &ClusterTrustBundleAttest),
     ("CertificateSubjectRestriction", true, &CertificateSubjectRestriction),
     ("DefaultIngressClass", true, &DefaultIngressClass),
     ("PodTopologyLabels", true, &PodTopologyLabels),
+    ("PodGroupWorkloadExists", true, &PodGroupWorkloadExists),
     // Upstream does this in the storage of roles and bindings, after all plugins; it cannot be turned off.
     ("", true, &RbacEscalation),
+    ("", true, &PodCertificateSigning),
 ];
 
 /// Names that upstream knows besides.
-const ELSEWHERE: [&str; 25] = [
+const ELSEWHERE: [&str; 22] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
-    "ClusterTrustBundleAttest",
     "DenyServiceExternalIPs",
     "EventRateLimit",
     "ExtendedResourceToleration",
@@ -100,8 +109,6 @@ const ELSEWHERE: [&str; 25] = [
     "NamespaceExists",
     "NodeDeclaredFeatureValidator",
     "OwnerReferencesPermissionEnforcement",
-    "PodGroupProtection",
-    "PodGroupWorkloadExists",
     "PodNodeSelector",
     "PodSecurity",
     "PodTolerationRestriction",
@@ -135,6 +142,7 @@ impl Chain {
         schema: &'static Schema,
         reader: Arc<dyn Reader>,
         authorizer: Arc<UnionAuthorizer>,
+        gates: FeatureGates,
         enable: &[String],
         disable: &[String],
     ) -> Result<Self, ChainError> {
@@ -152,7 +160,7 @@ impl Chain {
             enable.iter().any(|e| e == name) || default && !disable.iter().any(|d| d == name)
         };
         let plugins = PLUGINS.iter().filter(|(name, default, _)| on(name, *default)).map(|p| p.2).collect();
-        Ok(Self { env: Env { schema, reader, authorizer }, plugins })
+        Ok(Self { env: Env { schema, reader, authorizer, gates }, plugins })
     }
 }
 

@@ -32,7 +32,7 @@ impl Plugin for RbacEscalation {
 }
 
 /// Whether an update changes only what the garbage collector needs.
-fn only_collection_fields(env: &Env, new: &Struct, old: &Struct) -> bool {
+pub(super) fn only_collection_fields(env: &Env, new: &Struct, old: &Struct) -> bool {
     let mut copy = new.clone();
     let old_meta = env.view(old).st("metadata");
     let mut edit = Edit::new(env.schema, &mut copy);

@@ -7,6 +7,7 @@ mod escalation;
 mod namespace;
 mod node_restriction;
 mod nodes;
+mod pod_groups;
 mod priority;
 mod references;
 mod resize;

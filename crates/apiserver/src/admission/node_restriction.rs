@@ -1,6 +1,6 @@
 //! NodeRestriction: a kubelet changes its own node and the pods on it, and nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use api::{Object, Status, Struct, Text};
 use kinds::access::{Edit, View, same};
@@ -76,9 +76,7 @@ impl NodeRestriction {
             ("", "persistentvolumeclaims") if request.subresource == "status" => case.claim_status(),
             ("", "persistentvolumeclaims") => case.refuse("may only update PVC status"),
             ("", "serviceaccounts") => case.token(),
-            ("certificates.k8s.io", "podcertificaterequests") => {
-                case.refuse("PodCertificateRequest feature gate is disabled")
-            }
+            ("certificates.k8s.io", "podcertificaterequests") => case.pod_certificate(),
             ("coordination.k8s.io", "leases") => case.lease(),
             ("storage.k8s.io", "csinodes") => case.same_name("CSINode"),
             ("resource.k8s.io", "resourceslices") => case.slice(),
@@ -139,6 +137,27 @@ struct Claim {
 #[serde(default)]
 struct Csi {
     driver: Text,
+}
+
+/// What a request for a pod's certificate is compared with.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RequestedPod {
+    metadata: Annotated,
+    spec: PlacedSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Annotated {
+    annotations: HashMap<Text, serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PlacedSpec {
+    node_name: Text,
+    service_account_name: Text,
 }
 
 impl Case<'_> {
@@ -476,6 +495,81 @@ impl Case<'_> {
             return Ok(());
         }
         self.refuse(format!("can only {verb} ResourceSlice with the same NodeName as the requesting node"))
+    }
+
+    /// A request for a certificate of a pod that runs on the node, and of its service account. What the
+    /// server may not have seen yet is no refusal for good.
+    fn pod_certificate(&self) -> Result<(), Status> {
+        if self.request.operation != Operation::Create {
+            return self.refuse(format!("unexpected operation {}", operation(self.request.operation)));
+        }
+        if !self.request.subresource.is_empty() {
+            return self.refuse(format!("unexpected subresource {}", self.request.subresource));
+        }
+        let request = self.view();
+        let spec = request.st("spec");
+        let (node, namespace) = (spec.str("nodeName"), self.request.namespace);
+        if node != self.node {
+            return self.refuse(format!(
+                "PodCertificateRequest.Spec.NodeName={node:?}, which is not the requesting node {:?}",
+                self.node
+            ));
+        }
+        let reader = &self.env.reader;
+        let missing = |what: &str, plural: &str, shown: &str, name: &str| {
+            Status::internal(format!(
+                "while retrieving {what} {shown:?} named in the PodCertificateRequest: {plural} {name:?} not found"
+            ))
+        };
+        let (pod_name, account) = (spec.str("podName"), spec.str("serviceAccountName"));
+        let pod_shown = format!("{namespace}/{pod_name}");
+        let Some(real_node) = reader.get(("", "nodes"), "", node) else {
+            return Err(missing("node", "nodes", node, node));
+        };
+        if real_node.data.uid != spec.str("nodeUID") {
+            return Err(Status::internal(format!(
+                "PodCertificateRequest for pod {pod_shown:?} names node UID {:?}, inconsistent with the running node ({:?})",
+                spec.str("nodeUID"),
+                real_node.data.uid
+            )));
+        }
+        let Some(pod) = reader.get(("", "pods"), namespace, pod_name) else {
+            return Err(missing("pod", "pods", &pod_shown, pod_name));
+        };
+        if pod.data.uid != spec.str("podUID") {
+            return Err(Status::internal(format!(
+                "PodCertificateRequest for pod {pod_shown:?} contains pod UID ({:?}) which differs from running pod {:?}",
+                spec.str("podUID"),
+                pod.data.uid
+            )));
+        }
+        let place: RequestedPod = read(&pod).unwrap_or_default();
+        if place.spec.node_name != node {
+            return self.refuse(format!(
+                "pod {pod_shown:?} is not running on node {node:?} named in the PodCertificateRequest"
+            ));
+        }
+        if place.metadata.annotations.contains_key(MIRROR) {
+            return self.refuse(format!("pod {pod_shown:?} is a mirror pod"));
+        }
+        if place.spec.service_account_name != account {
+            return self.refuse(format!(
+                "PodCertificateRequest for pod {pod_shown:?} contains serviceAccountName ({account:?}) that differs from running pod ({:?})",
+                place.spec.service_account_name
+            ));
+        }
+        let account_shown = format!("{namespace}/{account}");
+        let Some(real_account) = reader.get(("", "serviceaccounts"), namespace, account) else {
+            return Err(missing("service account", "serviceaccounts", &account_shown, account));
+        };
+        if real_account.data.uid != spec.str("serviceAccountUID") {
+            return Err(Status::internal(format!(
+                "PodCertificateRequest for pod {pod_shown:?} names service account UID {:?}, which differs from the running service account ({:?})",
+                spec.str("serviceAccountUID"),
+                real_account.data.uid
+            )));
+        }
+        Ok(())
     }
 
     fn certificate(&self) -> Result<(), Status> {

@@ -33,10 +33,61 @@ impl Priority {
         });
         defaults.min_by_key(|(_, class)| class.value)
     }
+
+    /// The class that something names, or the default one: its name and what it says.
+    fn class(
+        env: &Env,
+        request: &AdmissionRequest<'_>,
+        object: &Struct,
+        named: &str,
+    ) -> Result<(Text, Class), Status> {
+        if named.is_empty() {
+            return Ok(match Self::default_class(env) {
+                Some((object, class)) => (object.data.name.clone(), class),
+                None => {
+                    let preemption_policy = Some("PreemptLowerPriority".into());
+                    (Text::default(), Class { preemption_policy, ..Class::default() })
+                }
+            });
+        }
+        let Some(found) = env.reader.get(CLASSES, "", named) else {
+            let why = format!("no PriorityClass with name {named} was found");
+            return Err(env.forbidden(request, Some(object), why));
+        };
+        Ok((named.into(), read(&found).unwrap_or_default()))
+    }
+
+    /// A PodGroup's priority, too, if the feature is on.
+    fn group(env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
+        if request.operation != Operation::Create || !env.gates.enabled("WorkloadAwarePreemption") {
+            return Ok(());
+        }
+        let spec = env.view(object).st("spec");
+        let given = spec.opt_int("priority");
+        let (name, class) = Self::class(env, request, object, spec.str("priorityClassName"))?;
+        if let Some(given) = given.filter(|g| *g != class.value) {
+            let why = format!(
+                "priority set in the pod group ({given}) must match the priority computed ({}) based on the priority class set in the spec",
+                class.value
+            );
+            return Err(env.forbidden(request, Some(object), why));
+        }
+        let mut edit = Edit::new(env.schema, object);
+        if let Some(mut spec) = edit.make("spec") {
+            if !name.is_empty() {
+                spec.set("priorityClassName", name);
+            }
+            spec.set("priority", class.value);
+        }
+        Ok(())
+    }
 }
 
 impl Plugin for Priority {
     fn mutate(&self, env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
+        if request.is(GROUP, "podgroups") {
+            return Self::group(env, request, object);
+        }
         if !request.is("", "pods") {
             return Ok(());
         }
@@ -58,25 +109,7 @@ impl Plugin for Priority {
                 Ok(())
             }
             Operation::Create => {
-                let named = spec.str("priorityClassName");
-                let (name, class): (Text, Class) = if named.is_empty() {
-                    match Self::default_class(env) {
-                        Some((object, class)) => (object.data.name.clone(), class),
-                        None => (
-                            Text::default(),
-                            Class {
-                                preemption_policy: Some("PreemptLowerPriority".into()),
-                                ..Class::default()
-                            },
-                        ),
-                    }
-                } else {
-                    let Some(found) = env.reader.get(CLASSES, "", named) else {
-                        let why = format!("no PriorityClass with name {named} was found");
-                        return Err(env.forbidden(request, Some(object), why));
-                    };
-                    (named.into(), read(&found).unwrap_or_default())
-                };
+                let (name, class) = Self::class(env, request, object, spec.str("priorityClassName"))?;
                 if let Some(given) = given.filter(|g| *g != class.value) {
                     let why = format!(
                         "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",

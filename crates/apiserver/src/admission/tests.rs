@@ -4,6 +4,8 @@ use api::{Gvk, Schema, Status, Struct};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use component::FeatureGates;
+
 use super::*;
 use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::{Binding, Change, RbacIndex, Role, RoleRef, Rule, Subject};
@@ -120,7 +122,7 @@ async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
         Arc::new(NodeAuthorizer::default()),
         Arc::new(rbac()),
     );
-    let chain = Chain::new(Schema::builtin(), Arc::new(cluster()), Arc::new(authorizer), &[], &[]).unwrap();
+    let chain = Chain::new(Schema::builtin(), Arc::new(cluster()), Arc::new(authorizer), FeatureGates::default(), &[], &[]).unwrap();
     let kind = gvk(case.kind);
     let (group, resource) = case.resource.split_once(':').unwrap_or(("", case.resource));
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
@@ -548,6 +550,7 @@ fn plugins_by_name() {
             Schema::builtin(),
             Arc::new(Fake::default()),
             Arc::new(authorizer),
+            FeatureGates::default(),
             &names(enable),
             &names(disable),
         )

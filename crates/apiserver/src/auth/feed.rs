@@ -28,9 +28,10 @@ enum Source {
     Volumes,
     Attachments,
     Slices,
+    PodCertificates,
 }
 
-const SOURCES: [(Source, &str, &str); 8] = [
+const SOURCES: [(Source, &str, &str); 9] = [
     (Source::ClusterRoles, super::rbac::GROUP, "clusterroles"),
     (Source::Roles, super::rbac::GROUP, "roles"),
     (Source::ClusterRoleBindings, super::rbac::GROUP, "clusterrolebindings"),
@@ -39,6 +40,7 @@ const SOURCES: [(Source, &str, &str); 8] = [
     (Source::Volumes, "", "persistentvolumes"),
     (Source::Attachments, "storage.k8s.io", "volumeattachments"),
     (Source::Slices, "resource.k8s.io", "resourceslices"),
+    (Source::PodCertificates, "certificates.k8s.io", "podcertificaterequests"),
 ];
 
 /// What one object says now, or that it is gone.
@@ -115,6 +117,7 @@ fn known(authorizer: &UnionAuthorizer, source: Source) -> Vec<(Text, Text)> {
         Source::Volumes => graph.known(Kind::Volume),
         Source::Attachments => graph.known(Kind::VolumeAttachment),
         Source::Slices => graph.known(Kind::ResourceSlice),
+        Source::PodCertificates => graph.known(Kind::PodCertificateRequest),
     }
 }
 
@@ -143,8 +146,11 @@ fn gone(source: Source, namespace: &Text, name: &Text) -> Fact {
         Source::ClusterRoleBindings | Source::RoleBindings => Fact::Rbac(Change::Binding(ns, name, None)),
         Source::Pods => Fact::Node(GraphChange::Pod(ns, name, None)),
         Source::Volumes => Fact::Node(GraphChange::Volume(name, None)),
-        Source::Attachments => Fact::Node(GraphChange::Owned(Kind::VolumeAttachment, name, None)),
-        Source::Slices => Fact::Node(GraphChange::Owned(Kind::ResourceSlice, name, None)),
+        Source::Attachments => Fact::Node(GraphChange::Owned(Kind::VolumeAttachment, ns, name, None)),
+        Source::Slices => Fact::Node(GraphChange::Owned(Kind::ResourceSlice, ns, name, None)),
+        Source::PodCertificates => {
+            Fact::Node(GraphChange::Owned(Kind::PodCertificateRequest, ns, name, None))
+        }
     }
 }
 
@@ -160,8 +166,11 @@ fn fact(source: Source, object: &Object, there: bool) -> Fact {
         }
         Source::Pods => Fact::Node(GraphChange::Pod(ns, name, PodRefs::read(object))),
         Source::Volumes => Fact::Node(GraphChange::Volume(name, PvRefs::read(object))),
-        Source::Attachments => Fact::Node(GraphChange::Owned(Kind::VolumeAttachment, name, node(object))),
-        Source::Slices => Fact::Node(GraphChange::Owned(Kind::ResourceSlice, name, node(object))),
+        Source::Attachments => Fact::Node(GraphChange::Owned(Kind::VolumeAttachment, ns, name, node(object))),
+        Source::Slices => Fact::Node(GraphChange::Owned(Kind::ResourceSlice, ns, name, node(object))),
+        Source::PodCertificates => {
+            Fact::Node(GraphChange::Owned(Kind::PodCertificateRequest, ns, name, node(object)))
+        }
     }
 }
 

@@ -72,6 +72,108 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
                 request_state(m.status).into(),
             ]
         ),
+        ("certificates.k8s.io", "clustertrustbundles") => {
+            shown!([NAME, text("SignerName")], |m| {
+                [m.name(), or(m.spec.str("signerName"), "<none>").into()]
+            })
+        }
+        ("certificates.k8s.io", "podcertificaterequests") => shown!(
+            [
+                NAME,
+                text("PodName"),
+                text("ServiceAccountName"),
+                text("NodeName"),
+                text("SignerName"),
+                text("State"),
+                text("UnverifiedUserAnnotations"),
+            ],
+            |m| {
+                let last = m.status.items("conditions").map(|c| c.str("type"));
+                let state = last.filter(|t| matches!(*t, "Issued" | "Denied" | "Failed")).last();
+                let spec = |field: &str| Value::from(m.spec.str(field));
+                [
+                    m.name(),
+                    spec("podName"),
+                    spec("serviceAccountName"),
+                    spec("nodeName"),
+                    spec("signerName"),
+                    state.unwrap_or("Pending").into(),
+                    or(&labels(m.spec.texts("unverifiedUserAnnotations")), "<none>").into(),
+                ]
+            }
+        ),
+        ("coordination.k8s.io", "leasecandidates") => shown!(
+            [NAME, text("LeaseName"), text("BinaryVersion"), text("EmulationVersion"), AGE],
+            |m| {
+                let spec = |field: &str| Value::from(m.spec.str(field));
+                [m.name(), spec("leaseName"), spec("binaryVersion"), spec("emulationVersion"), m.age()]
+            }
+        ),
+        ("scheduling.k8s.io", "workloads") => shown!([NAME, AGE], |m| [m.name(), m.age()]),
+        ("scheduling.k8s.io", "podgroups") => {
+            shown!([NAME, text("Policy"), text("Workload"), text("Status"), AGE], |m| {
+                let policy = if m.spec.st("schedulingPolicy").has("gang") { "Gang" } else { "Basic" };
+                let workload = m.spec.opt("podGroupTemplateRef").map(|r| r.st("workload").str("workloadName"));
+                [
+                    m.name(),
+                    policy.into(),
+                    workload.unwrap_or("<none>").into(),
+                    group_state(m.status).into(),
+                    m.age(),
+                ]
+            })
+        }
+        ("internal.apiserver.k8s.io", "storageversions") => {
+            shown!([NAME, text("CommonEncodingVersion"), text("StorageVersions"), AGE], |m| {
+                let all: Vec<String> = m
+                    .status
+                    .items("storageVersions")
+                    .map(|v| format!("{}={}", v.str("apiServerID"), v.str("encodingVersion")))
+                    .collect();
+                [
+                    m.name(),
+                    m.status.opt_str("commonEncodingVersion").unwrap_or("<unset>").into(),
+                    some_of(&all, 3).into(),
+                    m.age(),
+                ]
+            })
+        }
+        ("storagemigration.k8s.io", "storageversionmigrations") => {
+            shown!([Column { format: "", ..NAME }, text("Resource"), text("Status")], |m| {
+                let of = m.spec.st("resource");
+                let resource = match of.str("group") {
+                    "" => of.str("resource").to_owned(),
+                    group => format!("{}.{group}", of.str("resource")),
+                };
+                let known = ["Running", "Failed", "Succeeded"];
+                let state = m.status.items("conditions").filter(|c| c.str("status") == "True");
+                let state = state.map(|c| c.str("type")).filter(|t| known.contains(t)).last();
+                [m.name(), resource.into(), state.unwrap_or("Unknown").into()]
+            })
+        }
+        ("resource.k8s.io", "devicetaintrules") => {
+            shown!([NAME, text("Key"), text("Value"), text("Effect"), text("TimeAdded"), AGE], |m| {
+                let taint = m.spec.st("taint");
+                let since = taint.opt_str("timeAdded").map_or_else(String::new, |t| m.since(t));
+                let field = |name: &str| Value::from(taint.str(name));
+                [m.name(), field("key"), field("value"), field("effect"), since.into(), m.age()]
+            })
+        }
+        ("resource.k8s.io", "resourcepoolstatusrequests") => shown!(
+            [
+                NAME,
+                text("Driver"),
+                text("Total"),
+                text("Available"),
+                text("Allocated"),
+                text("Unavailable"),
+                text("Errors"),
+                number("Pools"),
+                text("Status"),
+                text("Completed"),
+            ],
+            |m| pool_status(&m)
+        ),
         ("coordination.k8s.io", "leases") => {
             shown!([NAME, text("Holder"), AGE], |m| [m.name(), m.spec.str("holderIdentity").into(), m.age()])
         }
@@ -639,6 +741,56 @@ fn request_state(status: View<'_>) -> String {
         state.push_str(",Issued");
     }
     state
+}
+
+/// A PodGroup's state.
+fn group_state(status: View<'_>) -> &str {
+    let of = |ty: &str| status.items("conditions").filter(|c| c.str("type") == ty).last();
+    match (of("DisruptionTarget"), of("PodGroupScheduled")) {
+        (Some(c), _) => c.str("reason"),
+        (None, Some(c)) if c.str("status") == "True" => "Scheduled",
+        (None, Some(_)) => "Unschedulable",
+        (None, None) => "Pending",
+    }
+}
+
+/// A ResourcePoolStatusRequest: sums over its pools, unless it failed.
+fn pool_status(m: &Maker<'_>) -> [Value; 10] {
+    let done = m.status.items("conditions").find(|c| {
+        matches!(c.str("type"), "Complete" | "Failed") && c.str("status") == "True"
+    });
+    let failed = done.is_some_and(|c| c.str("type") == "Failed");
+    let count = m.status.int("poolCount");
+    let shown = m.status.len("pools");
+    let state = match done.map(|c| c.str("type")) {
+        Some("Complete") if count > shown as i64 => format!("Complete ({shown}/{count} pools)"),
+        Some(state) => state.to_owned(),
+        None => "Pending".to_owned(),
+    };
+    let sum = |field: &str| -> Value {
+        if failed || m.status.raw().is_none() {
+            return "-".into();
+        }
+        m.status.items("pools").map(|p| p.int(field)).sum::<i64>().to_string().into()
+    };
+    let errors: Value = if failed || m.status.raw().is_none() {
+        "-".into()
+    } else {
+        m.status.items("pools").filter(|p| p.has("validationError")).count().to_string().into()
+    };
+    let completed = done.filter(|_| !failed).map(|c| m.since(c.str("lastTransitionTime")));
+    [
+        m.name(),
+        m.spec.str("driver").into(),
+        sum("totalDevices"),
+        sum("availableDevices"),
+        sum("allocatedDevices"),
+        sum("unavailableDevices"),
+        errors,
+        count.into(),
+        state.into(),
+        completed.unwrap_or_else(|| "<none>".into()).into(),
+    ]
 }
 
 /// The metrics of an autoscaler: current and target of the first two.

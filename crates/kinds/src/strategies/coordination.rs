@@ -1,4 +1,4 @@
-//! coordination.k8s.io: Leases.
+//! coordination.k8s.io: Leases and LeaseCandidates.
 
 use api::Struct;
 
@@ -6,8 +6,10 @@ use crate::access::{Edit, View};
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::name_subdomain;
-use crate::validation::{Errors, Path};
+use crate::validation::names::{self, name_subdomain};
+use crate::validation::{Errors, Path, Semver, semver};
+
+const OLDEST: &str = "OldestEmulationVersion";
 
 pub(crate) const LEASE: Strategy = Strategy {
     group: "coordination.k8s.io",
@@ -30,6 +32,71 @@ pub(crate) const LEASE: Strategy = Strategy {
     },
     ..NAMESPACED
 };
+
+pub(crate) const LEASE_CANDIDATE: Strategy = Strategy {
+    group: "coordination.k8s.io",
+    resource: "leasecandidates",
+    create_on_update: true,
+    unconditional_update: false,
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            object_meta(e, v.st("metadata"), true, |name, _| names::config_map_key(name));
+            candidate_spec(e, v.st("spec"));
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            object_meta_update(e, n.st("metadata"), o.st("metadata"));
+            candidate_spec(e, n.st("spec"));
+            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "leaseName");
+        })
+    },
+    ..NAMESPACED
+};
+
+/// Upstream's path of a strategy names the field twice.
+fn election(errs: &mut Errors, at: &Path<'_>, strategy: &str) {
+    let at = at.field("strategy");
+    let at = at.field("strategy");
+    if strategy.contains('/') {
+        errs.each(&at, strategy, names::qualified_name(strategy));
+    } else {
+        errs.one_of(&at, strategy, &[OLDEST]);
+    }
+}
+
+fn candidate_spec(errs: &mut Errors, spec: View<'_>) {
+    const WHY: &str = "must be a valid semantic version";
+    let at = Path::root("spec");
+    if spec.str("leaseName").is_empty() {
+        errs.required(&at.field("leaseName"), "");
+    }
+    let (binary, emulation) = (spec.str("binaryVersion"), spec.str("emulationVersion"));
+    let (binary_at, emulation_at) = (at.field("binaryVersion"), at.field("emulationVersion"));
+    let emulated = semver(emulation);
+    if !emulation.is_empty() && emulated.is_none() {
+        errs.invalid(&emulation_at, emulation, WHY);
+    }
+    if binary.is_empty() {
+        errs.required(&binary_at, "");
+    } else if semver(binary).is_none() {
+        errs.invalid(&binary_at, binary, WHY);
+    }
+    // What is no version counts as 0.0.0.
+    let number = |v: &Option<Semver>| v.clone().unwrap_or_default();
+    if !binary.is_empty() && !emulation.is_empty() && number(&semver(binary)) < number(&emulated) {
+        errs.invalid(&binary_at, binary, "must be greater than or equal to `emulationVersion`");
+    }
+    let strategy = spec.str("strategy");
+    if strategy.is_empty() {
+        errs.required(&at.field("strategy"), "");
+        return;
+    }
+    if strategy == OLDEST && number(&emulated) == Semver::default() {
+        errs.required(&emulation_at, "must be specified when `strategy` is 'OldestEmulationVersion'");
+    }
+    election(errs, &at, strategy);
+}
 
 fn drop_election(c: &Ctx<'_>, new: &mut Struct, old: Option<&Struct>) {
     if (c.gate)("CoordinatedLeaderElection") {
@@ -56,6 +123,9 @@ fn lease_spec(errs: &mut Errors, spec: View<'_>) {
         && n < 0
     {
         errs.invalid(&at.field("leaseTransitions"), n, "must be greater than or equal to 0");
+    }
+    if let Some(strategy) = spec.opt_str("strategy") {
+        election(errs, &at, strategy);
     }
     if !spec.str("preferredHolder").is_empty() && spec.str("strategy").is_empty() {
         errs.forbidden(&at.field("preferredHolder"), "may only be specified if `strategy` is defined");

@@ -20,7 +20,9 @@ mod rbac;
 mod resource;
 mod scheduling;
 mod storage;
+mod storage_versions;
 mod template;
+mod workloads;
 
 pub use core::service_addresses;
 
@@ -156,13 +158,22 @@ static ALL: &[Strategy] = &[
     },
     Strategy { no_effect_yet: inert!("CustomResourceDefinitions"), ..apiextensions::DEFINITION },
     scheduling::PRIORITY_CLASS,
+    Strategy { no_effect_yet: inert!("PodGroups"), ..workloads::POD_GROUP },
+    Strategy { no_effect_yet: inert!("Workloads"), ..workloads::WORKLOAD },
     coordination::LEASE,
+    Strategy { no_effect_yet: inert!("LeaseCandidates"), ..coordination::LEASE_CANDIDATE },
+    Strategy { no_effect_yet: inert!("StorageVersions"), ..storage_versions::STORAGE_VERSION },
+    Strategy { no_effect_yet: inert!("StorageVersionMigrations"), ..storage_versions::MIGRATION },
+    Strategy { no_effect_yet: inert!("ClusterTrustBundles"), ..certificates::TRUST_BUNDLE },
+    Strategy { no_effect_yet: inert!("PodCertificateRequests"), ..certificates::POD_REQUEST },
     Strategy { no_effect_yet: inert!("RuntimeClasses"), ..node::RUNTIME_CLASS },
     discovery::ENDPOINT_SLICE,
     Strategy { no_effect_yet: inert!("DeviceClasses"), ..resource::DEVICE_CLASS },
     Strategy { no_effect_yet: inert!("ResourceClaims"), ..resource::CLAIM },
     Strategy { no_effect_yet: inert!("ResourceClaimTemplates"), ..resource::CLAIM_TEMPLATE },
     Strategy { no_effect_yet: inert!("ResourceSlices"), ..resource::SLICE },
+    Strategy { no_effect_yet: inert!("DeviceTaintRules"), ..resource::TAINT_RULE },
+    Strategy { no_effect_yet: inert!("ResourcePoolStatusRequests"), ..resource::POOL_STATUS },
     Strategy { no_effect_yet: inert!("FlowSchemas"), ..flowcontrol::FLOW_SCHEMA },
     Strategy { no_effect_yet: inert!("PriorityLevelConfigurations"), ..flowcontrol::PRIORITY_LEVEL },
 ];

@@ -4,14 +4,17 @@ mod diff;
 pub mod ip;
 pub mod meta;
 pub mod names;
+pub(crate) mod pem;
 pub mod print;
 pub mod quantity;
+mod semver;
 
 use std::fmt;
 
 use api::status::{FieldError, FieldErrorKind};
 
 use crate::access::View;
+pub use semver::{Semver, semver};
 
 /// The path of a field: a list linked on the stack, printed only for an error.
 #[derive(Clone, Copy)]
@@ -75,15 +78,25 @@ impl Path<'_> {
 pub trait BadValue {
     /// The text.
     fn print(&self) -> String;
+    /// The text of a value of a type of its own, as most enumerations are: Go prints that as JSON.
+    fn print_typed(&self) -> String {
+        self.print()
+    }
 }
 impl BadValue for &str {
     fn print(&self) -> String {
         api::go::quote(self)
     }
+    fn print_typed(&self) -> String {
+        print::scalar_json(&api::Node::from(*self))
+    }
 }
 impl BadValue for String {
     fn print(&self) -> String {
         api::go::quote(self)
+    }
+    fn print_typed(&self) -> String {
+        self.as_str().print_typed()
     }
 }
 impl BadValue for i64 {
@@ -184,7 +197,7 @@ impl Errors {
             let all: Vec<String> = valid.iter().map(|v| api::go::quote(v)).collect();
             format!("supported values: {}", all.join(", "))
         };
-        self.push(FieldErrorKind::NotSupported, at, Some(value.print()), detail);
+        self.push(FieldErrorKind::NotSupported, at, Some(value.print_typed()), detail);
     }
     /// Reports a string that is not one of the valid ones; lists them sorted, as upstream's sets do.
     pub fn one_of(&mut self, at: &Path<'_>, value: &str, valid: &[&str]) {

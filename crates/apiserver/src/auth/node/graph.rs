@@ -29,6 +29,8 @@ pub enum Kind {
     VolumeAttachment,
     /// ResourceSlice
     ResourceSlice,
+    /// PodCertificateRequest
+    PodCertificateRequest,
 }
 
 type Key = (Kind, Text, Text);
@@ -60,8 +62,8 @@ pub enum GraphChange {
     Pod(Text, Text, Option<PodRefs>),
     /// A volume is now so; `None` if it is gone.
     Volume(Text, Option<PvRefs>),
-    /// A volume attachment or a resource slice belongs to this node; `None` if to none or gone.
-    Owned(Kind, Text, Option<Text>),
+    /// What belongs to one node, by its kind, namespace and name; `None` if to none or gone.
+    Owned(Kind, Text, Text, Option<Text>),
 }
 
 #[derive(Default)]
@@ -144,8 +146,8 @@ impl State {
                     self.link(&volume, (Kind::Secret, namespace, secret), volume.clone());
                 }
             }
-            GraphChange::Owned(kind, name, node) => {
-                let key: Key = (kind, Text::default(), name);
+            GraphChange::Owned(kind, namespace, name, node) => {
+                let key: Key = (kind, namespace, name);
                 self.forget(&key);
                 if let Some(node) = node {
                     self.node_of.insert(key, node);

@@ -29,15 +29,21 @@ pub fn node_name(user: &UserInfo) -> Option<&str> {
 pub struct NodeAuthorizer {
     graph: Graph,
     rules: Vec<Rule>,
+    /// Whether nodes may ask for certificates of their pods (the gate `PodCertificateRequest`).
+    pod_certificates: bool,
 }
 
 impl Default for NodeAuthorizer {
     fn default() -> Self {
-        Self { graph: Graph::default(), rules: node_rules() }
+        Self::new(false)
     }
 }
 
 impl NodeAuthorizer {
+    /// With the feature `PodCertificateRequest` on or off.
+    pub fn new(pod_certificates: bool) -> Self {
+        Self { graph: Graph::default(), rules: node_rules(), pod_certificates }
+    }
     /// What belongs to which node.
     pub fn graph(&self) -> &Graph {
         &self.graph
@@ -78,8 +84,7 @@ impl NodeAuthorizer {
                 ("resource.k8s.io", "resourceslices") => Some(self.resource_slice(node, access)),
                 ("", "nodes") => Some(own_node(node, access)),
                 ("", "pods") => Some(self.pod(node, access)),
-                // Behind a gate that is off.
-                ("certificates.k8s.io", "podcertificaterequests") => Some(Err(String::new())),
+                ("certificates.k8s.io", "podcertificaterequests") => Some(self.pod_certificate(node, access)),
                 _ => None,
             };
             if let Some(decision) = by_node {
@@ -134,6 +139,25 @@ impl NodeAuthorizer {
             return Err("can only create token subresource of serviceaccount".into());
         }
         self.related(node, Kind::ServiceAccount, access)
+    }
+
+    /// With the feature on, a node's own requests; NodeRestriction looks at the object.
+    fn pod_certificate(&self, node: &str, access: &Access<'_>) -> Result<(), String> {
+        if !self.pod_certificates {
+            return Err(String::new());
+        }
+        if !access.subresource.is_empty() {
+            return Err("nodes may not access the status subresource of PodCertificateRequests".into());
+        }
+        match access.verb {
+            "create" => Ok(()),
+            "get" => self.related(node, Kind::PodCertificateRequest, access),
+            "list" | "watch" if requires(access.field_selector, "spec.nodeName", node) => Ok(()),
+            "list" | "watch" => {
+                Err("can only list/watch podcertificaterequests with nodeName field selector".into())
+            }
+            verb => Err(format!("nodes may not {verb} podcertificaterequests")),
+        }
     }
 
     fn resource_slice(&self, node: &str, access: &Access<'_>) -> Result<(), String> {

@@ -50,7 +50,7 @@ fn authorizer() -> NodeAuthorizer {
             t("pv"),
             Some(PvRefs { claim: Some((t("x"), t("claim"))), secrets: vec![(t("y"), t("disk"))] }),
         ),
-        GraphChange::Owned(Kind::VolumeAttachment, t("va"), Some(t("a"))),
+        GraphChange::Owned(Kind::VolumeAttachment, "".into(), t("va"), Some(t("a"))),
     ]);
     authorizer
 }

@@ -1,12 +1,16 @@
-//! Dynamic resources: claims, their templates, device classes and slices.
+//! Dynamic resources: claims, their templates, device classes, slices, rules that taint devices, and requests for the state of pools.
 
 mod claim;
 mod policy;
+mod pool_status;
 mod selector;
 mod slice;
+mod taint_rule;
 
 pub(super) use claim::{CLAIM, CLAIM_TEMPLATE, DEVICE_CLASS};
+pub(super) use pool_status::POOL_STATUS;
 pub(super) use slice::SLICE;
+pub(super) use taint_rule::TAINT_RULE;
 
 use crate::validation::names;
 use crate::validation::{Errors, Path};

@@ -149,7 +149,7 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
     }
 }
 
-fn pool_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
+pub(super) fn pool_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
     if name.is_empty() {
         errs.required(at, "");
         return;

@@ -1,11 +1,17 @@
-//! CertificateSigningRequests.
+//! certificates.k8s.io: CertificateSigningRequests, ClusterTrustBundles and PodCertificateRequests.
+
+mod pod_request;
+mod trust_bundle;
+
+pub(super) use pod_request::POD_REQUEST;
+pub(super) use trust_bundle::TRUST_BUNDLE;
 
 use api::{Node, Struct};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::generic::{CLUSTER, check, check_update, status_only};
-use super::pod::{core_meta, core_meta_update};
+use crate::strategies::generic::{CLUSTER, check, check_update, status_only};
+use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::access::{Edit, View, same};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::names::{self, path_segment};

@@ -1,0 +1,117 @@
+//! ClusterTrustBundles.
+
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use super::signer_name;
+use crate::access::View;
+use crate::strategies::generic::{CLUSTER, check, check_update};
+use crate::strategies::pod::core_meta_update;
+use crate::strategies::pod::finalizers;
+use crate::strategy::Strategy;
+use crate::validation::meta::object_meta;
+use crate::validation::names::name_subdomain;
+use crate::validation::pem::blocks;
+use crate::validation::{Errors, Path};
+
+const MAX_BUNDLE: usize = 1024 * 1024;
+
+pub(in crate::strategies) const TRUST_BUNDLE: Strategy = Strategy {
+    group: "certificates.k8s.io",
+    resource: "clustertrustbundles",
+    unconditional_update: false,
+    validate: |c, s| check(c, s, |e, v| bundle(e, v, true)),
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            let text = |v: View<'_>| v.st("spec").str("trustBundle").to_owned();
+            bundle(e, n, text(n) != text(o));
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "signerName");
+        })
+    },
+    fields: &["spec.signerName"],
+    field_values: |schema, s, out| out.push(View::new(schema, s).st("spec").str("signerName").into()),
+    ..CLUSTER
+};
+
+/// Why a name is none for a bundle of a signer.
+fn name(signer: &str, name: &str, prefix: bool) -> Vec<String> {
+    if signer.is_empty() {
+        if name.contains(':') {
+            return vec!["ClusterTrustBundle without signer name must not have \":\" in its name".into()];
+        }
+        return name_subdomain(name, prefix);
+    }
+    let wanted = format!("{}:", signer.replace('/', ":"));
+    match name.strip_prefix(&wanted) {
+        None => vec![format!("ClusterTrustBundle for signerName {signer} must be named with prefix {wanted}")],
+        Some(rest) => name_subdomain(rest, prefix),
+    }
+}
+
+fn bundle(errs: &mut Errors, v: View<'_>, parse: bool) {
+    let (meta, spec) = (v.st("metadata"), v.st("spec"));
+    let signer = spec.str("signerName");
+    let name_at = Path::root("metadata.name");
+    let generate_at = Path::root("metadata.generateName");
+    let (given, generated) = (meta.str("name"), meta.str("generateName"));
+    if !generated.is_empty() {
+        errs.each(&generate_at, generated, name(signer, generated, true));
+    }
+    if !given.is_empty() {
+        errs.each(&name_at, given, name(signer, given, false));
+    }
+    object_meta(errs, meta, false, |_, _| Vec::new());
+    finalizers(errs, &Path::root("metadata"), meta);
+    if !signer.is_empty() {
+        signer_name(errs, &Path::root("spec.signerName"), signer);
+    }
+    if parse {
+        anchors(errs, &Path::root("spec.trustBundle"), spec.str("trustBundle"));
+    }
+}
+
+/// Certificates of authorities, each once, at least one.
+fn anchors(errs: &mut Errors, at: &Path<'_>, text: &str) {
+    if text.len() > MAX_BUNDLE {
+        errs.too_long(at, MAX_BUNDLE);
+        return;
+    }
+    let blocks = blocks(text);
+    let before = errs.len();
+    let bad = |errs: &mut Errors, why: String| errs.invalid(at, "<value omitted>", why);
+    for (i, block) in blocks.iter().enumerate() {
+        if block.kind != "CERTIFICATE" {
+            bad(errs, format!("entry {i} has bad block type: {}", block.kind));
+        } else if block.headers {
+            bad(errs, format!("entry {i} has PEM block headers"));
+        } else {
+            match X509Certificate::from_der(&block.bytes) {
+                Ok((rest, certificate)) if rest.is_empty() => {
+                    if !certificate.is_ca() {
+                        bad(errs, format!("entry {i} does not have the CA bit set"));
+                    }
+                }
+                _ => bad(errs, format!("entry {i} does not parse as X.509")),
+            }
+        }
+    }
+    if errs.len() > before {
+        return;
+    }
+    if blocks.is_empty() {
+        bad(errs, "at least one trust anchor must be provided".into());
+    }
+    for (i, block) in blocks.iter().enumerate() {
+        let same: Vec<String> = blocks
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| b.bytes == block.bytes)
+            .map(|(j, _)| j.to_string())
+            .collect();
+        // Once for all of them, at the first.
+        if same.len() > 1 && same[0] == i.to_string() {
+            bad(errs, format!("duplicate trust anchor (indices [{}])", same.join(" ")));
+        }
+    }
+}

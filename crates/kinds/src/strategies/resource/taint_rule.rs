@@ -1,0 +1,98 @@
+//! DeviceTaintRules.
+
+use api::{Node, Struct};
+
+use super::{EFFECTS, GROUP};
+use crate::access::{Edit, View, same};
+use crate::strategies::generic::{self, CLUSTER, bump_spec, check, check_update, keep_status, status_reset_meta};
+use crate::strategies::pod::volumes::csi_driver_name;
+use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::names::{self, name_subdomain};
+use crate::validation::{Errors, Path, meta};
+
+const MAX_CONDITIONS: usize = 8;
+
+pub(in crate::strategies) const TAINT_RULE: Strategy = Strategy {
+    group: GROUP,
+    resource: "devicetaintrules",
+    prepare_create: |c, s| {
+        generic::create(c, s);
+        date(c, s, None);
+    },
+    prepare_update: |c, n, o| {
+        keep_status(c, n, o);
+        date(c, n, Some(o));
+        bump_spec(c, n, o);
+    },
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), false, name_subdomain);
+            spec(e, v.st("spec"), None);
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            spec(e, n.st("spec"), Some(o.st("spec")));
+        })
+    },
+    subresources: &[Subresource {
+        name: "status",
+        prepare_update: status_reset_meta,
+        validate_update: |c, n, o| {
+            check_update(c, n, o, |e, n, o| {
+                core_meta_update(e, n.st("metadata"), o.st("metadata"));
+                let at = Path::root("status.conditions");
+                meta::conditions(e, &at, n.st("status"), "conditions");
+                let count = n.st("status").len("conditions");
+                if count > MAX_CONDITIONS {
+                    e.too_many(&at, count, MAX_CONDITIONS);
+                }
+            })
+        },
+    }],
+    ..CLUSTER
+};
+
+/// A taint says since when it has its effect.
+fn date(c: &Ctx<'_>, new: &mut Struct, old: Option<&Struct>) {
+    let mut e = Edit::new(c.schema, new);
+    let Some(mut spec) = e.make("spec") else { return };
+    let Some(mut taint) = spec.make("taint") else { return };
+    taint.default("timeAdded", c.now);
+    let Some(old) = old else { return };
+    let before = View::new(c.schema, old).st("spec").st("taint");
+    let now = taint.view();
+    let changed = now.str("effect") != before.str("effect");
+    if changed && same(now.get("timeAdded"), before.get("timeAdded")) {
+        taint.set("timeAdded", Node::from(c.now));
+    }
+}
+
+fn spec(errs: &mut Errors, spec: View<'_>, old: Option<View<'_>>) {
+    let at = Path::root("spec");
+    let selector_at = at.field("deviceSelector");
+    let selector = spec.st("deviceSelector");
+    if let Some(driver) = selector.opt_str("driver") {
+        csi_driver_name(errs, &selector_at.field("driver"), driver);
+    }
+    if let Some(pool) = selector.opt_str("pool") {
+        super::slice::pool_name(errs, &selector_at.field("pool"), pool);
+    }
+    if let Some(device) = selector.opt_str("device") {
+        errs.each(&selector_at.field("device"), device, names::dns1123_label(device));
+    }
+    let (at, taint) = (at.field("taint"), spec.st("taint"));
+    meta::label_name(errs, &at.field("key"), taint.str("key"));
+    let value = taint.str("value");
+    errs.each(&at.field("value"), value, names::label_value(value));
+    let effect = taint.str("effect");
+    if old.is_none_or(|o| o.st("taint").str("effect") != effect) {
+        if effect.is_empty() {
+            errs.required(&at.field("effect"), "");
+        } else {
+            errs.one_of(&at.field("effect"), effect, EFFECTS);
+        }
+    }
+}

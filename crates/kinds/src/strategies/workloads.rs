@@ -1,0 +1,303 @@
+//! scheduling.k8s.io/v1alpha2: Workloads and PodGroups. Rules come from the field tags of upstream's types
+//! (`+k8s:required`, `+k8s:format`, …): what an update leaves as it was is not checked again.
+
+use api::codec::json::encode;
+
+use crate::access::{View, same};
+use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
+use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::names::{self, name_subdomain};
+use crate::validation::{Errors, IMMUTABLE, Path, Raw, meta};
+
+const GROUP: &str = "scheduling.k8s.io";
+const MAX_TEMPLATES: usize = 8;
+const MAX_CLAIMS: usize = 4;
+const MAX_TOPOLOGIES: usize = 1;
+/// The highest priority that a user may define.
+const MAX_PRIORITY: i64 = 1_000_000_000;
+
+pub(super) const WORKLOAD: Strategy = Strategy {
+    group: GROUP,
+    resource: "workloads",
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), true, name_subdomain);
+            workload(e, c, v.st("spec"), None);
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            workload(e, c, n.st("spec"), Some(o.st("spec")));
+        })
+    },
+    ..NAMESPACED
+};
+
+pub(super) const POD_GROUP: Strategy = Strategy {
+    group: GROUP,
+    resource: "podgroups",
+    prepare_create: generic::drop_status,
+    prepare_update: generic::keep_status,
+    validate: |c, s| {
+        check(c, s, |e, v| {
+            core_meta(e, v.st("metadata"), true, name_subdomain);
+            pod_group(e, c, v.st("spec"), None);
+        })
+    },
+    validate_update: |c, n, o| {
+        check_update(c, n, o, |e, n, o| {
+            core_meta_update(e, n.st("metadata"), o.st("metadata"));
+            pod_group(e, c, n.st("spec"), Some(o.st("spec")));
+        })
+    },
+    subresources: &[Subresource {
+        name: "status",
+        prepare_update: status_reset_meta,
+        validate_update: |c, n, o| check_update(c, n, o, pod_group_status),
+    }],
+    ..NAMESPACED
+};
+
+/// Whether an update leaves a field as it was.
+fn kept(new: View<'_>, old: Option<View<'_>>, name: &str) -> bool {
+    old.is_some_and(|o| same(new.get(name), o.get(name)))
+}
+
+/// Reports a field that an update changes, without its value; the answer is whether there is more to check.
+fn fixed(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: Option<View<'_>>, name: &str) -> bool {
+    if kept(new, old, name) {
+        return false;
+    }
+    if old.is_some() {
+        errs.invalid(&at.field(name), Raw("null".into()), IMMUTABLE);
+    }
+    old.is_none()
+}
+
+fn required(errs: &mut Errors, at: &Path<'_>, value: &str, check: fn(&str) -> Vec<String>) {
+    if value.is_empty() {
+        errs.required(at, "");
+    } else {
+        errs.each(at, value, check(value));
+    }
+}
+
+fn short_name(value: &str) -> Vec<String> {
+    names::in_bytes(names::dns1123_label(value))
+}
+
+fn long_name(value: &str) -> Vec<String> {
+    names::name_subdomain_bytes(value, false)
+}
+
+fn path_segment(value: &str) -> Vec<String> {
+    names::path_segment(value, false)
+}
+
+/// Exactly one of the members must be there.
+fn union(errs: &mut Errors, at: &Path<'_>, of: View<'_>, members: &[&str]) {
+    let has: Vec<&str> = members.iter().copied().filter(|m| of.has(m)).collect();
+    let quoted = |all: &[&str]| all.iter().map(|m| format!("`{m}`")).collect::<Vec<_>>().join(", ");
+    let all = quoted(members);
+    match has[..] {
+        [_] => {}
+        [] => errs.invalid(at, "", format!("must specify one of: {all}")),
+        _ => {
+            errs.invalid(at, format!("{{{}}}", quoted(&has)), format!("must specify exactly one of: {all}"));
+        }
+    }
+}
+
+fn workload(errs: &mut Errors, c: &Ctx<'_>, spec: View<'_>, old: Option<View<'_>>) {
+    let at = Path::root("spec");
+    if fixed(errs, &at, spec, old, "controllerRef")
+        && let Some(r) = spec.opt("controllerRef")
+    {
+        let at = at.field("controllerRef");
+        let group = r.str("apiGroup");
+        if !group.is_empty() {
+            errs.each(&at.field("apiGroup"), group, long_name(group));
+        }
+        required(errs, &at.field("kind"), r.str("kind"), path_segment);
+        required(errs, &at.field("name"), r.str("name"), path_segment);
+    }
+    if !fixed(errs, &at, spec, old, "podGroupTemplates") {
+        return;
+    }
+    let at = at.field("podGroupTemplates");
+    let count = spec.len("podGroupTemplates");
+    if count > MAX_TEMPLATES {
+        errs.too_many(&at, count, MAX_TEMPLATES);
+        return;
+    }
+    if count == 0 {
+        errs.required(&at, "");
+    }
+    unique(errs, &at, spec, "podGroupTemplates");
+    for (i, t) in spec.items("podGroupTemplates").enumerate() {
+        let at = at.index(i);
+        required(errs, &at.field("name"), t.str("name"), short_name);
+        policy(errs, &at.field("schedulingPolicy"), t.st("schedulingPolicy"));
+        gated(errs, c, &at, t, None);
+    }
+}
+
+/// Names that stand twice; the element is reported.
+fn unique(errs: &mut Errors, at: &Path<'_>, of: View<'_>, list: &str) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, item) in of.items(list).enumerate() {
+        let name = item.str("name");
+        if seen.contains(&name) {
+            let mut json = Vec::new();
+            if let Some(st) = item.raw() {
+                encode(of.schema, st, &mut json);
+            }
+            errs.duplicate(&at.index(i), Raw(String::from_utf8_lossy(&json).into_owned()));
+        }
+        seen.push(name);
+    }
+}
+
+fn policy(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
+    union(errs, at, p, &["basic", "gang"]);
+    if let Some(gang) = p.opt("gang") {
+        let at = at.field("gang");
+        let at = at.field("minCount");
+        match gang.int("minCount") {
+            0 => errs.required(&at, ""),
+            n if n < 1 => errs.invalid(&at, n, "must be greater than or equal to 1"),
+            _ => {}
+        }
+    }
+}
+
+/// What stands in groups and in templates of groups, most of it behind gates.
+fn gated(errs: &mut Errors, c: &Ctx<'_>, at: &Path<'_>, g: View<'_>, old: Option<View<'_>>) {
+    let constraints = "schedulingConstraints";
+    if !(c.gate)("TopologyAwareWorkloadScheduling") {
+        if g.has(constraints) && !kept(g, old, constraints) {
+            errs.forbidden(&at.field(constraints), "");
+        }
+    } else if fixed(errs, at, g, old, constraints) {
+        topology(errs, &at.field(constraints), g.st(constraints));
+    }
+    if fixed(errs, at, g, old, "resourceClaims") {
+        claims(errs, &at.field("resourceClaims"), g);
+    }
+    let preemption = (c.gate)("WorkloadAwarePreemption");
+    for name in ["disruptionMode", "priorityClassName", "priority"] {
+        let at_field = at.field(name);
+        if !preemption {
+            if !kept(g, old, name) && g.has(name) {
+                errs.forbidden(&at_field, "");
+            }
+            continue;
+        }
+        if !fixed(errs, at, g, old, name) {
+            continue;
+        }
+        match name {
+            "disruptionMode" => {
+                if let Some(mode) = g.opt_str(name) {
+                    errs.one_of(&at_field, mode, &["Pod", "PodGroup"]);
+                }
+            }
+            "priorityClassName" => {
+                let class = g.str(name);
+                if !class.is_empty() {
+                    errs.each(&at_field, class, long_name(class));
+                }
+            }
+            _ => {
+                if let Some(n) = g.opt_int(name).filter(|n| *n > MAX_PRIORITY) {
+                    errs.invalid(&at_field, n, format!("must be less than or equal to {MAX_PRIORITY}"));
+                }
+            }
+        }
+    }
+}
+
+fn topology(errs: &mut Errors, at: &Path<'_>, constraints: View<'_>) {
+    let at = at.field("topology");
+    let count = constraints.len("topology");
+    if count > MAX_TOPOLOGIES {
+        errs.too_many(&at, count, MAX_TOPOLOGIES);
+        return;
+    }
+    for (i, t) in constraints.items("topology").enumerate() {
+        required(errs, &at.index(i).field("key"), t.str("key"), names::qualified_name);
+    }
+}
+
+fn claims(errs: &mut Errors, at: &Path<'_>, g: View<'_>) {
+    let count = g.len("resourceClaims");
+    if count > MAX_CLAIMS {
+        errs.too_many(at, count, MAX_CLAIMS);
+        return;
+    }
+    unique(errs, at, g, "resourceClaims");
+    for (i, claim) in g.items("resourceClaims").enumerate() {
+        let at = at.index(i);
+        union(errs, &at, claim, &["resourceClaimName", "resourceClaimTemplateName"]);
+        required(errs, &at.field("name"), claim.str("name"), short_name);
+        for name in ["resourceClaimName", "resourceClaimTemplateName"] {
+            if let Some(text) = claim.opt_str(name) {
+                errs.each(&at.field(name), text, long_name(text));
+            }
+        }
+    }
+}
+
+fn pod_group(errs: &mut Errors, c: &Ctx<'_>, spec: View<'_>, old: Option<View<'_>>) {
+    let at = Path::root("spec");
+    if fixed(errs, &at, spec, old, "podGroupTemplateRef")
+        && let Some(r) = spec.opt("podGroupTemplateRef")
+    {
+        let at = at.field("podGroupTemplateRef");
+        union(errs, &at, r, &["workload"]);
+        if let Some(w) = r.opt("workload") {
+            let at = at.field("workload");
+            required(errs, &at.field("workloadName"), w.str("workloadName"), long_name);
+            let template = w.str("podGroupTemplateName");
+            required(errs, &at.field("podGroupTemplateName"), template, short_name);
+        }
+    }
+    if fixed(errs, &at, spec, old, "schedulingPolicy") {
+        policy(errs, &at.field("schedulingPolicy"), spec.st("schedulingPolicy"));
+    }
+    gated(errs, c, &at, spec, old);
+}
+
+fn pod_group_status(errs: &mut Errors, n: View<'_>, o: View<'_>) {
+    core_meta_update(errs, n.st("metadata"), o.st("metadata"));
+    let at = Path::root("status");
+    let (status, old) = (n.st("status"), o.st("status"));
+    meta::conditions(errs, &at.field("conditions"), status, "conditions");
+    let at = at.field("resourceClaimStatuses");
+    for (i, s) in status.items("resourceClaimStatuses").enumerate() {
+        let name = s.str("name");
+        if !n.st("spec").items("resourceClaims").any(|c| c.str("name") == name) {
+            errs.invalid(
+                &at.index(i).field("name"),
+                name,
+                "must match the name of an entry in `spec.resourceClaims`",
+            );
+        }
+    }
+    if kept(status, Some(old), "resourceClaimStatuses") {
+        return;
+    }
+    let count = status.len("resourceClaimStatuses");
+    if count > MAX_CLAIMS {
+        errs.too_many(&at, count, MAX_CLAIMS);
+        return;
+    }
+    unique(errs, &at, status, "resourceClaimStatuses");
+    for (i, s) in status.items("resourceClaimStatuses").enumerate() {
+        if let Some(claim) = s.opt_str("resourceClaimName") {
+            errs.each(&at.index(i).field("resourceClaimName"), claim, long_name(claim));
+        }
+    }
+}
