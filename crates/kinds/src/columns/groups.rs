@@ -133,7 +133,7 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
                 [
                     m.name(),
                     m.status.opt_str("commonEncodingVersion").unwrap_or("<unset>").into(),
-                    some_of(&all, 3).into(),
+                    or(&some_of(&all, 3), "<unset>").into(),
                     m.age(),
                 ]
             })

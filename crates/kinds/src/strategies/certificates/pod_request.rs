@@ -18,7 +18,7 @@ use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::names::{self, name_subdomain};
 use crate::validation::pem::blocks;
-use crate::validation::{Errors, Path, Raw, meta};
+use crate::validation::{BadValue, Errors, Path, Raw, meta};
 
 const MAX_KEY: usize = 10 * 1024;
 const MAX_CHAIN: usize = 100 * 1024;
@@ -79,7 +79,11 @@ fn create(errs: &mut Errors, v: View<'_>) {
         [("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")]
     {
         let (name, uid, uid_at) = (spec.str(name_field), spec.str(uid_field), at.field(uid_field));
-        errs.each(&at.field(name_field), name, name_subdomain(name, false));
+        for why in name_subdomain(name, false) {
+            // Upstream has a type of its own for names of nodes.
+            let shown = if name_field == "nodeName" { name.print_typed() } else { name.print() };
+            errs.invalid(&at.field(name_field), Raw(shown), why);
+        }
         if uid.is_empty() {
             errs.invalid(&uid_at, "", "must not be empty");
         }
