@@ -122,7 +122,15 @@ async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
         Arc::new(NodeAuthorizer::default()),
         Arc::new(rbac()),
     );
-    let chain = Chain::new(Schema::builtin(), Arc::new(cluster()), Arc::new(authorizer), FeatureGates::default(), &[], &[]).unwrap();
+    let chain = Chain::new(
+        Schema::builtin(),
+        Arc::new(cluster()),
+        Arc::new(authorizer),
+        FeatureGates::default(),
+        &[],
+        &[],
+    )
+    .unwrap();
     let kind = gvk(case.kind);
     let (group, resource) = case.resource.split_once(':').unwrap_or(("", case.resource));
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));

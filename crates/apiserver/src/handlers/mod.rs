@@ -144,7 +144,9 @@ fn deprecation(info: &RequestInfo, kind: &str) -> Option<String> {
     // Since which minor version, and since when no more.
     let (since, until) = match (group, version, info.resource.as_str()) {
         ("", _, "endpoints") => {
-            return Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into());
+            return Some(
+                "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into(),
+            );
         }
         ("", _, "componentstatuses") => return Some("v1 ComponentStatus is deprecated in v1.19+".into()),
         ("storage.k8s.io", "v1beta1", _)

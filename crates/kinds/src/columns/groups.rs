@@ -102,18 +102,18 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
                 ]
             }
         ),
-        ("coordination.k8s.io", "leasecandidates") => shown!(
-            [NAME, text("LeaseName"), text("BinaryVersion"), text("EmulationVersion"), AGE],
-            |m| {
+        ("coordination.k8s.io", "leasecandidates") => {
+            shown!([NAME, text("LeaseName"), text("BinaryVersion"), text("EmulationVersion"), AGE], |m| {
                 let spec = |field: &str| Value::from(m.spec.str(field));
                 [m.name(), spec("leaseName"), spec("binaryVersion"), spec("emulationVersion"), m.age()]
-            }
-        ),
+            })
+        }
         ("scheduling.k8s.io", "workloads") => shown!([NAME, AGE], |m| [m.name(), m.age()]),
         ("scheduling.k8s.io", "podgroups") => {
             shown!([NAME, text("Policy"), text("Workload"), text("Status"), AGE], |m| {
                 let policy = if m.spec.st("schedulingPolicy").has("gang") { "Gang" } else { "Basic" };
-                let workload = m.spec.opt("podGroupTemplateRef").map(|r| r.st("workload").str("workloadName"));
+                let workload =
+                    m.spec.opt("podGroupTemplateRef").map(|r| r.st("workload").str("workloadName"));
                 [
                     m.name(),
                     policy.into(),
@@ -756,9 +756,10 @@ fn group_state(status: View<'_>) -> &str {
 
 /// A ResourcePoolStatusRequest: sums over its pools, unless it failed.
 fn pool_status(m: &Maker<'_>) -> [Value; 10] {
-    let done = m.status.items("conditions").find(|c| {
-        matches!(c.str("type"), "Complete" | "Failed") && c.str("status") == "True"
-    });
+    let done = m
+        .status
+        .items("conditions")
+        .find(|c| matches!(c.str("type"), "Complete" | "Failed") && c.str("status") == "True");
     let failed = done.is_some_and(|c| c.str("type") == "Failed");
     let count = m.status.int("poolCount");
     let shown = m.status.len("pools");

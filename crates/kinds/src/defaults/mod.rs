@@ -92,9 +92,11 @@ impl Plan {
             let mut r = Rules { function: functions.get(name).copied(), ..Rules::default() };
             let own = by_name.get(name).map_or(&[][..], Vec::as_slice);
             for (i, f) in st.fields.iter().enumerate() {
-                let json = own.iter().find(|(n, _)| *n == f.json).map(|(_, j)| *j).or_else(|| {
-                    f.default.as_deref().filter(|_| st.name.starts_with("io.k8s.api."))
-                });
+                let json = own
+                    .iter()
+                    .find(|(n, _)| *n == f.json)
+                    .map(|(_, j)| *j)
+                    .or_else(|| f.default.as_deref().filter(|_| st.name.starts_with("io.k8s.api.")));
                 let Some(value) = json.and_then(|j| constant(schema, f.ty, j)) else { continue };
                 // A plain field's zero is the same as its absence.
                 if f.pointer || !value.is_zero() || !f.omitempty {

@@ -58,7 +58,8 @@ fn version_status(errs: &mut Errors, status: View<'_>) {
         let at = at.index(i);
         let (ty, value) = (c.str("type"), c.str("status"));
         if let Some(before) = seen.iter().rposition(|t| *t == ty) {
-            let why = format!("the type of the condition is not unique, it also appears in conditions[{before}]");
+            let why =
+                format!("the type of the condition is not unique, it also appears in conditions[{before}]");
             errs.invalid(&at.field("type"), ty, why);
         }
         seen.push(ty);

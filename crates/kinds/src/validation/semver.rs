@@ -18,11 +18,13 @@ enum Part {
 
 impl Ord for Semver {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| match (self.before.is_empty(), other.before.is_empty()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => Ordering::Greater,
-            (false, true) => Ordering::Less,
-            (false, false) => self.before.cmp(&other.before),
+        self.numbers.cmp(&other.numbers).then_with(|| {
+            match (self.before.is_empty(), other.before.is_empty()) {
+                (true, true) => Ordering::Equal,
+                (true, false) => Ordering::Greater,
+                (false, true) => Ordering::Less,
+                (false, false) => self.before.cmp(&other.before),
+            }
         })
     }
 }
@@ -70,8 +72,16 @@ mod tests {
     #[test]
     fn order() {
         let all = [
-            "0.0.0", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11",
-            "1.0.0-rc.1", "1.0.0", "1.2.0+x", "1.10.0",
+            "0.0.0",
+            "1.0.0-alpha",
+            "1.0.0-alpha.1",
+            "1.0.0-alpha.beta",
+            "1.0.0-beta.2",
+            "1.0.0-beta.11",
+            "1.0.0-rc.1",
+            "1.0.0",
+            "1.2.0+x",
+            "1.10.0",
         ];
         for pair in all.windows(2) {
             assert!(semver(pair[0]).unwrap() < semver(pair[1]).unwrap(), "{pair:?}");
@@ -80,7 +90,19 @@ mod tests {
 
     #[test]
     fn no_versions() {
-        for text in ["", "1", "1.2", "1.2.3.4", "v1.2.3", "01.2.3", "1.2.3-", "1.2.3-01", "1.2.3+", "1.2.3-a..b", "1.-2.3"] {
+        for text in [
+            "",
+            "1",
+            "1.2",
+            "1.2.3.4",
+            "v1.2.3",
+            "01.2.3",
+            "1.2.3-",
+            "1.2.3-01",
+            "1.2.3+",
+            "1.2.3-a..b",
+            "1.-2.3",
+        ] {
             assert_eq!(semver(text), None, "{text}");
         }
     }

@@ -10,9 +10,9 @@ use api::{Node, Struct};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::access::{Edit, View, same};
 use crate::strategies::generic::{CLUSTER, check, check_update, status_only};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::access::{Edit, View, same};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::names::{self, path_segment};
 use crate::validation::{Errors, Path};

@@ -294,7 +294,8 @@ fn status(errs: &mut Errors, now: &str, n: View<'_>, o: View<'_>) {
     } else if is(n, "Denied") || is(n, "Failed") {
         let fields = ["certificateChain", "notBefore", "beginRefreshAt", "notAfter"];
         if fields.iter().any(|f| n.st("status").has(f)) {
-            let why = "non-condition status fields must be empty when denying or failing the PodCertificateRequest";
+            let why =
+                "non-condition status fields must be empty when denying or failing the PodCertificateRequest";
             errs.invalid_here(&at, why);
         }
     } else if is(n, "Issued") {
@@ -329,7 +330,11 @@ fn issued(errs: &mut Errors, at: &Path<'_>, now: &str, n: View<'_>, o: View<'_>)
     }
     let blocks = blocks(chain);
     let Some(leaf) = blocks.first() else {
-        return errs.invalid(&chain_at, chain, "issued certificate chain must contain at least one certificate");
+        return errs.invalid(
+            &chain_at,
+            chain,
+            "issued certificate chain must contain at least one certificate",
+        );
     };
     if leaf.kind != "CERTIFICATE" {
         let why = "issued certificate chain must consist entirely of CERTIFICATE PEM blocks";

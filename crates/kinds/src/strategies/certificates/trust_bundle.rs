@@ -44,7 +44,9 @@ fn name(signer: &str, name: &str, prefix: bool) -> Vec<String> {
     }
     let wanted = format!("{}:", signer.replace('/', ":"));
     match name.strip_prefix(&wanted) {
-        None => vec![format!("ClusterTrustBundle for signerName {signer} must be named with prefix {wanted}")],
+        None => {
+            vec![format!("ClusterTrustBundle for signerName {signer} must be named with prefix {wanted}")]
+        }
         Some(rest) => name_subdomain(rest, prefix),
     }
 }

@@ -4,7 +4,9 @@ use api::{Node, Struct};
 
 use super::{EFFECTS, GROUP};
 use crate::access::{Edit, View, same};
-use crate::strategies::generic::{self, CLUSTER, bump_spec, check, check_update, keep_status, status_reset_meta};
+use crate::strategies::generic::{
+    self, CLUSTER, bump_spec, check, check_update, keep_status, status_reset_meta,
+};
 use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
