@@ -219,6 +219,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         Ok((pki, store))
     });
     let (pki, store) = opened.await.map_err(|e| StartError::Thread(e.to_string()))??;
+    let mut key_services = None;
     let store = match (store, etcd) {
         (Some(store), _) => store,
         (None, etcd) => {
@@ -227,6 +228,8 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
             let EtcdOptions { servers, prefix, encryption } = etcd.unwrap_or_default();
             let encryption =
                 encryption.map_or_else(|| Ok(Encryption::default()), |f| Encryption::from_file(&f))?;
+            encryption.start(shutdown).await;
+            key_services = encryption.health();
             let forms = Arc::new(forms.encrypted(encryption));
             let config = EtcdConfig { prefix, clock, ..EtcdConfig::new(servers, forms) };
             Store::open_etcd(config, shutdown).await?
@@ -242,6 +245,9 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let security = Security::new(security_config, live, &store, find, shutdown)?;
     let authorizer = Arc::clone(&security.auth.authorizer);
     let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
+    if let Some(check) = key_services {
+        server.health().add("kms-providers", false, check);
+    }
     let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");
     let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
     server.set_connect(Connect::new(Client::new(Arc::clone(&own), "kube-apiserver"), kubelet, authorizer));

@@ -35,7 +35,8 @@ fn is_etcd(place: &str) -> bool {
     ["http://", "https://"].iter().any(|scheme| place.starts_with(scheme))
 }
 
-fn config(flags: &Migrate, urls: &str) -> Result<EtcdConfig> {
+/// Keys of a KMS are kept up until shutdown.
+async fn config(flags: &Migrate, urls: &str, shutdown: &Shutdown) -> Result<EtcdConfig> {
     let servers = EtcdServers {
         endpoints: urls.split(',').map(ToOwned::to_owned).collect(),
         ca_file: flags.etcd_cafile.clone(),
@@ -45,6 +46,7 @@ fn config(flags: &Migrate, urls: &str) -> Result<EtcdConfig> {
     let forms = StoredForms::builtin().context("the schema lacks what every kind has")?;
     let encryption = flags.encryption_provider_config.as_deref().map(Encryption::from_file).transpose()?;
     let forms = Arc::new(forms.encrypted(encryption.unwrap_or_default()));
+    forms.encryption().start(shutdown).await;
     Ok(EtcdConfig { prefix: flags.etcd_prefix.clone(), ..EtcdConfig::new(servers, forms) })
 }
 
@@ -58,7 +60,7 @@ async fn into_etcd(flags: &Migrate) -> Result<()> {
     let shutdown = Shutdown::new();
     let stop = shutdown.clone();
     let store = tokio::task::spawn_blocking(move || Store::open(StoreConfig::new(path), &stop)).await??;
-    let moved = store.migrate_to_etcd(config(flags, &flags.to)?).await;
+    let moved = store.migrate_to_etcd(config(flags, &flags.to, &shutdown).await?).await;
     shutdown.finish().await;
     let moved = moved?;
     println!(
@@ -75,7 +77,7 @@ async fn from_etcd(flags: &Migrate) -> Result<()> {
         bail!("{} holds a store: move into a fresh data directory", dir.path().display());
     }
     let shutdown = Shutdown::new();
-    let store = Store::open_etcd(config(flags, &flags.from)?, &shutdown).await?;
+    let store = Store::open_etcd(config(flags, &flags.from, &shutdown).await?, &shutdown).await?;
     let file = dir.path().join("migration.part");
     let moved = async {
         save(&store, &file).await.with_context(|| format!("cannot write {}", file.display()))?;

@@ -304,6 +304,12 @@ impl Store {
         self.shared.as_ref().map_or(Ok(()), |engine| engine.healthy().map_err(|e| e.to_string()))
     }
 
+    /// Why an object of a scope cannot be shown as it is: its key, and why its value cannot be read. What is shown of
+    /// it is what it was before, or nothing.
+    pub fn unreadable(&self, resource: ResourceId, scope: &Scope) -> Option<(String, String)> {
+        self.shared.as_ref()?.unreadable(resource, scope)
+    }
+
     /// The API servers that share the store, if it can be shared.
     pub fn servers(&self) -> Option<Servers> {
         self.shared.as_ref().map(etcd::Engine::servers)

@@ -2,8 +2,10 @@
 //! (`--encryption-provider-config`). The first provider of a resource writes, any of them reads.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use api::codec::json;
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce};
@@ -15,15 +17,22 @@ use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use component::{Clock, Shutdown};
 use crypto_secretbox::XSalsa20Poly1305;
 use crypto_secretbox::aead::{Aead, KeyInit};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde::Deserialize;
 use storage::CodecError;
 
 use super::failed;
+use super::kms::Kms;
+use crate::health::Check;
 
 /// What every encrypted value begins with; then come the method, a version and the name of a key.
 const MARK: &[u8] = b"k8s:enc:";
+/// What those begin with whose keys a KMS has.
+const KMS_MARK: &[u8] = b"k8s:enc:kms:";
 /// What stands before the encrypted bytes: the initialization vector or nonce.
 const IV: usize = 16;
 const GCM_NONCE: usize = 12;
@@ -41,7 +50,7 @@ pub struct EncryptionError {
 #[derive(Default)]
 pub struct Encryption {
     /// By resource as the configuration names it: `secrets`, `deployments.apps`, `*.apps`, `*.*`.
-    resources: HashMap<String, Vec<Provider>>,
+    resources: HashMap<String, Vec<Arc<Provider>>>,
 }
 
 struct Provider {
@@ -55,6 +64,7 @@ enum Method {
     AesCbc(&'static cipher::Algorithm, Box<[u8]>),
     AesGcm(Box<LessSafeKey>),
     Secretbox(Box<XSalsa20Poly1305>),
+    Kms(Arc<Kms>),
 }
 
 #[derive(Deserialize)]
@@ -79,7 +89,21 @@ struct Providers {
     aescbc: Option<Keys>,
     aesgcm: Option<Keys>,
     secretbox: Option<Keys>,
-    kms: Option<serde_json::Value>,
+    kms: Option<KmsConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct KmsConfig {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    endpoint: String,
+    timeout: Option<String>,
+    #[serde(rename = "cachesize")]
+    cache_size: Option<i32>,
 }
 
 #[derive(Deserialize)]
@@ -115,22 +139,72 @@ impl Encryption {
                 config.kind, config.api_version
             ));
         }
-        let mut resources: HashMap<String, Vec<Provider>> = HashMap::new();
+        let mut resources: HashMap<String, Vec<Arc<Provider>>> = HashMap::new();
+        let mut named = HashSet::new();
         for entry in config.resources {
             if entry.resources.is_empty() || entry.providers.is_empty() {
                 return Err("an entry names no resources or no providers".into());
             }
+            let mut providers = Vec::new();
+            for provider in &entry.providers {
+                provider.add_to(&mut providers, &mut named)?;
+            }
             for name in entry.resources {
-                let providers = resources.entry(name.trim_end_matches('.').to_owned()).or_default();
-                for provider in &entry.providers {
-                    provider.add_to(providers)?;
-                }
+                let of_it = resources.entry(name.trim_end_matches('.').to_owned()).or_default();
+                of_it.extend(providers.iter().cloned());
             }
         }
         Ok(Self { resources })
     }
 
-    fn providers(&self, group: &str, plural: &str) -> &[Provider] {
+    /// Asks the plugins of all KMS providers how they are, and again and again until shutdown. Must be called before
+    /// values of theirs are written.
+    pub async fn start(&self, shutdown: &Shutdown) {
+        for kms in self.kms() {
+            kms.start(shutdown).await;
+        }
+    }
+
+    /// The check of the health of all KMS providers; `None` if there is none.
+    pub(crate) fn health(&self) -> Option<Check> {
+        let all: Vec<_> = self.kms().into_iter().cloned().collect();
+        let check = move || all.iter().try_for_each(|kms| kms.healthy());
+        (!self.kms().is_empty()).then(|| Arc::new(check) as Check)
+    }
+
+    /// Every KMS provider once.
+    fn kms(&self) -> Vec<&Arc<Kms>> {
+        let mut all: Vec<&Arc<Kms>> = Vec::new();
+        for provider in self.resources.values().flatten() {
+            if let Method::Kms(kms) = &provider.method
+                && !all.iter().any(|known| Arc::ptr_eq(known, kms))
+            {
+                all.push(kms);
+            }
+        }
+        all
+    }
+
+    /// Fetches the key of a value from a KMS plugin, if one has it.
+    pub(super) fn prepare<'a>(
+        &'a self,
+        group: &str,
+        plural: &str,
+        value: &'a [u8],
+    ) -> Option<BoxFuture<'a, Result<(), CodecError>>> {
+        if !value.starts_with(KMS_MARK) {
+            return None;
+        }
+        self.providers(group, plural).iter().find_map(|provider| match &provider.method {
+            Method::Kms(kms) => {
+                let sealed = value.strip_prefix(provider.prefix.as_bytes())?;
+                Some(kms.prepare(sealed).boxed())
+            }
+            _ => None,
+        })
+    }
+
+    fn providers(&self, group: &str, plural: &str) -> &[Arc<Provider>] {
         let exact = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
         let of_group = if group.is_empty() { "*".to_owned() } else { format!("*.{group}") };
         let found = [exact.as_str(), &of_group, "*.*"].into_iter().find_map(|name| self.resources.get(name));
@@ -146,7 +220,13 @@ impl Encryption {
     ) -> Result<Vec<u8>, CodecError> {
         match self.providers(group, plural).first() {
             None => Ok(value),
-            Some(provider) => provider.seal(key, value).map_err(|_| failed("it cannot be encrypted")),
+            Some(provider) => match &provider.method {
+                Method::Kms(kms) => {
+                    let sealed = kms.seal(key, value)?;
+                    Ok([provider.prefix.as_bytes(), &sealed].concat())
+                }
+                _ => provider.seal(key, value).map_err(|_| failed("it cannot be encrypted")),
+            },
         }
     }
 
@@ -168,10 +248,15 @@ impl Encryption {
             }
             return Ok((Cow::Borrowed(value), stale));
         }
-        let matching = |p: &&Provider| !p.prefix.is_empty() && value.starts_with(p.prefix.as_bytes());
+        let matching = |p: &&Arc<Provider>| !p.prefix.is_empty() && value.starts_with(p.prefix.as_bytes());
         let Some(at) = providers.iter().position(|p| matching(&p)) else { return Err(no_key(value)) };
         let provider = &providers[at];
-        let opened = provider.open(key, &value[provider.prefix.len()..]);
+        let sealed = &value[provider.prefix.len()..];
+        if let Method::Kms(kms) = &provider.method {
+            let (opened, stale) = kms.open(key, sealed)?;
+            return Ok((Cow::Owned(opened), stale || at > 0));
+        }
+        let opened = provider.open(key, sealed);
         let opened = opened.map_err(|_| {
             failed(format!(
                 "it cannot be decrypted with the key {}: the key is another than it was written with, or the value is \
@@ -187,21 +272,24 @@ impl Encryption {
 fn no_key(value: &[u8]) -> CodecError {
     let head = value.splitn(6, |b| *b == b':').take(5).collect::<Vec<_>>().join(&b':');
     let head = String::from_utf8_lossy(&head[..head.len().min(100)]).into_owned();
-    let kms = if head.starts_with("k8s:enc:kms:") {
-        "keys of a KMS are not known here: let kube-apiserver write it with another provider first"
+    let hint = if head.starts_with("k8s:enc:kms:v1:") {
+        "version 1 of KMS is not known here: let kube-apiserver write it with another provider first"
     } else {
         "name the configuration that it was written with by --encryption-provider-config"
     };
-    failed(format!("it is encrypted ({head}), and there is no key for it: {kms}"))
+    failed(format!("it is encrypted ({head}), and there is no key for it: {hint}"))
 }
 
 impl Providers {
-    fn add_to(&self, all: &mut Vec<Provider>) -> Result<(), String> {
-        if self.kms.is_some() {
-            return Err("the provider kms is not known here: use secretbox, aesgcm or aescbc".into());
+    fn add_to(&self, all: &mut Vec<Arc<Provider>>, named: &mut HashSet<String>) -> Result<(), String> {
+        if let Some(kms) = &self.kms {
+            if !named.insert(kms.name.clone()) {
+                return Err(format!("duplicate KMS provider name {}, names must be unique", kms.name));
+            }
+            all.push(Arc::new(kms.provider()?));
         }
         if self.identity.is_some() {
-            all.push(Provider { prefix: String::new(), method: Method::Identity });
+            all.push(Arc::new(Provider { prefix: String::new(), method: Method::Identity }));
         }
         for (name, keys) in
             [("aescbc", &self.aescbc), ("aesgcm", &self.aesgcm), ("secretbox", &self.secretbox)]
@@ -222,10 +310,54 @@ impl Providers {
                     let want = if name == "secretbox" { "32" } else { "16, 24 or 32" };
                     bad(format!("its secret has {} bytes, want {want}", secret.len()))
                 })?;
-                all.push(Provider { prefix: format!("k8s:enc:{name}:v1:{}:", key.name), method });
+                let prefix = format!("k8s:enc:{name}:v1:{}:", key.name);
+                all.push(Arc::new(Provider { prefix, method }));
             }
         }
         Ok(())
+    }
+}
+
+impl KmsConfig {
+    /// Upstream's rules, in its words.
+    fn provider(&self) -> Result<Provider, String> {
+        match self.api_version.as_str() {
+            "v2" => {}
+            "" | "v1" => {
+                return Err(
+                    "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 \
+                            instead: set `apiVersion: v2`"
+                        .into(),
+                );
+            }
+            other => {
+                return Err(format!(
+                    "unsupported apiVersion {other} for KMS provider, only v1 and v2 are supported"
+                ));
+            }
+        }
+        let name = &self.name;
+        if name.is_empty() {
+            return Err("name is a mandatory field for a kms".into());
+        }
+        if name.contains(':') {
+            return Err(format!("invalid KMS provider name {name}, must not contain ':'"));
+        }
+        if self.cache_size.is_some() {
+            return Err("cachesize is not supported in v2".into());
+        }
+        let timeout = api::time::parse_duration(self.timeout.as_deref().unwrap_or("3s"))
+            .and_then(|d| Duration::try_from(d).ok())
+            .filter(|d| !d.is_zero())
+            .ok_or("timeout should be a positive value")?;
+        if self.endpoint.is_empty() {
+            return Err("endpoint is a mandatory field for a kms".into());
+        }
+        let plugin = kms::Plugin::new(&self.endpoint, timeout).ok_or_else(|| {
+            format!("invalid endpoint for kms provider, error: {:?} is no unix:///PATH", self.endpoint)
+        })?;
+        let kms = Kms::new(name.clone(), plugin, Clock::system());
+        Ok(Provider { prefix: format!("k8s:enc:kms:v2:{name}:"), method: Method::Kms(Arc::new(kms)) })
     }
 }
 
@@ -262,6 +394,8 @@ impl Provider {
         let mut out = self.prefix.clone().into_bytes();
         match &self.method {
             Method::Identity => return Ok(value),
+            // Its plugin's answers say more.
+            Method::Kms(_) => return Err(Unspecified),
             Method::AesCbc(algorithm, secret) => {
                 let sealing = PaddedBlockEncryptingKey::cbc_pkcs7(UnboundCipherKey::new(algorithm, secret)?)?;
                 let DecryptionContext::Iv128(iv) = sealing.encrypt(&mut value)? else {
@@ -294,6 +428,7 @@ impl Provider {
     fn open(&self, key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Unspecified> {
         match &self.method {
             Method::Identity => Ok(sealed.to_vec()),
+            Method::Kms(_) => Err(Unspecified),
             Method::AesCbc(algorithm, secret) => {
                 let (iv, sealed) = sealed.split_first_chunk::<IV>().ok_or(Unspecified)?;
                 let opening = PaddedBlockDecryptingKey::cbc_pkcs7(UnboundCipherKey::new(algorithm, secret)?)?;
@@ -396,7 +531,7 @@ mod tests {
                 .to_string()
                 .contains("by --encryption-provider-config")
         );
-        assert!(none.open(SECRETS, b"k", b"k8s:enc:kms:v2:x:..").unwrap_err().to_string().contains("KMS"));
+        assert!(none.open(SECRETS, b"k", b"k8s:enc:kms:v1:x:..").unwrap_err().to_string().contains("KMS"));
     }
 
     #[test]
@@ -410,7 +545,14 @@ mod tests {
         check("  - aesgcm: {keys: []}\n", "has no keys");
         check("  - aesgcm: {keys: [{name: 'a:b', secret: ''}]}\n", "have no colon");
         check("  - aesgcm: {keys: [{name: a, secret: '!'}]}\n", "is not base64");
-        check("  - kms: {name: x}\n", "kms is not known");
+        check("  - kms: {name: x}\n", "KMSv1 is deprecated");
+        check("  - kms: {name: x, apiVersion: v3}\n", "unsupported apiVersion v3");
+        check("  - kms: {apiVersion: v2}\n", "name is a mandatory field");
+        check("  - kms: {name: 'a:b', apiVersion: v2}\n", "must not contain ':'");
+        check("  - kms: {name: x, apiVersion: v2}\n", "endpoint is a mandatory field");
+        check("  - kms: {name: x, apiVersion: v2, endpoint: 'http://a'}\n", "is no unix:///PATH");
+        check("  - kms: {name: x, apiVersion: v2, endpoint: 'unix:///a', timeout: -1s}\n", "positive value");
+        check("  - kms: {name: x, apiVersion: v2, endpoint: 'unix:///a', cachesize: 5}\n", "cachesize");
         check("  - rot13: {}\n", "rot13");
         assert!(Encryption::parse(b"kind: Pod\napiVersion: v1\nresources: []\n").is_err());
         assert!(Encryption::parse(b"{").is_err());

@@ -3,6 +3,9 @@
 
 mod definitions;
 pub mod encryption;
+mod kms;
+#[cfg(test)]
+mod kms_tests;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,6 +15,7 @@ use api::resources::ResourceInfo;
 use api::schema::Gvk;
 use api::{FieldNo, NewObject, Node, OwnerRef, Schema, Struct, StructId, Text};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use kinds::Strategy;
 use serde::Deserialize;
 use storage::{Codec, CodecError, Placement};
@@ -93,6 +97,11 @@ impl StoredForms {
         Self { encryption, ..self }
     }
 
+    /// How values are encrypted.
+    pub fn encryption(&self) -> &Encryption {
+        &self.encryption
+    }
+
     fn row(&self, group: &str, plural: &str) -> Option<&Row> {
         self.rows.get(&(Text::from(group), Text::from(plural)))
     }
@@ -155,6 +164,15 @@ impl Codec for StoredForms {
     fn encode(&self, group: &str, plural: &str, key: &[u8], object: &NewObject) -> Result<Bytes, CodecError> {
         let value = self.plain(group, plural, object)?;
         self.encryption.seal((group, plural), key, value).map(Bytes::from)
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        group: &str,
+        plural: &str,
+        value: &'a [u8],
+    ) -> Option<BoxFuture<'a, Result<(), CodecError>>> {
+        self.encryption.prepare(group, plural, value)
     }
 
     fn decode(&self, group: &str, plural: &str, key: &[u8], value: &[u8]) -> Result<NewObject, CodecError> {

@@ -16,5 +16,9 @@ pub(crate) async fn get(scope: &Scope<'_>) -> Result<Outcome, Status> {
     if revision > store.current() && !store.wait_for(revision, FRESH_TIMEOUT).await {
         return Err(too_large(revision, store.current()));
     }
+    let place = storage::Scope { namespace: scope.namespace.into(), name: scope.name().into(), field: None };
+    if let Some((_, why)) = store.unreadable(scope.stored.id, &place) {
+        return Err(Status::internal(why));
+    }
     Ok(scope.stored_answer(200, scope.find(scope.name())?))
 }

@@ -156,6 +156,9 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
             store.snapshot(id)
         }
     };
+    if let Some((key, why)) = store.unreadable(id, &selection.scope) {
+        return Err(Status::internal(format!("unable to transform key {key:?}: {why}")));
+    }
     let after = from.as_ref().map(|f| (f.namespace.as_str(), f.name.as_str()));
     // As upstream: a page of the state "0" is the whole of it.
     let limit = if options.resource_version == "0" && options.matching != Some(Match::Exact) {

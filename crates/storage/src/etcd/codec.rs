@@ -2,6 +2,7 @@
 
 use api::{NewObject, Text};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 
 /// Where the objects of a resource are in etcd, below the prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,18 @@ pub trait Codec: Send + Sync + 'static {
 
     /// The value of an object at a key.
     fn encode(&self, group: &str, plural: &str, key: &[u8], object: &NewObject) -> Result<Bytes, CodecError>;
+
+    /// Fetches what it takes to decode a value and must be waited for, as a key that another process has; `None` if
+    /// that is nothing. An error says that it cannot be fetched now; what can never be, decoding tells.
+    fn prepare<'a>(
+        &'a self,
+        group: &str,
+        plural: &str,
+        value: &'a [u8],
+    ) -> Option<BoxFuture<'a, Result<(), CodecError>>> {
+        let _ = (group, plural, value);
+        None
+    }
 
     /// The object of a value at a key. Its stamp differs from that of new objects exactly if encoding it gives
     /// another value: then also an update that changes nothing is written.

@@ -14,6 +14,7 @@ use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
 use super::keys::Place;
+use super::unreadable::Entry;
 use super::{Engine, load};
 use crate::index::{Index, Resource};
 use crate::store::{Cause, Event, ResourceId};
@@ -154,6 +155,12 @@ impl Engine {
                 }
                 response = watch.next() => response,
             };
+            // What cannot be fetched now is waited for: an event that is passed over would be missing for good.
+            for kv in response.iter().flat_map(|r| &r.events).filter_map(|e| e.kv.as_ref()) {
+                if let Err(error) = self.prepare(kv).await {
+                    return End::Broken(Error::Unavailable(load::unreadable(&kv.key, &error).into()));
+                }
+            }
             match self.take_response(response, &mut parts) {
                 Ok(()) => {}
                 Err(end) => return end,
@@ -254,6 +261,7 @@ impl Engine {
             Place::Object { group, plural, namespace, name } => {
                 let id = self.index.named(group, plural);
                 if gone {
+                    self.unreadable.remove(id, namespace, name);
                     return Some((
                         id,
                         Change::Delete { namespace: namespace.into(), name: name.into(), revision },
@@ -265,15 +273,13 @@ impl Engine {
                     None => match self.read(&kv.key, &kv.value, revision) {
                         Ok(object) => object?,
                         Err(error) => {
-                            let why = load::unreadable(&kv.key, &error);
-                            tracing::error!("{why}; its last state stays");
-                            if load::is_encrypted(&kv.value) {
-                                self.unreadable.lock().get_or_insert(why);
-                            }
+                            tracing::error!("{}", load::unreadable(&kv.key, &error));
+                            self.unreadable.insert(id, namespace, name, Entry::new(&kv, &error));
                             return None;
                         }
                     },
                 };
+                self.unreadable.remove(id, namespace, name);
                 Some((id, Change::Put(object)))
             }
             Place::Other => None,

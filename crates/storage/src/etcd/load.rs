@@ -10,6 +10,7 @@ use etcd::{Error, prefix_end};
 use imbl::OrdMap;
 
 use super::keys::Place;
+use super::unreadable::{Entries, Entry};
 use super::{CodecError, Engine, EtcdOpenError};
 use crate::store::ResourceId;
 use crate::view::Live;
@@ -23,6 +24,7 @@ pub(crate) struct State {
     pub(crate) revision: u64,
     pub(crate) objects: HashMap<ResourceId, Live>,
     pub(crate) servers: BTreeSet<Text>,
+    pub(super) unreadable: Entries,
 }
 
 /// Whether a value is encrypted as upstream does it.
@@ -56,6 +58,9 @@ impl Engine {
             if state.revision == 0 {
                 state.revision = page.header.map_or(0, |h| h.revision as u64);
             }
+            for kv in &page.kvs {
+                self.prepare(kv).await.map_err(|e| EtcdOpenError::Value(unreadable(&kv.key, &e)))?;
+            }
             let revision = state.revision;
             from = page.kvs.last().filter(|_| page.more).map(|kv| next(&kv.key));
             if let Some(task) = reading.take() {
@@ -72,6 +77,17 @@ impl Engine {
             Some(task) => joined(task).await,
             None => Ok(state),
         }
+    }
+
+    /// Fetches what it takes to read a value.
+    pub(super) async fn prepare(&self, kv: &KeyValue) -> Result<(), CodecError> {
+        if is_encrypted(&kv.value)
+            && let Place::Object { group, plural, .. } = self.keys.place(&kv.key)
+            && let Some(fetched) = self.codec.prepare(group, plural, &kv.value)
+        {
+            return fetched.await;
+        }
+        Ok(())
     }
 
     async fn page(
@@ -91,7 +107,7 @@ impl Engine {
             Place::Server(address) => {
                 state.servers.insert(address.into());
             }
-            Place::Object { group, plural, .. } => {
+            Place::Object { group, plural, namespace, name } => {
                 let id = self.index.named(group, plural);
                 match self.read(&kv.key, &kv.value, kv.mod_revision as u64) {
                     Ok(Some(object)) => state.objects.entry(id).or_default().put(object),
@@ -102,7 +118,8 @@ impl Engine {
                     }
                     Err(error) => {
                         let key = String::from_utf8_lossy(&kv.key);
-                        tracing::error!(%key, %error, "a value in etcd cannot be read and is left out");
+                        tracing::error!(%key, %error, "a value in etcd cannot be read");
+                        state.unreadable.insert((id, namespace.into(), name.into()), Entry::new(kv, &error));
                     }
                 }
             }

@@ -17,6 +17,7 @@ mod lease;
 mod load;
 mod migrate;
 mod servers;
+mod unreadable;
 mod write;
 
 use std::collections::BTreeSet;
@@ -146,8 +147,8 @@ pub(crate) struct Engine {
     servers: watch::Sender<BTreeSet<Text>>,
     /// Why etcd cannot be followed now.
     broken: Mutex<Option<Error>>,
-    /// The first encrypted value that could not be read.
-    unreadable: Mutex<Option<String>>,
+    /// The values that could not be read.
+    unreadable: unreadable::Unreadable,
     /// What is being written; ends first.
     writes: Shutdown,
     /// What runs in the background.
@@ -174,7 +175,7 @@ impl Engine {
             nudge: Notify::new(),
             servers: watch::Sender::default(),
             broken: Mutex::default(),
-            unreadable: Mutex::default(),
+            unreadable: unreadable::Unreadable::default(),
             writes: Shutdown::new(),
             tasks: Shutdown::new(),
         });
@@ -188,8 +189,7 @@ impl Engine {
         let error = match engine.fresh().await {
             Ok(()) => {
                 // Also among what changed while it was loaded.
-                let unreadable = engine.unreadable.lock().take();
-                let Some(why) = unreadable else { return Ok(engine) };
+                let Some(why) = engine.unreadable.encrypted() else { return Ok(engine) };
                 engine.tasks.finish().await;
                 return Err(EtcdOpenError::Value(why));
             }
@@ -244,7 +244,8 @@ impl Engine {
 
     /// Shows a loaded state, whatever was shown before.
     fn install(&self, state: load::State) {
-        let load::State { revision, objects, servers } = state;
+        let load::State { revision, objects, servers, unreadable } = state;
+        self.unreadable.replace(unreadable);
         self.servers.send_replace(servers);
         self.index.replace(objects, revision);
     }
@@ -258,6 +259,15 @@ impl Engine {
     /// Whether etcd can be followed now.
     pub(crate) fn healthy(&self) -> Result<(), Error> {
         self.broken.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Why an object of a scope cannot be read, if one cannot: its key, and why.
+    pub(crate) fn unreadable(
+        &self,
+        resource: crate::ResourceId,
+        scope: &crate::Scope,
+    ) -> Option<(String, String)> {
+        self.unreadable.find(resource, scope)
     }
 
     /// The other API servers.

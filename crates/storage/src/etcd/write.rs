@@ -14,7 +14,7 @@ use etcd::rpc::{
 };
 use tokio::time::Instant;
 
-use super::Engine;
+use super::{CodecError, Engine};
 use crate::store::{ResourceId, Write, WriteError};
 
 /// How long a write is tried while etcd has no leader.
@@ -190,11 +190,11 @@ impl Engine {
         self.catch_up(revision, SHOWN).await;
         match self.index.get(resource, namespace, name) {
             Some(object) if object.revision >= revision => Ok(object),
-            _ => match self.read(&kv.key, &kv.value, revision) {
-                Ok(Some(object)) => Ok(object),
-                Ok(None) => Err(WriteError::NotFound),
-                Err(e) => Err(WriteError::Engine(e.to_string().into())),
-            },
+            _ => {
+                let failed = |e: CodecError| WriteError::Engine(e.to_string().into());
+                self.prepare(kv).await.map_err(failed)?;
+                self.read(&kv.key, &kv.value, revision).map_err(failed)?.ok_or(WriteError::NotFound)
+            }
         }
     }
 

@@ -79,10 +79,25 @@ async fn watchers_see_what_others_write() {
     let y = update(&a, r, &x, "n2", "2").await.unwrap();
     let gone = delete(&a, r, &y).await.unwrap();
     expect(&mut w, &[event("Added", &x), event("Modified", &y), event("Deleted", &gone)]).await;
-    // An unreadable value does not stop the rest.
+    // An unreadable value does not stop the rest, and is told to who asks for it, also after a start.
     etcd.etcdctl(&["put", "/registry/pods/ns/bad", "garbage"]).unwrap();
     let z = create(&a, r, "ns", "z", "").await;
     expect(&mut w, &[event("Added", &z)]).await;
+    let late = open(&etcd, "/registry").await;
+    let told = |s: &Store, namespace: &str, name: &str| {
+        let scope = Scope { namespace: namespace.into(), name: name.into(), field: None };
+        s.unreadable(pods(s), &scope).map(|(key, _)| key)
+    };
+    for s in [&b, &late] {
+        for (namespace, name) in [("", ""), ("ns", ""), ("ns", "bad")] {
+            assert_eq!(told(s, namespace, name).as_deref(), Some("/registry/pods/ns/bad"));
+        }
+        assert_eq!((told(s, "ns", "z"), told(s, "other", "")), (None, None));
+    }
+    etcd.etcdctl(&["del", "/registry/pods/ns/bad"]).unwrap();
+    let z = update(&a, r, &z, "", "again").await.unwrap();
+    expect(&mut w, &[event("Modified", &z)]).await;
+    assert_eq!(told(&b, "", ""), None);
     // Many that go in one revision, as those of a lease that ends.
     for n in 0..5 {
         create(&a, r, "ns", &format!("e{n}"), "").await;

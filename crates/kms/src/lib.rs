@@ -1,0 +1,84 @@
+//! The key management service interface, version 2: protocol and client. API servers let a plugin behind a Unix
+//! socket encrypt the keys of the values in etcd.
+//!
+//! Knows nothing of etcd and of how values are encrypted with such a key.
+
+pub mod rpc;
+
+use std::time::Duration;
+
+use rpc::key_management_service_client::KeyManagementServiceClient;
+use rpc::{DecryptRequest, EncryptRequest, EncryptResponse, StatusRequest, StatusResponse};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// Why a plugin could not be asked, or what it said.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// It does not answer; it may later.
+    #[error("the KMS plugin at {endpoint} does not answer ({why}): start it, or correct the endpoint")]
+    Unavailable {
+        /// Where it should be.
+        endpoint: String,
+        /// Why.
+        why: String,
+    },
+    /// It refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A plugin. Clones share the connection, which is made when it is needed and made again when it is lost.
+#[derive(Debug, Clone)]
+pub struct Plugin {
+    endpoint: String,
+    client: KeyManagementServiceClient<Channel>,
+}
+
+/// The path of a Unix socket in an endpoint: `unix:///run/kms.sock`.
+pub fn socket_path(endpoint: &str) -> Option<&str> {
+    endpoint.strip_prefix("unix://").filter(|path| path.starts_with('/') && path.len() > 1)
+}
+
+impl Plugin {
+    /// The plugin at an endpoint, whose every answer is waited for this long. `None` if that is no `unix:///` URL.
+    /// Needs a tokio runtime around it.
+    pub fn new(endpoint: &str, timeout: Duration) -> Option<Self> {
+        let path = socket_path(endpoint)?;
+        let channel = Endpoint::from_shared(format!("unix://{path}"))
+            .ok()?
+            .timeout(timeout)
+            .connect_timeout(timeout)
+            .connect_lazy();
+        Some(Self { endpoint: endpoint.to_owned(), client: KeyManagementServiceClient::new(channel) })
+    }
+
+    fn failed(&self, status: Status) -> Error {
+        match status.code() {
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
+                let why = status.message().to_owned();
+                Error::Unavailable { endpoint: self.endpoint.clone(), why }
+            }
+            code => Error::Refused(format!("rpc error: code = {code:?} desc = {}", status.message())),
+        }
+    }
+
+    /// How the plugin is, and which key it uses.
+    pub async fn status(&self) -> Result<StatusResponse, Error> {
+        let answer = self.client.clone().status(StatusRequest {}).await;
+        answer.map(tonic::Response::into_inner).map_err(|e| self.failed(e))
+    }
+
+    /// Lets it encrypt.
+    pub async fn encrypt(&self, uid: &str, plaintext: &[u8]) -> Result<EncryptResponse, Error> {
+        let request = EncryptRequest { plaintext: plaintext.to_vec(), uid: uid.to_owned() };
+        let answer = self.client.clone().encrypt(request).await;
+        answer.map(tonic::Response::into_inner).map_err(|e| self.failed(e))
+    }
+
+    /// Lets it decrypt.
+    pub async fn decrypt(&self, request: DecryptRequest) -> Result<Vec<u8>, Error> {
+        let answer = self.client.clone().decrypt(request).await;
+        answer.map(|r| r.into_inner().plaintext).map_err(|e| self.failed(e))
+    }
+}
