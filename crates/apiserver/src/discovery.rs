@@ -265,22 +265,51 @@ fn aggregated_version(accept: &str) -> Option<&'static str> {
     None
 }
 
-/// What `/version` tells: the release whose API this is, and who serves it.
+/// What this was built as, and from.
+pub(crate) struct Build {
+    pub(crate) major: &'static str,
+    pub(crate) minor: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) commit: &'static str,
+    pub(crate) tree_state: &'static str,
+    pub(crate) date: &'static str,
+    pub(crate) go_version: &'static str,
+    pub(crate) compiler: &'static str,
+}
+
+/// The release whose API this is, and who serves it.
+pub(crate) const BUILD: Build = Build {
+    major: "1",
+    minor: "36",
+    version: "v1.36.2+ferrokube",
+    commit: "",
+    tree_state: "clean",
+    date: "1970-01-01T00:00:00Z",
+    go_version: "",
+    compiler: "rustc",
+};
+
+/// The operating system and processor, as Go calls them.
+pub(crate) fn platform() -> String {
+    format!("{}/{}", std::env::consts::OS, arch())
+}
+
+/// What `/version` tells.
 fn version() -> Value {
     json!({
-        "major": "1",
-        "minor": "36",
-        "emulationMajor": "1",
-        "emulationMinor": "36",
+        "major": BUILD.major,
+        "minor": BUILD.minor,
+        "emulationMajor": BUILD.major,
+        "emulationMinor": BUILD.minor,
         "minCompatibilityMajor": "1",
         "minCompatibilityMinor": "35",
-        "gitVersion": "v1.36.2+ferrokube",
-        "gitCommit": "",
-        "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "",
-        "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, arch()),
+        "gitVersion": BUILD.version,
+        "gitCommit": BUILD.commit,
+        "gitTreeState": BUILD.tree_state,
+        "buildDate": BUILD.date,
+        "goVersion": BUILD.go_version,
+        "compiler": BUILD.compiler,
+        "platform": platform(),
     })
 }
 

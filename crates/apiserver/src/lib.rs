@@ -46,6 +46,7 @@ pub mod standalone;
 mod system;
 mod table;
 mod transport;
+mod vitals;
 
 pub use config::Config;
 pub use reader::Reader;

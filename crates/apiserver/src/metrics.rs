@@ -19,11 +19,13 @@ use prometheus_client::registry::Registry;
 use storage::Scope;
 
 use crate::config::Config;
+use crate::discovery::{self, BUILD};
 use crate::proxy::Body;
 use crate::query::Query;
 use crate::reader::Reader;
 use crate::request::RequestInfo;
 use crate::server::full;
+use crate::vitals::Process;
 
 /// A label's value that is part of a request.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, Default)]
@@ -85,12 +87,42 @@ struct ObjectLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StorageLabels {
+    group: Label,
+    operation: &'static str,
+    resource: Label,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DeprecatedLabels {
+    group: Label,
+    removed_release: &'static str,
+    resource: Label,
+    subresource: Label,
+    version: Label,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct BuildLabels {
+    build_date: &'static str,
+    compiler: &'static str,
+    git_commit: &'static str,
+    git_tree_state: &'static str,
+    git_version: &'static str,
+    go_version: &'static str,
+    major: &'static str,
+    minor: &'static str,
+    platform: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FeatureLabels {
     name: &'static str,
     stage: &'static str,
 }
 
 type Durations = Family<DurationLabels, Histogram, fn() -> Histogram>;
+type Commits = Family<StorageLabels, Histogram, fn() -> Histogram>;
 type Sizes = Family<Target, Histogram, fn() -> Histogram>;
 type Count<L> = Family<L, Counter<u64, AtomicU64>>;
 type Level<L> = Family<L, Gauge<i64, AtomicI64>>;
@@ -99,6 +131,11 @@ type Level<L> = Family<L, Gauge<i64, AtomicI64>>;
 const SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
     20.0, 30.0, 45.0, 60.0,
+];
+/// Upstream's buckets of `etcd_request_duration_seconds`.
+const COMMIT_SECONDS: [f64; 21] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0,
 ];
 /// Upstream's buckets of `apiserver_response_sizes`.
 const BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
@@ -117,6 +154,9 @@ pub struct Metrics {
     watch_events: Count<VersionLabels>,
     resource_objects: Level<ResourceLabels>,
     storage_objects: Level<ObjectLabels>,
+    commits: Commits,
+    deprecated: Level<DeprecatedLabels>,
+    handshake_errors: Counter<u64, AtomicU64>,
     reading: Arc<AtomicUsize>,
     writing: Arc<AtomicUsize>,
 }
@@ -206,6 +246,20 @@ impl Seen {
     }
 }
 
+fn build_labels() -> BuildLabels {
+    BuildLabels {
+        build_date: BUILD.date,
+        compiler: BUILD.compiler,
+        git_commit: BUILD.commit,
+        git_tree_state: BUILD.tree_state,
+        git_version: BUILD.version,
+        go_version: BUILD.go_version,
+        major: BUILD.major,
+        minor: BUILD.minor,
+        platform: discovery::platform(),
+    }
+}
+
 fn since_epoch() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
@@ -222,6 +276,9 @@ impl Metrics {
             watch_events: Family::default(),
             resource_objects: Family::default(),
             storage_objects: Family::default(),
+            commits: Family::new_with_constructor(|| Histogram::new(COMMIT_SECONDS)),
+            deprecated: Family::default(),
+            handshake_errors: Counter::default(),
             reading: Arc::default(),
             writing: Arc::default(),
         };
@@ -279,6 +336,29 @@ impl Metrics {
             out.storage_objects.clone(),
         );
         registry.register(
+            "etcd_request_duration_seconds",
+            "[ALPHA] Etcd request latency in seconds for each operation and object type",
+            out.commits.clone(),
+        );
+        registry.register(
+            "apiserver_requested_deprecated_apis",
+            "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release",
+            out.deprecated.clone(),
+        );
+        registry.register(
+            "apiserver_tls_handshake_errors",
+            "[ALPHA] Number of requests dropped with 'TLS handshake error from' error",
+            out.handshake_errors.clone(),
+        );
+        let build: Level<BuildLabels> = Family::default();
+        build.get_or_create(&build_labels()).set(1);
+        registry.register(
+            "kubernetes_build_info",
+            "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running",
+            build,
+        );
+        registry.register_collector(Box::new(Process));
+        registry.register(
             "kubernetes_feature_enabled",
             "[BETA] This metric records the data about the stage and enablement of a k8s feature",
             features,
@@ -304,6 +384,29 @@ impl Metrics {
         };
         let permit = Permit(Arc::clone(count));
         (count.fetch_add(1, Ordering::AcqRel) < limit).then_some(permit)
+    }
+    /// Remembers how long a write took to be durable.
+    pub(crate) fn commit(&self, group: &Text, plural: &Text, operation: &'static str, took: Duration) {
+        let labels =
+            StorageLabels { group: Label(group.clone()), operation, resource: Label(plural.clone()) };
+        self.commits.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+    /// Remembers that somebody uses an API that is deprecated.
+    pub(crate) fn deprecated(&self, info: &RequestInfo) {
+        let label = |text: &Text| Label(text.clone());
+        let labels = DeprecatedLabels {
+            group: label(&info.group),
+            // None of those that are deprecated has a release yet that will be without it.
+            removed_release: "",
+            resource: label(&info.resource),
+            subresource: label(&info.subresource),
+            version: label(&info.version),
+        };
+        self.deprecated.get_or_create(&labels).set(1);
+    }
+    /// Counts a connection that TLS refused.
+    pub(crate) fn handshake_failed(&self) {
+        self.handshake_errors.inc();
     }
     /// Counts a watch of a resource.
     pub(crate) fn watch(&self, info: &RequestInfo) -> Watching {

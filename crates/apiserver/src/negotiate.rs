@@ -162,6 +162,11 @@ fn clauses(header: &str) -> Vec<Clause<'_>> {
     all
 }
 
+/// The media ranges of an Accept header, what is wanted most first.
+pub(crate) fn ranges(header: &str) -> impl Iterator<Item = (&str, &str)> {
+    clauses(header).into_iter().map(|clause| (clause.kind, clause.sub))
+}
+
 fn accept(clause: &Clause<'_>, format: Format, allowed: Allowed, stream: bool) -> Option<(Convert, bool)> {
     let (mut kind, mut group, mut version) = (None, "", "");
     let mut pretty = false;

@@ -3,8 +3,10 @@
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
+use jiff::SignedDuration;
 use sha2::{Digest, Sha512};
 
+use crate::negotiate;
 use crate::proxy::Body;
 use crate::query::Query;
 use crate::server::{Inner, full, header as header_of};
@@ -42,6 +44,32 @@ fn answer(parts: &http::request::Parts, body: Bytes, media: &'static str, etag: 
     response
 }
 
+/// The media types of v2 as protobuf: how it is answered, and how older clients ask for it.
+const V2: [&str; 2] =
+    ["com.github.proto-openapi.spec.v2.v1.0+protobuf", "com.github.proto-openapi.spec.v2@v1.0+protobuf"];
+/// Those of v3.
+const V3: [&str; 2] =
+    ["com.github.proto-openapi.spec.v3.v1.0+protobuf", "com.github.proto-openapi.spec.v3@v1.0+protobuf"];
+
+/// Whether the protobuf form is wanted; nothing if neither is.
+fn protobuf_wanted(accept: &str, protobuf: [&str; 2]) -> Option<bool> {
+    if accept.is_empty() {
+        return Some(false);
+    }
+    negotiate::ranges(accept).find_map(|(kind, sub)| match (kind, sub) {
+        ("*" | "application", "*" | "json") => Some(false),
+        ("*" | "application", sub) if protobuf.contains(&sub) => Some(true),
+        _ => None,
+    })
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(full(Bytes::new()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
 /// Answers a path below `/openapi/`.
 pub(crate) fn serve(
     inner: &Inner,
@@ -51,9 +79,10 @@ pub(crate) fn serve(
 ) -> Option<Response<Body>> {
     let documents = inner.openapi.get()?;
     let accept = header_of(parts, header::ACCEPT);
-    let protobuf = accept.contains("proto-openapi") || accept.contains("com.github.proto-openapi");
-    let path = path.trim_end_matches('/');
     if path == "/openapi/v2" {
+        let Some(protobuf) = protobuf_wanted(accept, V2) else {
+            return Some(empty(StatusCode::NOT_ACCEPTABLE));
+        };
         let body = documents.v2(protobuf);
         let media = if protobuf {
             "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -77,12 +106,14 @@ pub(crate) fn serve(
         return Some(answer(parts, body, "application/json", &etag));
     }
     let name = path.strip_prefix("/openapi/v3/")?;
-    let json = documents.v3(name, false)?;
+    let Some(protobuf) = protobuf_wanted(accept, V3) else {
+        return Some(empty(StatusCode::NOT_ACCEPTABLE));
+    };
+    let Some(json) = documents.v3(name, false) else { return Some(empty(StatusCode::NOT_FOUND)) };
     let etag = digest(&json);
     let asked = query.str("hash");
     if !asked.is_empty() && asked != etag {
-        let mut response = Response::new(full(Bytes::new()));
-        *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+        let mut response = empty(StatusCode::MOVED_PERMANENTLY);
         let to = format!("/openapi/v3/{name}?hash={etag}");
         if let Ok(to) = HeaderValue::from_str(&to) {
             response.headers_mut().insert(header::LOCATION, to);
@@ -96,8 +127,35 @@ pub(crate) fn serve(
     };
     let mut response = answer(parts, body, media, &etag);
     if !asked.is_empty() {
-        // The hash names the content: it may be kept for good.
-        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+        // The hash names the content: it may be kept for good, which in HTTP is a year.
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+        let expires = inner.config.clock.now() + SignedDuration::from_hours(365 * 24);
+        let text = expires.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
+        if let Ok(expires) = HeaderValue::from_str(&text) {
+            headers.insert(header::EXPIRES, expires);
+        }
     }
     Some(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        let check = |accept: &str, expected| assert_eq!(protobuf_wanted(accept, V3), expected, "{accept}");
+        check("", Some(false));
+        check("*/*", Some(false));
+        check("application/*;q=0.1", Some(false));
+        check("application/com.github.proto-openapi.spec.v3@v1.0+protobuf", Some(true));
+        check(
+            "application/json;q=0.5,application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+            Some(true),
+        );
+        check("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", None);
+        check("text/html,application/json", Some(false));
+        check("text/html", None);
+    }
 }

@@ -253,7 +253,8 @@ impl Server {
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         stream.set_nodelay(true)?;
         let handshake = tokio::time::timeout(std::time::Duration::from_secs(10), acceptor.accept(stream));
-        let tls = handshake.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let tls = handshake.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let tls = tls.inspect_err(|_| self.0.metrics.handshake_failed())?;
         let peer: Option<Arc<[CertificateDer<'static>]>> = tls
             .get_ref()
             .1

@@ -24,6 +24,7 @@ use crate::reader::Reader;
 use crate::request::UserInfo;
 use crate::security::{Security, SecurityConfig, SecurityError};
 use crate::server::{Server, ServerError};
+use crate::vitals::StoreSize;
 use crate::{allocate, bootstrap};
 
 /// How it is started.
@@ -212,6 +213,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let (dir, stop) = (data_dir.clone(), shutdown.clone());
     let (clock, store_dir) = (config.clock, data_dir.join("store"));
     let local = etcd.is_none();
+    let size = local.then(|| StoreSize(store_dir.clone()));
     let opened = tokio::task::spawn_blocking(move || -> Result<(Pki, Option<Store>), StartError> {
         let pki = Pki::ensure(&dir, &pki_config)?;
         let config = StoreConfig { clock, durability, ..StoreConfig::new(store_dir) };
@@ -247,6 +249,9 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
     if let Some(check) = key_services {
         server.health().add("kms-providers", false, check);
+    }
+    if let Some(size) = size {
+        server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
     let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");
     let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;

@@ -19,6 +19,7 @@ use super::namespace::NamespaceLifecycle;
 use super::node_restriction::NodeRestriction;
 use super::nodes::{PodTopologyLabels, TaintNodesByCondition};
 use super::pod_groups::{PodGroupProtection, PodGroupWorkloadExists};
+use super::pod_resize::PodResizeValidator;
 use super::priority::Priority;
 use super::resize::PersistentVolumeClaimResize;
 use super::runtime_class::RuntimeClass;
@@ -67,7 +68,7 @@ pub(super) trait Plugin: Send + Sync {
 }
 
 /// The plugins of this server in upstream's order; whether each is on without being named.
-const PLUGINS: [(&str, bool, &'static dyn Plugin); 20] = [
+const PLUGINS: [(&str, bool, &'static dyn Plugin); 21] = [
     ("NamespaceLifecycle", true, &NamespaceLifecycle),
     ("ServiceAccount", true, &ServiceAccount),
     // Upstream leaves it off; without it any node could change any other.
@@ -87,6 +88,7 @@ const PLUGINS: [(&str, bool, &'static dyn Plugin); 20] = [
     ("DefaultIngressClass", true, &DefaultIngressClass),
     ("PodTopologyLabels", true, &PodTopologyLabels),
     ("PodGroupWorkloadExists", true, &PodGroupWorkloadExists),
+    ("PodResizeValidator", true, &PodResizeValidator),
     // Upstream does this in the storage of roles and bindings, after all plugins; it cannot be turned off.
     ("", true, &RbacEscalation),
     ("", true, &PodCertificateSigning),

@@ -8,6 +8,7 @@ mod namespace;
 mod node_restriction;
 mod nodes;
 mod pod_groups;
+mod pod_resize;
 mod priority;
 mod references;
 mod resize;

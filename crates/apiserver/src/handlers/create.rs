@@ -148,7 +148,7 @@ async fn store_filled(
     }
     let object = scope.new_object(tree)?;
     let write = Write::Create { resource: scope.stored.id, object, ttl: scope.ttl() };
-    match inner.store.commit(write).await {
+    match scope.commit(write).await {
         Ok(object) => Ok(scope.stored_answer(201, object)),
         Err(WriteError::Exists(existing)) => {
             Err(taken(scope, &name, generated, existing.data.deleting).into())

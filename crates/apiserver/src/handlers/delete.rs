@@ -226,7 +226,7 @@ pub(crate) async fn one(
                 }
             } else {
                 let write = Write::Update { resource: scope.stored.id, object: new, expect, ttl: None };
-                match scope.inner.store.commit(write).await {
+                match scope.commit(write).await {
                     Ok(object) => last = object,
                     Err(WriteError::Changed(_)) => continue,
                     Err(e) => return Err(scope.write_error(&e, name)),
@@ -246,7 +246,7 @@ pub(crate) async fn one(
             name: last.data.name.clone(),
             expect,
         };
-        match scope.inner.store.commit(write).await {
+        match scope.commit(write).await {
             Ok(gone) => {
                 scope.after_delete(&tree).await;
                 return deleted_answer(scope, &gone);

@@ -20,7 +20,7 @@ use api::schema::Gvk;
 use api::status::FieldError;
 use api::{NewObject, Object, Status, Struct};
 use kinds::{Ctx, Strategy};
-use storage::{ReadError, Store, WriteError};
+use storage::{ReadError, Store, Write, WriteError};
 
 use crate::admission::{AdmissionRequest, Operation};
 use crate::answer::Outcome;
@@ -106,6 +106,7 @@ async fn attempt(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
         return Err(Status::no_such_resource());
     }
     if let Some(text) = deprecation(info, &resource.kind.kind) {
+        inner.metrics.deprecated(info);
         req.warn(text);
     }
     if !info.subresource.is_empty() {
@@ -203,6 +204,18 @@ async fn subresource(
 }
 
 impl<'a> Scope<'a> {
+    /// Writes, and remembers how long that took.
+    pub(crate) async fn commit(&self, write: Write) -> Result<Arc<Object>, WriteError> {
+        let operation = match write {
+            Write::Create { .. } => "create",
+            Write::Update { .. } => "update",
+            Write::Delete { .. } => "delete",
+        };
+        let started = tokio::time::Instant::now();
+        let result = self.inner.store.commit(write).await;
+        self.inner.metrics.commit(&self.stored.group, &self.stored.plural, operation, started.elapsed());
+        result
+    }
     pub(crate) fn new(
         inner: &'a Arc<Inner>,
         req: &'a Request,

@@ -108,7 +108,7 @@ pub(crate) async fn delete(
             expect: object.revision,
             ttl: None,
         };
-        match scope.inner.store.commit(write).await {
+        match scope.commit(write).await {
             Ok(object) => return Ok(Some(scope.stored_answer(200, object))),
             Err(WriteError::Changed(_)) if options.resource_version.is_none() => {}
             Err(WriteError::Changed(_)) => return Err(scope.conflict(name, MODIFIED)),

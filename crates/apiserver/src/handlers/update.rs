@@ -263,7 +263,7 @@ async fn attempt_filled(
             name: object.data.name.clone(),
             expect: object.revision,
         };
-        return match inner.store.commit(write).await {
+        return match scope.commit(write).await {
             Ok(_) | Err(WriteError::NotFound) => {
                 scope.after_delete(&old).await;
                 Ok(Ok(Done::Deleted(tree)))
@@ -278,7 +278,7 @@ async fn attempt_filled(
     }
     let write =
         Write::Update { resource: scope.stored.id, object: new, expect: object.revision, ttl: scope.ttl() };
-    match inner.store.commit(write).await {
+    match scope.commit(write).await {
         Ok(object) => Ok(Ok(Done::Stored(object))),
         Err(WriteError::Changed(newer)) => Ok(Err(Some(newer))),
         Err(WriteError::NotFound) => Ok(Err(None)),

@@ -98,6 +98,10 @@ fn metrics_have_upstreams_names() {
         "# TYPE apiserver_storage_objects gauge",
         "# TYPE etcd_request_duration_seconds histogram",
         "# TYPE apiserver_watch_events_total counter",
+        "# TYPE apiserver_storage_size_bytes gauge",
+        "# TYPE kubernetes_build_info gauge",
+        "# TYPE process_cpu_seconds_total counter",
+        "# TYPE process_open_fds gauge",
         "# TYPE process_resident_memory_bytes gauge",
     ] {
         assert!(metrics.contains(want), "{want}\n{metrics}");

@@ -309,6 +309,14 @@ fn pods_are_bound_evicted_and_resized() {
         twice["message"].as_str().unwrap().contains("pod p is already assigned to node \"n\""),
         "{twice}"
     );
+    let huge = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}});
+    let refused = status(s.patch(&format!("{path}/resize"), "strategic-merge", &huge).send().unwrap(), 403);
+    assert_eq!(
+        refused["message"],
+        "pods \"p\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 2000, \
+         allocatable: 1000"
+    );
+    assert_eq!(refused["details"]["causes"][0]["reason"], "NodeCapacity");
     let larger = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "200m"}}}]}});
     let direct = status(s.patch(&path, "strategic-merge", &larger).send().unwrap(), 422);
     assert!(
