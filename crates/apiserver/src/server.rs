@@ -366,16 +366,19 @@ pub(crate) fn outcome_response(
     response
 }
 
-/// Adds Warning headers, as upstream words them: code 299, no agent, the text quoted.
+/// Adds Warning headers, as upstream words them: code 299, no agent, the text quoted. One with a control
+/// character in it is left out.
 pub(crate) fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
     let mut size = 0;
     for text in warnings {
-        let clean: String = text.chars().filter(|c| !c.is_control()).collect();
-        size += clean.len();
+        if text.chars().any(char::is_control) {
+            continue;
+        }
+        size += text.len();
         if size > 4096 {
             break;
         }
-        let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }

@@ -14,6 +14,7 @@ use super::certificates::{
     PodCertificateSigning,
 };
 use super::classes::{DefaultIngressClass, DefaultStorageClass, StorageObjectInUseProtection};
+use super::devices::DeviceAdminAccess;
 use super::escalation::RbacEscalation;
 use super::namespace::NamespaceLifecycle;
 use super::node_restriction::NodeRestriction;
@@ -92,6 +93,7 @@ const PLUGINS: [(&str, bool, &'static dyn Plugin); 21] = [
     // Upstream does this in the storage of roles and bindings, after all plugins; it cannot be turned off.
     ("", true, &RbacEscalation),
     ("", true, &PodCertificateSigning),
+    ("", true, &DeviceAdminAccess),
 ];
 
 /// Names that upstream knows besides.

@@ -3,6 +3,7 @@
 mod certificates;
 mod chain;
 mod classes;
+mod devices;
 mod escalation;
 mod namespace;
 mod node_restriction;

@@ -75,7 +75,14 @@ pub(crate) fn image_tag(image: &str) -> &str {
     if host {
         parts.next();
     }
-    if !parts.all(part) || path.len() > 255 {
+    // What a registry's name without a domain stands for counts.
+    let first = path.split('/').next().unwrap_or(path);
+    let added = match path.contains('/') {
+        false => "docker.io/library/".len(),
+        true if first.contains(['.', ':']) || first == "localhost" => 0,
+        true => "docker.io/".len(),
+    };
+    if !parts.all(part) || path.len() + added > 255 {
         return "";
     }
     match (tag, digest) {
@@ -193,6 +200,10 @@ fn pod(e: &mut Edit<'_>) {
     }
     pod_level_limits(&mut spec);
     pod_level_requests(&mut spec);
+    // Upstream's conversion does this to Pods, and not to templates of them.
+    if spec.view().int("terminationGracePeriodSeconds") < 0 {
+        spec.set("terminationGracePeriodSeconds", 1);
+    }
     spec.default("enableServiceLinks", true);
     if spec.view().bool("hostNetwork") {
         for list in ["containers", "initContainers"] {

@@ -52,17 +52,21 @@ pub(crate) fn options<'a>(c: &Ctx<'a>, old: Option<View<'_>>) -> Options<'a> {
 
 /// Warnings about the template in `spec`; on an update only if the object changed.
 pub(crate) fn template_warnings(c: &Ctx<'_>, n: &Struct, old: Option<&Struct>) -> Vec<String> {
+    let mut out = Vec::new();
+    if old.is_none() {
+        name_warning(&mut out, View::new(c.schema, n).st("metadata"));
+    }
+    out.extend(unnamed_template_warnings(c, n, old));
+    out
+}
+
+/// As [`template_warnings`], for kinds whose name may be anything.
+pub(crate) fn unnamed_template_warnings(c: &Ctx<'_>, n: &Struct, old: Option<&Struct>) -> Vec<String> {
     let v = View::new(c.schema, n);
     let mut out = Vec::new();
-    match old {
-        None => name_warning(&mut out, v.st("metadata")),
-        Some(o)
-            if View::new(c.schema, o).st("metadata").int("generation")
-                == v.st("metadata").int("generation") =>
-        {
-            return out;
-        }
-        Some(_) => {}
+    let generation = |v: View<'_>| v.st("metadata").int("generation");
+    if old.is_some_and(|o| generation(View::new(c.schema, o)) == generation(v)) {
+        return out;
     }
     let t = v.st("spec").st("template");
     let at = Path::root("spec.template");

@@ -6,7 +6,7 @@ use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
 use crate::strategies::template::{
     MISMATCH, always, amount, at_most_100_percent, collisions, counts, create, int_or_percent, is_selector,
-    labels_value, options, template_warnings, update, whole,
+    labels_value, options, unnamed_template_warnings, update, whole,
 };
 use crate::strategy::{Strategy, Subresource};
 use crate::validation::meta::{
@@ -60,7 +60,7 @@ pub(crate) const DAEMON_SET: Strategy = Strategy {
             daemon_set(e, n, &options(c, Some(o.st("spec").st("template"))), keep);
         })
     },
-    warnings: template_warnings,
+    warnings: unnamed_template_warnings,
     subresources: &[Subresource {
         name: "status",
         prepare_update: generic::status_only,

@@ -9,7 +9,7 @@ use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{self, core_meta, core_meta_update, spec::template, warnings};
 use crate::strategies::template::{
     MISMATCH, amount, at_most_100_percent, available_below_ready, collisions, counts, create, int_or_percent,
-    is_selector, labels_value, options, selector, template_warnings, update, whole,
+    is_selector, labels_value, options, selector, unnamed_template_warnings, update, whole,
 };
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{is_empty_selector, selects};
@@ -72,7 +72,7 @@ pub(crate) const STATEFUL_SET: Strategy = Strategy {
         })
     },
     warnings: |c, n, o| {
-        let mut out = template_warnings(c, n, o);
+        let mut out = unnamed_template_warnings(c, n, o);
         let v = View::new(c.schema, n).st("spec");
         let generation = |s: &Struct| View::new(c.schema, s).st("metadata").int("generation");
         if o.is_none_or(|o| generation(o) != generation(n)) {
@@ -203,8 +203,12 @@ fn stateful_template(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
     if let Some(mut s) = e.make("spec") {
         s.remove("subdomain");
         s.remove("hostname");
-        let claims: Vec<Text> =
-            spec.items("volumeClaimTemplates").map(|c| c.st("metadata").str("name").into()).collect();
+        let mut claims: Vec<Text> = Vec::new();
+        for name in spec.items("volumeClaimTemplates").map(|c| c.st("metadata").str("name")) {
+            if !claims.iter().any(|c| c == name) {
+                claims.push(name.into());
+            }
+        }
         if !claims.is_empty() {
             let mut list: Vec<Node> = Vec::new();
             for name in &claims {

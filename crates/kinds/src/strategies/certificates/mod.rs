@@ -3,7 +3,7 @@
 mod pod_request;
 mod trust_bundle;
 
-pub(super) use pod_request::POD_REQUEST;
+pub(super) use pod_request::{POD_REQUEST, projected};
 pub(super) use trust_bundle::TRUST_BUNDLE;
 
 use api::{Node, Struct};

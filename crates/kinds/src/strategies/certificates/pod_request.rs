@@ -74,7 +74,7 @@ fn create(errs: &mut Errors, v: View<'_>) {
     let spec = v.st("spec");
     let signer = spec.str("signerName");
     signer_name(errs, &at.field("signerName"), signer);
-    annotations(errs, &at.field("unverifiedUserAnnotations"), spec);
+    annotations(errs, &at.field("unverifiedUserAnnotations"), spec, "unverifiedUserAnnotations");
     for (name_field, uid_field) in
         [("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")]
     {
@@ -112,14 +112,33 @@ fn create(errs: &mut Errors, v: View<'_>) {
 }
 
 /// Keys are paths below a domain.
-fn annotations(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
+fn annotations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, name: &str) {
     let mut size = 0;
-    for (key, value) in spec.texts("unverifiedUserAnnotations") {
+    for (key, value) in of.texts(name) {
         names::domain_prefixed_key(errs, at, &key.to_lowercase());
         size += key.len() + value.len();
     }
     if size > MAX_ANNOTATIONS {
         errs.too_long(at, MAX_ANNOTATIONS);
+    }
+}
+
+/// A certificate that a pod asks for in a projected volume; the paths are checked where volumes are.
+pub(in crate::strategies) fn projected(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
+    let signer = p.str("signerName");
+    signer_name(errs, &at.field("signerName"), signer);
+    annotations(errs, &at.field("userAnnotations"), p, "userAnnotations");
+    let keys = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
+    errs.one_of(&at.field("keyType"), p.str("keyType"), &keys);
+    if let Some(n) = p.opt_int("maxExpirationSeconds") {
+        let at = at.field("maxExpirationSeconds");
+        let max = if is_kubernetes(signer) { MAX_OF_KUBERNETES } else { MAX_OF_OTHERS };
+        if n < HOUR {
+            errs.invalid(&at, n, format!("if provided, maxExpirationSeconds must be >= {HOUR}"));
+        }
+        if n > max {
+            errs.invalid(&at, n, format!("if provided, maxExpirationSeconds must be <= {max}"));
+        }
     }
 }
 

@@ -580,6 +580,7 @@ fn projected(errs: &mut Errors, at: &Path<'_>, v: View<'_>, o: &Options<'_>) {
         if let Some(p) = s.opt("podCertificate") {
             count += 1;
             let at_kind = src.field("podCertificate");
+            crate::strategies::certificates::projected(errs, &at_kind, p);
             let mut any = false;
             for f in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
                 let path = p.str(f);

@@ -52,6 +52,12 @@ pub(in crate::strategies) const SLICE: Strategy = Strategy {
             spec(e, n.st("spec"), Some(o.st("spec")));
         })
     },
+    warnings: |c, n, _| {
+        let driver = View::new(c.schema, n).st("spec").str("driver");
+        let text =
+            || format!("spec.driver: driver names should be lowercase; {driver:?} contains uppercase characters");
+        if driver.to_lowercase() == driver { Vec::new() } else { vec![text()] }
+    },
     fields: &["spec.nodeName", "spec.driver"],
     field_values: |schema, s, out| {
         let spec = View::new(schema, s).st("spec");
