@@ -170,9 +170,21 @@ impl Drop for Permit {
     }
 }
 
+/// A request that goes on for as long as it likes; it counts as one until all clones are dropped.
+#[derive(Clone)]
+pub(crate) struct LongRunning(#[allow(dead_code, reason = "what counts is its end")] Arc<Counted>);
+
+struct Counted(Gauge<i64, AtomicI64>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// A watch that counts as one until this is dropped.
 pub(crate) struct Watching {
-    running: Gauge<i64, AtomicI64>,
+    _running: LongRunning,
     events: Counter<u64, AtomicU64>,
 }
 
@@ -180,12 +192,6 @@ impl Watching {
     /// Counts events that were sent.
     pub(crate) fn sent(&self, events: u64) {
         self.events.inc_by(events);
-    }
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.running.dec();
     }
 }
 
@@ -410,16 +416,23 @@ impl Metrics {
     }
     /// Counts a watch of a resource.
     pub(crate) fn watch(&self, info: &RequestInfo) -> Watching {
-        let seen = Seen::new(&Method::GET, "", &Query::default(), Some(info), true);
-        let target = seen.labels.target;
+        let target = Seen::new(&Method::GET, "", &Query::default(), Some(info), true).labels.target;
         let labels = VersionLabels {
             group: target.group.clone(),
             resource: target.resource.clone(),
             version: target.version.clone(),
         };
-        let running = self.long_running.get_or_create(&target).clone();
+        let events = self.watch_events.get_or_create(&labels).clone();
+        Watching { _running: self.count(&target), events }
+    }
+    /// Counts a request that connects its client with something else.
+    pub(crate) fn connect(&self, method: &Method, info: &RequestInfo) -> LongRunning {
+        self.count(&Seen::new(method, "", &Query::default(), Some(info), true).labels.target)
+    }
+    fn count(&self, target: &Target) -> LongRunning {
+        let running = self.long_running.get_or_create(target).clone();
         running.inc();
-        Watching { running, events: self.watch_events.get_or_create(&labels).clone() }
+        LongRunning(Arc::new(Counted(running)))
     }
     /// Counts a request that was answered, with a body of this size if that is known.
     pub(crate) fn request(&self, seen: Seen, code: u16, took: Duration, size: Option<u64>) {

@@ -72,8 +72,19 @@ pub(crate) async fn http(
         && Connect::serves(&info.resource, &info.subresource)
         && let Some(connect) = inner.connect.get()
     {
+        let running = inner.metrics.connect(&parts.method, &info);
         let attributes = Attributes { user, info };
-        return connect.handle(http::Request::from_parts(parts, body), &attributes).await;
+        let mut request = http::Request::from_parts(parts, body);
+        // What is taken over by an upgrade goes on when the answer is long sent.
+        request.extensions_mut().insert(running.clone());
+        let response = connect.handle(request, &attributes).await;
+        return response.map(|body| {
+            body.map_frame(move |frame| {
+                let _until_the_end = &running;
+                frame
+            })
+            .boxed()
+        });
     }
     let accept = header_of(&parts, header::ACCEPT);
     let user_agent = header_of(&parts, header::USER_AGENT);

@@ -19,12 +19,10 @@ impl Documents for Builtin {
         make::v3_paths(&self.0)
     }
     fn v3(&self, path: &str, protobuf: bool) -> Option<Bytes> {
-        if protobuf {
-            return None;
-        }
         let docs = docs::Docs::load();
-        make::v3(Schema::builtin(), &self.0, path, &|definition, field| docs.get(definition, field))
-            .map(Into::into)
+        let json =
+            make::v3(Schema::builtin(), &self.0, path, &|definition, field| docs.get(definition, field))?;
+        if protobuf { make::v3_protobuf(&json).map(Into::into) } else { Some(json.into()) }
     }
     fn describe(&self, fields: &[(&str, &str)]) -> Vec<String> {
         let docs = docs::Docs::load();

@@ -133,8 +133,13 @@ pub fn v3(schema: &Schema, resources: &[ResourceInfo], path: &str, docs: &Docs<'
     ])))
 }
 
+/// An OpenAPI v3 document as gnostic's protobuf (`openapi.v3.Document`); `None` if it is no JSON.
+pub fn v3_protobuf(json: &[u8]) -> Option<Vec<u8>> {
+    Some(gnostic::v3::document(&crate::codec::json::decode_any(json).ok()?))
+}
+
 fn info() -> Node {
-    object([("title", "Kubernetes".into()), ("version", "v1.36.2".into())])
+    object([("title", "Kubernetes".into()), ("version", "1.36".into())])
 }
 
 fn v2_document(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> Node {
@@ -219,5 +224,12 @@ mod tests {
         // Field 1 of a Document: swagger "2.0".
         assert!(doc.starts_with(b"\x0a\x032.0"));
         assert!(doc.len() > 100_000);
+        let served = crate::resources::builtin();
+        let json = v3(schema, served, "apis/apps/v1", &|_, _| None).unwrap();
+        let doc = v3_protobuf(&json).unwrap();
+        // Fields 1 and 2: openapi "3.0.0", info.
+        assert!(doc.starts_with(b"\x0a\x053.0.0\x12"));
+        assert!(doc.len() > 100_000);
+        assert_eq!(v3_protobuf(b"{"), None);
     }
 }

@@ -18,6 +18,7 @@ use super::Body;
 use super::backend::Dialer;
 use super::forward::{empty, refused};
 use super::location::Location;
+use crate::metrics::LongRunning;
 
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 /// How much of a kubelet's refusal is shown.
@@ -71,8 +72,10 @@ pub(super) fn remote_command(
 ) -> Result<Response<Body>, Status> {
     let accepted = accept(request.headers(), &[V5]).map_err(|e| Status::bad_request(e.to_string()))?;
     let client = hyper::upgrade::on(&mut request);
+    let running = request.extensions().get::<LongRunning>().cloned();
     let dialer = dialer.clone();
     tokio::spawn(async move {
+        let _until_the_end = running;
         let Ok(client) = client.await else { return };
         let (mut receiver, sender) = websocket::server(TokioIo::new(client));
         if greet(&sender, options).await.is_err() {
@@ -159,8 +162,10 @@ pub(super) async fn tunnel(
     let chosen = if chosen.is_empty() { String::new() } else { format!("{TUNNEL_PREFIX}{chosen}") };
     let accepted = accept(request.headers(), &[&chosen]).map_err(|e| Status::bad_request(e.to_string()))?;
     let client = hyper::upgrade::on(&mut request);
+    let running = request.extensions().get::<LongRunning>().cloned();
     let backend = hyper::upgrade::on(&mut answer);
     tokio::spawn(async move {
+        let _until_the_end = running;
         if let Ok((client, backend)) = tokio::try_join!(client, backend) {
             let (mut receiver, sender) = websocket::server(TokioIo::new(client));
             streaming::tunnel::websocket(&mut receiver, &sender, TokioIo::new(backend)).await;

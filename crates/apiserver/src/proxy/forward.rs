@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use super::backend::Dialer;
 use super::location::{Location, escape_path, unavailable};
 use super::{Body, BodyError, html, sniff};
+use crate::metrics::LongRunning;
 
 /// The longest HTML page whose links are rewritten; a longer one is passed on as it is.
 const MAX_HTML: usize = 4 << 20;
@@ -216,8 +217,10 @@ pub(super) async fn upgrade(
         return refused(answer);
     }
     let client = hyper::upgrade::on(&mut request);
+    let running = request.extensions().get::<LongRunning>().cloned();
     let backend = hyper::upgrade::on(&mut answer);
     tokio::spawn(async move {
+        let _until_the_end = running;
         // A client that went away before its upgrade has nothing to be carried.
         if let Ok((client, backend)) = tokio::try_join!(client, backend) {
             streaming::tunnel::bytes(TokioIo::new(client), TokioIo::new(backend)).await;

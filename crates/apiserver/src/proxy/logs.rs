@@ -16,6 +16,7 @@ use super::Body;
 use super::backend::Dialer;
 use super::forward::empty;
 use super::location::Location;
+use crate::metrics::LongRunning;
 
 /// How much of a kubelet's refusal is read.
 const MAX_REFUSAL: usize = 50_000;
@@ -51,8 +52,10 @@ pub(super) async fn serve(
     }
     let accepted = accept(request.headers(), &SINGLE).map_err(|e| Status::bad_request(e.to_string()))?;
     let client = hyper::upgrade::on(&mut request);
+    let running = request.extensions().get::<LongRunning>().cloned();
     let base64 = accepted.protocol.starts_with("base64.");
     tokio::spawn(async move {
+        let _until_the_end = running;
         if let Ok(client) = client.await {
             messages(TokioIo::new(client), answer.into_body(), base64).await;
         }

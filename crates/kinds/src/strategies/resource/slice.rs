@@ -54,8 +54,9 @@ pub(in crate::strategies) const SLICE: Strategy = Strategy {
     },
     warnings: |c, n, _| {
         let driver = View::new(c.schema, n).st("spec").str("driver");
-        let text =
-            || format!("spec.driver: driver names should be lowercase; {driver:?} contains uppercase characters");
+        let text = || {
+            format!("spec.driver: driver names should be lowercase; {driver:?} contains uppercase characters")
+        };
         if driver.to_lowercase() == driver { Vec::new() } else { vec![text()] }
     },
     fields: &["spec.nodeName", "spec.driver"],

@@ -1,6 +1,7 @@
 //! OpenAPI v2 as gnostic's protobuf (`openapi.v2.Document`), which clients of old prefer over JSON.
 
-use crate::codec::json::encode_any;
+pub(super) mod v3;
+
 use crate::tree::Node;
 
 /// A message under construction.
@@ -42,6 +43,22 @@ impl Message {
             self.varint(1);
         }
     }
+    /// A boolean, also if it is false.
+    fn flag(&mut self, number: u32, value: bool) {
+        self.varint(u64::from(number << 3));
+        self.varint(u64::from(value));
+    }
+    fn double(&mut self, number: u32, value: f64) {
+        self.varint(u64::from(number << 3 | 1));
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+    /// An integer field of `node`, if it is there and not 0.
+    fn int(&mut self, number: u32, node: &Node, key: &str) {
+        if let Some(i) = get(node, key).and_then(Node::as_int).filter(|i| *i != 0) {
+            self.varint(u64::from(number << 3));
+            self.varint(i as u64);
+        }
+    }
     /// A message field made of `node`'s value at `key`, if it is there.
     fn sub(&mut self, number: u32, node: &Node, key: &str, make: fn(&Node) -> Message) {
         if let Some(n) = get(node, key) {
@@ -80,12 +97,10 @@ fn wrapped(number: u32, inner: &Message) -> Message {
     out
 }
 
-/// An `Any` holds YAML; JSON is YAML.
+/// An `Any` holds YAML.
 fn any(node: &Node) -> Message {
-    let mut text = Vec::new();
-    encode_any(node, &mut text);
     let mut out = Message::default();
-    out.bytes(2, &text);
+    out.bytes(2, crate::yaml::emit(node).as_bytes());
     out
 }
 
