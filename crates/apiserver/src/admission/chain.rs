@@ -69,7 +69,7 @@ pub(super) trait Plugin: Send + Sync {
 }
 
 /// The plugins of this server in upstream's order; whether each is on without being named.
-const PLUGINS: [(&str, bool, &'static dyn Plugin); 21] = [
+const PLUGINS: [(&str, bool, &'static dyn Plugin); 22] = [
     ("NamespaceLifecycle", true, &NamespaceLifecycle),
     ("ServiceAccount", true, &ServiceAccount),
     // Upstream leaves it off; without it any node could change any other.
