@@ -19,6 +19,7 @@ pub mod etcd;
 mod forms;
 mod handlers;
 pub mod health;
+mod leash;
 #[cfg(test)]
 mod list_tests;
 mod meta;

@@ -1,5 +1,7 @@
 //! The options of each verb, from query parameters, with upstream's checks.
 
+use std::time::Duration;
+
 use api::status::{FieldError, FieldErrorKind};
 use api::{Status, Text};
 
@@ -30,6 +32,20 @@ pub(crate) struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Take over fields that other appliers own.
     pub force: Option<bool>,
+}
+
+/// How long the client waits for a request (`timeout=`); no time, and none at all, if it does not say.
+pub(crate) fn timeout(query: &Query) -> Result<Option<Duration>, Status> {
+    let text = query.str("timeout");
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wanted = api::time::parse_duration(text).ok_or_else(|| {
+        Status::bad_request(format!(
+            "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+        ))
+    })?;
+    Ok(Duration::try_from(wanted).ok().filter(|t| !t.is_zero()))
 }
 
 /// Which `*Options` kind is checked; it stands in the error.

@@ -15,6 +15,7 @@ use rustls_pki_types::CertificateDer;
 use crate::answer::Outcome;
 use crate::auth::{Access, Decision, forbidden};
 use crate::handlers;
+use crate::leash::Leash;
 use crate::negotiate::{self, Allowed, Form};
 use crate::proxy::{Body, Connect};
 use crate::query::Query;
@@ -29,6 +30,7 @@ pub(crate) async fn http(
     peer: Option<&[CertificateDer<'static>]>,
     query: Query,
     info: RequestInfo,
+    leash: &Arc<Leash>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let user = match inner.auth.authenticator.authenticate(&parts, peer) {
@@ -44,8 +46,7 @@ pub(crate) async fn http(
     if let Err(status) = authorize(inner, &user, &info) {
         return status_response(inner, &status, error_form(header_of(&parts, header::ACCEPT), &query));
     }
-    let long_running = info.verb == "watch" || Connect::serves(&info.resource, &info.subresource);
-    let _permit = if long_running {
+    let _permit = if is_long_running(&info) {
         None
     } else {
         let mutating = !matches!(parts.method, Method::GET | Method::HEAD);
@@ -118,13 +119,19 @@ pub(crate) async fn http(
     let result = dispatch(inner, &request).await;
     let warnings = std::mem::take(&mut *request.warnings.lock());
     match result {
-        Ok(outcome) => outcome_response(inner, outcome, form, gzip, warnings, &request.info),
+        Ok(outcome) => outcome_response(inner, outcome, form, gzip, warnings, &request.info, leash),
         Err(status) => {
             let mut response = status_response(inner, &status, plain_form);
             crate::server::add_warnings(&mut response, warnings);
             response
         }
     }
+}
+
+/// Whether a request goes on until its client ends it: no limit of time or number applies.
+pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
+    let connects = info.group.is_empty() && Connect::serves(&info.resource, &info.subresource);
+    info.verb == "watch" || connects || info.path == snapshot::PATH
 }
 
 /// Handles a request; a defect that shows at it is its answer, not the end of the caller.

@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use api::{Object, Schema, Status, Struct};
 use bytes::{Bytes, BytesMut};
@@ -22,6 +23,7 @@ use kinds::gated::Gated;
 use rustls_pki_types::CertificateDer;
 use storage::Store;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::admission::Admission;
@@ -33,12 +35,14 @@ use crate::codec;
 use crate::config::{Config, MAX_BODY};
 use crate::discovery::Discovery;
 use crate::forms::FormCache;
-use crate::handlers::watch::{Framer, WatchSource};
+use crate::handlers::watch::{Framer, Tie, WatchSource};
 use crate::health::Health;
+use crate::leash::{End, Leash};
 use crate::meta::Meta;
 use crate::metrics::{Metrics, Seen, Watching};
 use crate::negotiate::Form;
 use crate::openapi::Documents;
+use crate::options;
 use crate::pipe;
 use crate::proxy::{Body, Connect};
 use crate::query::Query;
@@ -46,6 +50,15 @@ use crate::reader::Reader;
 use crate::registry::{Registry, Resource};
 use crate::request::RequestInfo;
 use crate::request_info;
+
+/// How large a request's headers may be, in bytes: Go's `DefaultMaxHeaderBytes` and its slack.
+const MAX_HEADERS: u32 = (1 << 20) + 4096;
+
+/// How long a client may take for the headers of a request; upstream's `ReadHeaderTimeout`.
+const HEADERS_TIME: Duration = Duration::from_secs(32);
+
+/// How long a request that does not go on may take, its answer included; upstream's `--request-timeout`.
+const REQUEST_TIME: Duration = Duration::from_mins(1);
 
 /// What every request works on.
 pub(crate) struct Inner {
@@ -208,17 +221,21 @@ impl Server {
         let mut tls = tls;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(tls));
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder
-            .http2()
+        let mut h2 = auto::Builder::new(TokioExecutor::new()).http2_only();
+        h2.http2()
             .max_concurrent_streams(1000)
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(16 << 20)
             .max_frame_size(1 << 20)
             .max_send_buf_size(1 << 20)
+            .max_header_list_size(MAX_HEADERS)
             .timer(hyper_util::rt::TokioTimer::new());
-        builder.http1().timer(hyper_util::rt::TokioTimer::new());
-        let builder = Arc::new(builder);
+        let mut h1 = auto::Builder::new(TokioExecutor::new()).http1_only();
+        h1.http1()
+            .max_buf_size(MAX_HEADERS as usize)
+            .header_read_timeout(HEADERS_TIME)
+            .timer(hyper_util::rt::TokioTimer::new());
+        let builders = Arc::new((h1, h2));
         let connections = shutdown.child();
         loop {
             let accepted = tokio::select! {
@@ -227,10 +244,11 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let (server, acceptor, builder) = (self.clone(), acceptor.clone(), Arc::clone(&builder));
+                    let (server, acceptor, builders) =
+                        (self.clone(), acceptor.clone(), Arc::clone(&builders));
                     let stop = connections.clone();
                     connections.spawn(async move {
-                        if let Err(error) = server.connection(stream, acceptor, &builder, &stop).await {
+                        if let Err(error) = server.connection(stream, acceptor, &builders, &stop).await {
                             tracing::debug!(%peer, %error, "connection ended");
                         }
                     });
@@ -248,7 +266,7 @@ impl Server {
         &self,
         stream: TcpStream,
         acceptor: TlsAcceptor,
-        builder: &auto::Builder<TokioExecutor>,
+        (h1, h2): &(auto::Builder<TokioExecutor>, auto::Builder<TokioExecutor>),
         stop: &Shutdown,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         stream.set_nodelay(true)?;
@@ -260,15 +278,18 @@ impl Server {
             .1
             .peer_certificates()
             .map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect::<Vec<_>>().into());
+        let leash = Arc::new(Leash::default());
+        let requests = Arc::clone(&leash);
         let service = hyper::service::service_fn(move |request| {
-            let (server, peer) = (self.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(server.respond(request, peer.as_deref()).await) }
+            let (server, peer, leash) = (self.clone(), peer.clone(), Arc::clone(&requests));
+            async move { Ok::<_, Infallible>(server.respond(request, peer.as_deref(), &leash).await) }
         });
         if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
             let io = TokioIo::new(Coalesce::new(tls));
-            after_others(serve_until(builder.serve_connection(io, service), stop)).await
+            after_others(serve_until(h2.serve_connection(io, service), stop, &leash)).await
         } else {
-            serve_until(builder.serve_connection_with_upgrades(TokioIo::new(tls), service), stop).await
+            let connection = h1.serve_connection_with_upgrades(TokioIo::new(tls), service);
+            serve_until(connection, stop, &leash).await
         }
     }
     /// Answers one HTTP request.
@@ -276,9 +297,11 @@ impl Server {
         &self,
         request: http::Request<Incoming>,
         peer: Option<&[CertificateDer<'static>]>,
+        leash: &Arc<Leash>,
     ) -> Response<Body> {
+        let _busy = leash.request();
         let inner = &self.0;
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let head = request.method() == Method::HEAD;
         let audit_id = request.headers().get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
@@ -286,7 +309,7 @@ impl Server {
         let info = path.map(|path| request_info::parse(request.method(), &path, &query));
         let seen = inner.seen(&request, &query, info.as_ref().and_then(|info| info.as_ref().ok()));
         let mut response = match info {
-            Some(Ok(info)) => pipe::http(inner, request, peer, query, info).await,
+            Some(Ok(info)) => in_time(inner, request, peer, query, info, started, leash).await,
             Some(Err(status)) => status_response(inner, &status, Form::JSON),
             None => text(400, "400 Bad Request"),
         };
@@ -305,16 +328,50 @@ impl Server {
     }
 }
 
-/// Drives a connection to its end; after the signal only until the requests under way have ended.
+/// Answers a request within its time, unless it is one of those that go on.
+async fn in_time(
+    inner: &Arc<Inner>,
+    request: http::Request<Incoming>,
+    peer: Option<&[CertificateDer<'static>]>,
+    query: Query,
+    info: RequestInfo,
+    started: Instant,
+    leash: &Arc<Leash>,
+) -> Response<Body> {
+    if pipe::is_long_running(&info) {
+        let response = pipe::http(inner, request, peer, query, info, leash).await;
+        return response.map(|body| leash.answer(body, None));
+    }
+    let deadline = match options::timeout(&query) {
+        Ok(wanted) => started + wanted.unwrap_or(REQUEST_TIME).min(REQUEST_TIME),
+        Err(status) => return status_response(inner, &status, Form::JSON),
+    };
+    let answer = pipe::http(inner, request, peer, query, info, leash);
+    if let Ok(response) = tokio::time::timeout_at(deadline, answer).await {
+        return response.map(|body| leash.answer(body, Some(deadline)));
+    }
+    let text = "Timeout: request did not complete within the allotted timeout";
+    let mut status = Status::failure(504, "Timeout", text);
+    status.details = Some(Box::default());
+    status_response(inner, &status, Form::JSON)
+}
+
+/// Drives a connection to its end. After the signal, and when nothing was asked for long, only until the
+/// requests under way have ended; not any more once a client does not take its answers.
 async fn serve_until(
     connection: impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
     stop: &Shutdown,
+    leash: &Leash,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     tokio::pin!(connection);
     tokio::select! {
         done = connection.as_mut() => return done,
-        () = stop.wait() => connection.as_mut().graceful_shutdown(),
+        () = stop.wait() => {}
+        end = leash.end() => if end == End::Stalled {
+            return Err("the client does not take its answers".into());
+        }
     }
+    connection.as_mut().graceful_shutdown();
     let _ = tokio::time::timeout(std::time::Duration::from_secs(5), connection).await;
     Ok(())
 }
@@ -354,9 +411,10 @@ pub(crate) fn outcome_response(
     gzip: bool,
     warnings: Vec<String>,
     info: &RequestInfo,
+    leash: &Arc<Leash>,
 ) -> Response<Body> {
     let mut response = match outcome {
-        Outcome::Watch(source) => watch_response(inner, source, form, info),
+        Outcome::Watch(source) => watch_response(inner, source, form, info, leash),
         other => match answer::encode(inner, other, form) {
             Ok((status, encoded)) => encoded_response(status, encoded, form, gzip),
             Err(status) => status_response(inner, &status, form),
@@ -470,9 +528,11 @@ fn watch_response(
     source: Box<WatchSource>,
     form: Form,
     info: &RequestInfo,
+    leash: &Arc<Leash>,
 ) -> Response<Body> {
     let framer = Framer::new(inner, &source.resource, form);
-    let body = WatchBody { source, framer, watching: inner.metrics.watch(info) };
+    let tie = source.tie(leash);
+    let body = WatchBody { source, framer, watching: inner.metrics.watch(info), _tie: tie };
     let mut response = Response::new(body.boxed());
     let media = form.format.watch_type().unwrap_or("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
@@ -487,6 +547,7 @@ struct WatchBody {
     source: Box<WatchSource>,
     framer: Framer,
     watching: Watching,
+    _tie: Tie,
 }
 
 impl http_body::Body for WatchBody {

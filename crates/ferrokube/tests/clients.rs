@@ -63,3 +63,12 @@ fn requests_made_from_the_openapi_documents() {
     let c = Cluster::start("openapi", options).unwrap();
     check(&c, Path::new("python3"), "openapi.py", &[".", "2"]).unwrap();
 }
+
+#[test]
+fn limits() {
+    let options = Options { control_plane_only: true, offline: true, ..Options::default() };
+    let c = Cluster::start("limits", options).unwrap();
+    // The script runs on the host, where the process has another number.
+    let pid = c.host().run("pgrep", &["-x", "ferrokube"]).unwrap();
+    check(&c, Path::new("python3"), "limits.py", &[pid.trim()]).unwrap();
+}

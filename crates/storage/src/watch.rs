@@ -53,6 +53,16 @@ struct Waiting {
     progress_due: bool,
     end: Option<WatchEnd>,
     waker: Option<Waker>,
+    behind: Option<Callback>,
+}
+
+/// What is run when a watcher is ended as too slow.
+struct Callback(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Callback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Callback")
+    }
 }
 
 impl Queue {
@@ -65,6 +75,9 @@ impl Queue {
         }
         if waiting.events.len() >= self.options.buffer {
             waiting.end = Some(WatchEnd::Behind);
+            if let Some(Callback(tell)) = waiting.behind.take() {
+                tell();
+            }
         } else {
             waiting.events.push(event.clone());
         }
@@ -276,6 +289,17 @@ impl Watcher {
         waiting.after = after;
         drop(waiting);
         Ok(watcher)
+    }
+
+    /// Has `tell` run once the watcher is ended as too slow: who does not take its events does not poll it
+    /// either, and so would not hear of it. It runs where events are handed out and must not wait.
+    pub fn on_behind(&self, tell: impl FnOnce() + Send + 'static) {
+        let mut waiting = self.queue.waiting.lock();
+        if waiting.end == Some(WatchEnd::Behind) {
+            tell();
+        } else {
+            waiting.behind = Some(Callback(Box::new(tell)));
+        }
     }
 
     /// Every event of its scope up to this revision was taken from the watcher.

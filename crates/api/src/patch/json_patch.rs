@@ -5,8 +5,8 @@ use crate::tree::{Node, Text};
 
 /// More operations than this are refused (upstream's `maxJSONPatchOperations`).
 const MAX_OPERATIONS: usize = 10_000;
-/// What `copy` operations may add up to, in values.
-const MAX_COPIED: usize = 1_000_000;
+/// What `copy` operations may add up to, in bytes of JSON (upstream's `JSONPatchMaxCopyBytes`).
+const MAX_COPIED: usize = 3 << 20;
 
 /// One operation.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,11 +106,23 @@ fn remove(container: &mut Node, key: &str) -> Result<(), String> {
     }
 }
 
+/// How long a value is as JSON.
 fn size(node: &Node) -> usize {
-    1 + match node {
-        Node::List(l) => l.iter().map(size).sum(),
-        Node::Map(m) => m.iter().map(|(_, v)| size(v)).sum(),
-        _ => 0,
+    let text = |t: &str| {
+        let escaped = |b: u8| match b {
+            b'"' | b'\\' => 2,
+            0..0x20 => 6,
+            _ => 1,
+        };
+        2 + t.bytes().map(escaped).sum::<usize>()
+    };
+    match node {
+        Node::Int(i) => i.to_string().len(),
+        Node::Float(f) => f.to_string().len(),
+        Node::Str(t) => text(t),
+        Node::List(l) => 1 + l.iter().map(|v| size(v) + 1).sum::<usize>().max(1),
+        Node::Map(m) => 1 + m.iter().map(|(k, v)| text(k) + size(v) + 2).sum::<usize>().max(1),
+        _ => 4,
     }
 }
 
@@ -275,9 +287,9 @@ impl Operation {
                     let value = get(c, &key).map_err(|e| place(&format!("copy for from: '{from}'"), e))?;
                     *copied += value.as_ref().map_or(0, size);
                     if *copied > MAX_COPIED {
-                        return Err(PatchError::TooLarge(
-                            "Unable to complete the copy, the accumulated size increase of copy is too large"
-                                .into(),
+                        return fails(format!(
+                            "Unable to complete the copy, the accumulated size increase of copy is {copied}, \
+                             exceeding the limit {MAX_COPIED}"
                         ));
                     }
                     value

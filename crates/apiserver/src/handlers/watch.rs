@@ -10,11 +10,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use client::EventKind;
 use component::Shutdown;
 use futures::Stream;
+use parking_lot::Mutex;
 use storage::{Batch, Cause, Event, WatchEnd, WatchOptions, WatchStart, Watcher};
 use tokio::time::{Instant, Sleep};
 
 use crate::answer::{self, Outcome};
 use crate::codec;
+use crate::leash::{Due, Leash};
 use crate::negotiate::{Convert, Form, Format, IncludeObject};
 use crate::options::ListOptions;
 use crate::registry::Resource;
@@ -65,8 +67,16 @@ pub(crate) struct WatchSource {
     done: bool,
 }
 
+/// What ends with a watch.
+pub(crate) struct Tie {
+    _end: Due,
+    _behind: Arc<Mutex<Option<Due>>>,
+}
+
 /// When a watch ends that its client does not end.
 struct Ends {
+    /// The deadline's time.
+    at: Instant,
     deadline: Pin<Box<Sleep>>,
     shutdown: Shutdown,
     stop: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
@@ -77,8 +87,10 @@ struct Ends {
 impl Ends {
     fn new(timeout: Duration, shutdown: &Shutdown) -> Self {
         let stop = shutdown.clone();
+        let at = Instant::now() + timeout;
         Self {
-            deadline: Box::pin(tokio::time::sleep_until(Instant::now() + timeout)),
+            at,
+            deadline: Box::pin(tokio::time::sleep_until(at)),
             shutdown: shutdown.clone(),
             stop: Box::pin(async move { stop.wait().await }),
             armed: None,
@@ -139,6 +151,16 @@ impl WatchSource {
 }
 
 impl WatchSource {
+    /// Has the watch's connection end if its client does not take what it is sent: after the watch's time,
+    /// and once too many events wait.
+    pub(crate) fn tie(&self, leash: &Arc<Leash>) -> Tie {
+        let behind = Arc::new(Mutex::new(None));
+        if let Some(watcher) = &self.watcher {
+            let (leash, behind) = (Arc::clone(leash), Arc::clone(&behind));
+            watcher.on_behind(move || *behind.lock() = Some(leash.due(Instant::now())));
+        }
+        Tie { _end: leash.due(self.ends.at), _behind: behind }
+    }
     /// Whether an event may wait.
     pub(crate) fn is_ready(&self) -> bool {
         !self.events.as_slice().is_empty()

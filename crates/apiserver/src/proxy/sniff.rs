@@ -72,7 +72,7 @@ pub(super) fn content_type(data: &[u8]) -> &'static str {
             head.eq_ignore_ascii_case(tag.as_bytes()) && matches!(rest.first(), Some(b' ' | b'>'))
         })
     };
-    if TAGS.iter().any(|t| tag(t)) {
+    if TAGS.iter().any(tag) {
         return "text/html; charset=utf-8";
     }
     if text.starts_with(b"<?xml") {

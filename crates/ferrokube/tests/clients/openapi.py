@@ -4,19 +4,18 @@ a documented content type and fits its schema.
 Arguments: the part of the documents to try (a regular expression of their paths), the number of requests an
 operation, and `--coverage` for those at the edges of every field and parameter, too."""
 
-import base64
 import json
 import os
 import pathlib
 import re
-import ssl
 import sys
 import tempfile
 import urllib.request
 import zlib
 
 import schemathesis
-import yaml
+
+from server import Server
 
 
 @schemathesis.hook
@@ -47,31 +46,18 @@ def half(value):
     return zlib.crc32(repr(value).encode(errors="replace")) % 2 == 0
 
 
-class Server:
-    def __init__(self, directory):
-        config = yaml.safe_load(pathlib.Path(os.environ["KUBECONFIG"]).read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        self.url = cluster["server"]
-        self.files = {}
-        for name, data in (("ca", cluster["certificate-authority-data"]),
-                           ("certificate", user["client-certificate-data"]), ("key", user["client-key-data"])):
-            self.files[name] = str(pathlib.Path(directory, name))
-            pathlib.Path(self.files[name]).write_bytes(base64.b64decode(data))
-        self.tls = ssl.create_default_context(cafile=self.files["ca"])
-        self.tls.load_cert_chain(self.files["certificate"], self.files["key"])
-
-    def get(self, path):
-        with urllib.request.urlopen(self.url + path, context=self.tls) as answer:
-            return json.load(answer)
+def get(server, path):
+    with urllib.request.urlopen(server.url + path, context=server.tls("http/1.1")) as answer:
+        return json.load(answer)
 
 
 def merged(server, chosen):
     """All documents of the third version in one; what two of them describe, they describe alike."""
     paths, schemas, whole = {}, {}, None
-    for name, at in server.get("/openapi/v3")["paths"].items():
+    for name, at in get(server, "/openapi/v3")["paths"].items():
         if not re.search(chosen, name):
             continue
-        whole = server.get(at["serverRelativeURL"])
+        whole = get(server, at["serverRelativeURL"])
         paths.update(whole["paths"])
         for name, schema in whole.get("components", {}).get("schemas", {}).items():
             known = schemas.setdefault(name, schema)
@@ -86,9 +72,9 @@ def described(schema):
 
 def main(chosen=".", examples="1", *flags):
     with tempfile.TemporaryDirectory() as directory:
-        server = Server(directory)
+        server = Server()
         # The second version must be one that it takes.
-        schemathesis.openapi.from_dict(server.get("/openapi/v2"))
+        schemathesis.openapi.from_dict(get(server, "/openapi/v2"))
         document = pathlib.Path(directory, "openapi.json")
         document.write_text(json.dumps(merged(server, chosen)))
         phases = "coverage,fuzzing" if "--coverage" in flags else "fuzzing"

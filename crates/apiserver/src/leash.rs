@@ -1,0 +1,208 @@
+//! When a connection ends that its client does not end: after a time without requests, and when what it is
+//! sent is not taken. A body is not polled while its client takes nothing, so that only the connection can
+//! see to it.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::proxy::{Body, BodyError};
+
+/// How long a connection may be idle; upstream's `IdleTimeout`.
+const IDLE: Duration = Duration::from_secs(90);
+
+/// How long what must end is waited for: a client that reads takes what is left of it meanwhile.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Bodies up to this leave the server's hands at once.
+const SMALL: u64 = 64 << 10;
+
+/// Why a connection is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nothing was asked for a time; nobody loses anything.
+    Idle,
+    /// An answer was not taken in time.
+    Stalled,
+}
+
+/// What the requests of a connection tell it.
+#[derive(Debug, Default)]
+pub(crate) struct Leash {
+    requests: AtomicU64,
+    /// Requests that are handled and answers that are sent.
+    busy: AtomicUsize,
+    due: Mutex<HashMap<u64, Instant>>,
+    ids: AtomicU64,
+    changed: Notify,
+}
+
+/// Something keeps the connection busy.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Leash>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The connection ends unless this is dropped in time.
+#[derive(Debug)]
+pub(crate) struct Due {
+    leash: Arc<Leash>,
+    id: u64,
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        self.leash.due.lock().remove(&self.id);
+    }
+}
+
+impl Leash {
+    /// A request has come.
+    pub(crate) fn request(self: &Arc<Self>) -> Busy {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.busy()
+    }
+
+    fn busy(self: &Arc<Self>) -> Busy {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    /// Something that must have ended some time after `at`.
+    pub(crate) fn due(self: &Arc<Self>, at: Instant) -> Due {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        self.due.lock().insert(id, at + GRACE);
+        self.changed.notify_one();
+        Due { leash: Arc::clone(self), id }
+    }
+
+    /// Returns when the connection is to end.
+    pub(crate) async fn end(&self) -> End {
+        let mut seen = 0;
+        let mut idle = Instant::now() + IDLE;
+        loop {
+            let stalled = self.due.lock().values().min().copied();
+            let next = stalled.map_or(idle, |at| at.min(idle));
+            tokio::select! {
+                () = self.changed.notified() => continue,
+                () = sleep_until(next) => {}
+            }
+            let now = Instant::now();
+            // What was dropped meanwhile is no longer due.
+            if self.due.lock().values().any(|at| *at <= now) {
+                return End::Stalled;
+            }
+            if now >= idle {
+                let requests = self.requests.load(Ordering::Relaxed);
+                if requests == seen && self.busy.load(Ordering::Relaxed) == 0 {
+                    return End::Idle;
+                }
+                seen = requests;
+                idle = now + IDLE;
+            }
+        }
+    }
+
+    /// An answer whose sending keeps the connection busy. With a deadline, the rest is not sent once it has
+    /// passed.
+    pub(crate) fn answer(self: &Arc<Self>, body: Body, deadline: Option<Instant>) -> Body {
+        if http_body::Body::size_hint(&body).upper().is_some_and(|size| size <= SMALL) {
+            return body;
+        }
+        let due = deadline.map(|at| self.due(at));
+        Answer { body, deadline, _due: due, _busy: self.busy() }.boxed()
+    }
+}
+
+struct Answer {
+    body: Body,
+    deadline: Option<Instant>,
+    _due: Option<Due>,
+    _busy: Busy,
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = BodyError;
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_some() && self.deadline.is_some_and(|at| Instant::now() > at) {
+            return Poll::Ready(Some(Err("the answer was not taken in time".into())));
+        }
+        Poll::Ready(frame)
+    }
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connections_end() {
+        let leash = Arc::new(Leash::default());
+        let start = Instant::now();
+        let busy = leash.request();
+        let ended = tokio::spawn({
+            let leash = Arc::clone(&leash);
+            async move { (leash.end().await, Instant::now()) }
+        });
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert!(!ended.is_finished(), "a request is under way");
+        drop(busy);
+        let (end, at) = ended.await.unwrap();
+        assert_eq!((end, at - start), (End::Idle, Duration::from_secs(360)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_ends_the_connection_unless_it_ends() {
+        let leash = Arc::new(Leash::default());
+        let start = Instant::now();
+        let _busy = leash.request();
+        let ended = tokio::spawn({
+            let leash = Arc::clone(&leash);
+            async move { (leash.end().await, Instant::now()) }
+        });
+        let taken = leash.due(start + Duration::from_secs(5));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        drop(taken);
+        let _left = leash.due(start + Duration::from_secs(60));
+        let (end, at) = ended.await.unwrap();
+        assert_eq!((end, at - start), (End::Stalled, Duration::from_secs(60) + GRACE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_answers_are_cut_off() {
+        let leash = Arc::new(Leash::default());
+        let pieces = (0..3).map(|_| Bytes::from_static(b"x"));
+        let body = crate::server::PieceBody::new(Box::new(pieces), false).boxed();
+        let mut body = leash.answer(body, Some(Instant::now() + Duration::from_secs(60)));
+        assert!(body.frame().await.unwrap().is_ok());
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(body.frame().await.unwrap().is_err());
+        drop(body);
+        assert!(leash.due.lock().is_empty() && leash.busy.load(Ordering::Relaxed) == 0);
+    }
+}
