@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use api::Text;
+use api::{Object, Text};
 use bytes::{BufMut, Bytes, BytesMut};
 use etcd::rpc::{KeyValue, RangeRequest};
 use etcd::{Error, prefix_end};
@@ -13,7 +13,6 @@ use super::keys::Place;
 use super::unreadable::{Entries, Entry};
 use super::{CodecError, Engine, EtcdOpenError};
 use crate::store::ResourceId;
-use crate::view::Live;
 
 /// How many objects are read at once.
 const PAGE: i64 = 2000;
@@ -22,7 +21,7 @@ const PAGE: i64 = 2000;
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) revision: u64,
-    pub(crate) objects: HashMap<ResourceId, Live>,
+    pub(super) objects: HashMap<ResourceId, Vec<Arc<Object>>>,
     pub(crate) servers: BTreeSet<Text>,
     pub(super) unreadable: Entries,
 }
@@ -110,7 +109,7 @@ impl Engine {
             Place::Object { group, plural, namespace, name } => {
                 let id = self.index.named(group, plural);
                 match self.read(&kv.key, &kv.value, kv.mod_revision as u64) {
-                    Ok(Some(object)) => state.objects.entry(id).or_default().put(object),
+                    Ok(Some(object)) => state.objects.entry(id).or_default().push(object),
                     Ok(None) => {}
                     // Whoever starts without the keys would hide what is there.
                     Err(e) if is_encrypted(&kv.value) => {

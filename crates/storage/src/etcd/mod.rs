@@ -45,6 +45,7 @@ use crate::engine::{Backend, View};
 use crate::history::Limits;
 use crate::index::Index;
 use crate::store::{Write, WriteError};
+use crate::view::Live;
 use keys::Keys;
 
 /// How many writes may be under way; more wait.
@@ -247,7 +248,8 @@ impl Engine {
         let load::State { revision, objects, servers, unreadable } = state;
         self.unreadable.replace(unreadable);
         self.servers.send_replace(servers);
-        self.index.replace(objects, revision);
+        let packed = objects.into_iter().map(|(id, objects)| (id, Live::of(objects))).collect();
+        self.index.replace(packed, revision);
     }
 
     /// Compacts etcd at every interval, until shutdown.

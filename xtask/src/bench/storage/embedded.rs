@@ -1,5 +1,6 @@
 //! The embedded engine.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::load::{self, Tally};
 use crate::bench::process;
 
 /// An object whose body has this size.
-fn object(n: u64, size: usize) -> NewObject {
+pub(super) fn object(n: u64, size: usize) -> NewObject {
     let head = r#"{"metadata":{"resourceVersion":""#;
     let tail = format!(r#"","name":"object-{n:08}"}},"data":""#);
     let padding = size.saturating_sub(head.len() + tail.len() + 2);
@@ -197,8 +198,13 @@ pub(super) struct Opened {
 
 /// Opens a store in a process of its own.
 pub(super) fn open_apart(dir: &Path) -> Result<Opened> {
+    opened_by("--open", dir.as_os_str())
+}
+
+/// What a process of its own tells that this flag lets open a store.
+pub(super) fn opened_by(flag: &str, place: &OsStr) -> Result<Opened> {
     let me = std::env::current_exe()?;
-    let out = Command::new(me).args(["bench", "storage", "--open"]).arg(dir).output()?;
+    let out = Command::new(me).args(["bench", "storage", flag]).arg(place).output()?;
     ensure!(out.status.success(), "opening: {}", String::from_utf8_lossy(&out.stderr));
     let text = String::from_utf8(out.stdout)?;
     let mut figures = text.split_whitespace().map(str::parse);

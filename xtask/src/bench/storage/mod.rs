@@ -3,6 +3,7 @@
 mod embedded;
 mod load;
 mod reference;
+mod shared;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -55,6 +56,9 @@ pub(crate) struct Args {
     /// Open this store, and say how long that took and what it needs
     #[arg(long, value_name = "DIR", hide = true)]
     open: Option<PathBuf>,
+    /// Open the store in this etcd, and say the same
+    #[arg(long, value_name = "URL", hide = true)]
+    open_etcd: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -67,6 +71,8 @@ enum Part {
     Watch,
     /// Opening a large store
     Open,
+    /// The etcd engine, beside the bare client on the same etcd
+    Engine,
 }
 
 /// Runs it.
@@ -81,6 +87,9 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     }
     if let Some(dir) = &args.open {
         return embedded::open_and_tell(dir);
+    }
+    if let Some(url) = &args.open_etcd {
+        return block_on(shared::open_and_tell(url));
     }
     let dir = root.join(&args.dir);
     std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
@@ -104,6 +113,13 @@ async fn measure(args: &Args, dir: &Path) -> Result<()> {
     }
     if wants(Part::Open) {
         println!("{}", opening(dir, args.objects, etcd).await?);
+    }
+    if wants(Part::Engine)
+        && let Some(program) = etcd
+    {
+        for table in shared::measure(program, &dir.join("engine"), time).await? {
+            println!("{table}");
+        }
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ const PAGE: i64 = 10_000;
 const FILL: u64 = 128;
 /// How long it may take to start.
 const START: Duration = Duration::from_mins(5);
-const PREFIX: &[u8] = b"/registry/things/";
+pub(super) const PREFIX: &[u8] = b"/registry/things/";
 
 /// etcd in a directory of its own.
 pub(super) struct Etcd {
@@ -29,6 +29,7 @@ pub(super) struct Etcd {
     program: PathBuf,
     dir: PathBuf,
     clients: Arc<[Client]>,
+    config: Config,
 }
 
 impl Drop for Etcd {
@@ -42,7 +43,7 @@ fn key(n: u64) -> Bytes {
     format!("/registry/things/namespace-{}/object-{n:08}", n % 50).into()
 }
 
-fn put(n: u64, size: usize) -> rpc::PutRequest {
+pub(super) fn put(n: u64, size: usize) -> rpc::PutRequest {
     rpc::PutRequest { key: key(n), value: vec![b'x'; size].into(), ..Default::default() }
 }
 
@@ -70,7 +71,7 @@ impl Etcd {
             .with_context(|| format!("starting {}", program.display()))?;
         let config = Config { endpoints: vec![url(clients)], ..Config::default() };
         let clients = (0..CONNECTIONS).map(|_| Client::new(&config)).collect::<Result<_, _>>()?;
-        let mut etcd = Self { child, program: program.to_owned(), dir: dir.to_owned(), clients };
+        let mut etcd = Self { child, program: program.to_owned(), dir: dir.to_owned(), clients, config };
         let begun = Instant::now();
         while etcd.client(0).revision(PREFIX).await.is_err() {
             if let Some(status) = etcd.child.try_wait()? {
@@ -93,7 +94,12 @@ impl Etcd {
         Ok((etcd, seconds, memory))
     }
 
-    fn client(&self, n: u64) -> &Client {
+    /// Where it is.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(super) fn client(&self, n: u64) -> &Client {
         &self.clients[n as usize % CONNECTIONS]
     }
 
