@@ -1,5 +1,6 @@
 //! API servers on a real etcd, used through kubectl.
 
+mod kms;
 mod sharing;
 
 use std::io::{BufRead, BufReader};
