@@ -398,12 +398,11 @@ impl Metrics {
         self.commits.get_or_create(&labels).observe(took.as_secs_f64());
     }
     /// Remembers that somebody uses an API that is deprecated.
-    pub(crate) fn deprecated(&self, info: &RequestInfo) {
+    pub(crate) fn deprecated(&self, info: &RequestInfo, removed_release: &'static str) {
         let label = |text: &Text| Label(text.clone());
         let labels = DeprecatedLabels {
             group: label(&info.group),
-            // None of those that are deprecated has a release yet that will be without it.
-            removed_release: "",
+            removed_release,
             resource: label(&info.resource),
             subresource: label(&info.subresource),
             version: label(&info.version),

@@ -238,6 +238,13 @@ fn property(
         },
     }
     patch(schema, field, &mut more);
+    if !field.values.is_empty() {
+        let values = strings(field.values.iter().map(Text::as_str));
+        match out.get_mut("items").and_then(Node::as_map_mut) {
+            Some(items) => items.insert("enum", values),
+            None => out.insert("enum", values),
+        };
+    }
     if out.get("$ref").is_some() && dialect == Dialect::V3 && !more.is_empty() {
         more.insert("allOf", Node::List(vec![out.into()]));
         return more.into();

@@ -194,9 +194,46 @@ fn render(
     let mut needed = BTreeSet::new();
     let mut out = Map::new();
     for (path, item) in items {
-        out.insert(path.as_str(), item.node(dialect, &mut needed));
+        let mut node = item.node(dialect, &mut needed);
+        describe(&mut node, docs);
+        out.insert(path.as_str(), node);
     }
     (out.into(), definitions::all(schema, needed, dialect, versions, docs))
+}
+
+/// Gives the parameters of a path and of its operations their descriptions: those of the fields that they set.
+fn describe(item: &mut Node, docs: &Docs<'_>) {
+    const OPTIONS: [&str; 3] = ["ListOptions", "PatchOptions", "DeleteOptions"];
+    let Some(item) = item.as_map_mut() else { return };
+    let kind = item.iter().find_map(|(_, operation)| {
+        let of = operation.as_map()?.get("x-kubernetes-group-version-kind")?;
+        Some(of.as_map()?.str("kind").to_owned())
+    });
+    let kind = kind.unwrap_or_default();
+    let all = |list: &mut Node| {
+        for parameter in list.as_list_mut().into_iter().flatten().filter_map(Node::as_map_mut) {
+            let text = match parameter.str("name") {
+                "pretty" => "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).".to_owned(),
+                "namespace" => "object name and auth scope, such as for teams and projects".to_owned(),
+                "name" => format!("name of the {kind}"),
+                "path" => "path to the resource".to_owned(),
+                name => {
+                    let of = |options| docs(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{options}"), Some(name));
+                    OPTIONS.into_iter().find_map(of).unwrap_or_default().to_owned()
+                }
+            };
+            if !text.is_empty() {
+                parameter.insert("description", text);
+            }
+        }
+    };
+    for (name, node) in item.iter_mut() {
+        if name == "parameters" {
+            all(node);
+        } else if let Some(list) = node.as_map_mut().and_then(|o| o.get_mut("parameters")) {
+            all(list);
+        }
+    }
 }
 
 #[cfg(test)]

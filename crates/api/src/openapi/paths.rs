@@ -12,16 +12,13 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const CBOR: &str = "application/cbor";
-const PLAIN: &[&str] = &[JSON, YAML, PROTOBUF, CBOR];
+const PLAIN: &[&str] = &[JSON, YAML, PROTOBUF];
 const STREAMED: &[&str] = &[
     JSON,
     YAML,
     PROTOBUF,
-    CBOR,
     "application/json;stream=watch",
     "application/vnd.kubernetes.protobuf;stream=watch",
-    "application/cbor-seq",
 ];
 const DISCOVERED: &[&str] = &[JSON, YAML, PROTOBUF];
 const ANYTHING: &[&str] = &["*/*"];
@@ -30,7 +27,6 @@ const PATCHES: &[&str] = &[
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
-    "application/apply-patch+cbor",
 ];
 
 /// Where a parameter stands, its name and type.
@@ -424,6 +420,45 @@ pub(super) fn resource(schema: &Schema, r: &ResourceInfo, items: &mut BTreeMap<S
     b.watches(&base, &collection, scope);
 }
 
+/// A kind after its article; a plural has none.
+fn with_article(kind: &str) -> String {
+    if kind.ends_with('s') && !kind.ends_with("ss") {
+        return kind.to_owned();
+    }
+    let article = if kind.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+    format!("{article} {kind}")
+}
+
+/// What an action on a kind does.
+fn described(action: &str, kind: &str) -> String {
+    const INSTEAD: &str = "deprecated: use the 'watch' parameter with a list operation instead";
+    match action {
+        "list" if kind == "ComponentStatus" => format!("list objects of kind {kind}"),
+        "list" => format!("list or watch objects of kind {kind}"),
+        "watch" => format!(
+            "watch changes to an object of kind {kind}. {INSTEAD}, filtered to a single item with the 'fieldSelector' parameter."
+        ),
+        "watchlist" => format!("watch individual changes to a list of {kind}. {INSTEAD}."),
+        "get" => format!("read the specified {kind}"),
+        "put" => format!("replace the specified {kind}"),
+        "patch" => format!("partially update the specified {kind}"),
+        "delete" => format!("delete {}", with_article(kind)),
+        "deletecollection" => format!("delete collection of {kind}"),
+        "post" => format!("create {}", with_article(kind)),
+        other => format!("{other} {kind}"),
+    }
+}
+
+/// What an action on a subresource of a kind does.
+fn described_below(action: &str, subresource: &str, kind: &str) -> String {
+    match action {
+        "get" => format!("read {subresource} of the specified {kind}"),
+        "put" => format!("replace {subresource} of the specified {kind}"),
+        "patch" => format!("partially update {subresource} of the specified {kind}"),
+        _ => format!("create {subresource} of {}", with_article(kind)),
+    }
+}
+
 impl Builder<'_> {
     fn definition(&self, gvk: &Gvk) -> Text {
         self.schema.kind(gvk).map(|id| self.schema.st(id).name.clone()).unwrap_or_default()
@@ -451,7 +486,7 @@ impl Builder<'_> {
         params.insert(Param { name: "pretty".into(), location: "query", ty: "string" });
         Operation {
             method,
-            description: format!("{action} {}", gvk.kind),
+            description: described(action, &gvk.kind),
             id,
             tag: self.tag.clone(),
             action: Some((action, gvk.clone())),
@@ -567,6 +602,8 @@ impl Builder<'_> {
                     let id = format!("connect{v}{}{suffix}{tail}", pascal(method));
                     let mut o = self.operation(method, id, "connect", &gvk, self.options(&gvk));
                     o.params.retain(|p| p.name != "pretty");
+                    o.description =
+                        format!("connect {} requests to {} of {}", method.to_uppercase(), s.name, r.kind);
                     o.answer = Answer::Text;
                     o.produces = ANYTHING.to_vec();
                     let path = if with_path { format!("{path}/{{path}}") } else { path.to_owned() };
@@ -576,7 +613,7 @@ impl Builder<'_> {
             return;
         }
         for verb in &s.verbs {
-            let o = match *verb {
+            let mut o = match *verb {
                 "get" if s.name == "log" => {
                     let options = Gvk::new("", "v1", "PodLogOptions");
                     let mut o = self.operation(
@@ -596,6 +633,8 @@ impl Builder<'_> {
                 "patch" => self.patch(format!("patch{v}{suffix}"), &gvk),
                 _ => continue,
             };
+            let action = o.action.as_ref().map_or("", |(action, _)| action);
+            o.description = described_below(action, s.name, r.kind);
             self.put(path.to_owned(), o);
         }
     }

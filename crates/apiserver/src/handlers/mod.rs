@@ -105,8 +105,8 @@ async fn attempt(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
     if !resource.namespaced && !info.namespace.is_empty() && info.resource != "namespaces" {
         return Err(Status::no_such_resource());
     }
-    if let Some(text) = deprecation(info, &resource.kind.kind) {
-        inner.metrics.deprecated(info);
+    if let Some((text, removed)) = deprecation(info, &resource.kind.kind) {
+        inner.metrics.deprecated(info, removed);
         req.warn(text);
     }
     if !info.subresource.is_empty() {
@@ -139,36 +139,38 @@ async fn attempt(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
     }
 }
 
-/// The Warning with every answer about a deprecated version.
-fn deprecation(info: &RequestInfo, kind: &str) -> Option<String> {
+/// The Warning with every answer about a deprecated version, and the release that will be without it, if one
+/// will.
+fn deprecation(info: &RequestInfo, kind: &str) -> Option<(String, &'static str)> {
     let (group, version) = (info.group.as_str(), info.version.as_str());
     // Since which minor version, and since when no more.
     let (since, until) = match (group, version, info.resource.as_str()) {
         ("", _, "endpoints") => {
-            return Some(
-                "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into(),
-            );
+            let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+            return Some((text.into(), ""));
         }
-        ("", _, "componentstatuses") => return Some("v1 ComponentStatus is deprecated in v1.19+".into()),
+        ("", _, "componentstatuses") => {
+            return Some(("v1 ComponentStatus is deprecated in v1.19+".into(), ""));
+        }
         ("storage.k8s.io", "v1beta1", _)
         | ("networking.k8s.io", "v1beta1", _)
-        | ("certificates.k8s.io", "v1alpha1", "clustertrustbundles") => (34, 37),
+        | ("certificates.k8s.io", "v1alpha1", "clustertrustbundles") => (34, "1.37"),
         ("admissionregistration.k8s.io", "v1alpha1", _)
         | ("coordination.k8s.io", "v1alpha2", _)
-        | ("resource.k8s.io", "v1beta1", _) => (35, 38),
+        | ("resource.k8s.io", "v1beta1", _) => (35, "1.38"),
         ("resource.k8s.io", "v1beta2", "devicetaintrules") => return None,
         ("coordination.k8s.io", "v1beta1", _)
         | ("resource.k8s.io", "v1beta2", _)
-        | ("resource.k8s.io", "v1alpha3", "devicetaintrules") => (36, 39),
+        | ("resource.k8s.io", "v1alpha3", "devicetaintrules") => (36, "1.39"),
         _ => return None,
     };
     let instead = match group {
         "storage.k8s.io" => "; use storage.k8s.io/v1 VolumeAttributesClass",
         _ => "",
     };
-    Some(format!(
-        "{group}/{version} {kind} is deprecated in v1.{since}+, unavailable in v1.{until}+{instead}"
-    ))
+    let text =
+        format!("{group}/{version} {kind} is deprecated in v1.{since}+, unavailable in v{until}+{instead}");
+    Some((text, until))
 }
 
 async fn subresource(
