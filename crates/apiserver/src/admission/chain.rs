@@ -218,6 +218,9 @@ impl Env {
                 name = meta.str("generateName");
             }
         }
+        if name.is_empty() {
+            name = "Unknown";
+        }
         Status::forbidden(&request.info.group, request.resource, name, why)
     }
 }

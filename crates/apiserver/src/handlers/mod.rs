@@ -109,6 +109,9 @@ async fn attempt(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
         inner.metrics.deprecated(info, removed);
         req.warn(text);
     }
+    if matches!(info.verb, "get" | "patch" | "delete") {
+        check_segment(&info.name)?;
+    }
     if !info.subresource.is_empty() {
         let sub = resource.subresource(&info.subresource).ok_or_else(Status::no_such_resource)?;
         if !sub.verbs.iter().any(|v| v == info.verb) {
@@ -137,6 +140,17 @@ async fn attempt(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
         "deletecollection" => delete::collection(&scope).await,
         _ => Err(method_not_allowed()),
     }
+}
+
+/// Refuses a name that no path can hold.
+fn check_segment(name: &str) -> Result<(), Status> {
+    let invalid = |why: String| Status::bad_request(format!("Name parameter invalid: {name:?}: {why}"));
+    if matches!(name, "." | "..") {
+        return Err(invalid(format!("may not be '{name}'")));
+    }
+    let bad = ["/", "%"].iter().filter(|c| name.contains(**c));
+    let bad = bad.map(|c| format!("may not contain '{c}'")).collect::<Vec<_>>();
+    if bad.is_empty() { Ok(()) } else { Err(invalid(bad.join(";"))) }
 }
 
 /// The Warning with every answer about a deprecated version, and the release that will be without it, if one

@@ -36,6 +36,7 @@ pub(crate) fn prepare_create(schema: &Schema, tree: &mut Struct) {
 pub(crate) async fn finalize(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let options = write_options(&scope.req.query, WriteKind::Update)?;
     let body = scope.body(&options)?;
+    update::check_name(scope, &body)?;
     let schema = scope.inner.schema;
     let plan = Plan { privileged: true, ..Plan::new(None, &options) };
     let done = update::run(scope, scope.name(), &plan, &|old| {

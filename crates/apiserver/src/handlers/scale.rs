@@ -72,6 +72,9 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
         None => Some(read_object(scope.inner, scope.req, &sub.kind, options.field_validation)?),
         Some(_) => None,
     };
+    if let Some(body) = &body {
+        update::check_name_of(View::new(scope.inner.schema, body).st("metadata").str("name"), name)?;
+    }
     let mut plan = Plan::new(None, &options);
     if kind == WriteKind::Apply
         && let Some(patch) = &write
@@ -95,12 +98,7 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
         };
         let view = View::new(schema, &scale);
         let meta = view.st("metadata");
-        if meta.str("name") != name {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({}) does not match the name on the URL ({name})",
-                meta.str("name")
-            )));
-        }
+        update::check_name_of(meta.str("name"), name)?;
         let uid = meta.str("uid");
         if !uid.is_empty() && uid != scope.meta(&tree).uid() {
             let why = format!(

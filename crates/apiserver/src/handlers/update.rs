@@ -82,7 +82,11 @@ pub(crate) fn answer(scope: &Scope<'_>, done: Done) -> Result<Outcome, Status> {
 
 /// The object's name must be the request's.
 pub(crate) fn check_name(scope: &Scope<'_>, tree: &Struct) -> Result<(), Status> {
-    let (has, wanted) = (scope.meta(tree).name(), scope.name());
+    check_name_of(scope.meta(tree).name(), scope.name())
+}
+
+/// The name that an object has must be that of its path.
+pub(crate) fn check_name_of(has: &str, wanted: &str) -> Result<(), Status> {
     if has.is_empty() {
         return Err(Status::bad_request(format!(
             "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"

@@ -160,8 +160,8 @@ impl Connect {
     /// A backend of a Service, chosen at random.
     async fn service(&self, info: &RequestInfo, id: location::Id<'_>) -> Result<Location, Status> {
         let namespace = info.namespace.as_str();
+        let service: Service = self.objects.api(namespace).get(id.name).await?;
         let port = if id.port.parse::<i64>().is_ok() {
-            let service: Service = self.objects.api(namespace).get(id.name).await?;
             location::service_port(&service, id)?
         } else {
             id.port.to_owned()
