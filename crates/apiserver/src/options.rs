@@ -192,8 +192,23 @@ impl DeleteOptions {
             kind: String,
             api_version: String,
         }
-        let wire: Wire = serde_json::from_slice(body)
-            .map_err(|e| Status::bad_request(format!("couldn't get version/kind; json parse error: {e}")))?;
+        let unreadable =
+            |why: String| Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
+        let value: serde_json::Value = serde_json::from_slice(body).map_err(|e| unreadable(e.to_string()))?;
+        let what = match value {
+            serde_json::Value::Null | serde_json::Value::Object(_) => "",
+            serde_json::Value::Array(_) => "array",
+            serde_json::Value::Bool(_) => "bool",
+            serde_json::Value::Number(_) => "number",
+            serde_json::Value::String(_) => "string",
+        };
+        if !what.is_empty() {
+            return Err(unreadable(format!(
+                "json: cannot unmarshal {what} into Go value of type v1.DeleteOptions"
+            )));
+        }
+        let wire = serde_json::from_value::<Option<Wire>>(value).map_err(|e| unreadable(e.to_string()))?;
+        let wire = wire.unwrap_or_default();
         if !wire.kind.is_empty() && wire.kind != "DeleteOptions" {
             let version = wire.api_version.rsplit('/').next().unwrap_or_default();
             return Err(Status::bad_request(format!(
@@ -444,6 +459,10 @@ mod tests {
         assert_eq!(o.grace, Some(0));
         assert_eq!(o.uid.as_deref(), Some("u"));
         assert_eq!(o.propagation, Some(Propagation::Background));
+        assert!(DeleteOptions::from_json(b"null").is_ok());
+        for body in ["[]", "[0]", "1", "\"x\"", "true", "{"] {
+            assert_eq!(DeleteOptions::from_json(body.as_bytes()).unwrap_err().code, 400, "{body}");
+        }
         let o = DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&dryRun=All")).unwrap();
         assert!(o.dry_run && o.propagation == Some(Propagation::Orphan));
         assert!(DeleteOptions::from_query(&Query::parse("propagationPolicy=Never")).is_err());

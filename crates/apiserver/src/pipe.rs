@@ -217,7 +217,10 @@ fn plain(
     // Upstream's mux leads every method to most of these.
     let any = discovery::of_aggregator(path)
         || ["/healthz", "/livez", "/readyz", "/metrics", "/openapi/"].iter().any(|p| path.starts_with(p));
-    if answer.as_ref().is_some_and(|a| a.status() != 404) && !any && !matches!(parts.method, Method::GET | Method::HEAD) {
+    if answer.as_ref().is_some_and(|a| a.status() != 404)
+        && !any
+        && !matches!(parts.method, Method::GET | Method::HEAD)
+    {
         return status_response(inner, &method_not_allowed(), Form::JSON);
     }
     answer.unwrap_or_else(|| text(404, "404 page not found\n"))

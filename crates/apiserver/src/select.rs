@@ -56,8 +56,11 @@ impl Selection {
             };
             let wanted = !term.negated;
             match place {
-                Place::Name if wanted => selection.scope.name.clone_from(&term.value),
-                Place::Namespace if wanted && namespace.is_empty() => {
+                // Of two, no object has both.
+                Place::Name if wanted && selection.scope.name.is_empty() => {
+                    selection.scope.name.clone_from(&term.value);
+                }
+                Place::Namespace if wanted && selection.scope.namespace.is_empty() => {
                     selection.scope.namespace.clone_from(&term.value);
                 }
                 Place::Field(at) if wanted && stored.strategy.fields[at] == "spec.nodeName" => {

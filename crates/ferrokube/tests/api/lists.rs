@@ -176,6 +176,7 @@ fn by_labels_and_fields() {
     check("fieldSelector=spec.nodeName=", &["c"]);
     check("fieldSelector=spec.nodeName!=n1,status.phase=Pending", &["b", "c"]);
     check("fieldSelector=metadata.name=a,metadata.namespace=default", &["a"]);
+    check("fieldSelector=metadata.name=a,metadata.name=b", &[]);
     check("fieldSelector=spec.restartPolicy=Never", &[]);
     check(
         "fieldSelector=spec.schedulerName=default-scheduler,spec.serviceAccountName=default",
