@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod fuzz;
 mod lint;
 mod openapi;
 mod schema;
@@ -38,6 +39,8 @@ enum Task {
     Lint,
     /// Installs what the tests need and runs them all.
     Test,
+    /// Runs the fuzz targets.
+    Fuzz(fuzz::Args),
     /// Makes requests from the API server's OpenAPI documents and checks the answers.
     Openapi(openapi::Args),
     /// Installs what a cluster needs, builds FerroKube and runs `ferrokube up` with a containerd of
@@ -71,6 +74,7 @@ fn run(task: Task, root: &Path) -> anyhow::Result<()> {
         Task::Setup => setup::run(root),
         Task::Lint => lint::run(root),
         Task::Test => test::run(root),
+        Task::Fuzz(args) => fuzz::run(&args, root),
         Task::Openapi(args) => openapi::run(&args, root),
         Task::Up { flags } => up::up(root, &flags),
         Task::Down => up::down(root),

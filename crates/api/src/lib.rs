@@ -12,6 +12,7 @@ pub mod managed;
 pub mod names;
 pub mod object;
 pub mod openapi;
+pub mod page;
 pub mod patch;
 pub mod quantity;
 pub mod resources;

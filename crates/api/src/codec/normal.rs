@@ -106,9 +106,10 @@ fn unreadable_time(report: &mut Report<'_, '_>, s: &str, layout: &str) -> Option
 /// A quantity in canonical form.
 pub(crate) fn quantity(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
     let s = s.trim();
-    // Most quantities are a few digits, which are their own canonical form.
+    // Most quantities are a few digits, which are their own canonical form unless a suffix is shorter.
     let b = s.as_bytes();
-    if !b.is_empty() && b.len() < 10 && b[0] != b'0' && b.iter().all(u8::is_ascii_digit) {
+    let plain = !b.is_empty() && b.len() < 10 && b[0] != b'0' && b.iter().all(u8::is_ascii_digit);
+    if plain && !b.ends_with(b"000") {
         return Some(Node::Str(s.into()));
     }
     match Quantity::parse(s) {

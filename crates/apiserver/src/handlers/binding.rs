@@ -39,7 +39,9 @@ pub(crate) async fn bind_named(
         ));
     }
     check(&view)?;
-    let request = scope.admission(Operation::Create, kind, name, None, options.dry_run);
+    let mut request = scope.admission(Operation::Create, kind, name, None, options.dry_run);
+    // The scope is that of Pods, also for a request to `bindings`.
+    request.resource = &scope.req.info.resource;
     let mut admitted = body.clone();
     scope.inner.admission.mutate(&request, &mut admitted).await?;
     scope.inner.admission.validate(&request, Some(&admitted)).await?;

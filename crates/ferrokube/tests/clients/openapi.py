@@ -63,6 +63,11 @@ def merged(server, chosen):
             known = schemas.setdefault(name, schema)
             # Which kinds an object is comes from the group that is described.
             assert described(known) == described(schema), f"{name} is described in two ways"
+    for schema in schemas.values():
+        for name, field in schema.get("properties", {}).items():
+            # Go writes a list that is always written and has nothing as null, which upstream does not describe.
+            if field.get("type") == "array" and name in schema.get("required", []):
+                field["nullable"] = True
     return {**whole, "paths": paths, "components": {**whole["components"], "schemas": schemas}}
 
 

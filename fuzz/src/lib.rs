@@ -1,0 +1,6 @@
+//! The properties that the fuzz targets run; they are also tests of their crates, over `seeds`.
+
+#[path = "../../crates/api/tests/properties/mod.rs"]
+pub mod api;
+#[path = "../../crates/streaming/tests/properties/mod.rs"]
+pub mod streaming;

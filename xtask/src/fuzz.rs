@@ -1,0 +1,64 @@
+//! The fuzz targets, one after the other.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::setup;
+use crate::step::{cargo, step};
+
+/// The version of cargo-fuzz that is installed.
+const CARGO_FUZZ: &str = "0.13.2";
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One target; all if none is named.
+    target: Option<String>,
+    /// How long each runs.
+    #[arg(long, default_value_t = 300)]
+    seconds: u32,
+}
+
+/// Installs cargo-fuzz into `.tools/`, builds the targets and runs them over their corpus and their seeds.
+pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
+    let tools = setup::tools(root).join("cargo");
+    let program = tools.join("bin/cargo-fuzz");
+    if !program.exists() {
+        let install = ["install", "cargo-fuzz", "--locked", "--version", CARGO_FUZZ, "--root"];
+        step("installation of cargo-fuzz", cargo(root).args(install).arg(&tools))?;
+    }
+    // Coverage is a feature of the nightly compiler, which the stable one has, too; sanitizers need a standard
+    // library of their own, and no unsafe code is here for them to check.
+    let fuzz = |task: &str| {
+        let mut command = Command::new(&program);
+        command.arg("fuzz").arg(task).args(["--sanitizer", "none"]);
+        command.current_dir(root.join("fuzz")).env("RUSTC_BOOTSTRAP", "1");
+        command
+    };
+    let listed = Command::new(&program).args(["fuzz", "list"]).current_dir(root.join("fuzz")).output()?;
+    let listed = String::from_utf8(listed.stdout)?;
+    let all = listed.lines().filter(|t| args.target.as_ref().is_none_or(|wanted| wanted == t));
+    let mut any = false;
+    for target in all {
+        any = true;
+        let (corpus, seeds) = (root.join("fuzz/corpus").join(target), root.join("fuzz/seeds").join(target));
+        std::fs::create_dir_all(&corpus)?;
+        step(
+            &format!("fuzzing of {target}"),
+            fuzz("run")
+                .arg(target)
+                .args([corpus, seeds])
+                .arg("--")
+                .arg(format!("-max_total_time={}", args.seconds))
+                .args(["-max_len=4096", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1"]),
+        )?;
+    }
+    ensure!(
+        any,
+        "there is no such target; there are: {}",
+        listed.split_whitespace().collect::<Vec<_>>().join(" ")
+    );
+    Ok(())
+}
