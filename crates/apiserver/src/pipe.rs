@@ -14,13 +14,17 @@ use rustls_pki_types::CertificateDer;
 
 use crate::answer::Outcome;
 use crate::auth::{Access, Decision, forbidden};
+use crate::config::MAX_BODY;
 use crate::handlers;
 use crate::leash::Leash;
+use crate::metrics::Permit;
 use crate::negotiate::{self, Allowed, Form};
 use crate::proxy::{Body, Connect};
 use crate::query::Query;
 use crate::request::{Attributes, Request, RequestInfo, UserInfo};
-use crate::server::{Inner, full, header as header_of, outcome_response, read_body, status_response, text};
+use crate::server::{
+    Inner, full, header as header_of, outcome_response, read_body, status_response, text, throw_away,
+};
 use crate::{discovery, health, request_info, routes, snapshot};
 
 /// Answers an HTTP request.
@@ -33,41 +37,20 @@ pub(crate) async fn http(
     leash: &Arc<Leash>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let user = match inner.auth.authenticator.authenticate(&parts, peer) {
-        Ok(user) => user,
-        Err(status) => return status_response(inner, &status, Form::JSON),
-    };
     let info = Arc::new(info);
-    let attributes = Attributes { user: Arc::clone(&user), info: Arc::clone(&info) };
-    let user = match inner.auth.authenticator.impersonate(&parts.headers, &attributes) {
-        Ok(other) => other.unwrap_or(user),
-        Err(status) => return status_response(inner, &status, Form::JSON),
-    };
-    if let Err(status) = authorize(inner, &user, &info) {
-        return status_response(inner, &status, error_form(header_of(&parts, header::ACCEPT), &query));
-    }
-    let _permit = if is_long_running(&info) {
-        None
-    } else {
-        let mutating = !matches!(parts.method, Method::GET | Method::HEAD);
-        match inner.metrics.enter(mutating, &inner.config) {
-            Some(permit) => Some(permit),
-            None if user.groups.iter().any(|g| g == "system:masters") => None,
-            None => {
-                let mut response = text(429, "Too many requests, please try again later.\n");
-                response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
-                return response;
-            }
+    let (user, _permit) = match enter(inner, &parts, peer, &query, &info) {
+        Ok(entered) => entered,
+        Err(refused) => {
+            throw_away(body, MAX_BODY).await;
+            return *refused;
         }
     };
     if !info.is_resource {
+        throw_away(body, MAX_BODY).await;
         if info.path == snapshot::PATH && parts.method == Method::GET {
             return snapshot::serve(inner).await;
         }
         return plain(inner, &parts, &query, &info);
-    }
-    if let Err(status) = routes::check(&inner.registry, &parts.method, &info.path) {
-        return status_response(inner, &status, error_form(header_of(&parts, header::ACCEPT), &query));
     }
     if info.group.is_empty()
         && Connect::serves(&info.resource, &info.subresource)
@@ -92,7 +75,10 @@ pub(crate) async fn http(
     let stream = info.verb == "watch";
     let form = match negotiate::output(accept, &query, user_agent, convertible(inner, &info), stream) {
         Ok(form) => form,
-        Err(status) => return status_response(inner, &status, Form::JSON),
+        Err(status) => {
+            throw_away(body, MAX_BODY).await;
+            return status_response(inner, &status, Form::JSON);
+        }
     };
     let plain_form = Form { convert: negotiate::Convert::None, ..form };
     let body = if matches!(parts.method, Method::GET | Method::HEAD) {
@@ -126,6 +112,39 @@ pub(crate) async fn http(
             response
         }
     }
+}
+
+/// Lets a caller in: it is known, it may, there is room for its request, and there is something at its path.
+fn enter(
+    inner: &Inner,
+    parts: &http::request::Parts,
+    peer: Option<&[CertificateDer<'static>]>,
+    query: &Query,
+    info: &Arc<RequestInfo>,
+) -> Result<(Arc<UserInfo>, Option<Permit>), Box<Response<Body>>> {
+    let refuse = |status: Status, form| Box::new(status_response(inner, &status, form));
+    let form = || error_form(header_of(parts, header::ACCEPT), query);
+    let user = inner.auth.authenticator.authenticate(parts, peer).map_err(|e| refuse(e, Form::JSON))?;
+    let attributes = Attributes { user: Arc::clone(&user), info: Arc::clone(info) };
+    let other = inner.auth.authenticator.impersonate(&parts.headers, &attributes);
+    let user = other.map_err(|e| refuse(e, Form::JSON))?.unwrap_or(user);
+    authorize(inner, &user, info).map_err(|e| refuse(e, form()))?;
+    let permit = if is_long_running(info) {
+        None
+    } else {
+        let mutating = !matches!(parts.method, Method::GET | Method::HEAD);
+        let permit = inner.metrics.enter(mutating, &inner.config);
+        if permit.is_none() && !user.groups.iter().any(|g| g == "system:masters") {
+            let mut response = text(429, "Too many requests, please try again later.\n");
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+            return Err(Box::new(response));
+        }
+        permit
+    };
+    if info.is_resource {
+        routes::check(&inner.registry, &parts.method, &info.path).map_err(|e| refuse(e, form()))?;
+    }
+    Ok((user, permit))
 }
 
 /// Whether a request goes on until its client ends it: no limit of time or number applies.

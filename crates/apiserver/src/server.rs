@@ -607,10 +607,19 @@ pub(crate) async fn read_body(mut body: Incoming) -> Result<Bytes, Status> {
     Ok(if all.is_empty() { first } else { all.into() })
 }
 
-/// The answer to a body that is too large. Some of what still comes is thrown away first: a client that is
-/// cut off while it sends does not read the answer.
-async fn refuse(mut body: Incoming) -> Status {
-    let mut patience = 8 * MAX_BODY;
+/// The answer to a body that is too large.
+async fn refuse(body: Incoming) -> Status {
+    throw_away(body, 8 * MAX_BODY).await;
+    Status::failure(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}"))
+}
+
+/// Takes what still comes of a body that nobody wants, if that is not too much: a client that is cut off while it
+/// sends does not read its answer.
+pub(crate) async fn throw_away(mut body: Incoming, limit: usize) {
+    if http_body::Body::is_end_stream(&body) {
+        return;
+    }
+    let mut patience = limit;
     let rest = async {
         while let Some(Ok(frame)) = body.frame().await {
             let size = frame.data_ref().map_or(0, Bytes::len);
@@ -620,7 +629,6 @@ async fn refuse(mut body: Incoming) -> Status {
     };
     // However slow the client is, it gets its answer.
     let _ = tokio::time::timeout(std::time::Duration::from_secs(2), rest).await;
-    Status::failure(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}"))
 }
 
 /// The headers of a request that matter to the pipe.
