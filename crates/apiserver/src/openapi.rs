@@ -93,15 +93,15 @@ pub(crate) fn serve(
         return Some(answer(parts, body, media, &etag));
     }
     if path == "/openapi/v3" {
-        let entries: Vec<String> = documents
-            .v3_paths()
-            .into_iter()
-            .filter_map(|p| {
+        let body = inner.openapi_index.get_or_init(|| {
+            let entry = |p: String| {
                 let hash = digest(&documents.v3(&p, false)?);
                 Some(format!("\"{p}\":{{\"serverRelativeURL\":\"/openapi/v3/{p}?hash={hash}\"}}"))
-            })
-            .collect();
-        let body = Bytes::from(format!("{{\"paths\":{{{}}}}}", entries.join(",")));
+            };
+            let entries: Vec<String> = documents.v3_paths().into_iter().filter_map(entry).collect();
+            Bytes::from(format!("{{\"paths\":{{{}}}}}", entries.join(",")))
+        });
+        let body = body.clone();
         let etag = digest(&body);
         return Some(answer(parts, body, "application/json", &etag));
     }

@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) admission: Arc<dyn Admission>,
     pub(crate) connect: OnceLock<Connect>,
     pub(crate) openapi: OnceLock<Box<dyn Documents>>,
+    /// The body of `/openapi/v3`, for which every document is made once.
+    pub(crate) openapi_index: OnceLock<bytes::Bytes>,
     /// What the columns of Tables tell.
     pub(crate) column_descriptions: OnceLock<crate::table::Descriptions>,
     pub(crate) allocators: Allocators,
@@ -181,6 +183,7 @@ impl Server {
             admission,
             connect: OnceLock::new(),
             openapi: OnceLock::new(),
+            openapi_index: OnceLock::new(),
             column_descriptions: OnceLock::new(),
             allocators,
             forms: FormCache::new(config.form_budget),

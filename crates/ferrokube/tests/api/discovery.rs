@@ -1,10 +1,14 @@
 //! What a client learns before it asks for objects.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::Server;
 
 use crate::server;
 
+/// What the kinds need that are not served by default.
+const OPT_IN: &str = "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true,GenericWorkload=true,GangScheduling=true,\
+    WorkloadAwarePreemption=true,StorageVersionMigrator=true,CoordinatedLeaderElection=true,\
+    DRADeviceTaintRules=true,DRAResourcePoolStatus=true";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 #[test]
@@ -160,6 +164,15 @@ fn openapi_v3() {
     assert_eq!(document["openapi"], "3.0.0");
     let schema = &document["components"]["schemas"]["io.k8s.api.apps.v1.Deployment"];
     assert_eq!(schema["x-kubernetes-group-version-kind"][0]["group"], "apps");
+    for accept in ["spec.v3@v1.0", "spec.v3.v1.0"] {
+        let accept = format!("application/com.github.proto-openapi.{accept}+protobuf");
+        let proto = s.get(url).accept(&accept).send().unwrap().expect(200).unwrap();
+        let media = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+        assert_eq!(proto.header("content-type"), media);
+        assert_eq!(proto.header("etag"), answer.header("etag"));
+        assert!(proto.body.starts_with(b"\x0a\x053.0.0"), "openapi is the first field");
+    }
+    s.get(url).accept("text/html").send().unwrap().expect(406).unwrap();
     let etag = answer.header("etag").to_owned();
     let plain = s.get("/openapi/v3/apis/apps/v1").header("If-None-Match", &etag).send().unwrap();
     assert_eq!(plain.status, 304);
@@ -179,6 +192,75 @@ fn kubectl_explains() {
     let text = s.kubectl(&["explain", "pods", "--recursive", "--output", "plaintext-openapiv2"]).unwrap();
     assert!(text.contains("   spec\t<Object>"), "{text}");
     assert!(s.kubectl(&["explain", "pods.spec.nothing"]).is_err());
+}
+
+#[test]
+fn kubectl_explains_every_kind() {
+    let s = Server::start(&["--runtime-config=api/all=true", OPT_IN]).unwrap();
+    let all = s.kubectl(&["api-resources", "--no-headers"]).unwrap();
+    let all: Vec<(&str, &str)> = all
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words[0], words[words.len() - 3])
+        })
+        .collect();
+    assert!(all.len() > 70, "{all:?}");
+    // Each starts a kubectl: several go side by side.
+    std::thread::scope(|scope| {
+        for part in all.chunks(all.len().div_ceil(4)) {
+            let s = &s;
+            scope.spawn(move || {
+                for (resource, version) in part {
+                    let version = format!("--api-version={version}");
+                    let text = s.kubectl(&["explain", "--recursive", &version, resource]).unwrap();
+                    let description = text.split("DESCRIPTION:").nth(1).and_then(|t| t.trim().lines().next());
+                    let said = description.is_some_and(|d| !d.trim().is_empty() && d.trim() != "<empty>");
+                    assert!(said && text.contains("FIELDS:"), "{resource} {version}: {text}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn kinds_that_are_off_by_default() {
+    let s = Server::start(&["--runtime-config=api/all=true", OPT_IN]).unwrap();
+    s.kubectl(&["create", "namespace", "a"]).unwrap();
+    let post = |path: &str, object: &Value| s.request("POST", path).json(object).send().unwrap();
+    let group = json!({
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": "g"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    });
+    let groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/a/podgroups";
+    let made = post(groups, &group).expect(201).unwrap().json().unwrap();
+    assert_eq!(made["metadata"]["finalizers"][0], "scheduling.k8s.io/podgroup-protection");
+    assert_eq!((&made["spec"]["disruptionMode"], &made["spec"]["priority"]), (&"Pod".into(), &0.into()));
+    let candidate = json!({
+        "apiVersion": "coordination.k8s.io/v1beta1",
+        "kind": "LeaseCandidate",
+        "metadata": {"name": "c"},
+        "spec": {"leaseName": "l", "binaryVersion": "1.35", "strategy": "OldestEmulationVersion"},
+    });
+    let answer = post("/apis/coordination.k8s.io/v1beta1/namespaces/a/leasecandidates", &candidate);
+    assert!(
+        answer.header("warning").contains("LeaseCandidate is deprecated in v1.36+, unavailable in v1.39+")
+    );
+    let refused = answer.expect(422).unwrap().json().unwrap();
+    let causes = refused["details"]["causes"].as_array().unwrap().iter().map(|c| c["field"].clone());
+    assert_eq!(causes.collect::<Vec<_>>(), ["spec.binaryVersion", "spec.emulationVersion"]);
+    let bundle = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1",
+        "kind": "ClusterTrustBundle",
+        "metadata": {"name": "b"},
+        "spec": {"trustBundle": ""},
+    });
+    let refused = post("/apis/certificates.k8s.io/v1beta1/clustertrustbundles", &bundle).expect(422).unwrap();
+    assert!(refused.text().contains("at least one trust anchor must be provided"));
+    let plain = server();
+    plain.get(groups).send().unwrap().expect(404).unwrap();
 }
 
 #[test]
