@@ -135,6 +135,9 @@ async fn compaction_is_agreed_on() {
     assert!(old.unwrap_err().to_string().contains("has been compacted"));
     // A third one starts with what the others compacted to, and can tell what happened since.
     let last = create(&a, r, "ns", "last", "").await;
+    // They would go on compacting while it starts.
+    a.close().await;
+    b.close().await;
     let c = open(&etcd, "/registry").await;
     let r = pods(&c);
     let mut w = watch(&c, r, Scope::default(), WatchStart::After(last.revision - 1));
