@@ -278,7 +278,7 @@ impl Server {
         };
         let recorders =
             [recorder("portallocator-repair-controller"), recorder("ipallocator-repair-controller")];
-        self.0.allocators.keep_repaired(&self.0, recorders, shutdown).await?;
+        self.0.allocators.keep_repaired(&self.0, recorders, shutdown).await;
         let servers = self.0.store.servers();
         // Others would list an address that leads nowhere.
         if let Some(servers) = servers.as_ref().filter(|_| !address.is_loopback()) {

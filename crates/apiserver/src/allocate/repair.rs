@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kinds::access::View;
 use storage::{Write, WriteError};
+use tokio::time::Instant;
 
 use super::ranges::{PortSet, TAKEN};
 use super::{Allocators, MANAGED_BY, Spec, claim, family_of, ip_address, stored};
@@ -110,6 +111,14 @@ fn plan(
     (rebuilt, findings)
 }
 
+/// What one repair leaves for the next.
+struct Rounds {
+    leaks: HashMap<u16, u8>,
+    /// When the ports are next looked through: rounds that follow each other at once would take what a Service is
+    /// about to be made with for a leak.
+    ports_at: Instant,
+}
+
 /// An object with its tree.
 type Decoded = (Arc<Object>, Struct);
 
@@ -129,32 +138,42 @@ impl Allocators {
         inner: &Arc<Inner>,
         recorders: [Recorder; 2],
         shutdown: &Shutdown,
-    ) -> Result<(), Status> {
-        let mut leaks = HashMap::new();
-        self.repair(inner, &recorders, &mut leaks).await?;
+    ) {
+        let mut rounds = Rounds { leaks: HashMap::new(), ports_at: Instant::now() };
+        let mut pause = self.repair(inner, &recorders, &mut rounds).await;
         let (inner, stop) = (Arc::clone(inner), shutdown.clone());
         shutdown.spawn(async move {
-            let mut pause = INTERVAL;
             while stop.run(tokio::time::sleep(pause)).await.is_some() {
-                let repaired = stop.run(inner.allocators.repair(&inner, &recorders, &mut leaks)).await;
-                pause = INTERVAL;
-                if let Some(Err(error)) = repaired {
-                    tracing::warn!(%error, "cannot repair the allocation of node ports and ClusterIPs");
-                    pause = RETRY.mul_f64(1.0 + fastrand::f64());
+                match stop.run(inner.allocators.repair(&inner, &recorders, &mut rounds)).await {
+                    Some(next) => pause = next,
+                    None => return,
                 }
             }
         });
-        Ok(())
     }
 
+    /// Repairs everything; after what time to do it again.
     async fn repair(
         &self,
         inner: &Inner,
         [ports, addresses]: &[Recorder; 2],
-        leaks: &mut HashMap<u16, u8>,
-    ) -> Result<(), Status> {
-        self.repair_ports(ports, leaks).await?;
-        self.repair_addresses(inner, addresses).await
+        rounds: &mut Rounds,
+    ) -> Duration {
+        let repaired = async {
+            let now = Instant::now();
+            if now >= rounds.ports_at {
+                self.repair_ports(ports, &mut rounds.leaks).await?;
+                rounds.ports_at = now + INTERVAL;
+            }
+            self.repair_addresses(inner, addresses).await
+        };
+        match repaired.await {
+            Ok(()) => INTERVAL,
+            Err(error) => {
+                tracing::warn!(%error, "cannot repair the allocation of node ports and ClusterIPs");
+                RETRY.mul_f64(1.0 + fastrand::f64())
+            }
+        }
     }
 
     async fn repair_ports(&self, recorder: &Recorder, leaks: &mut HashMap<u16, u8>) -> Result<(), Status> {
