@@ -208,6 +208,7 @@ impl Engine {
     fn advance(&self, revision: u64) {
         if revision > self.index.current() {
             self.index.advance(revision);
+            self.waiting.wake(revision);
             self.index.deliver(&[], revision);
         }
     }
@@ -243,6 +244,7 @@ impl Engine {
             drop(writing);
         }
         self.index.advance(last);
+        self.waiting.wake(last);
         self.index.deliver(&events, last);
     }
 

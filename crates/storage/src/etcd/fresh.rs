@@ -2,6 +2,7 @@
 //!
 //! etcd is asked for its revision, once for all who ask at that time, and they wait until the index has it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ impl Engine {
         self.questions.waiting.lock().push(answer);
         self.questions.asked.notify_one();
         let wanted = revision.await.map_err(|_| ReadError::Closed)??;
-        if self.catch_up(wanted, CATCH_UP).await {
+        if self.catch_up(wanted, false, CATCH_UP).await {
             Ok(())
         } else {
             Err(ReadError::Behind { wanted, current: self.index.current() })
@@ -74,22 +75,54 @@ impl Engine {
         self.questions.waiting.lock().clear();
     }
 
-    /// Waits until the index has a revision; whether it has within the time.
-    pub(super) async fn catch_up(&self, revision: u64, limit: Duration) -> bool {
-        let mut seen = self.index.seen();
+    /// Waits until the index has a revision; whether it has within the time. That of an own write comes by itself,
+    /// others may be of keys that are not ours: then the watch is asked how far it has come.
+    pub(super) async fn catch_up(&self, revision: u64, own: bool, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        while self.index.current() < revision {
+        let mut ask = !own;
+        loop {
+            let shown = self.waiting.wait(revision);
+            // Looked at after it is waited for: nothing is missed between.
+            if self.index.current() >= revision {
+                return true;
+            }
             let now = Instant::now();
             if now >= deadline {
                 return false;
             }
-            // Not every revision of etcd is one of ours.
-            self.nudge.notify_one();
-            let reached = seen.wait_for(|current| *current >= revision);
-            if matches!(tokio::time::timeout_at(deadline.min(now + ASK), reached).await, Ok(Err(_))) {
+            if ask {
+                self.nudge.notify_one();
+            }
+            ask = true;
+            if matches!(tokio::time::timeout_at(deadline.min(now + ASK), shown).await, Ok(Err(_))) {
                 return false;
             }
         }
-        true
+    }
+}
+
+/// Who waits until the index has a revision: each is woken once, and for it alone.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(Mutex<BTreeMap<u64, Vec<oneshot::Sender<()>>>>);
+
+impl Waiting {
+    fn wait(&self, revision: u64) -> oneshot::Receiver<()> {
+        let (done, shown) = oneshot::channel();
+        let mut waiting = self.0.lock();
+        let of_it = waiting.entry(revision).or_default();
+        // Those that waited for long enough.
+        of_it.retain(|done| !done.is_closed());
+        of_it.push(done);
+        shown
+    }
+
+    /// The index has this revision.
+    pub(super) fn wake(&self, revision: u64) {
+        let mut waiting = self.0.lock();
+        let later = waiting.split_off(&(revision + 1));
+        for done in std::mem::replace(&mut *waiting, later).into_values().flatten() {
+            // Who went away does not want to know.
+            let _ = done.send(());
+        }
     }
 }

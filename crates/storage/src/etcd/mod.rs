@@ -143,6 +143,8 @@ pub(crate) struct Engine {
     leases: lease::Leases,
     places: Arc<Semaphore>,
     questions: fresh::Questions,
+    /// Who waits for the index to have a revision.
+    waiting: fresh::Waiting,
     /// Somebody waits for the watch, or wants to hear of progress.
     nudge: Notify,
     servers: watch::Sender<BTreeSet<Text>>,
@@ -173,6 +175,7 @@ impl Engine {
             leases: lease::Leases::default(),
             places: Arc::new(Semaphore::new(WRITES)),
             questions: fresh::Questions::default(),
+            waiting: fresh::Waiting::default(),
             nudge: Notify::new(),
             servers: watch::Sender::default(),
             broken: Mutex::default(),
@@ -250,6 +253,7 @@ impl Engine {
         self.servers.send_replace(servers);
         let packed = objects.into_iter().map(|(id, objects)| (id, Live::of(objects))).collect();
         self.index.replace(packed, revision);
+        self.waiting.wake(revision);
     }
 
     /// Compacts etcd at every interval, until shutdown.

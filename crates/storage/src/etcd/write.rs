@@ -126,7 +126,7 @@ impl Engine {
         let outcome = self.transact(&key, expect, Action::Put { value, ttl }).await?;
         match outcome {
             Outcome::Done(revision) => {
-                self.catch_up(revision, SHOWN).await;
+                self.catch_up(revision, true, SHOWN).await;
                 drop(announced);
                 let shown = self.index.get(resource, &object.namespace, &object.name);
                 Ok(shown
@@ -134,7 +134,7 @@ impl Engine {
                     .unwrap_or_else(|| Arc::new(Object { data: object, revision })))
             }
             Outcome::Refused(None, at) => {
-                self.catch_up(at, SHOWN).await;
+                self.catch_up(at, false, SHOWN).await;
                 Err(WriteError::NotFound)
             }
             Outcome::Refused(Some(kv), _) => {
@@ -149,11 +149,11 @@ impl Engine {
         let (_, _, key) = self.key_of(resource, &data.namespace, &data.name).ok_or(WriteError::NotFound)?;
         match self.transact(&key, previous.revision, Action::Delete).await? {
             Outcome::Done(revision) => {
-                self.catch_up(revision, SHOWN).await;
+                self.catch_up(revision, true, SHOWN).await;
                 Ok(Arc::new(Object { data: data.clone(), revision }))
             }
             Outcome::Refused(None, at) => {
-                self.catch_up(at, SHOWN).await;
+                self.catch_up(at, false, SHOWN).await;
                 Err(WriteError::NotFound)
             }
             Outcome::Refused(Some(kv), _) => {
@@ -169,7 +169,7 @@ impl Engine {
         match self.transact(&key, current.revision, Action::Check).await? {
             Outcome::Done(_) => Ok(current),
             Outcome::Refused(None, at) => {
-                self.catch_up(at, SHOWN).await;
+                self.catch_up(at, false, SHOWN).await;
                 Err(WriteError::NotFound)
             }
             Outcome::Refused(Some(kv), _) => {
@@ -187,7 +187,7 @@ impl Engine {
         kv: &KeyValue,
     ) -> Result<Arc<Object>, WriteError> {
         let revision = kv.mod_revision as u64;
-        self.catch_up(revision, SHOWN).await;
+        self.catch_up(revision, true, SHOWN).await;
         match self.index.get(resource, namespace, name) {
             Some(object) if object.revision >= revision => Ok(object),
             _ => {

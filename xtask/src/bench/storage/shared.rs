@@ -105,12 +105,12 @@ async fn writes_and_reads(etcd: &Etcd, store: &Store, resource: ResourceId, time
             table.row(head.into_iter().chain(numbers).chain([ratio(times, 1.0)]));
         }
     };
-    let mut created = 1 << 40;
+    // Names that nobody else gives, in either kind of write.
+    let mut first = 1u64 << 40;
     for writers in WRITERS {
         let (mut ours, mut theirs) = (Tally::default(), Tally::default());
         for _round in 0..ROUNDS {
-            let (engine, first) = (store.clone(), created);
-            created += 1 << 24;
+            let engine = store.clone();
             ours.run(writers, time / ROUNDS, move |n| {
                 let engine = engine.clone();
                 async move {
@@ -122,6 +122,7 @@ async fn writes_and_reads(etcd: &Etcd, store: &Store, resource: ResourceId, time
             .await?;
             etcd.puts(&mut theirs, writers, 1024, time / ROUNDS).await?;
         }
+        first += 1 << 36;
         row("puts", writers, ours, theirs);
     }
     etcd.fill(WORKING_SET).await?;
