@@ -132,8 +132,8 @@ impl Emitter {
     fn folded(&mut self, s: &str, at: usize, key: bool, put: impl Fn(&mut Self, char)) {
         let mut spaces = false;
         for (i, c) in s.char_indices() {
-            let inner = i > 0 && i + 1 < s.len() && !s[i + 1..].starts_with(' ');
-            if c == ' ' && !key && !spaces && self.column > WIDTH && inner {
+            let inner = || i > 0 && i + 1 < s.len() && !s[i + 1..].starts_with(' ');
+            if c == ' ' && !key && !spaces && self.column > WIDTH && inner() {
                 self.indent(at);
             } else {
                 put(self, c);
@@ -339,6 +339,8 @@ mod tests {
     fn styles_of_strings() {
         for (s, expected) in [
             ("plain text", "plain text"),
+            ("grüße an alle: ja", "'grüße an alle: ja'"),
+            ("größer", "größer"),
             ("", r#""""#),
             ("true", r#""true""#),
             ("1", r#""1""#),

@@ -123,11 +123,24 @@ pub fn strategic_patches(data: &[u8]) {
     }
 }
 
+/// Whether all numbers fit every field of numbers: others become something else on their way into one, as
+/// upstream's do, and are then refused by validation.
+fn is_small(node: &Node) -> bool {
+    match node {
+        Node::Int(i) => i32::try_from(*i).is_ok(),
+        Node::Float(_) => false,
+        Node::List(list) => list.iter().all(is_small),
+        Node::Map(map) => map.iter().all(|(_, v)| is_small(v)),
+        _ => true,
+    }
+}
+
 /// To apply the same once more changes nothing.
 pub fn applies(data: &[u8]) {
     let schema = Schema::builtin();
     let Some((live, config)) = both(data) else { return };
     let Some((kind, root)) = root(schema, &live) else { return };
+    let small = is_small(&config);
     let Ok(live) = json::root_from_any(schema, root, live) else { return };
     let version = kind.api_version();
     let writer = Writer {
@@ -143,6 +156,9 @@ pub fn applies(data: &[u8]) {
     let _ = managed::of(schema, &live.tree);
     let Ok(once) = writer.apply(&kind, root, Some(&live.tree), config.clone(), true) else { return };
     let again = writer.apply(&kind, root, Some(&once.object), config, true);
+    if !small {
+        return;
+    }
     let Ok(again) = again else { panic!("it does not apply to what came of it: {again:?}") };
     assert_eq!(again.object, once.object, "applied twice");
     let mut updated = once.object.clone();
