@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 /// A type.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::enum_variant_names, reason = "the language has a type of types")]
 pub(crate) enum Type {
     Bool,
     Int,
@@ -62,12 +63,15 @@ pub(super) struct Overload {
     pub(super) result: Type,
 }
 
+/// A field of an object: the object, the field, its type.
+pub(crate) type Declared = (&'static str, &'static str, fn() -> Type);
+
 /// What an expression may name besides the functions that all have.
 pub(crate) struct Env {
     /// Variables.
     pub(crate) variables: &'static [(&'static str, Type)],
-    /// The fields of objects: the object, the field, its type.
-    pub(crate) fields: &'static [(&'static str, &'static str, fn() -> Type)],
+    /// The fields of objects.
+    pub(crate) fields: &'static [Declared],
 }
 
 /// Operators and functions: the language's own, its extensions for strings, lists, sets and optional

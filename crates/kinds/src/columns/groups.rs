@@ -88,8 +88,8 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
                 text("UnverifiedUserAnnotations"),
             ],
             |m| {
-                let last = m.status.items("conditions").map(|c| c.str("type"));
-                let state = last.filter(|t| matches!(*t, "Issued" | "Denied" | "Failed")).last();
+                let mut last = m.status.items("conditions").map(|c| c.str("type"));
+                let state = last.rfind(|t| matches!(*t, "Issued" | "Denied" | "Failed"));
                 let spec = |field: &str| Value::from(m.spec.str(field));
                 [
                     m.name(),
@@ -147,7 +147,7 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
                 };
                 let known = ["Running", "Failed", "Succeeded"];
                 let state = m.status.items("conditions").filter(|c| c.str("status") == "True");
-                let state = state.map(|c| c.str("type")).filter(|t| known.contains(t)).last();
+                let state = state.map(|c| c.str("type")).rfind(|t| known.contains(t));
                 [m.name(), resource.into(), state.unwrap_or("Unknown").into()]
             })
         }
@@ -745,7 +745,7 @@ fn request_state(status: View<'_>) -> String {
 
 /// A PodGroup's state.
 fn group_state(status: View<'_>) -> &str {
-    let of = |ty: &str| status.items("conditions").filter(|c| c.str("type") == ty).last();
+    let of = |ty: &str| status.items("conditions").rfind(|c| c.str("type") == ty);
     match (of("DisruptionTarget"), of("PodGroupScheduled")) {
         (Some(c), _) => c.str("reason"),
         (None, Some(c)) if c.str("status") == "True" => "Scheduled",

@@ -43,12 +43,15 @@ pub fn encode_any(node: &Node, out: &mut Vec<u8>) {
 
 /// The text of an embedded object as Go's encoder writes it: without white space, and escaped for HTML's sake.
 pub fn compact(raw: &str) -> String {
+    use std::fmt::Write;
     let mut out = String::with_capacity(raw.len());
     let (mut inside, mut escaped) = (false, false);
     for c in raw.chars() {
         match c {
             ' ' | '\t' | '\n' | '\r' if !inside => continue,
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", c as u32)),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
             _ => out.push(c),
         }
         inside ^= c == '"' && !escaped;

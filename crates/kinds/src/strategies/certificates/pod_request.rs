@@ -202,7 +202,7 @@ fn key_and_proof(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     }
     let shown = || Raw(format!("{:?}", spec.str("pkixPublicKey")));
     let info = match SubjectPublicKeyInfo::from_der(&der) {
-        Ok((rest, info)) if rest.is_empty() => info,
+        Ok(([], info)) => info,
         _ => return errs.invalid(&key_at, shown(), "must be a valid PKIX-serialized public key"),
     };
     let uid = spec.str("podUID").as_bytes();
@@ -235,7 +235,7 @@ fn stub(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
         return;
     }
     let request = match X509CertificationRequest::from_der(&der) {
-        Ok((rest, request)) if rest.is_empty() => request,
+        Ok(([], request)) => request,
         _ => return errs.invalid_here(at, MALFORMED),
     };
     let key = match key(&request.certification_request_info.subject_pki) {

@@ -89,7 +89,7 @@ fn anchors(errs: &mut Errors, at: &Path<'_>, text: &str) {
             bad(errs, format!("entry {i} has PEM block headers"));
         } else {
             match X509Certificate::from_der(&block.bytes) {
-                Ok((rest, certificate)) if rest.is_empty() => {
+                Ok(([], certificate)) => {
                     if !certificate.is_ca() {
                         bad(errs, format!("entry {i} does not have the CA bit set"));
                     }
