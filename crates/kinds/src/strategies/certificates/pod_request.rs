@@ -201,9 +201,8 @@ fn key_and_proof(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
         }
     }
     let shown = || Raw(format!("{:?}", spec.str("pkixPublicKey")));
-    let info = match SubjectPublicKeyInfo::from_der(&der) {
-        Ok(([], info)) => info,
-        _ => return errs.invalid(&key_at, shown(), "must be a valid PKIX-serialized public key"),
+    let Ok(([], info)) = SubjectPublicKeyInfo::from_der(&der) else {
+        return errs.invalid(&key_at, shown(), "must be a valid PKIX-serialized public key");
     };
     let uid = spec.str("podUID").as_bytes();
     let proven = match key(&info) {
@@ -234,9 +233,8 @@ fn stub(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
         errs.too_long(at, MAX_KEY);
         return;
     }
-    let request = match X509CertificationRequest::from_der(&der) {
-        Ok(([], request)) => request,
-        _ => return errs.invalid_here(at, MALFORMED),
+    let Ok(([], request)) = X509CertificationRequest::from_der(&der) else {
+        return errs.invalid_here(at, MALFORMED);
     };
     let key = match key(&request.certification_request_info.subject_pki) {
         Ok(key) => key,
