@@ -65,14 +65,17 @@ pub fn decode_any_strict(body: &[u8]) -> Result<(Node, Vec<String>), DecodeError
     Ok((node, d.report.finish()?))
 }
 
-/// The text of an embedded object in a tree. Line breaks outside strings become spaces: a watch is
-/// split at them by some clients.
+/// The text of an embedded object in a tree, without the white space that no form shows: upstream drops it from
+/// JSON and YAML, and a watch is split at line breaks by some clients. All else stays as it was written.
 pub(crate) fn raw(text: &str) -> Node {
-    if text.contains(['\n', '\r']) {
-        Node::Raw(text.replace(['\n', '\r'], " ").into())
-    } else {
-        Node::Raw(text.into())
-    }
+    let (mut inside, mut escaped) = (false, false);
+    let kept = |c: &char| {
+        let keep = inside || !matches!(c, ' ' | '\t' | '\n' | '\r');
+        inside ^= *c == '"' && !escaped;
+        escaped = inside && *c == '\\' && !escaped;
+        keep
+    };
+    Node::Raw(text.chars().filter(kept).collect())
 }
 
 /// The value of an embedded object's text; the text itself if it holds what no value can, as a number

