@@ -169,11 +169,11 @@ mod tests {
             let leash = Arc::clone(&leash);
             async move { (leash.end().await, Instant::now()) }
         });
-        tokio::time::sleep(Duration::from_secs(300)).await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
         assert!(!ended.is_finished(), "a request is under way");
         drop(busy);
         let (end, at) = ended.await.unwrap();
-        assert_eq!((end, at - start), (End::Idle, Duration::from_secs(360)));
+        assert_eq!((end, at - start), (End::Idle, Duration::from_mins(6)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -188,9 +188,9 @@ mod tests {
         let taken = leash.due(start + Duration::from_secs(5));
         tokio::time::sleep(Duration::from_secs(10)).await;
         drop(taken);
-        let _left = leash.due(start + Duration::from_secs(60));
+        let _left = leash.due(start + Duration::from_mins(1));
         let (end, at) = ended.await.unwrap();
-        assert_eq!((end, at - start), (End::Stalled, Duration::from_secs(60) + GRACE));
+        assert_eq!((end, at - start), (End::Stalled, Duration::from_mins(1) + GRACE));
     }
 
     #[tokio::test(start_paused = true)]
@@ -198,7 +198,7 @@ mod tests {
         let leash = Arc::new(Leash::default());
         let pieces = (0..3).map(|_| Bytes::from_static(b"x"));
         let body = crate::server::PieceBody::new(Box::new(pieces), false).boxed();
-        let mut body = leash.answer(body, Some(Instant::now() + Duration::from_secs(60)));
+        let mut body = leash.answer(body, Some(Instant::now() + Duration::from_mins(1)));
         assert!(body.frame().await.unwrap().is_ok());
         tokio::time::advance(Duration::from_secs(61)).await;
         assert!(body.frame().await.unwrap().is_err());

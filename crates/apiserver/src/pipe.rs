@@ -105,7 +105,12 @@ pub(crate) async fn http(
     let result = dispatch(inner, &request).await;
     let warnings = std::mem::take(&mut *request.warnings.lock());
     match result {
-        Ok(outcome) => outcome_response(inner, outcome, form, gzip, warnings, &request.info, leash),
+        Ok(outcome) => {
+            let info = &request.info;
+            let encode = || outcome_response(inner, outcome, form, gzip, warnings, info, leash);
+            std::panic::catch_unwind(AssertUnwindSafe(encode))
+                .unwrap_or_else(|_| status_response(inner, &panicked(info), Form::JSON))
+        }
         Err(status) => {
             let mut response = status_response(inner, &status, plain_form);
             crate::server::add_warnings(&mut response, warnings);
@@ -114,6 +119,9 @@ pub(crate) async fn http(
     }
 }
 
+/// Who sent a request, and its place among those under way; one that goes on has none.
+type Entered = (Arc<UserInfo>, Option<Permit>);
+
 /// Lets a caller in: it is known, it may, there is room for its request, and there is something at its path.
 fn enter(
     inner: &Inner,
@@ -121,7 +129,7 @@ fn enter(
     peer: Option<&[CertificateDer<'static>]>,
     query: &Query,
     info: &Arc<RequestInfo>,
-) -> Result<(Arc<UserInfo>, Option<Permit>), Box<Response<Body>>> {
+) -> Result<Entered, Box<Response<Body>>> {
     let refuse = |status: Status, form| Box::new(status_response(inner, &status, form));
     let form = || error_form(header_of(parts, header::ACCEPT), query);
     let user = inner.auth.authenticator.authenticate(parts, peer).map_err(|e| refuse(e, Form::JSON))?;
@@ -156,14 +164,14 @@ pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
 /// Handles a request; a defect that shows at it is its answer, not the end of the caller.
 async fn dispatch(inner: &Arc<Inner>, request: &Request) -> Result<Outcome, Status> {
     let handled = AssertUnwindSafe(handlers::dispatch(inner, request)).catch_unwind().await;
-    handled.unwrap_or_else(|_| {
-        tracing::error!(verb = request.info.verb, path = %request.info.path, "a request made the API server panic");
-        Err(Status::failure(
-            500,
-            "InternalError",
-            "This request caused apiserver to panic. Look in the logs for details.",
-        ))
-    })
+    handled.unwrap_or_else(|_| Err(panicked(&request.info)))
+}
+
+/// The answer to a request at which a defect showed.
+fn panicked(info: &RequestInfo) -> Status {
+    tracing::error!(verb = info.verb, path = %info.path, "a request made the API server panic");
+    let message = "This request caused apiserver to panic. Look in the logs for details.";
+    Status::failure(500, "InternalError", message)
 }
 
 /// Answers a request of this process: the same pipe from authorization on.

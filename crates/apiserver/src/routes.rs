@@ -49,7 +49,7 @@ fn methods(registry: &Registry, path: &str) -> Option<Vec<Method>> {
         [] => Some(of(&resource.verbs, &COLLECTION[..1])),
         _ if !named => None,
         [_] => Some(of(&resource.verbs, &OBJECT)),
-        [_, sub, rest @ ..] => below(&resource, sub, rest),
+        [_, sub, rest @ ..] => below(resource, sub, rest),
     }
 }
 

@@ -302,13 +302,12 @@ pub(crate) struct Down {
 /// A range of ports as upstream takes it: `30000-32767`, or the first and how many follow: `30000+2767`.
 fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let read = || {
-        let (first, last) = match text.split_once('-') {
-            Some((first, last)) => (first.trim().parse().ok()?, last.trim().parse().ok()?),
-            None => {
-                let (first, more) = text.split_once('+')?;
-                let (first, more): (u16, u16) = (first.trim().parse().ok()?, more.trim().parse().ok()?);
-                (first, first.checked_add(more)?)
-            }
+        let (first, last) = if let Some((first, last)) = text.split_once('-') {
+            (first.trim().parse().ok()?, last.trim().parse().ok()?)
+        } else {
+            let (first, more) = text.split_once('+')?;
+            let (first, more): (u16, u16) = (first.trim().parse().ok()?, more.trim().parse().ok()?);
+            (first, first.checked_add(more)?)
         };
         (first > 0 && first <= last).then_some(first..=last)
     };

@@ -150,7 +150,7 @@ struct RequestedPod {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Annotated {
-    annotations: HashMap<Text, serde::de::IgnoredAny>,
+    annotations: HashMap<Text, Text>,
 }
 
 #[derive(Deserialize, Default)]

@@ -42,12 +42,11 @@ impl Priority {
         named: &str,
     ) -> Result<(Text, Class), Status> {
         if named.is_empty() {
-            return Ok(match Self::default_class(env) {
-                Some((object, class)) => (object.data.name.clone(), class),
-                None => {
-                    let preemption_policy = Some("PreemptLowerPriority".into());
-                    (Text::default(), Class { preemption_policy, ..Class::default() })
-                }
+            return Ok(if let Some((object, class)) = Self::default_class(env) {
+                (object.data.name.clone(), class)
+            } else {
+                let preemption_policy = Some("PreemptLowerPriority".into());
+                (Text::default(), Class { preemption_policy, ..Class::default() })
             });
         }
         let Some(found) = env.reader.get(CLASSES, "", named) else {

@@ -160,10 +160,10 @@ pub(super) fn bearer_of(header: &str) -> Option<&str> {
 
 /// The bearer token of a request; an error if there is one in a form that is none.
 fn bearer(headers: &HeaderMap) -> Result<Option<Text>, ()> {
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        if let Some(token) = bearer_of(value.to_str().map_err(|_| ())?) {
-            return Ok(Some(token.into()));
-        }
+    if let Some(value) = headers.get(AUTHORIZATION)
+        && let Some(token) = bearer_of(value.to_str().map_err(|_| ())?)
+    {
+        return Ok(Some(token.into()));
     }
     let protocols: Vec<&str> = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)

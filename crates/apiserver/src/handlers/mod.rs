@@ -166,8 +166,7 @@ fn deprecation(info: &RequestInfo, kind: &str) -> Option<(String, &'static str)>
         ("", _, "componentstatuses") => {
             return Some(("v1 ComponentStatus is deprecated in v1.19+".into(), ""));
         }
-        ("storage.k8s.io", "v1beta1", _)
-        | ("networking.k8s.io", "v1beta1", _)
+        ("storage.k8s.io" | "networking.k8s.io", "v1beta1", _)
         | ("certificates.k8s.io", "v1alpha1", "clustertrustbundles") => (34, "1.37"),
         ("admissionregistration.k8s.io", "v1alpha1", _)
         | ("coordination.k8s.io", "v1alpha2", _)
