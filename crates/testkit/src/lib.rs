@@ -15,6 +15,7 @@ mod etcd;
 mod host;
 mod http;
 pub mod image;
+mod seeds;
 mod server;
 mod wait;
 
@@ -22,7 +23,8 @@ pub use cluster::{Cluster, Options, PAUSE, Signal, containerd_config};
 pub use etcd::Etcd;
 pub use host::Host;
 pub use http::{Answer, Request, Stream};
-pub use server::Server;
+pub use seeds::{Property, try_seeds};
+pub use server::{Server, free_port};
 pub use wait::{eventually, within};
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -31,8 +32,12 @@ impl Server {
 
     /// Starts it in another form: `server` has the controllers and the scheduler too.
     pub fn start_as(form: &'static str, flags: &[&str]) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("ferrokube-").tempdir()?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        Self::start_in(tempfile::Builder::new().prefix("ferrokube-").tempdir()?, form, flags)
+    }
+
+    /// Starts it where there may be a data directory already.
+    pub fn start_in(dir: TempDir, form: &'static str, flags: &[&str]) -> Result<Self> {
+        let port = free_port()?;
         let flags = flags.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>();
         let child = Self::command(form, port, dir.path(), &flags).spawn().context("starting it")?;
         let mut server = Self { child, dir, form, port, flags };
@@ -85,6 +90,13 @@ impl Server {
         self.child.wait()?;
         self.child = Self::command(self.form, self.port, self.dir.path(), &self.flags).spawn()?;
         self.ready()
+    }
+
+    /// Ends it by a signal, and waits until it has ended.
+    pub fn stop(&mut self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), signal)?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// The process.
@@ -157,6 +169,11 @@ impl Server {
         };
         self.request("PATCH", path).body(&content_type, patch.to_string())
     }
+}
+
+/// A port of loopback that nobody listens on now.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 impl Drop for Server {

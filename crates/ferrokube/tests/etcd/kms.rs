@@ -10,12 +10,12 @@ use kms::rpc::key_management_service_server::{KeyManagementService, KeyManagemen
 use kms::rpc::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, StatusRequest, StatusResponse,
 };
-use testkit::{Etcd, eventually};
+use testkit::{Etcd, Server, eventually};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
-use crate::{Server, server};
+use crate::{server, start_with};
 
 /// A plugin that encrypts by changing every byte.
 #[derive(Clone, Default)]
@@ -76,7 +76,7 @@ fn secrets_under_keys_of_a_kms() -> Result<()> {
     let at = socket.clone();
     runtime.spawn(async move { listening.listen(&at).await });
 
-    let a = Server::start_with(&etcd, &[&flag])?;
+    let a = start_with(&etcd, &[&flag])?;
     let create = |s: &Server, name: &str| {
         s.kubectl(&["create", "secret", "generic", name, "--from-literal=a=plain-text"]).map(drop)
     };
@@ -94,7 +94,7 @@ fn secrets_under_keys_of_a_kms() -> Result<()> {
 
     // Another server has it decrypted, at its start and of what comes later.
     plugin.key.store(1, Ordering::Relaxed);
-    let b = Server::start_with(&etcd, &[&flag])?;
+    let b = start_with(&etcd, &[&flag])?;
     let expected = "cGxhaW4tdGV4dA==";
     ensure!(read(&b, "one")? == expected, "at the start");
     create(&b, "two")?;

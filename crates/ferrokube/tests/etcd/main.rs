@@ -4,91 +4,36 @@ mod kms;
 mod sharing;
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
-use testkit::{Etcd, eventually};
+use testkit::{Etcd, Server, eventually};
 
-/// An API server's process with a data directory of its own: its keys.
-struct Server {
-    child: Child,
-    dir: TempDir,
-}
-
-/// The command, with the store in etcd or in the data directory.
+/// The command of an API server, with the store in etcd or in the data directory.
 fn server(dir: &Path, urls: Option<&str>) -> Result<Command> {
-    form("kube-apiserver", "--secure-port", dir, urls)
+    let flags = urls.map(|urls| format!("--etcd-servers={urls}"));
+    Ok(Server::command("kube-apiserver", testkit::free_port()?, dir, flags.as_slice()))
 }
 
-fn form(name: &str, port_flag: &str, dir: &Path, urls: Option<&str>) -> Result<Command> {
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(testkit::binary())
-        .args([name, "--bind-address=127.0.0.1"])
-        .args(urls.map(|urls| format!("--etcd-servers={urls}")))
-        .arg(format!("{port_flag}={port}"))
-        .arg(format!("--data-dir={}", dir.join("data").display()))
-        .arg(format!("--write-kubeconfig={}", dir.join("kubeconfig").display()));
-    Ok(command)
+fn start(etcd: &Etcd) -> Result<Server> {
+    start_with(etcd, &[])
 }
 
-impl Server {
-    fn start(etcd: &Etcd) -> Result<Self> {
-        Self::start_on(tempfile::tempdir()?, Some(&etcd.urls().join(",")))
-    }
-
-    fn start_with(etcd: &Etcd, flags: &[&str]) -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let mut command = server(dir.path(), Some(&etcd.urls().join(",")))?;
-        command.args(flags);
-        Self::run(dir, command)
-    }
-
-    fn start_on(dir: TempDir, urls: Option<&str>) -> Result<Self> {
-        let command = server(dir.path(), urls)?;
-        Self::run(dir, command)
-    }
-
-    fn run(dir: TempDir, mut command: Command) -> Result<Self> {
-        let child = command.stdout(Stdio::null()).spawn().context("starting it")?;
-        let server = Self { child, dir };
-        eventually("the API server", || Ok(server.kubectl(&["get", "--raw", "/readyz"]).ok()))?;
-        Ok(server)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(testkit::tool("kubectl"));
-        command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).args(args);
-        command
-    }
-
-    fn kubectl(&self, args: &[&str]) -> Result<String> {
-        let out = self.command(args).output().context("running kubectl")?;
-        ensure!(out.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
-        Ok(String::from_utf8(out.stdout)?)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start_with(etcd: &Etcd, flags: &[&str]) -> Result<Server> {
+    let servers = format!("--etcd-servers={}", etcd.urls().join(","));
+    Server::start(&[&[servers.as_str()], flags].concat())
 }
 
 /// Two API servers and three members of etcd, one of which goes: everybody sees the same, and watches go on.
 #[test]
 fn two_servers_on_one_etcd() -> Result<()> {
     let mut etcd = Etcd::start(3)?;
-    let (a, b) = (Server::start(&etcd)?, Server::start(&etcd)?);
-    let mut watch =
-        b.command(&["get", "configmaps", "--watch-only", "-o", "name"]).stdout(Stdio::piped()).spawn()?;
+    let (a, b) = (start(&etcd)?, start(&etcd)?);
+    let mut watch = b
+        .kubectl_command(&["get", "configmaps", "--watch-only", "-o", "name"])
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut seen = BufReader::new(watch.stdout.take().context("no output")?).lines();
     a.kubectl(&["create", "configmap", "one"])?;
     ensure!(b.kubectl(&["get", "configmap", "one", "-o", "name"])? == "configmap/one\n");
@@ -119,11 +64,8 @@ fn two_servers_on_one_etcd() -> Result<()> {
 #[test]
 fn one_control_plane_works_at_a_time() -> Result<()> {
     let etcd = Etcd::start(1)?;
-    let start = || {
-        let dir = tempfile::tempdir()?;
-        let command = form("server", "--port", dir.path(), Some(&etcd.urls().join(",")))?;
-        Server::run(dir, command)
-    };
+    let servers = format!("--etcd-servers={}", etcd.urls().join(","));
+    let start = || Server::start_as("server", &[&servers]);
     let (a, b) = (start()?, start()?);
     let holders = |s: &Server| {
         let leases = s.kubectl(&["-n", "kube-system", "get", "leases", "-o", "name"])?;
@@ -146,7 +88,7 @@ fn one_control_plane_works_at_a_time() -> Result<()> {
 #[test]
 fn a_cluster_moves() -> Result<()> {
     let (one, two) = (Etcd::start(1)?, Etcd::start(1)?);
-    let server = Server::start(&one)?;
+    let server = start(&one)?;
     server.kubectl(&["create", "configmap", "kept", "--from-literal=a=b"])?;
     let port = |name: &'static str| ["create", "service", "nodeport", name, "--tcp=80", "--node-port=30500"];
     server.kubectl(&port("one"))?;
@@ -169,7 +111,7 @@ fn a_cluster_moves() -> Result<()> {
     let out = migrate(&one.urls()[0], &data)?;
     let why = String::from_utf8_lossy(&out.stderr);
     ensure!(why.contains("holds a store: move into a fresh data directory"), "{why}");
-    let served = Server::start_on(dir, None)?;
+    let served = Server::start_in(dir, "kube-apiserver", &[])?;
     ensure!(read(&served)? == before && before.starts_with(r#"{"a":"b"}"#), "{before}");
     let why = served.kubectl(&port("two")).map_or_else(|e| e.to_string(), |_| "it was created".to_owned());
     ensure!(why.contains("provided port is already allocated"), "{why}");

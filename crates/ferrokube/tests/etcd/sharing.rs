@@ -10,11 +10,10 @@ use api::Status;
 use client::{Api, Client, Config, ListParams, Remote};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use rustix::process::{Pid, Signal, kill_process};
-use testkit::{Etcd, eventually};
+use testkit::{Etcd, Server, Signal, eventually};
 use tokio::task::JoinSet;
 
-use crate::Server;
+use crate::start_with;
 
 /// The range of node ports, and how many of them there are.
 const RANGE: (&str, usize) = ("--service-node-port-range=30000-30399", 400);
@@ -22,7 +21,7 @@ const RANGE: (&str, usize) = ("--service-node-port-range=30000-30399", 400);
 const CLIENTS: usize = 8;
 
 fn services(server: &Server, namespace: &str) -> Result<Api<Service>> {
-    let remote = Remote::new(Config::from_kubeconfig(&server.dir.path().join("kubeconfig"), None)?)?;
+    let remote = Remote::new(Config::from_kubeconfig(&server.path("kubeconfig"), None)?)?;
     Ok(Client::new(Arc::new(remote), "test").api(namespace))
 }
 
@@ -84,7 +83,7 @@ async fn create(api: Api<Service>, prefix: String, enough: usize, count: Arc<Ato
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_port_and_no_address_twice() -> Result<()> {
     let etcd = Etcd::start(1)?;
-    let (mut a, b) = (Server::start_with(&etcd, &[RANGE.0])?, Server::start_with(&etcd, &[RANGE.0])?);
+    let (mut a, b) = (start_with(&etcd, &[RANGE.0])?, start_with(&etcd, &[RANGE.0])?);
     let count = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();
     for n in 0..CLIENTS {
@@ -97,8 +96,7 @@ async fn no_port_and_no_address_twice() -> Result<()> {
         ensure!(!clients.is_empty(), "nobody creates");
         tokio::time::sleep(Duration::from_millis(5)).await; // the pace of looking
     }
-    a.child.kill()?;
-    a.child.wait()?;
+    a.stop(Signal::KILL)?;
     let mut acknowledged = BTreeSet::new();
     while let Some(made) = clients.join_next().await {
         acknowledged.extend(made?);
@@ -125,7 +123,7 @@ async fn no_port_and_no_address_twice() -> Result<()> {
     distinct(&api.list(&ListParams::default()).await?.items)?;
 
     // A server that comes later knows it all, and what is deleted is free for it.
-    let late = Server::start_with(&etcd, &[RANGE.0])?;
+    let late = start_with(&etcd, &[RANGE.0])?;
     let at_late = services(&late, "default")?;
     let refused = at_late.create(&service("late", &[0])).await;
     ensure!(refused.is_err(), "there was none left");
@@ -177,7 +175,7 @@ fn led_to(server: &Server) -> Result<BTreeSet<String>> {
 #[test]
 fn every_server_is_led_to_while_it_runs() -> Result<()> {
     let etcd = Etcd::start(1)?;
-    let start = |ip: &str| Server::start_with(&etcd, &[&format!("--advertise-address={ip}")]);
+    let start = |ip: &str| start_with(&etcd, &[&format!("--advertise-address={ip}")]);
     let (a, mut b, c) = (start("10.9.8.1")?, start("10.9.8.2")?, start("10.9.8.3")?);
     let wait = |server: &Server, expected: &[&str]| {
         let expected: BTreeSet<String> = expected.iter().map(|ip| (*ip).to_owned()).collect();
@@ -190,8 +188,7 @@ fn every_server_is_led_to_while_it_runs() -> Result<()> {
     for server in [&a, &b, &c] {
         wait(server, &all)?;
     }
-    kill_process(Pid::from_child(&b.child), Signal::TERM)?;
-    b.child.wait()?;
+    b.stop(Signal::TERM)?;
     let stopped = wait(&a, &["10.9.8.1", "10.9.8.3"])?;
     ensure!(stopped < Duration::from_secs(5), "after {stopped:?}");
     drop(c);

@@ -8,6 +8,7 @@ mod lex;
 mod parse;
 mod types;
 
+pub(crate) use parse::RESERVED;
 pub(crate) use types::{Env, Type};
 
 /// A complaint about a place.

@@ -54,7 +54,8 @@ pub(super) enum Node {
     Message(String),
 }
 
-const RESERVED: &[&str] = &[
+/// Words that are no identifiers, besides `true`, `false`, `null` and `in`, which mean something.
+pub(crate) const RESERVED: &[&str] = &[
     "as",
     "break",
     "const",

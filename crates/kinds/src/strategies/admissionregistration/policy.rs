@@ -117,35 +117,11 @@ fn common(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, mutating: bool)
     }
 }
 
-/// The words of CEL that name nothing.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 fn is_cel_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic())
         && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
-        && !RESERVED.contains(&name)
+        && !["true", "false", "null", "in"].contains(&name)
+        && !crate::cel::RESERVED.contains(&name)
 }
 
 fn expression(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {

@@ -1,0 +1,39 @@
+//! Properties over the seeds of the fuzz targets.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::root;
+
+/// A seed, and what it is with one byte gone, changed or more, and cut off.
+fn near(seed: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let at = move |i: usize| {
+        let mut changed = Vec::new();
+        changed.push(seed[..i].to_vec());
+        changed.push([&seed[..i], &seed[i + 1..]].concat());
+        for byte in [0, b'0', b'-', b'"', b'/', b'[', b'}', 0x7f, 0xff] {
+            changed.push([&seed[..i], &[byte], &seed[i + 1..]].concat());
+            changed.push([&seed[..i], &[byte], &seed[i..]].concat());
+        }
+        changed
+    };
+    std::iter::once(seed.to_vec()).chain((0..seed.len()).flat_map(at))
+}
+
+/// A fuzz target's name, and what holds for every input of it.
+pub type Property = (&'static str, fn(&[u8]));
+
+/// Tries each property on every seed of the target that has its name, and on small changes of each.
+pub fn try_seeds(properties: &[Property]) -> Result<()> {
+    for (name, property) in properties {
+        let seeds = root().join("fuzz/seeds").join(name);
+        let mut count = 0;
+        for file in fs::read_dir(&seeds).with_context(|| seeds.display().to_string())? {
+            near(&fs::read(file?.path())?).for_each(|input| property(&input));
+            count += 1;
+        }
+        ensure!(count > 0, "{name} has no seeds");
+    }
+    Ok(())
+}
