@@ -10,27 +10,31 @@ use crate::registry::{Registry, Resource};
 
 /// Whether something answers a method at a path, whose escapes are taken off; else upstream's 404 or 405.
 pub(crate) fn check(registry: &Registry, method: &Method, path: &str) -> Result<(), Status> {
-    let methods = methods(registry, path).filter(|m| !m.is_empty()).ok_or_else(Status::no_such_resource)?;
-    if methods.iter().any(|m| m == method) { Ok(()) } else { Err(method_not_allowed()) }
+    match takes(registry, method, path) {
+        Some(true) => Ok(()),
+        Some(false) => Err(method_not_allowed()),
+        None => Err(Status::no_such_resource()),
+    }
 }
 
-/// The methods of a path; nothing, or none, where nothing is.
-fn methods(registry: &Registry, path: &str) -> Option<Vec<Method>> {
-    let mut parts = path.trim_matches('/').split('/').collect::<Vec<_>>();
-    let core = parts[0] == "api";
-    let (group, mut parts) =
-        if core { ("", parts.split_off(1)) } else { (*parts.get(1)?, parts.split_off(2)) };
-    let (version, mut at) = parts.split_first_mut().map(|(v, rest)| (*v, &*rest))?;
-    let watch = at.first() == Some(&"watch");
-    if watch {
-        at = &at[1..];
+/// Whether a path takes a method; nothing where nothing is.
+fn takes(registry: &Registry, method: &Method, path: &str) -> Option<bool> {
+    let mut parts = path.trim_matches('/').split('/').peekable();
+    let core = parts.next()? == "api";
+    let group = if core { "" } else { parts.next()? };
+    let version = parts.next()?;
+    let watch = parts.next_if_eq(&"watch").is_some();
+    // A namespace, an object in it, and its subresource; of what follows only the first part matters.
+    let mut at = [""; 6];
+    let mut count = 0;
+    for (place, part) in at.iter_mut().zip(parts) {
+        *place = part;
+        count += 1;
     }
-    let mut namespaced = false;
-    let own = |sub: &str| matches!(sub, "status" | "finalize");
-    if core && at.len() > 2 && at[0] == "namespaces" && !own(at[2])
-        || !core && at.len() > 2 && at[0] == "namespaces"
-    {
-        namespaced = true;
+    let mut at = &at[..count];
+    let own = |sub: &str| core && matches!(sub, "status" | "finalize");
+    let namespaced = at.len() > 2 && at[0] == "namespaces" && !own(at[2]);
+    if namespaced {
         at = &at[2..];
     }
     let (plural, at) = at.split_first()?;
@@ -42,14 +46,14 @@ fn methods(registry: &Registry, path: &str) -> Option<Vec<Method>> {
     let named = namespaced == resource.namespaced;
     if watch {
         let there = at.is_empty() || named && at.len() == 1;
-        return (there && resource.has_verb("watch")).then(|| vec![Method::GET]);
+        return (there && resource.has_verb("watch")).then(|| *method == Method::GET);
     }
     match at {
-        [] if named => Some(of(&resource.verbs, &COLLECTION)),
-        [] => Some(of(&resource.verbs, &COLLECTION[..1])),
+        [] if named => of(&resource.verbs, &COLLECTION, method),
+        [] => of(&resource.verbs, &COLLECTION[..1], method),
         _ if !named => None,
-        [_] => Some(of(&resource.verbs, &OBJECT)),
-        [_, sub, rest @ ..] => below(resource, sub, rest),
+        [_] => of(&resource.verbs, &OBJECT, method),
+        [_, sub, rest @ ..] => below(resource, sub, rest, method),
     }
 }
 
@@ -59,24 +63,25 @@ const COLLECTION: [(&str, Method); 3] =
 const OBJECT: [(&str, Method); 4] =
     [("get", Method::GET), ("update", Method::PUT), ("patch", Method::PATCH), ("delete", Method::DELETE)];
 
-fn of(verbs: &[Text], methods: &[(&str, Method)]) -> Vec<Method> {
-    let has = |verb: &str| verbs.iter().any(|v| v == verb);
-    methods.iter().filter(|(verb, _)| has(verb)).map(|(_, method)| method.clone()).collect()
+/// Whether a method is one of those that the verbs need; nothing where they need none.
+fn of(verbs: &[Text], methods: &[(&str, Method)], method: &Method) -> Option<bool> {
+    let mut there = None;
+    for (_, needed) in methods.iter().filter(|(verb, _)| verbs.iter().any(|v| v == verb)) {
+        there = Some(there.unwrap_or_default() || needed == method);
+    }
+    there
 }
 
-/// The methods of a subresource, or of a path that it passes on.
-fn below(resource: &Resource, sub: &str, rest: &[&str]) -> Option<Vec<Method>> {
+/// The same for a subresource, or a path that it passes on.
+fn below(resource: &Resource, sub: &str, rest: &[&str], method: &Method) -> Option<bool> {
     let sub = resource.subresource(sub)?;
     let proxy = sub.name == "proxy";
     if !rest.is_empty() && !proxy {
         return None;
     }
-    let mut methods = of(&sub.verbs, &OBJECT);
-    methods.extend(of(&sub.verbs, &COLLECTION[1..2]));
-    if proxy {
-        methods.extend([Method::HEAD, Method::OPTIONS]);
-    }
-    Some(methods)
+    let (object, create) = (of(&sub.verbs, &OBJECT, method), of(&sub.verbs, &COLLECTION[1..2], method));
+    let there = object.or(create)?;
+    Some(there || create == Some(true) || proxy && matches!(*method, Method::HEAD | Method::OPTIONS))
 }
 
 #[cfg(test)]
@@ -88,14 +93,15 @@ mod tests {
         let cluster = crate::pipe_tests::Cluster::new();
         let registry = &cluster.server.0.registry;
         let check = |path: &str, expected: &str| {
-            let found = methods(registry, path).unwrap_or_default();
-            let found = found.iter().map(Method::as_str).collect::<Vec<_>>().join(" ");
+            let all = ["GET", "PUT", "PATCH", "DELETE", "POST", "HEAD", "OPTIONS", "TRACE"];
+            let taken = |m: &&&str| takes(registry, &m.parse().unwrap(), path) == Some(true);
+            let found = all.iter().filter(taken).copied().collect::<Vec<_>>().join(" ");
             assert_eq!(found, expected, "{path}");
         };
         check("/api/v1/pods", "GET");
         check("/api/v1/pods/", "GET");
         check("/api/v1/pods/none", "");
-        check("/api/v1/namespaces/a/pods", "GET POST DELETE");
+        check("/api/v1/namespaces/a/pods", "GET DELETE POST");
         check("/api/v1/namespaces/a/pods/p", "GET PUT PATCH DELETE");
         check("/api/v1/namespaces/a/pods/p/status", "GET PUT PATCH");
         check("/api/v1/namespaces/a/pods/p/status/x", "");
