@@ -41,8 +41,8 @@ pub(crate) enum Outcome {
     List(List),
     /// A list that is computed.
     Computed {
-        /// Kind of the list.
-        kind: Gvk,
+        /// Of this resource.
+        resource: Arc<Resource>,
         /// The items' trees.
         items: Vec<Struct>,
     },
@@ -236,33 +236,8 @@ pub(crate) fn encode(inner: &Inner, outcome: Outcome, form: Form) -> Result<(u16
             Encoded::Whole(encode_status(inner, &status, form)),
         )),
         Outcome::List(list) => Ok((200, encode_list(inner, list, form)?)),
-        Outcome::Computed { kind, items } => {
-            let mut json = BytesMut::new();
-            json.put_slice(
-                format!(
-                    "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{}},\"items\":[",
-                    kind.kind,
-                    kind.api_version()
-                )
-                .as_bytes(),
-            );
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    json.put_u8(b',');
-                }
-                json.put_slice(&codec::json_with(inner.schema, b"", item));
-            }
-            json.put_slice(b"]}");
-            let json = json.freeze();
-            if form.format == Format::Protobuf {
-                let mut raw = Vec::new();
-                codec::proto_bytes(1, &[], &mut raw);
-                for item in &items {
-                    codec::proto_bytes(2, &codec::message(inner.schema, item), &mut raw);
-                }
-                return Ok((200, Encoded::Whole(codec::envelope(&kind.api_version(), &kind.kind, &raw))));
-            }
-            Ok((200, Encoded::Whole(finish_json(json, form))))
+        Outcome::Computed { resource, items } => {
+            Ok((200, Encoded::Whole(encode_computed(inner, &resource, &items, form)?)))
         }
         Outcome::Watch(_) => Err(Status::internal("a watch has no single body")),
     }
@@ -322,21 +297,12 @@ fn encode_tree(
             Ok(finish_json(json, form))
         }
         (Convert::Partial(v), format) => {
-            let full = codec::json_with(inner.schema, b"", tree);
-            let end = codec::value_end(&full, "{\"metadata\":".len()).unwrap_or(full.len() - 1);
-            let mut out = BytesMut::new();
-            out.put_slice(
-                format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}\",", v.api_version())
-                    .as_bytes(),
-            );
-            out.put_slice(&full[1..end]);
-            out.put_u8(b'}');
+            let out = partial_of_tree(inner, tree, v.api_version());
             if format == Format::Protobuf {
-                let name = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
-                let raw = codec::proto_of_json(inner.schema, name, &out)?;
+                let raw = codec::proto_of_json(inner.schema, PARTIAL, &out)?;
                 return Ok(codec::envelope(v.api_version(), "PartialObjectMetadata", &raw));
             }
-            Ok(finish_json(out.freeze(), form))
+            Ok(finish_json(out, form))
         }
         (Convert::PartialList(_), _) => Err(not_acceptable(&format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
@@ -349,6 +315,71 @@ fn encode_tree(
             Ok(finish_json(codec::json_with(inner.schema, type_meta.as_bytes(), tree), form))
         }
     }
+}
+
+const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
+
+/// `{"kind":"PartialObjectMetadata",…}` of a tree.
+fn partial_of_tree(inner: &Inner, tree: &Struct, api_version: &str) -> Bytes {
+    let full = codec::json_with(inner.schema, b"", tree);
+    let end = codec::value_end(&full, "{\"metadata\":".len()).unwrap_or(full.len() - 1);
+    let mut out = BytesMut::new();
+    out.put_slice(
+        format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",").as_bytes(),
+    );
+    out.put_slice(&full[1..end]);
+    out.put_u8(b'}');
+    out.freeze()
+}
+
+fn encode_computed(
+    inner: &Inner,
+    resource: &Resource,
+    trees: &[Struct],
+    form: Form,
+) -> Result<Bytes, Status> {
+    let (list, api_version, items) = match form.convert {
+        Convert::Table(v) => {
+            let json = table::of_trees(inner, Some(resource), &resource.kind, trees, v, form.include);
+            return Ok(finish_json(json, form));
+        }
+        Convert::Partial(_) => return Err(not_one(&resource.kind)),
+        Convert::PartialList(v) => {
+            let items: Vec<_> = trees.iter().map(|i| partial_of_tree(inner, i, v.api_version())).collect();
+            ("PartialObjectMetadataList".to_owned(), v.api_version().into(), items)
+        }
+        Convert::None => {
+            let items = trees.iter().map(|i| codec::json_with(inner.schema, b"", i)).collect();
+            (format!("{}List", resource.kind.kind), resource.kind.api_version(), items)
+        }
+    };
+    if form.format == Format::Protobuf {
+        let partial = matches!(form.convert, Convert::PartialList(_));
+        let mut raw = Vec::new();
+        codec::proto_bytes(1, &[], &mut raw);
+        for (json, tree) in items.iter().zip(trees) {
+            let item = if partial {
+                codec::proto_of_json(inner.schema, PARTIAL, json)?
+            } else {
+                codec::message(inner.schema, tree)
+            };
+            codec::proto_bytes(2, &item, &mut raw);
+        }
+        return Ok(codec::envelope(&api_version, &list, &raw));
+    }
+    let mut json =
+        format!("{{\"kind\":\"{list}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{}},\"items\":[")
+            .into_bytes();
+    json.extend_from_slice(&items.join(&b','));
+    json.extend_from_slice(b"]}");
+    Ok(finish_json(json.into(), form))
+}
+
+fn not_one(kind: &Gvk) -> Status {
+    not_acceptable(&format!(
+        "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
+        go_type(kind)
+    ))
 }
 
 /// A `Status` in a form; conversions do not apply to it.
@@ -429,10 +460,7 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
             all.put_slice(b"]}");
             Ok(Encoded::Whole(finish_json(all.freeze(), form)))
         }
-        (Convert::Partial(_), _) => Err(not_acceptable(&format!(
-            "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
-            go_type(kind)
-        ))),
+        (Convert::Partial(_), _) => Err(not_one(kind)),
         (Convert::Table(v), _) => {
             let json = table::of_list(inner, &list, &list.meta_json(), v, form.include)?;
             Ok(Encoded::Whole(finish_json(json, form)))

@@ -207,7 +207,7 @@ pub(crate) async fn local_path(
 
 /// What a resource's answers can be turned into: upstream has no table for what is answered but not kept.
 fn convertible(inner: &Inner, info: &RequestInfo) -> Allowed {
-    let kept = |r: &Arc<crate::registry::Resource>| r.stored.is_some();
+    let kept = |r: &Arc<crate::registry::Resource>| r.stored.is_some() || r.plural == "componentstatuses";
     let answered = matches!(&*info.subresource, "binding" | "eviction" | "token")
         || inner.registry.find(&info.group, &info.version, &info.resource).is_some_and(|r| !kept(r));
     if answered { Allowed::Partial } else { Allowed::Meta }

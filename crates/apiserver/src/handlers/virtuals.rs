@@ -21,7 +21,7 @@ pub(crate) async fn dispatch(
 ) -> Result<Outcome, Status> {
     match (resource.group.as_str(), resource.plural.as_str(), req.info.verb) {
         ("", "componentstatuses", "list") => Ok(Outcome::Computed {
-            kind: api::schema::Gvk::new("", "v1", "ComponentStatusList"),
+            resource: Arc::clone(resource),
             items: COMPONENTS.iter().map(|c| component(inner, resource, c)).collect(),
         }),
         ("", "componentstatuses", "get") => {

@@ -1,6 +1,6 @@
 //! One object in all its forms.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{MAPS, map, names, pod, server};
 
@@ -47,6 +47,32 @@ fn json_yaml_and_protobuf() {
     );
     let pretty = s.get(&format!("{path}?pretty=true")).send().unwrap().text();
     assert!(pretty.contains("\n  \"kind\": \"ConfigMap\""), "{pretty}");
+}
+
+#[test]
+fn computed_lists_in_every_form() {
+    let s = server();
+    let list = "/api/v1/componentstatuses";
+    let of = |accept: &str| s.get(list).accept(accept).send().unwrap();
+    // Their order is nobody's promise.
+    let sorted = |items: &Value, name: &str| {
+        let mut all: Vec<_> = items.as_array().unwrap().iter().map(|i| i.pointer(name).cloned()).collect();
+        all.sort_by_key(|n| n.as_ref().map(Value::to_string));
+        all
+    };
+    let plain = of("application/json").expect(200).unwrap().json().unwrap();
+    assert_eq!(plain["kind"], "ComponentStatusList");
+    let names = sorted(&plain["items"], "/metadata/name");
+    assert_eq!(names.len(), 3);
+    let table = of(TABLE).expect(200).unwrap().json().unwrap();
+    assert_eq!(table["columnDefinitions"][1]["name"], "Status");
+    assert_eq!(sorted(&table["rows"], "/cells/0"), names);
+    let partial = of(PARTIAL_LIST).expect(200).unwrap().json().unwrap();
+    assert_eq!(partial["kind"], "PartialObjectMetadataList");
+    assert_eq!(sorted(&partial["items"], "/metadata/name"), names);
+    assert!(partial["items"].as_array().unwrap().iter().all(|i| i.get("conditions").is_none()));
+    of(PARTIAL).expect(406).unwrap();
+    assert!(of(PROTOBUF).expect(200).unwrap().body.starts_with(b"k8s\0"));
 }
 
 #[test]

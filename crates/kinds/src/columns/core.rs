@@ -23,8 +23,8 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
             let healthy = m.object.items("conditions").find(|c| c.str("type") == "Healthy");
             let status = match healthy.map(|c| c.str("status")) {
                 Some("True") => "Healthy",
-                Some("False") => "Unhealthy",
-                _ => "Unknown",
+                Some(_) => "Unhealthy",
+                None => "Unknown",
             };
             let part = |name: &str| healthy.map_or("", |c| c.str(name));
             [m.name(), status.into(), part("message").into(), part("error").into()]
@@ -212,7 +212,7 @@ fn access_modes(of: View<'_>) -> String {
 
 fn port(p: View<'_>) -> String {
     match p.int("nodePort") {
-        0 => format!("{}/{}", p.int("port"), p.str("protocol")),
+        ..=0 => format!("{}/{}", p.int("port"), p.str("protocol")),
         node => format!("{}:{node}/{}", p.int("port"), p.str("protocol")),
     }
 }
@@ -265,11 +265,11 @@ fn endpoints(object: View<'_>) -> String {
             }));
         }
     }
-    or(&some_of(&all, 3), "<none>").to_owned()
+    if object.len("subsets") == 0 { "<none>".into() } else { some_of(&all, 3) }
 }
 
 fn node(m: &Maker<'_>) -> Vec<Value> {
-    let ready = m.status.items("conditions").find(|c| c.str("type") == "Ready");
+    let ready = m.status.items("conditions").rfind(|c| c.str("type") == "Ready");
     let mut status = match ready.map(|c| c.str("status")) {
         Some("True") => "Ready",
         Some(_) => "NotReady",
@@ -337,11 +337,13 @@ fn event(schema: &Schema, tree: &Struct, now: Timestamp) -> Row {
     let event_time = e.str("eventTime");
     let first = or(e.str(either("firstTimestamp", "deprecatedFirstTimestamp")), event_time);
     let last = or(e.str(either("lastTimestamp", "deprecatedLastTimestamp")), first);
-    let mut count = e.int(either("count", "deprecatedCount")).max(1);
+    let mut count = e.int(either("count", "deprecatedCount"));
     let mut last = since(last, now);
     if let Some(series) = e.opt("series") {
         last = since(series.str("lastObservedTime"), now);
         count = series.int("count");
+    } else if count == 0 {
+        count = 1;
     }
     let mut target = about.str("kind").to_lowercase();
     if !about.str("name").is_empty() {
@@ -427,7 +429,8 @@ fn pod(m: &Maker<'_>) -> Vec<Value> {
         "SchedulingGated".clone_into(&mut reason);
     }
     let sidecar = |name: &str| {
-        spec.items("initContainers").any(|c| c.str("name") == name && c.str("restartPolicy") == "Always")
+        let container = spec.items("initContainers").rfind(|c| c.str("name") == name);
+        container.is_some_and(|c| c.str("restartPolicy") == "Always")
     };
     let sidecars = spec.items("initContainers").filter(|c| c.str("restartPolicy") == "Always").count();
     let total = spec.len("containers") + sidecars;

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::core::load_balancer;
 use super::{
-    AGE, Column, Columns, Maker, NAME, containers, flag, human_duration, labels, number, or, selector, shown,
-    some_of, text, wide,
+    AGE, Column, Columns, Maker, NAME, containers, flag, human_duration, labels, number, or, requirements,
+    selector, shown, some_of, text, wide,
 };
 use crate::access::View;
 
@@ -277,10 +277,8 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
                         .object
                         .items("subjects")
                         .filter(|s| s.str("kind") == kind)
-                        .map(|s| match s.str("namespace") {
-                            ns if kind == "ServiceAccount" && !ns.is_empty() => {
-                                format!("{ns}/{}", s.str("name"))
-                            }
+                        .map(|s| match kind {
+                            "ServiceAccount" => format!("{}/{}", s.str("namespace"), s.str("name")),
                             _ => s.str("name").to_owned(),
                         })
                         .collect();
@@ -349,9 +347,10 @@ fn apps(resource: &str) -> Option<&'static Columns> {
             let owner = m.meta.items("ownerReferences").find(|o| o.bool("controller")).map(|o| {
                 let group = o.str("apiVersion").split_once('/').map_or("", |g| g.0);
                 let kind = o.str("kind").to_lowercase();
-                match group {
-                    "" => format!("{kind}/{}", o.str("name")),
-                    group => format!("{kind}.{group}/{}", o.str("name")),
+                match (kind.as_str(), group) {
+                    ("", _) => o.str("name").to_owned(),
+                    (_, "") => format!("{kind}/{}", o.str("name")),
+                    (_, group) => format!("{kind}.{group}/{}", o.str("name")),
                 }
             });
             let revision = m.object.int("revision");
@@ -411,7 +410,7 @@ fn apps(resource: &str) -> Option<&'static Columns> {
                     m.age(),
                     names,
                     images,
-                    selector(m.spec.opt("selector")).into(),
+                    requirements(m.spec.st("selector")).unwrap_or_else(|| "<invalid>".into()).into(),
                 ]
             }
         ),
@@ -518,8 +517,8 @@ fn batch(resource: &str) -> Option<&'static Columns> {
 }
 
 fn job_state(m: &Maker<'_>) -> &'static str {
-    let is =
-        |kind: &str| m.status.items("conditions").any(|c| c.str("type") == kind && c.str("status") == "True");
+    let of = |kind: &str| m.status.items("conditions").find(|c| c.str("type") == kind);
+    let is = |kind: &str| of(kind).is_some_and(|c| c.str("status") == "True");
     match () {
         () if is("Complete") => "Complete",
         () if is("Failed") => "Failed",
@@ -565,16 +564,10 @@ fn networking(resource: &str) -> Option<&'static Columns> {
         }),
         "ingresses" => {
             shown!([NAME, text("Class"), text("Hosts"), text("Address"), text("Ports"), AGE], |m| {
-                let hosts: Vec<String> = m
-                    .spec
-                    .items("rules")
-                    .map(|r| r.str("host").to_owned())
-                    .filter(|h| !h.is_empty())
-                    .collect();
                 [
                     m.name(),
                     m.spec.opt_str("ingressClassName").unwrap_or("<none>").into(),
-                    or(&some_of(&hosts, 3), "*").into(),
+                    hosts(m.spec).into(),
                     load_balancer(m.status).into(),
                     if m.spec.len("tls") > 0 { "80, 443" } else { "80" }.into(),
                     m.age(),
@@ -600,6 +593,18 @@ fn networking(resource: &str) -> Option<&'static Columns> {
         }),
         _ => None,
     }
+}
+
+/// The first three hosts of an Ingress. What is not shown are rules, with a host or without.
+fn hosts(spec: View<'_>) -> String {
+    let mut shown = Vec::new();
+    for rule in spec.items("rules") {
+        if shown.len() == 3 {
+            return format!("{} + {} more...", shown.join(","), spec.len("rules") - 3);
+        }
+        shown.extend(Some(rule.str("host")).filter(|h| !h.is_empty()));
+    }
+    or(&shown.join(","), "*").to_owned()
 }
 
 /// The name, marked if an annotation makes the class the default one.
@@ -708,7 +713,7 @@ fn admission(resource: &str) -> Option<&'static Columns> {
                 let param = m.spec.opt("paramRef").map_or_else(
                     || "<unset>".to_owned(),
                     |p| match (p.str("namespace"), p.str("name")) {
-                        (_, "") => p.opt("selector").map_or_else(|| "<unset>".into(), |s| selector(Some(s))),
+                        (_, "") => p.opt("selector").map_or_else(|| "<unset>".into(), go_selector),
                         ("", name) => format!("*/{name}"),
                         (ns, name) => format!("{ns}/{name}"),
                     },
@@ -718,6 +723,23 @@ fn admission(resource: &str) -> Option<&'static Columns> {
         }
         _ => None,
     }
+}
+
+/// A `LabelSelector` as Go's generated code prints it.
+fn go_selector(s: View<'_>) -> String {
+    let labels: String = s.texts("matchLabels").map(|(k, v)| format!("{k}: {v},")).collect();
+    let expressions: String = s
+        .items("matchExpressions")
+        .map(|e| {
+            let values = e.strs("values").collect::<Vec<_>>().join(" ");
+            let (key, operator) = (e.str("key"), e.str("operator"));
+            format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
 }
 
 fn param_kind(m: &Maker<'_>) -> Value {
@@ -802,33 +824,37 @@ fn metrics(m: &Maker<'_>) -> String {
         .items("metrics")
         .enumerate()
         .map(|(i, spec)| {
-            let (field, named) = match spec.str("type") {
-                "External" => ("external", false),
-                "Pods" => ("pods", false),
-                "Object" => ("object", false),
-                "Resource" => ("resource", true),
-                "ContainerResource" => ("containerResource", true),
+            let field = match spec.str("type") {
+                "External" => "external",
+                "Pods" => "pods",
+                "Object" => "object",
+                "Resource" => "resource",
+                "ContainerResource" => "containerResource",
                 _ => return "<unknown type>".to_owned(),
             };
             let (source, target) = (spec.st(field), spec.st(field).st("target"));
             let now = current.get(i).and_then(|c| c.opt(field)).map(|c| c.st("current"));
-            let of = |name: &str| now.and_then(|n| n.opt_str(name)).unwrap_or("<unknown>").to_owned();
-            let average = target.opt_str("averageValue");
-            match (named, average) {
-                (true, Some(want)) => format!("{}: {}/{want}", source.str("name"), of("averageValue")),
-                (true, None) => {
-                    let percent =
-                        |v: Option<i64>, none: &str| v.map_or_else(|| none.to_owned(), |p| format!("{p}%"));
-                    format!(
-                        "{}: {}/{}",
-                        source.str("name"),
-                        percent(now.and_then(|n| n.opt_int("averageUtilization")), "<unknown>"),
-                        percent(target.opt_int("averageUtilization"), "<auto>")
-                    )
+            let unknown = || "<unknown>".to_owned();
+            // Go's text of a quantity that is absent.
+            let amount = |of: View<'_>, name: &str| of.opt_str(name).unwrap_or("<nil>").to_owned();
+            let of = |name: &str| now.map_or_else(unknown, |n| amount(n, name));
+            let known = |name: &str| now.and_then(|n| n.opt_str(name)).map_or_else(unknown, str::to_owned);
+            let percent = |v: Option<i64>| v.map(|p| format!("{p}%"));
+            match (field, target.opt_str("averageValue")) {
+                ("resource" | "containerResource", want) => {
+                    let (now, want) = match want {
+                        Some(want) => (of("averageValue"), want.to_owned()),
+                        None => (
+                            percent(now.and_then(|n| n.opt_int("averageUtilization")))
+                                .unwrap_or_else(unknown),
+                            percent(target.opt_int("averageUtilization")).unwrap_or_else(|| "<auto>".into()),
+                        ),
+                    };
+                    format!("{}: {now}/{want}", source.str("name"))
                 }
-                (false, Some(want)) if field == "pods" => format!("{}/{want}", of("averageValue")),
-                (false, Some(want)) => format!("{}/{want} (avg)", of("averageValue")),
-                (false, None) => format!("{}/{}", of("value"), target.str("value")),
+                ("pods", _) => format!("{}/{}", of("averageValue"), amount(target, "averageValue")),
+                (_, Some(want)) => format!("{}/{want} (avg)", known("averageValue")),
+                (_, None) => format!("{}/{}", of("value"), amount(target, "value")),
             }
         })
         .collect();

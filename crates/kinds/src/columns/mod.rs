@@ -3,7 +3,7 @@
 mod core;
 mod groups;
 
-use api::{Schema, Struct};
+use api::{Schema, Struct, names};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -204,26 +204,41 @@ fn labels<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     or(&parts.join(","), "<none>").to_owned()
 }
 
-/// A `LabelSelector` as text: sorted by key; `<none>` if it selects everything.
-fn selector(s: Option<View<'_>>) -> String {
-    let Some(s) = s else { return "<none>".into() };
-    let mut parts: Vec<(String, String)> =
-        s.texts("matchLabels").map(|(k, v)| (k.to_owned(), format!("{k}={v}"))).collect();
+/// A `LabelSelector` as text, sorted by key; nothing if it is not a valid one.
+fn requirements(s: View<'_>) -> Option<String> {
+    let mut parts: Vec<(&str, String)> = Vec::new();
+    for (key, value) in s.texts("matchLabels") {
+        parts.push((key, valid(key, &[value], format!("{key}={value}"))?));
+    }
     for e in s.items("matchExpressions") {
         let key = e.str("key");
         let mut values: Vec<&str> = e.strs("values").collect();
         values.sort_unstable();
-        let text = match e.str("operator") {
-            "In" => format!("{key} in ({})", values.join(",")),
-            "NotIn" => format!("{key} notin ({})", values.join(",")),
-            "Exists" => key.to_owned(),
-            "DoesNotExist" => format!("!{key}"),
-            _ => return "<error>".into(),
+        let text = match (e.str("operator"), values.is_empty()) {
+            ("In", false) => format!("{key} in ({})", values.join(",")),
+            ("NotIn", false) => format!("{key} notin ({})", values.join(",")),
+            ("Exists", true) => key.to_owned(),
+            ("DoesNotExist", true) => format!("!{key}"),
+            _ => return None,
         };
-        parts.push((key.to_owned(), text));
+        parts.push((key, valid(key, &values, text)?));
     }
-    parts.sort_by(|a, b| a.0.cmp(&b.0));
-    or(&parts.into_iter().map(|p| p.1).collect::<Vec<_>>().join(","), "<none>").to_owned()
+    parts.sort_by_key(|p| p.0);
+    Some(parts.into_iter().map(|p| p.1).collect::<Vec<_>>().join(","))
+}
+
+fn valid(key: &str, values: &[&str], text: String) -> Option<String> {
+    let fits =
+        names::qualified_name(key).is_empty() && values.iter().all(|v| names::label_value(v).is_empty());
+    fits.then_some(text)
+}
+
+/// A `LabelSelector` as most kinds show it: `<none>` if there is none, or if it selects everything.
+fn selector(s: Option<View<'_>>) -> String {
+    match s.map_or_else(|| Some(String::new()), requirements) {
+        Some(text) => or(&text, "<none>").to_owned(),
+        None => "<error>".into(),
+    }
 }
 
 /// Declares columns and the function that fills them.
