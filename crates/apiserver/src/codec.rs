@@ -222,23 +222,32 @@ fn check_kind(kind: &Gvk, api_version: &str, found: &str) -> Result<(), Status> 
     Ok(())
 }
 
-/// `DeleteOptions` in a body, as JSON.
-pub(crate) fn options_json(schema: &Schema, format: Format, body: &[u8]) -> Result<Bytes, Status> {
-    match format {
-        Format::Json => Ok(Bytes::copy_from_slice(body)),
+/// `DeleteOptions` in a body. Any version that has the kind will do.
+pub(crate) fn delete_options(schema: &Schema, format: Format, body: &[u8]) -> Result<Struct, Status> {
+    const KIND: &str = "DeleteOptions";
+    let root = named(schema, "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions")?;
+    let decoded = match format {
+        Format::Json => json::decode(schema, root, body),
         Format::Yaml => {
             let node = api::yaml::parse(body).map_err(|e| Status::bad_request(e.to_string()))?;
-            let mut out = Vec::new();
-            json::encode_any(&node, &mut out);
-            Ok(out.into())
+            json::root_from_any(schema, root, node)
         }
-        Format::Protobuf => {
-            let root = named(schema, "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions")?;
-            let tree =
-                proto::decode(schema, root, body).map_err(|e| Status::bad_request(e.to_string()))?.tree;
-            Ok(json_with(schema, b"", &tree))
+        Format::Protobuf => proto::decode(schema, root, body),
+    };
+    let decoded = decoded.map_err(|e| {
+        if e.before_kind() {
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
+        } else {
+            Status::bad_request(e.to_string())
         }
+    })?;
+    if !decoded.kind.is_empty() && decoded.kind != KIND {
+        return Err(Status::bad_request(format!(
+            "no kind {:?} is registered for version {:?} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:33\"",
+            decoded.kind, decoded.api_version,
+        )));
     }
+    Ok(decoded.tree)
 }
 
 fn named(schema: &Schema, name: &str) -> Result<StructId, Status> {

@@ -80,6 +80,7 @@ pub(crate) fn selector_text(selector: &View<'_>) -> String {
         };
         terms.push((key.to_owned(), term));
     }
-    terms.sort();
+    // By key alone: of one key, labels come before expressions.
+    terms.sort_by(|a, b| a.0.cmp(&b.0));
     terms.into_iter().map(|t| t.1).collect::<Vec<_>>().join(",")
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::status::{FieldError, FieldErrorKind};
 use api::{Status, Text};
+use kinds::access::View;
 
 use crate::query::Query;
 
@@ -173,62 +174,17 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From the body's JSON.
-    pub(crate) fn from_json(body: &[u8]) -> Result<Self, Status> {
-        #[derive(serde::Deserialize, Default)]
-        #[serde(rename_all = "camelCase", default)]
-        struct Preconditions {
-            uid: Option<Text>,
-            resource_version: Option<Text>,
-        }
-        #[derive(serde::Deserialize, Default)]
-        #[serde(rename_all = "camelCase", default)]
-        struct Wire {
-            grace_period_seconds: Option<i64>,
-            preconditions: Option<Preconditions>,
-            orphan_dependents: Option<bool>,
-            propagation_policy: Option<String>,
-            dry_run: Option<Vec<String>>,
-            kind: String,
-            api_version: String,
-        }
-        let unreadable =
-            |why: String| Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
-        let value: serde_json::Value = serde_json::from_slice(body).map_err(|e| unreadable(e.to_string()))?;
-        let what = match value {
-            serde_json::Value::Null | serde_json::Value::Object(_) => "",
-            serde_json::Value::Array(_) => "array",
-            serde_json::Value::Bool(_) => "bool",
-            serde_json::Value::Number(_) => "number",
-            serde_json::Value::String(_) => "string",
-        };
-        if !what.is_empty() {
-            return Err(unreadable(format!(
-                "json: cannot unmarshal {what} into Go value of type v1.DeleteOptions"
-            )));
-        }
-        let wire = serde_json::from_value::<Option<Wire>>(value).map_err(|e| unreadable(e.to_string()))?;
-        let wire = wire.unwrap_or_default();
-        if !wire.kind.is_empty() && wire.kind != "DeleteOptions" {
-            let version = wire.api_version.rsplit('/').next().unwrap_or_default();
-            return Err(Status::bad_request(format!(
-                "no kind {:?} is registered for version {:?} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:33\"",
-                wire.kind,
-                if wire.api_version.is_empty() { version } else { &wire.api_version },
-            )));
-        }
-        let preconditions = wire.preconditions.unwrap_or_default();
+    /// From the body's tree.
+    pub(crate) fn from_tree(options: View<'_>) -> Result<Self, Status> {
+        let preconditions = options.st("preconditions");
         Self {
-            grace: wire.grace_period_seconds,
-            uid: preconditions.uid,
-            resource_version: preconditions.resource_version,
-            orphan_dependents: wire.orphan_dependents,
+            grace: options.opt_int("gracePeriodSeconds"),
+            uid: preconditions.opt_str("uid").map(Text::from),
+            resource_version: preconditions.opt_str("resourceVersion").map(Text::from),
+            orphan_dependents: options.opt_bool("orphanDependents"),
             ..Self::default()
         }
-        .checked(
-            wire.propagation_policy.as_deref(),
-            wire.dry_run.unwrap_or_default().iter().map(String::as_str),
-        )
+        .checked(options.opt_str("propagationPolicy"), options.strs("dryRun"))
     }
     /// From the query, when there is no body.
     pub(crate) fn from_query(query: &Query) -> Result<Self, Status> {
@@ -237,7 +193,7 @@ impl DeleteOptions {
             orphan_dependents: query.bool("orphanDependents"),
             ..Self::default()
         }
-        .checked(query.get("propagationPolicy"), query.all("dryRun"))
+        .checked(query.get("propagationPolicy").filter(|p| !p.is_empty()), query.all("dryRun"))
     }
     fn checked<'a>(
         mut self,
@@ -254,7 +210,7 @@ impl DeleteOptions {
             ));
         }
         self.propagation = match propagation {
-            None | Some("") => None,
+            None => None,
             Some("Orphan") => Some(Propagation::Orphan),
             Some("Background") => Some(Propagation::Background),
             Some("Foreground") => Some(Propagation::Foreground),
@@ -423,6 +379,8 @@ pub(crate) fn revision(text: &str) -> Result<u64, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec;
+    use crate::negotiate::Format;
 
     #[test]
     fn list_rules() {
@@ -452,16 +410,32 @@ mod tests {
 
     #[test]
     fn delete_options_from_body_and_query() {
-        let o = DeleteOptions::from_json(
-            br#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}"#,
+        let schema = api::Schema::builtin();
+        let read = |body: &str| {
+            let tree = codec::delete_options(schema, Format::Json, body.as_bytes())?;
+            DeleteOptions::from_tree(View::new(schema, &tree))
+        };
+        let o = read(
+            r#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}"#,
         )
         .unwrap();
         assert_eq!(o.grace, Some(0));
         assert_eq!(o.uid.as_deref(), Some("u"));
         assert_eq!(o.propagation, Some(Propagation::Background));
-        assert!(DeleteOptions::from_json(b"null").is_ok());
-        for body in ["[]", "[0]", "1", "\"x\"", "true", "{"] {
-            assert_eq!(DeleteOptions::from_json(body.as_bytes()).unwrap_err().code, 400, "{body}");
+        assert!(read("null").is_ok());
+        for (body, code) in [
+            ("[]", 400),
+            ("[0]", 400),
+            ("1", 400),
+            ("\"x\"", 400),
+            ("true", 400),
+            ("{", 400),
+            (r#"{"preconditions":[]}"#, 400),
+            (r#"{"ignoreStoreReadErrorWithClusterBreakingPotential":1}"#, 400),
+            (r#"{"propagationPolicy":""}"#, 422),
+            (r#"{"dryRun":["Some"]}"#, 422),
+        ] {
+            assert_eq!(read(body).unwrap_err().code, code, "{body}");
         }
         let o = DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&dryRun=All")).unwrap();
         assert!(o.dry_run && o.propagation == Some(Propagation::Orphan));

@@ -98,7 +98,11 @@ impl Resource {
     /// The key of an object below the store's prefix, as upstream's messages name it.
     pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> String {
         let plural = crate::etcd::historical(&self.group, &self.plural).unwrap_or(&self.plural);
-        let mut key = format!("/{plural}");
+        // Servers that upstream's own delegates to keep their objects below their group.
+        let mut key = match self.group.as_str() {
+            "apiextensions.k8s.io" | "apiregistration.k8s.io" => format!("/{}/{plural}", self.group),
+            _ => format!("/{plural}"),
+        };
         for part in [namespace, name] {
             if !part.is_empty() {
                 key.push('/');

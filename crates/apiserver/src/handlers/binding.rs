@@ -39,6 +39,13 @@ pub(crate) async fn bind_named(
         ));
     }
     check(&view)?;
+    if name.is_empty() {
+        return Err(Status::bad_request("Name parameter required."));
+    }
+    let bad = api::names::path_segment(name, false);
+    if !bad.is_empty() {
+        return Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {}", bad.join(";"))));
+    }
     let mut request = scope.admission(Operation::Create, kind, name, None, options.dry_run);
     // The scope is that of Pods, also for a request to `bindings`.
     request.resource = &scope.req.info.resource;
@@ -48,7 +55,8 @@ pub(crate) async fn bind_named(
 
     let view = View::new(schema, &admitted);
     let (meta, node) = (view.st("metadata"), view.st("target").str("name"));
-    let uid = meta.str("uid");
+    // What comes to `bindings` has its uid taken away, as every object that a client creates.
+    let uid = if wanted.is_some() { meta.str("uid") } else { "" };
     let mut plan = Plan::new(None, &options);
     plan.uid = (!uid.is_empty()).then(|| uid.to_owned());
     plan.admission = false;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::status::Details;
+use api::status::{Details, FieldError, FieldErrorKind};
 use api::{Object, Status, Struct};
 use jiff::{SignedDuration, Timestamp};
 use kinds::access::{Edit, View};
@@ -154,7 +154,8 @@ fn read_options(scope: &Scope<'_>) -> Result<DeleteOptions, Status> {
         return DeleteOptions::from_query(&req.query);
     }
     let format = negotiate::input(&req.content_type)?;
-    DeleteOptions::from_json(&codec::options_json(scope.inner.schema, format, &req.body)?)
+    let tree = codec::delete_options(scope.inner.schema, format, &req.body)?;
+    DeleteOptions::from_tree(View::new(scope.inner.schema, &tree))
 }
 
 pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
@@ -347,6 +348,8 @@ pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
     Ok(Outcome::List(found))
 }
 
+const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 /// `POST pods/x/eviction`: a deletion that PodDisruptionBudgets may refuse.
 pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
     let create = write_options(&scope.req.query, WriteKind::Create)?;
@@ -358,22 +361,22 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let wire = view.st("deleteOptions");
-    let mut options = DeleteOptions {
-        grace: wire.opt_int("gracePeriodSeconds"),
-        orphan_dependents: wire.opt_bool("orphanDependents"),
-        uid: wire.st("preconditions").opt_str("uid").map(Into::into),
-        resource_version: wire.st("preconditions").opt_str("resourceVersion").map(Into::into),
-        propagation: match wire.str("propagationPolicy") {
-            "Orphan" => Some(Propagation::Orphan),
-            "Foreground" => Some(Propagation::Foreground),
-            "Background" => Some(Propagation::Background),
-            _ => None,
-        },
-        dry_run: create.dry_run || wire.len("dryRun") > 0,
-    };
-    let request = scope.admission(Operation::Create, &sub.kind, name, None, options.dry_run);
+    if wire.bool(IGNORE) {
+        let error = FieldError {
+            kind: FieldErrorKind::Invalid,
+            field: format!("deleteOptions.{IGNORE}"),
+            value: Some("true".into()),
+            detail: "can not be set for pod eviction, try after removing the option".into(),
+        };
+        return Err(Status::invalid("policy", "Eviction", name, &[error]));
+    }
+    // What is wrong with the options is found by the deletion, so after the Pod itself.
+    let checked = DeleteOptions::from_tree(wire);
+    let dry_run = create.dry_run || wire.len("dryRun") > 0;
+    let request = scope.admission(Operation::Create, &sub.kind, name, None, dry_run);
     scope.inner.admission.validate(&request, Some(&body)).await?;
     let pod_object = scope.find(name)?;
+    let mut options = DeleteOptions { dry_run, ..checked? };
     let pod = scope.tree(&pod_object)?;
     let view = View::new(schema, &pod);
     let ended = scope.meta(&pod).deleting()

@@ -198,7 +198,6 @@ async fn subresource(
         ("create", "binding") => binding::bind(&scope, sub).await,
         ("create", "eviction") => delete::evict(&scope, sub).await,
         ("create", "token") => virtuals::token(&scope, sub).await,
-        ("update", "finalize") => namespace::finalize(&scope).await,
         ("get", _) if sub.kind == resource.kind => get::get(&scope).await,
         (verb @ ("update" | "patch"), name) => {
             let rules = scope

@@ -1,14 +1,13 @@
 //! Namespaces: they are deleted in two steps, and keep a finalizer of their own in `spec`.
 
-use api::{Node, Schema, Status, Struct};
+use api::{Schema, Status, Struct};
 use kinds::access::{Edit, View, strings};
 use storage::{Write, WriteError};
 
-use super::update::{self, Plan};
 use super::{MODIFIED, Scope};
 use crate::admission::Operation;
 use crate::answer::Outcome;
-use crate::options::{DeleteOptions, Propagation, WriteKind, write_options};
+use crate::options::{DeleteOptions, Propagation};
 
 const KUBERNETES: &str = "kubernetes";
 
@@ -30,26 +29,6 @@ pub(crate) fn prepare_create(schema: &Schema, tree: &mut Struct) {
     if let Some(mut status) = edit.make("status") {
         status.set("phase", "Active");
     }
-}
-
-/// `PUT namespaces/x/finalize`: only `spec.finalizers` changes.
-pub(crate) async fn finalize(scope: &Scope<'_>) -> Result<Outcome, Status> {
-    let options = write_options(&scope.req.query, WriteKind::Update)?;
-    let body = scope.body(&options)?;
-    update::check_name(scope, &body)?;
-    let schema = scope.inner.schema;
-    let plan = Plan { privileged: true, ..Plan::new(None, &options) };
-    let done = update::run(scope, scope.name(), &plan, &|old| {
-        let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
-        scope.meta_mut(&mut tree)?.set_resource_version(scope.meta(&body).resource_version());
-        let finalizers: Vec<Node> = spec_finalizers(schema, &body).into_iter().map(Node::from).collect();
-        if let Some(mut spec) = Edit::new(schema, &mut tree).make("spec") {
-            spec.put("finalizers", (!finalizers.is_empty()).then_some(Node::List(finalizers)));
-        }
-        Ok(tree)
-    })
-    .await?;
-    update::answer(scope, done)
 }
 
 /// The first deletion marks the namespace as terminating; `None` if it is to be removed now.

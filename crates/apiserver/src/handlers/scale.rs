@@ -1,6 +1,5 @@
 //! The `scale` subresource: `autoscaling/v1` `Scale` over a workload's replicas.
 
-use api::status::{FieldError, FieldErrorKind};
 use api::{Status, Struct};
 use kinds::access::{Edit, View};
 
@@ -108,14 +107,9 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
             return Err(update::precondition(scope, name, &why));
         }
         let replicas = view.st("spec").int("replicas");
-        if replicas < 0 {
-            let error = FieldError {
-                kind: FieldErrorKind::Invalid,
-                field: "spec.replicas".into(),
-                value: Some(replicas.to_string()),
-                detail: "must be greater than or equal to 0".into(),
-            };
-            return Err(Status::invalid(&sub.kind.group, &sub.kind.kind, name, &[error]));
+        let errors = kinds::strategies::check_scale(schema, &scale);
+        if !errors.is_empty() {
+            return Err(Status::invalid(&sub.kind.group, &sub.kind.kind, name, &errors));
         }
         scope.meta_mut(&mut tree)?.set_resource_version(meta.str("resourceVersion"));
         if let Some(mut spec) = Edit::new(schema, &mut tree).make("spec") {

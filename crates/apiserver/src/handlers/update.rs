@@ -246,8 +246,11 @@ async fn attempt_filled(
             let name = scope.meta(&tree).name();
             return Err(scope.invalid(name, &errors).into());
         }
-        for text in (strategy.warnings)(&ctx, &tree, Some(&old)) {
-            scope.req.warn(text);
+        // Subresources warn of nothing.
+        if plan.rules.is_none() {
+            for text in (strategy.warnings)(&ctx, &tree, Some(&old)) {
+                scope.req.warn(text);
+            }
         }
     }
     if plan.admission {

@@ -71,7 +71,13 @@ fn component(inner: &Inner, resource: &Resource, name: &str) -> Struct {
 fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result<Outcome, Status> {
     let options = write_options(&req.query, WriteKind::Create)?;
     let mut tree = read_object(inner, req, &resource.kind, options.field_validation)?;
+    wipe_system_fields(inner, &mut tree);
     let namespace = super::scope_namespace(resource, &req.info);
+    if !resource.namespaced
+        && let Some(mut meta) = Edit::new(inner.schema, &mut tree).at("metadata")
+    {
+        meta.remove("namespace");
+    }
     if resource.namespaced {
         let has = View::new(inner.schema, &tree).st("metadata").str("namespace");
         if !has.is_empty() && has != namespace {
@@ -87,11 +93,21 @@ fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result
     Ok(Outcome::Tree { status: 201, kind: resource.kind.clone(), tree, resource: Some(Arc::clone(resource)) })
 }
 
+/// Takes away the metadata that only the server says.
+fn wipe_system_fields(inner: &Inner, tree: &mut Struct) {
+    let mut edit = Edit::new(inner.schema, tree);
+    let Some(mut meta) = edit.at("metadata") else { return };
+    for field in ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        meta.remove(field);
+    }
+}
+
 /// `POST serviceaccounts/x/token`
 pub(crate) async fn token(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
     let options = write_options(&scope.req.query, WriteKind::Create)?;
     let inner = scope.inner;
     let mut tree = read_object(inner, scope.req, &sub.kind, options.field_validation)?;
+    wipe_system_fields(inner, &mut tree);
     let name = scope.name();
     let view = View::new(inner.schema, &tree).st("metadata");
     let (has_name, has_namespace) = (view.str("name").to_owned(), view.str("namespace").to_owned());

@@ -41,9 +41,16 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("apiextensions.v1.CustomResourceDefinitionSpec", conversion),
 ];
 
-/// Rounds a quantity up to thousandths; canonical text below that ends in `n` or `u`.
+/// Rounds a quantity up to thousandths; canonical text below that ends in `n` or `u`, or in an
+/// exponent of -9 or -6.
 pub(super) fn round_up(q: &mut Text) {
-    if q.ends_with('n') || q.ends_with('u') {
+    if q.ends_with("e-9") || q.ends_with("e-6") {
+        let milli = crate::validation::quantity::milli(q);
+        *q = match milli % 1000 {
+            0 => compact_str::format_compact!("{}", milli / 1000),
+            _ => compact_str::format_compact!("{milli}e-3"),
+        };
+    } else if q.ends_with('n') || q.ends_with('u') {
         let milli = crate::validation::quantity::milli(q);
         *q = crate::validation::quantity::decimal(milli * 1_000_000).into();
     }
@@ -58,12 +65,9 @@ pub(crate) fn image_tag(image: &str) -> &str {
     let last = name.rsplit('/').next().unwrap_or(name);
     let (repo, tag) = last.split_once(':').map_or((last, None), |(r, t)| (r, Some(t)));
     let path = &name[..name.len() - last.len() + repo.len()];
-    let lower = |s: &str| {
-        s.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-'))
-    };
     let part = |s: &str| {
-        !s.is_empty()
-            && lower(s)
+        s.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+            .all(|run| matches!(run, "" | "." | "_" | "__") || run.bytes().all(|b| b == b'-'))
             && s.starts_with(|c: char| c.is_ascii_alphanumeric())
             && s.ends_with(|c: char| c.is_ascii_alphanumeric())
     };
@@ -72,8 +76,8 @@ pub(crate) fn image_tag(image: &str) -> &str {
         && path.split('/').next().is_some_and(|h| {
             h.contains(['.', ':']) || h == "localhost" || h.bytes().any(|b| b.is_ascii_uppercase())
         });
-    if host {
-        parts.next();
+    if host && !parts.next().is_some_and(is_registry) || !digest.is_none_or(is_digest) {
+        return "";
     }
     // What a registry's name without a domain stands for counts.
     let first = path.split('/').next().unwrap_or(path);
@@ -96,6 +100,39 @@ pub(crate) fn image_tag(image: &str) -> &str {
         (None, Some(_)) => "",
         (None, None) => "latest",
     }
+}
+
+/// Whether a text is the name of a registry, perhaps with a port.
+fn is_registry(host: &str) -> bool {
+    let (name, port) = match host.rfind(':').filter(|_| !host.ends_with(']')) {
+        Some(i) => (&host[..i], Some(&host[i + 1..])),
+        None => (host, None),
+    };
+    let label = |l: &str| {
+        !l.is_empty()
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+            && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    let v6 = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
+    let named = match v6 {
+        Some(v6) => !v6.is_empty() && v6.bytes().all(|b| b.is_ascii_hexdigit() || b == b':'),
+        None => name.split('.').all(label),
+    };
+    named && port.is_none_or(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Whether a text is a digest by one of the algorithms that images use.
+fn is_digest(digest: &str) -> bool {
+    let length = match digest.split_once(':') {
+        Some(("sha256", _)) => 64,
+        Some(("sha384", _)) => 96,
+        Some(("sha512", _)) => 128,
+        _ => return false,
+    };
+    digest.split_once(':').is_some_and(|(_, hex)| {
+        hex.len() == length && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
 }
 
 fn policy_for(image: &str) -> &'static str {

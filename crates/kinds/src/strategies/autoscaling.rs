@@ -1,5 +1,8 @@
 //! HorizontalPodAutoscalers, as version 2 has them.
 
+use api::status::FieldError;
+use api::{Schema, Struct};
+
 use crate::access::View;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
 use crate::strategies::pod::resources::container_resource_name;
@@ -12,6 +15,15 @@ use crate::validation::{Errors, Path};
 /// Upstream's limits in seconds.
 const MAX_PERIOD: i64 = 1800;
 const MAX_WINDOW: i64 = 3600;
+
+/// Checks a Scale that a client wrote.
+pub fn check_scale(schema: &Schema, scale: &Struct) -> Vec<FieldError> {
+    let mut errs = Errors::new();
+    let v = View::new(schema, scale);
+    core_meta(&mut errs, v.st("metadata"), true, name_subdomain);
+    errs.non_negative(&Path::root("spec.replicas"), v.st("spec").int("replicas"));
+    errs.0
+}
 
 pub(super) const AUTOSCALER: Strategy = Strategy {
     group: "autoscaling",

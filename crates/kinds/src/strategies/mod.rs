@@ -24,6 +24,7 @@ mod storage_versions;
 mod template;
 mod workloads;
 
+pub use autoscaling::check_scale;
 pub use core::service_addresses;
 
 use api::resources::{ResourceInfo, builtin};

@@ -507,7 +507,7 @@ fn ingress_class(errs: &mut Errors, v: View<'_>) {
         ("Namespace", Some(ns)) => errs.each(&ns_at, ns, names::name_label(ns, false)),
         ("Cluster", Some(_)) => errs.forbidden(&ns_at, "`parameters.scope` is set to 'Cluster'"),
         ("Cluster", None) => {}
-        _ => errs.not_supported(&at.field("scope"), scope, &["Cluster", "Namespace"]),
+        _ => errs.not_supported(&at.field("scope"), Raw(api::go::quote(scope)), &["Cluster", "Namespace"]),
     }
 }
 

@@ -145,6 +145,18 @@ pub fn check_cidr(errs: &mut Errors, at: &Path<'_>, value: &str) {
     }
 }
 
+/// An address with the length of its network's prefix, in its canonical form.
+pub fn check_interface(errs: &mut Errors, at: &Path<'_>, value: &str) {
+    let Some((ip, _, len)) = parse_cidr_sloppy(value) else {
+        errs.invalid(at, value, "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)");
+        return;
+    };
+    let canonical = format!("{ip}/{len}");
+    if canonical != value {
+        errs.invalid(at, value, format!("must be in canonical form ({})", quote(&canonical)));
+    }
+}
+
 /// The Warning about an address that later versions will refuse.
 pub fn warning(at: &Path<'_>, value: &str) -> Option<String> {
     let ip = parse_sloppy(value)?;

@@ -1,6 +1,7 @@
 //! Jobs and CronJobs.
 
 mod schedule;
+mod status;
 
 use api::{Node, Schema, Struct, Text};
 
@@ -12,7 +13,7 @@ use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template, warnings};
 use crate::strategies::template::name_warning;
 use crate::strategies::template::{drop_in_template, is_selector, labels_value, whole};
-use crate::strategy::{Ctx, Strategy};
+use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector, selects};
 use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
 use crate::validation::{Errors, Path, Raw, print};
@@ -70,7 +71,10 @@ pub(super) const JOB: Strategy = Strategy {
     },
     fields: &["status.successful"],
     field_values: succeeded,
-    subresources: &[STATUS],
+    subresources: &[Subresource {
+        validate_update: |c, n, o| check_update(c, n, o, status::check),
+        ..STATUS
+    }],
     ..NAMESPACED
 };
 
@@ -479,41 +483,41 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);
     }
-    let index = |s: &str| -> Result<i64, String> {
-        let quoted = api::go::quote(s);
-        let i = s.parse().map_err(|_| format!("cannot convert string to integer for index: {quoted}"))?;
-        if i >= completions { Err(format!("too large index: {quoted}")) } else { Ok(i) }
-    };
-    let falls = |last: i64, next: i64| format!("non-increasing order, previous: {last}, current: {next}");
     let (mut total, mut last) = (0, None);
     for part in text.split(',') {
-        let limits: Vec<&str> = part.split('-').collect();
-        let (first, end) = match limits[..] {
-            [one] => {
-                let i = index(one)?;
-                (i, i)
-            }
-            [first, end] => {
-                let (first, end) = (index(first)?, index(end)?);
-                if first >= end {
-                    return Err(falls(first, end));
-                }
-                (first, end)
-            }
-            _ => {
-                return Err(format!(
-                    "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
-                    api::go::quote(part)
-                ));
-            }
-        };
+        let (first, end) = interval(part, completions)?;
         if let Some(last) = last.filter(|l| *l >= first) {
-            return Err(falls(last, first));
+            return Err(not_increasing(last, first));
         }
         total += end - first + 1;
         last = Some(end);
     }
     Ok(total)
+}
+
+fn not_increasing(last: i64, next: i64) -> String {
+    format!("non-increasing order, previous: {last}, current: {next}")
+}
+
+/// The ends of one index or of an interval such as `2-4`.
+fn interval(part: &str, completions: i64) -> Result<(i64, i64), String> {
+    let index = |s: &str| -> Result<i64, String> {
+        let quoted = api::go::quote(s);
+        let i = s.parse().map_err(|_| format!("cannot convert string to integer for index: {quoted}"))?;
+        if i >= completions { Err(format!("too large index: {quoted}")) } else { Ok(i) }
+    };
+    let limits: Vec<&str> = part.split('-').collect();
+    match limits[..] {
+        [one] => index(one).map(|i| (i, i)),
+        [first, end] => {
+            let (first, end) = (index(first)?, index(end)?);
+            if first >= end { Err(not_increasing(first, end)) } else { Ok((first, end)) }
+        }
+        _ => Err(format!(
+            "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+            api::go::quote(part)
+        )),
+    }
 }
 
 fn job_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {

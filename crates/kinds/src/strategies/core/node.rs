@@ -110,19 +110,31 @@ fn declared_features(errs: &mut Errors, n: View<'_>) {
     let part = |s: &str, first: fn(&char) -> bool| {
         s.chars().next().is_some_and(|c| first(&c)) && s.chars().all(|c| c.is_ascii_alphanumeric())
     };
+    let mut last = None;
     for (i, f) in n.st("status").strs("declaredFeatures").enumerate() {
+        let here = at.index(i);
+        match last {
+            Some(last) if last == f => errs.duplicate(&here, f),
+            Some(last) if last > f => errs.invalid(&here, f, "list must be sorted alphabetically"),
+            _ => {}
+        }
+        last = Some(f);
         let mut parts = f.split('/');
         let good = part(parts.next().unwrap_or_default(), char::is_ascii_uppercase)
             && parts.all(|p| part(p, char::is_ascii_alphabetic));
-        if !good {
-            errs.invalid(
-                &at.index(i),
-                f,
-                "must match the regex ^[A-Z][a-zA-Z0-9]*(\\/[a-zA-Z][a-zA-Z0-9]*)*$",
-            );
-        }
+        let why = if f.len() > MAX_FEATURE {
+            format!("must be no more than {MAX_FEATURE} characters")
+        } else if !good {
+            "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes".to_owned()
+        } else {
+            continue;
+        };
+        errs.invalid(&here, f, format!("invalid feature name {}: {why}", api::go::quote(f)));
     }
 }
+
+/// The longest name of a declared feature, in bytes.
+const MAX_FEATURE: usize = 253;
 
 fn node(errs: &mut Errors, n: View<'_>, c: &Ctx<'_>) {
     core_meta(errs, n.st("metadata"), false, name_subdomain);

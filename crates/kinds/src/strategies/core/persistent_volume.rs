@@ -3,7 +3,7 @@
 use api::{Node, Struct, Text};
 
 use super::persistent_volume_claim::access_modes;
-use crate::access::{Edit, View, same};
+use crate::access::{Edit, View};
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
 use crate::strategies::pod::volumes::{self, ISCSI_LENGTH, required};
 use crate::strategies::pod::{core_meta, core_meta_update, scheduling::node_selector, warnings};
@@ -34,10 +34,13 @@ pub(crate) const PERSISTENT_VOLUME: Strategy = Strategy {
             e.copy("spec", o);
             let old = View::new(c.schema, o).st("status");
             if let Some(mut s) = e.make("status") {
+                const SINCE: &str = "lastPhaseTransitionTime";
                 let moved = s.view().str("phase") != old.str("phase");
-                if moved && same(s.view().get("lastPhaseTransitionTime"), old.get("lastPhaseTransitionTime"))
-                {
-                    s.set("lastPhaseTransitionTime", c.now);
+                let given = s.view().get(SINCE).cloned();
+                if moved && (given.is_none() || given.as_ref() == old.get(SINCE)) {
+                    s.set(SINCE, c.now);
+                } else if !moved && given.is_none() {
+                    s.put(SINCE, old.get(SINCE).cloned());
                 }
             }
         },

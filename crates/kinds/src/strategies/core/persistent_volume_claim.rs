@@ -6,7 +6,7 @@ use crate::access::{Edit, View};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
 use crate::strategies::pod::resources::quantity_value;
 use crate::strategies::pod::{core_meta, core_meta_update, warnings};
-use crate::strategy::{Strategy, Subresource};
+use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector};
 use crate::validation::names::{self, name_subdomain};
 use crate::validation::print::diff_structs;
@@ -23,11 +23,11 @@ pub(crate) const CLAIM: Strategy = Strategy {
         if let Some(mut st) = e.make("status") {
             st.set("phase", "Pending");
         }
-        data_sources(&mut e, None);
+        data_sources(c, &mut e, None);
     },
     prepare_update: |c, n, o| {
         keep_status(c, n, o);
-        data_sources(&mut Edit::new(c.schema, n), Some(View::new(c.schema, o)));
+        data_sources(c, &mut Edit::new(c.schema, n), Some(View::new(c.schema, o).st("spec")));
     },
     validate: |c, s| {
         check(c, s, |e, v| {
@@ -50,37 +50,82 @@ pub(crate) const CLAIM: Strategy = Strategy {
     subresources: &[Subresource {
         name: "status",
         prepare_update: generic::status_only,
-        validate_update: |c, n, o| {
-            check_update(c, n, o, |e, n, o| {
-                core_meta_update(e, n.st("metadata"), o.st("metadata"));
-                let at = Path::root("status.capacity");
-                for (k, q) in n.st("status").texts("capacity") {
-                    if value(q) < 0 {
-                        e.invalid(&at.key(k), Raw(value(q).to_string()), "must be a valid resource quantity");
-                    }
-                }
-            })
-        },
+        validate_update: |c, n, o| check_update(c, n, o, status_update),
     }],
     ..NAMESPACED
 };
 
+const RESIZE_STATES: &[&str] = &[
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
+
+fn status_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
+    core_meta_update(errs, n.st("metadata"), o.st("metadata"));
+    let status = n.st("status");
+    let basic = |errs: &mut Errors, at: &Path<'_>, q: &str| {
+        let negative = value(q) < 0;
+        if negative {
+            errs.invalid(at, Raw(value(q).to_string()), "must be a valid resource quantity");
+        }
+        negative
+    };
+    let at = Path::root("status.capacity");
+    for (k, q) in status.texts("capacity") {
+        basic(errs, &at.key(k), q);
+    }
+    let at = Path::root("status.allocatedResourceStatuses");
+    for (k, state) in status.texts("allocatedResourceStatuses") {
+        resource_key(errs, &at, k);
+        if !RESIZE_STATES.contains(&state) {
+            errs.not_supported(&at, k, RESIZE_STATES);
+        }
+    }
+    let at = Path::root("status.allocatedResources");
+    for (k, q) in status.texts("allocatedResources") {
+        if resource_key(errs, &at, k) && !basic(errs, &at.key(k), q) {
+            quantity_value(errs, &at.key(k), "storage", q);
+        }
+    }
+}
+
+/// What a claim may be given: of Kubernetes' own resources only `storage`.
+fn resource_key(errs: &mut Errors, at: &Path<'_>, name: &str) -> bool {
+    let bad = names::qualified_name(name);
+    if !bad.is_empty() {
+        errs.each(at, name, bad);
+        return false;
+    }
+    let known = !crate::resources::is_native(name) || name == "storage";
+    if !known {
+        errs.not_supported(at, name, &["storage"]);
+    }
+    known
+}
+
 /// `dataSource` and `dataSourceRef` say the same where one of them is absent.
-fn data_sources(e: &mut Edit<'_>, old: Option<View<'_>>) {
+fn data_sources(c: &Ctx<'_>, e: &mut Edit<'_>, old: Option<View<'_>>) {
     let Some(mut spec) = e.at("spec") else { return };
-    let v = spec.view();
-    // A reference to another namespace, or one that came with an invalid source, stands alone.
-    if v.has("dataSourceRef") && !v.st("dataSourceRef").str("namespace").is_empty() {
+    let elsewhere = |v: View<'_>| !v.st("dataSourceRef").str("namespace").is_empty();
+    let used = |f: &str| old.is_some_and(|o| o.has(f));
+    if elsewhere(spec.view()) && !(c.gate)("CrossNamespaceVolumeDataSource") && !used("dataSourceRef") {
+        spec.remove("dataSourceRef");
+    }
+    // A reference to another namespace stands alone.
+    if elsewhere(spec.view()) {
         return;
     }
+    let v = spec.view();
     if let Some(s) = v.opt("dataSource").filter(|_| !v.has("dataSourceRef")) {
         let known = match s.str("apiGroup") {
             "" => s.str("kind") == "PersistentVolumeClaim",
             "snapshot.storage.k8s.io" => s.str("kind") == "VolumeSnapshot",
             _ => false,
         };
-        let kept = old.is_some_and(|o| o.st("spec").has("dataSource"));
-        if !known && !kept {
+        if !known && !used("dataSource") && !used("dataSourceRef") {
             spec.remove("dataSource");
         }
     }

@@ -296,7 +296,9 @@ pub(super) fn resize(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     if lists.iter().all(|l| asked.len(l) == stored.len(l)) {
         restore(c, new, old);
         if let Some(mut spec) = Edit::new(c.schema, new).at("spec") {
-            spec.put("resources", asked.get("resources").cloned());
+            if (c.gate)("InPlacePodLevelResourcesVerticalScaling") {
+                spec.put("resources", asked.get("resources").cloned());
+            }
             for list in lists {
                 let same_names =
                     asked.items(list).zip(stored.items(list)).all(|(a, o)| a.str("name") == o.str("name"));

@@ -8,7 +8,7 @@ use super::{annotations, core_meta_update, old_of};
 use crate::access::View;
 use crate::strategy::Ctx;
 use crate::validation::print::scalar_json;
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, ip, names};
+use crate::validation::{Errors, IMMUTABLE, Path, Raw, ip, names, quantity};
 
 pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
@@ -54,6 +54,10 @@ pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldErro
     let ephemeral = "ephemeralContainerStatuses";
     transitions(&mut errs, &at.field(ephemeral), ns, os, ephemeral, None, &opts);
     claim_statuses(&mut errs, &at.field("resourceClaimStatuses"), n);
+    if let Some(claim) = ns.opt("extendedResourceClaimStatus") {
+        extended_claim(&mut errs, &at.field("extendedResourceClaimStatus"), claim, n.st("spec"));
+    }
+    node_allocatable(&mut errs, &at.field("nodeAllocatableResourceClaimStatuses"), n);
     ips(&mut errs, &at.field("podIPs"), ns, os, "podIPs", &opts);
     let hosts = at.field("hostIPs");
     if let Some(first) = ns.items("hostIPs").next() {
@@ -63,7 +67,230 @@ pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldErro
         }
         ips(&mut errs, &hosts, ns, os, "hostIPs", &opts);
     }
+    for (list, _) in STATUS_LISTS {
+        users(&mut errs, &at.field(list), ns, list, n.st("spec").st("os").opt_str("name"));
+    }
+    for (list, of) in STATUS_LISTS {
+        match of {
+            Some(of) => health(&mut errs, &at.field(list), ns, list, n.st("spec"), of),
+            // Ephemeral containers are given nothing.
+            None => no_health(&mut errs, &at.field(list), ns, list),
+        }
+    }
+    if opts.gate("ImageVolumeWithDigest") {
+        for (list, _) in STATUS_LISTS {
+            image_digests(&mut errs, &at.field(list), ns, list);
+        }
+    }
     errs.0
+}
+
+/// The lists of states of containers, and the lists of the containers that they are of.
+const STATUS_LISTS: [(&str, Option<&str>); 3] = [
+    ("containerStatuses", Some("containers")),
+    ("initContainerStatuses", Some("initContainers")),
+    ("ephemeralContainerStatuses", None),
+];
+
+/// The claim that was made for the extended resources of a pod.
+fn extended_claim(errs: &mut Errors, at: &Path<'_>, claim: View<'_>, spec: View<'_>) {
+    let maps = at.field("requestMappings");
+    if claim.len("requestMappings") == 0 {
+        errs.required(&maps, "at least one request mapping is required");
+    }
+    let mut seen = Vec::new();
+    for (i, m) in claim.items("requestMappings").enumerate() {
+        let here = maps.index(i);
+        let (container, resource, request) =
+            (m.str("containerName"), m.str("resourceName"), m.str("requestName"));
+        let found = ["containers", "initContainers"]
+            .iter()
+            .find_map(|l| spec.items(l).rfind(|c| c.str("name") == container));
+        match found {
+            Some(c) if c.st("resources").map("requests").is_none_or(|r| r.get(resource).is_none()) => {
+                errs.invalid(
+                    &here.field("resourceName"),
+                    resource,
+                    "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests",
+                );
+            }
+            Some(_) => {}
+            None => errs.invalid(
+                &here.field("containerName"),
+                container,
+                "must match the name of an entry in spec.initContainers.name or spec.containers.name",
+            ),
+        }
+        errs.each(&at.field("requestName"), request, names::dns1123_label(request));
+        if seen.contains(&(container, resource, request)) {
+            errs.duplicate(&here.field("containerName"), container);
+            errs.duplicate(&here.field("resourceName"), resource);
+            errs.duplicate(&here.field("requestName"), request);
+        }
+        seen.push((container, resource, request));
+    }
+    let (at, name) = (at.field("resourceClaimName"), claim.str("resourceClaimName"));
+    if name.is_empty() {
+        errs.required(&at, "");
+    } else {
+        errs.each(&at, name, names::name_subdomain(name, false));
+    }
+}
+
+/// What claims take of a node's own resources.
+fn node_allocatable(errs: &mut Errors, at: &Path<'_>, pod: View<'_>) {
+    let status = pod.st("status");
+    for (i, s) in status.items("nodeAllocatableResourceClaimStatuses").enumerate() {
+        let at = at.index(i);
+        let name_at = at.field("resourceClaimName");
+        let name = s.str("resourceClaimName");
+        if name.is_empty() {
+            errs.required(&name_at, "must not be empty");
+        }
+        let mut refs = pod.st("spec").items("resourceClaims").chain(status.items("resourceClaimStatuses"));
+        if !refs.any(|r| r.opt_str("resourceClaimName") == Some(name)) {
+            errs.invalid(&name_at, name, "no mapping found in pod reference");
+        }
+        if s.len("containers") == 0 {
+            errs.required(&at.field("containers"), "must not be empty");
+        }
+        let resources = at.field("resources");
+        if s.len("resources") == 0 {
+            errs.required(&resources, "must not be empty");
+        }
+        for (k, q) in s.texts("resources") {
+            let at = resources.key(k);
+            if !crate::resources::is_native(k) {
+                errs.invalid(
+                    &at,
+                    Raw(scalar_json(&api::Node::from(k))),
+                    "must be a node allocatable resource name",
+                );
+            }
+            if quantity::nano(q) < 0 {
+                errs.invalid(&at, q, "must be non-negative");
+            }
+        }
+    }
+}
+
+/// Users that containers run as.
+fn users(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str, os: Option<&str>) {
+    for (i, s) in status.items(list).enumerate() {
+        let at = at.index(i);
+        let at = at.field("user.linux");
+        let Some(user) = s.st("user").opt("linux") else { continue };
+        match os.unwrap_or("linux") {
+            "windows" => errs.forbidden(&at, "cannot be set for a windows pod"),
+            "linux" => {
+                let mut id = |at: &Path<'_>, id: i64| {
+                    if !(0..=MAX_ID).contains(&id) {
+                        errs.invalid(at, id, names::range(0, MAX_ID));
+                    }
+                };
+                id(&at.field("uid"), user.int("uid"));
+                id(&at.field("gid"), user.int("gid"));
+                let groups = at.field("supplementalGroups");
+                for (i, g) in user.list("supplementalGroups").iter().enumerate() {
+                    id(&groups.index(i), g.as_int().unwrap_or_default());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+const MAX_ID: i64 = i32::MAX as i64;
+
+fn no_health(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str) {
+    for (i, s) in status.items(list).enumerate() {
+        if s.len("allocatedResourcesStatus") > 0 {
+            let at = at.index(i);
+            errs.forbidden(
+                &at.field("allocatedResourcesStatus"),
+                "must not be specified in container status",
+            );
+        }
+    }
+}
+
+/// The longest message about a resource's health, in bytes.
+const MAX_HEALTH_MESSAGE: usize = 1024;
+
+/// The health of what containers were given.
+fn health(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str, spec: View<'_>, of: &str) {
+    for (i, s) in status.items(list).enumerate() {
+        let at = at.index(i);
+        let at = at.field("allocatedResourcesStatus");
+        let container = spec.items(of).find(|c| c.str("name") == s.str("name"));
+        for (j, given) in s.items("allocatedResourcesStatus").enumerate() {
+            let at = at.index(j);
+            let name = given.str("name");
+            if let Some(resources) = container.map(|c| c.st("resources")) {
+                let claim_name = |c: View<'_>| match c.str("request") {
+                    "" => format!("claim:{}", c.str("name")),
+                    request => format!("claim:{}/{request}", c.str("name")),
+                };
+                let (found, why) = if name.starts_with("claim:") {
+                    (
+                        resources.items("claims").any(|c| claim_name(c) == name),
+                        "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
+                    )
+                } else {
+                    (
+                        resources.map("requests").is_some_and(|r| r.get(name).is_some()),
+                        "must match one of the container's resource requests",
+                    )
+                };
+                if !found {
+                    errs.invalid(&at.field("name"), Raw(scalar_json(&api::Node::from(name))), why);
+                }
+            }
+            let mut seen = Vec::new();
+            let at = at.field("resources");
+            for (k, r) in given.items("resources").enumerate() {
+                let at = at.index(k);
+                errs.one_of(&at.field("health"), r.str("health"), &["Healthy", "Unhealthy", "Unknown"]);
+                match r.opt_str("message") {
+                    Some("") => {
+                        errs.required(&at.field("message"), "must be non-empty if specified");
+                    }
+                    Some(m) if m.len() > MAX_HEALTH_MESSAGE => {
+                        errs.too_long(&at.field("message"), MAX_HEALTH_MESSAGE);
+                    }
+                    _ => {}
+                }
+                let id = r.str("resourceID");
+                if seen.contains(&id) {
+                    errs.duplicate(&at.field("resourceID"), Raw(scalar_json(&api::Node::from(id))));
+                }
+                seen.push(id);
+            }
+        }
+    }
+}
+
+/// The longest reference to an image, in bytes.
+const MAX_IMAGE_REF: usize = 256;
+
+/// What image volumes turned out to be.
+fn image_digests(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str) {
+    for (i, s) in status.items(list).enumerate() {
+        let at = at.index(i);
+        let at = at.field("volumeMounts");
+        for (j, m) in s.items("volumeMounts").enumerate() {
+            let Some(image) = m.st("volumeStatus").opt("image") else { continue };
+            let at = at.index(j);
+            let at = at.field("volumeStatus.imageVolumeStatus");
+            let (at, reference) = (at.field("imageRef"), image.str("imageRef"));
+            if reference.is_empty() {
+                errs.required(&at, "imageRef must not be empty");
+            }
+            if reference.len() > MAX_IMAGE_REF {
+                errs.too_long(&at, MAX_IMAGE_REF);
+            }
+        }
+    }
 }
 
 fn conditions(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {

@@ -197,7 +197,7 @@ pub(super) fn validate_ephemeral_containers(c: &Ctx<'_>, new: &Struct, old: &Str
     annotations::check_update(&mut errs, &meta_at.field("annotations"), nm, om, pod.st("spec"), &opts);
     if is_mirror(om) {
         let mut only = Errors::new();
-        only.forbidden(&Path::root(""), "static pods do not support ephemeral containers");
+        only.forbidden(&Path::root(NOWHERE), "static pods do not support ephemeral containers");
         return only.0;
     }
     let at = Path::root("spec.ephemeralContainers");
@@ -224,8 +224,12 @@ pub(super) fn validate_ephemeral_containers(c: &Ctx<'_>, new: &Struct, old: &Str
     errs.0
 }
 
+/// How upstream prints the path of no field.
+const NOWHERE: &str = "[]";
+
+const ONLY_COMPUTE: &str = "only cpu and memory resources are mutable";
+
 pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
-    const ONLY: &str = "only cpu and memory resources are mutable";
     let mut errs = Errors::new();
     let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
     let opts = Options::new(*c, true, Some(old_of(c, old)));
@@ -234,7 +238,7 @@ pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<Fi
     let (ns, os) = (n.st("spec"), o.st("spec"));
     let refuse = |why: &str| {
         let mut only = Errors::new();
-        only.forbidden(&Path::root(""), why);
+        only.forbidden(&Path::root(NOWHERE), why);
         only.0
     };
     if is_mirror(o.st("metadata")) {
@@ -257,80 +261,155 @@ pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<Fi
     if running.is_some_and(|s| !s.has("resources")) {
         errs.forbidden(&at, "Pod running on node without support for resize");
     }
-    let mut left = ns.raw().cloned();
-    for list in ["initContainers", "containers"] {
-        let list_at = at.field(list);
-        if ns.len(list) != os.len(list)
-            || ns.items(list).zip(os.items(list)).any(|(a, b)| a.str("name") != b.str("name"))
-        {
-            errs.forbidden(&list_at, "containers may not be added, removed or renamed on resize");
+    let Some(mut left) = ns.raw().cloned() else { return errs.0 };
+    let asks = |s: View<'_>| ["requests", "limits"].iter().any(|f| s.st("resources").len(f) > 0);
+    if asks(os) || asks(ns) {
+        if !opts.gate("InPlacePodLevelResourcesVerticalScaling") {
+            errs.forbidden(
+                &Path::root(NOWHERE),
+                "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled",
+            );
             return errs.0;
         }
-        for (i, (a, b)) in ns.items(list).zip(os.items(list)).enumerate() {
-            let at = list_at.index(i);
-            let at = at.field("resources");
-            for (f, what) in [("requests", "resource requests"), ("limits", "resource limits")] {
-                let (new, old) = (a.st("resources").map(f), b.st("resources").map(f));
-                let removed =
-                    old.is_some_and(|m| m.iter().any(|(k, _)| new.is_none_or(|n| n.get(k).is_none())));
-                if removed {
-                    errs.forbidden(&at.field(f), format!("{what} cannot be removed"));
-                }
-            }
-        }
-        if let Some(spec) = &mut left {
-            for (mut a, b) in Edit::new(c.schema, spec).items(list).zip(os.items(list)) {
-                put_back_compute(&mut a, b);
-                if Some(&*a.st) != b.raw() {
-                    errs.forbidden(&at, ONLY);
-                }
+        resize_of_pod(&mut errs, &at, &mut Edit::new(c.schema, &mut left), ns, os);
+    }
+    if o.st("status").len("nodeAllocatableResourceClaimStatuses") > 0 {
+        errs.forbidden(&at, "pods with node allocatable resource claims cannot be resized");
+    }
+    if !same_containers(&mut errs, &at, ns, os) {
+        return errs.0;
+    }
+    let resizes = |c: View<'_>| {
+        c.str("restartPolicy") == "Always" || opts.gate("InPlacePodVerticalScalingInitContainers")
+    };
+    for list in ["initContainers", "containers"] {
+        let at = at.field(list);
+        for (i, (new, old)) in ns.items(list).zip(os.items(list)).enumerate() {
+            if list == "containers" || resizes(old) {
+                let at = at.index(i);
+                removed(&mut errs, &at.field("resources"), "resource", new, old);
             }
         }
     }
-    if errs.is_empty() {
-        if let Some(spec) = &mut left {
-            put_back_compute(&mut Edit::new(c.schema, spec), os);
+    let mut left = Edit::new(c.schema, &mut left);
+    for (mut new, old) in left.items("containers").zip(os.items("containers")) {
+        put_back_compute(&mut new, old, false);
+        if Some(&*new.st) != old.raw() {
+            errs.forbidden(&at, ONLY_COMPUTE);
         }
-        if left.as_ref() != os.raw() {
-            errs.forbidden(&at, ONLY);
+    }
+    let init_at = at.field("initContainers");
+    for (i, (mut new, old)) in left.items("initContainers").zip(os.items("initContainers")).enumerate() {
+        let changed = Some(&*new.st) != old.raw();
+        let here = init_at.index(i);
+        if !resizes(new.view()) {
+            if changed {
+                errs.forbidden(&at, "resources for non-sidecar init containers are immutable");
+            }
+            continue;
         }
+        put_back_compute(&mut new, old, false);
+        if Some(&*new.st) != old.raw() {
+            errs.forbidden(&here, "only cpu and memory resources for init or sidecar containers are mutable");
+        }
+        if changed && new.view().str("restartPolicy") != "Always" {
+            let restarts = |p: &View<'_>| p.str("restartPolicy") == "RestartContainer";
+            for _ in new.view().items("resizePolicy").filter(restarts) {
+                errs.forbidden(
+                    &here,
+                    "non-sidecar init containers with a resize policy of RestartContainer cannot be resized",
+                );
+            }
+        }
+    }
+    if errs.is_empty() && Some(&*left.st) != os.raw() {
+        errs.forbidden(&at, ONLY_COMPUTE);
     }
     errs.0
 }
 
-/// Makes cpu and memory what they were, so that a difference lies elsewhere.
-fn put_back_compute(new: &mut Edit<'_>, old: View<'_>) {
-    if !new.view().has("resources") && !old.has("resources") {
+/// What a pod as a whole asks for; in `left`, what may change is put back.
+fn resize_of_pod(errs: &mut Errors, at: &Path<'_>, left: &mut Edit<'_>, ns: View<'_>, os: View<'_>) {
+    let here = at.field("resources");
+    if os.has("resources") && !ns.has("resources") {
+        errs.forbidden(&here, "pod-level resources cannot be removed");
         return;
     }
-    let put = {
-        let mut r = new.view().st("resources").raw().cloned();
-        if r.is_none() {
-            r = old.st("resources").raw().map(|s| Struct::new(s.id));
+    removed(errs, &here, "pod-level resource", ns, os);
+    if ns.has("resources") {
+        put_back_compute(left, os, true);
+    }
+    if !same(left.view().get("resources"), os.get("resources")) {
+        errs.forbidden(at, "only cpu and memory resources are mutable at pod-level");
+    }
+}
+
+/// Whether there are the same containers in the same order.
+fn same_containers(errs: &mut Errors, at: &Path<'_>, ns: View<'_>, os: View<'_>) -> bool {
+    let before = errs.len();
+    for list in ["containers", "initContainers"] {
+        let at = at.field(list);
+        if ns.len(list) != os.len(list) {
+            errs.forbidden(&at, format!("{list} may not be added or removed on resize"));
+            continue;
         }
-        r.map(|mut r| {
-            let mut e = Edit::new(old.schema, &mut r);
-            for f in ["requests", "limits"] {
-                let stored = old.st("resources").map(f);
-                if let Some(m) = e.make_map(f) {
-                    for k in ["cpu", "memory"] {
-                        match stored.and_then(|s| s.get(k)) {
-                            Some(v) => {
-                                m.insert(k, v.clone());
-                            }
-                            None => {
-                                m.remove(k);
-                            }
-                        }
+        for (i, (new, old)) in ns.items(list).zip(os.items(list)).enumerate() {
+            if new.str("name") != old.str("name") {
+                let at = at.index(i);
+                errs.forbidden(
+                    &at.field("name"),
+                    format!("{list} may not be renamed or reordered on resize"),
+                );
+            }
+        }
+    }
+    errs.len() == before
+}
+
+/// Requests and limits that are no longer there.
+fn removed(errs: &mut Errors, at: &Path<'_>, whose: &str, new: View<'_>, old: View<'_>) {
+    for f in ["requests", "limits"] {
+        let new = new.st("resources").map(f);
+        if old.st("resources").entries(f).any(|(k, _)| new.is_none_or(|n| n.get(k).is_none())) {
+            errs.forbidden(&at.field(f), format!("{whose} {f} cannot be removed"));
+        }
+    }
+}
+
+/// Makes cpu and memory what they were, so that a difference lies elsewhere. A container's claims
+/// are forgotten, a pod's are not.
+fn put_back_compute(new: &mut Edit<'_>, old: View<'_>, keep_claims: bool) {
+    let Some(mut resources) = new
+        .view()
+        .st("resources")
+        .raw()
+        .or(old.st("resources").raw())
+        .map(|s| if new.view().has("resources") { s.clone() } else { Struct::new(s.id) })
+    else {
+        return;
+    };
+    let mut e = Edit::new(old.schema, &mut resources);
+    if !keep_claims {
+        e.remove("claims");
+    }
+    for f in ["requests", "limits"] {
+        let stored = old.st("resources").map(f);
+        if let Some(m) = e.make_map(f) {
+            for k in ["cpu", "memory"] {
+                match stored.and_then(|s| s.get(k)) {
+                    Some(v) => {
+                        m.insert(k, v.clone());
                     }
-                    if m.is_empty() {
-                        e.remove(f);
+                    None => {
+                        m.remove(k);
                     }
                 }
             }
-            r.into()
-        })
-    };
-    let put = put.filter(|n: &Node| old.has("resources") || !n.is_zero());
-    new.put("resources", put);
+            if m.is_empty() {
+                e.remove(f);
+            }
+        }
+    }
+    let put: Node = resources.into();
+    new.put("resources", Some(put).filter(|n| old.has("resources") || !n.is_zero()));
 }

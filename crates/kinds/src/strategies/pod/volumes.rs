@@ -496,6 +496,8 @@ pub(crate) fn template_meta(errs: &mut Errors, at: &Path<'_>, m: View<'_>) {
         for (no, n) in s.iter() {
             let name = ty.at(no).json.as_str();
             if name != "labels" && name != "annotations" && !n.is_zero() {
+                // Upstream makes the path of the Go name.
+                let name = if name == "uid" { "uID" } else { name };
                 errs.forbidden(&at.field(name), "cannot be set");
             }
         }

@@ -2,15 +2,15 @@
 
 use api::{Node, Struct};
 
-use super::{EFFECTS, GROUP, fits, qualified_name, unique};
+use super::{EFFECTS, GROUP, claim_status, fits, qualified_name, unique};
 use crate::access::View;
 use crate::resources::is_extended;
 use crate::strategies::generic::{
-    self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, first_generation,
+    self, CLUSTER, NAMESPACED, bump_spec, check, check_update, first_generation,
 };
 use crate::strategies::pod::volumes::{csi_driver_name, template_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::Strategy;
+use crate::strategy::{Strategy, Subresource};
 use crate::validation::meta::label_name;
 use crate::validation::names::{self, name_subdomain, name_subdomain_bytes};
 use crate::validation::{Errors, Path, print};
@@ -42,7 +42,11 @@ pub(in crate::strategies) const CLAIM: Strategy = Strategy {
             e.immutable(&Path::root(""), n, o, "spec");
         })
     },
-    subresources: &[STATUS_ALONE],
+    subresources: &[Subresource {
+        name: "status",
+        prepare_update: claim_status::prepare,
+        validate_update: |c, n, o| check_update(c, n, o, claim_status::check),
+    }],
     ..NAMESPACED
 };
 
@@ -221,36 +225,38 @@ fn selectors(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
 }
 
 /// `requests` of a constraint or a configuration: each must be one of the claim's.
-fn request_names(errs: &mut Errors, at: &Path<'_>, of: View<'_>, devices: View<'_>) {
-    const WHY: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+pub(super) fn request_names(errs: &mut Errors, at: &Path<'_>, of: View<'_>, devices: View<'_>) {
     let at = at.field("requests");
     if !fits(errs, &at, of.len("requests"), MAX_REQUESTS) {
         return;
     }
-    let known = |name: &str| {
-        let (request, sub) = match name.split_once('/') {
-            Some((r, s)) => (r, Some(s)),
-            None => (name, None),
-        };
-        devices
-            .items("requests")
-            .filter(|r| r.str("name") == request)
-            .any(|r| sub.is_none_or(|s| r.items("firstAvailable").any(|f| f.str("name") == s)))
-    };
     for (i, name) in of.strs("requests").enumerate() {
-        let at = at.index(i);
-        if name.matches('/').count() > 1 {
-            errs.invalid(&at, name, WHY);
-            continue;
-        }
-        for part in name.split('/') {
-            errs.each(&at, part, names::dns1123_label(part));
-        }
-        if !known(name) {
-            errs.invalid(&at, name, WHY);
-        }
+        request_name(errs, &at.index(i), name, devices);
     }
     unique(errs, &at, of.strs("requests"));
+}
+
+/// A request of a claim, or one of its alternatives.
+pub(super) fn request_name(errs: &mut Errors, at: &Path<'_>, name: &str, devices: View<'_>) {
+    const WHY: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    if name.matches('/').count() > 1 {
+        errs.invalid(at, name, WHY);
+        return;
+    }
+    for part in name.split('/') {
+        errs.each(at, part, names::dns1123_label(part));
+    }
+    let (request, sub) = match name.split_once('/') {
+        Some((r, s)) => (r, Some(s)),
+        None => (name, None),
+    };
+    let known = devices
+        .items("requests")
+        .filter(|r| r.str("name") == request)
+        .any(|r| sub.is_none_or(|s| r.items("firstAvailable").any(|f| f.str("name") == s)));
+    if !known {
+        errs.invalid(at, name, WHY);
+    }
 }
 
 fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, devices: View<'_>) {
@@ -271,7 +277,7 @@ fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, devices: View<'_>) 
 }
 
 /// Parameters that only the driver understands.
-fn opaque(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
+pub(super) fn opaque(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
     let at = at.field("opaque");
     let Some(o) = c.opt("opaque") else {
         errs.required(&at, "");

@@ -1,6 +1,7 @@
 //! Dynamic resources: claims, their templates, device classes, slices, rules that taint devices, and requests for the state of pools.
 
 mod claim;
+mod claim_status;
 mod policy;
 mod pool_status;
 mod selector;

@@ -365,7 +365,7 @@ fn counters(errs: &mut Errors, at: &Path<'_>, c: View<'_>, name: &str) {
     }
 }
 
-fn bindings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
+pub(super) fn bindings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
     const OK: &str = "bindingConditions";
     const FAILED: &str = "bindingFailureConditions";
     let (ok_at, failed_at) = (at.field(OK), at.field(FAILED));
