@@ -27,6 +27,7 @@ pub mod metrics;
 mod negotiate;
 pub mod openapi;
 mod options;
+mod outbox;
 mod pipe;
 #[cfg(test)]
 mod pipe_tests;

@@ -43,6 +43,7 @@ use crate::metrics::{Metrics, Seen, Watching};
 use crate::negotiate::Form;
 use crate::openapi::Documents;
 use crate::options;
+use crate::outbox::Outbox;
 use crate::pipe;
 use crate::proxy::{Body, Connect};
 use crate::query::Query;
@@ -273,9 +274,9 @@ impl Server {
         stop: &Shutdown,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         stream.set_nodelay(true)?;
-        let handshake = tokio::time::timeout(std::time::Duration::from_secs(10), acceptor.accept(stream));
+        let handshake = tokio::time::timeout(std::time::Duration::from_secs(10), acceptor.accept(Outbox::new(stream)));
         let tls = handshake.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let tls = tls.inspect_err(|_| self.0.metrics.handshake_failed())?;
+        let mut tls = tls.inspect_err(|_| self.0.metrics.handshake_failed())?;
         let peer: Option<Arc<[CertificateDer<'static>]>> = tls
             .get_ref()
             .1
@@ -288,6 +289,7 @@ impl Server {
             async move { Ok::<_, Infallible>(server.respond(request, peer.as_deref(), &leash).await) }
         });
         if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
+            tls.get_mut().0.gather();
             let io = TokioIo::new(Coalesce::new(tls));
             after_others(serve_until(h2.serve_connection(io, service), stop, &leash)).await
         } else {
