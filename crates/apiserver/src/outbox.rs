@@ -84,7 +84,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Outbox<S> {
                 return Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
             }
         }
-        bufs.iter().for_each(|b| self.waiting.extend_from_slice(b));
+        for buf in bufs {
+            self.waiting.extend_from_slice(buf);
+        }
         Poll::Ready(Ok(more))
     }
 
@@ -101,5 +103,63 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Outbox<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_send(cx))?;
         Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// What arrives at the other end.
+    async fn arrived(far: &mut tokio::io::DuplexStream) -> usize {
+        let mut buf = vec![0; 1 << 20];
+        tokio::select! {
+            biased;
+            n = far.read(&mut buf) => n.unwrap(),
+            () = std::future::ready(()) => 0,
+        }
+    }
+
+    #[tokio::test]
+    async fn sends_when_flushed_or_full() {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut outbox = Outbox::new(near);
+        outbox.write_all(b"at once").await.unwrap();
+        assert_eq!(arrived(&mut far).await, 7);
+        outbox.gather();
+        outbox.write_all(&[1; 1000]).await.unwrap();
+        outbox.write_all(&[2; 1000]).await.unwrap();
+        assert_eq!(arrived(&mut far).await, 0, "it waits");
+        outbox.flush().await.unwrap();
+        assert_eq!(arrived(&mut far).await, 2000);
+        for _ in 0..5 {
+            outbox.write_all(&[3; 16 << 10]).await.unwrap();
+        }
+        assert_eq!(arrived(&mut far).await, FULL, "there was no room for the fifth");
+        outbox.write_all(&vec![4; FULL]).await.unwrap();
+        assert_eq!(arrived(&mut far).await, (16 << 10) + FULL, "in their order");
+        outbox.write_all(b"last").await.unwrap();
+        outbox.shutdown().await.unwrap();
+        assert_eq!(arrived(&mut far).await, 4);
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_in_parts_is_whole() {
+        let (near, mut far) = tokio::io::duplex(1000);
+        let mut outbox = Outbox::new(near);
+        outbox.gather();
+        let sent: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
+        let writing = async {
+            for part in sent.chunks(7001) {
+                outbox.write_all(part).await.unwrap();
+            }
+            outbox.shutdown().await.unwrap();
+        };
+        let mut got = Vec::new();
+        let (_, read) = tokio::join!(writing, far.read_to_end(&mut got));
+        read.unwrap();
+        assert!(got == sent);
     }
 }

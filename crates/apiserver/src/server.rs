@@ -274,7 +274,8 @@ impl Server {
         stop: &Shutdown,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         stream.set_nodelay(true)?;
-        let handshake = tokio::time::timeout(std::time::Duration::from_secs(10), acceptor.accept(Outbox::new(stream)));
+        let handshake =
+            tokio::time::timeout(std::time::Duration::from_secs(10), acceptor.accept(Outbox::new(stream)));
         let tls = handshake.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let mut tls = tls.inspect_err(|_| self.0.metrics.handshake_failed())?;
         let peer: Option<Arc<[CertificateDer<'static>]>> = tls

@@ -228,8 +228,10 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
             let forms = StoredForms::builtin()
                 .ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
             let EtcdOptions { servers, prefix, encryption } = etcd.unwrap_or_default();
-            let encryption =
-                encryption.map_or_else(|| Ok(Encryption::default()), |f| Encryption::from_file(&f))?;
+            let encryption = match encryption {
+                Some(file) => Encryption::from_file(&file, &config.gates)?,
+                None => Encryption::default(),
+            };
             encryption.start(shutdown).await;
             key_services = encryption.health();
             let forms = Arc::new(forms.encrypted(encryption));

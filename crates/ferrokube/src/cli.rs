@@ -289,6 +289,9 @@ pub(crate) struct Migrate {
     /// Which values in etcd are encrypted, and how: upstream's EncryptionConfiguration
     #[arg(long, value_name = "FILE")]
     pub(crate) encryption_provider_config: Option<PathBuf>,
+    /// Features to turn on or off, as `A=true,B=false`: `KMSv1` lets values be encrypted by the first version of KMS
+    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
+    pub(crate) feature_gates: Vec<String>,
 }
 
 /// What to remove.

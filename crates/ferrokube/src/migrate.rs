@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use apiserver::etcd::StoredForms;
 use apiserver::etcd::encryption::Encryption;
-use component::Shutdown;
+use component::{FeatureGates, Shutdown};
 use storage::{EtcdConfig, EtcdServers, Store, StoreConfig};
 use tokio::fs;
 use tokio::io::AsyncWriteExt;
@@ -44,7 +44,13 @@ async fn config(flags: &Migrate, urls: &str, shutdown: &Shutdown) -> Result<Etcd
         key_file: flags.etcd_keyfile.clone(),
     };
     let forms = StoredForms::builtin().context("the schema lacks what every kind has")?;
-    let encryption = flags.encryption_provider_config.as_deref().map(Encryption::from_file).transpose()?;
+    let gates = FeatureGates::parse(flags.feature_gates.iter().map(String::as_str))
+        .context("invalid --feature-gates")?;
+    let encryption = flags
+        .encryption_provider_config
+        .as_deref()
+        .map(|file| Encryption::from_file(file, &gates))
+        .transpose()?;
     let forms = Arc::new(forms.encrypted(encryption.unwrap_or_default()));
     forms.encryption().start(shutdown).await;
     Ok(EtcdConfig { prefix: flags.etcd_prefix.clone(), ..EtcdConfig::new(servers, forms) })

@@ -1,9 +1,10 @@
-//! The key management service interface, version 2: protocol and client. API servers let a plugin behind a Unix
-//! socket encrypt the keys of the values in etcd.
+//! The key management service interface, versions 2 and 1: protocol and clients. API servers let a plugin behind a
+//! Unix socket encrypt the keys of the values in etcd.
 //!
 //! Knows nothing of etcd and of how values are encrypted with such a key.
 
 pub mod rpc;
+mod v1;
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use rpc::key_management_service_client::KeyManagementServiceClient;
 use rpc::{DecryptRequest, EncryptRequest, EncryptResponse, StatusRequest, StatusResponse};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
+pub use v1::PluginV1;
 
 /// Why a plugin could not be asked, or what it said.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -40,45 +42,45 @@ pub fn socket_path(endpoint: &str) -> Option<&str> {
     endpoint.strip_prefix("unix://").filter(|path| path.starts_with('/') && path.len() > 1)
 }
 
+/// A connection to an endpoint, made when it is needed.
+fn channel(endpoint: &str, timeout: Duration) -> Option<Channel> {
+    let at = Endpoint::from_shared(format!("unix://{}", socket_path(endpoint)?)).ok()?;
+    Some(at.timeout(timeout).connect_timeout(timeout).connect_lazy())
+}
+
+fn failed(endpoint: &str, status: &Status) -> Error {
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
+            Error::Unavailable { endpoint: endpoint.to_owned(), why: status.message().to_owned() }
+        }
+        code => Error::Refused(format!("rpc error: code = {code:?} desc = {}", status.message())),
+    }
+}
+
 impl Plugin {
     /// The plugin at an endpoint, whose every answer is waited for this long. `None` if that is no `unix:///` URL.
     /// Needs a tokio runtime around it.
     pub fn new(endpoint: &str, timeout: Duration) -> Option<Self> {
-        let path = socket_path(endpoint)?;
-        let channel = Endpoint::from_shared(format!("unix://{path}"))
-            .ok()?
-            .timeout(timeout)
-            .connect_timeout(timeout)
-            .connect_lazy();
+        let channel = channel(endpoint, timeout)?;
         Some(Self { endpoint: endpoint.to_owned(), client: KeyManagementServiceClient::new(channel) })
-    }
-
-    fn failed(&self, status: Status) -> Error {
-        match status.code() {
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
-                let why = status.message().to_owned();
-                Error::Unavailable { endpoint: self.endpoint.clone(), why }
-            }
-            code => Error::Refused(format!("rpc error: code = {code:?} desc = {}", status.message())),
-        }
     }
 
     /// How the plugin is, and which key it uses.
     pub async fn status(&self) -> Result<StatusResponse, Error> {
         let answer = self.client.clone().status(StatusRequest {}).await;
-        answer.map(tonic::Response::into_inner).map_err(|e| self.failed(e))
+        answer.map(tonic::Response::into_inner).map_err(|e| failed(&self.endpoint, &e))
     }
 
     /// Lets it encrypt.
     pub async fn encrypt(&self, uid: &str, plaintext: &[u8]) -> Result<EncryptResponse, Error> {
         let request = EncryptRequest { plaintext: plaintext.to_vec(), uid: uid.to_owned() };
         let answer = self.client.clone().encrypt(request).await;
-        answer.map(tonic::Response::into_inner).map_err(|e| self.failed(e))
+        answer.map(tonic::Response::into_inner).map_err(|e| failed(&self.endpoint, &e))
     }
 
     /// Lets it decrypt.
     pub async fn decrypt(&self, request: DecryptRequest) -> Result<Vec<u8>, Error> {
         let answer = self.client.clone().decrypt(request).await;
-        answer.map(|r| r.into_inner().plaintext).map_err(|e| self.failed(e))
+        answer.map(|r| r.into_inner().plaintext).map_err(|e| failed(&self.endpoint, &e))
     }
 }

@@ -8,16 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::codec::json;
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce};
-use aws_lc_rs::cipher::{
-    self, DecryptionContext, PaddedBlockDecryptingKey, PaddedBlockEncryptingKey, UnboundCipherKey,
-};
-use aws_lc_rs::error::Unspecified;
-use aws_lc_rs::iv::FixedLength;
+use aws_lc_rs::aead::LessSafeKey;
+use aws_lc_rs::cipher::Algorithm;
 use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use component::{Clock, Shutdown};
+use component::{Clock, FeatureGates, Shutdown};
 use crypto_secretbox::XSalsa20Poly1305;
 use crypto_secretbox::aead::{Aead, KeyInit};
 use futures::FutureExt;
@@ -25,17 +21,21 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use storage::CodecError;
 
-use super::failed;
 use super::kms::Kms;
+use super::kms_v1::KmsV1;
+use super::probe::{self, Probed};
+use super::{cbc, failed, gcm};
 use crate::health::Check;
 
 /// What every encrypted value begins with; then come the method, a version and the name of a key.
 const MARK: &[u8] = b"k8s:enc:";
 /// What those begin with whose keys a KMS has.
 const KMS_MARK: &[u8] = b"k8s:enc:kms:";
-/// What stands before the encrypted bytes: the initialization vector or nonce.
-const IV: usize = 16;
-const GCM_NONCE: usize = 12;
+/// The gate of the providers of KMS v1.
+const KMS_V1: &str = "KMSv1";
+/// How many decrypted keys a provider of KMS v1 keeps by default; upstream's number.
+const CACHE_SIZE: usize = 1000;
+/// What stands before the bytes that a secretbox encrypted.
 const BOX_NONCE: usize = 24;
 
 /// Why a configuration cannot be used.
@@ -61,10 +61,11 @@ struct Provider {
 
 enum Method {
     Identity,
-    AesCbc(&'static cipher::Algorithm, Box<[u8]>),
+    AesCbc(&'static Algorithm, Box<[u8]>),
     AesGcm(Box<LessSafeKey>),
     Secretbox(Box<XSalsa20Poly1305>),
     Kms(Arc<Kms>),
+    KmsV1(Arc<KmsV1>),
 }
 
 #[derive(Deserialize)]
@@ -120,14 +121,14 @@ struct Key {
 }
 
 impl Encryption {
-    /// Reads a configuration.
-    pub fn from_file(file: &Path) -> Result<Self, EncryptionError> {
+    /// Reads a configuration. The providers of KMS v1 are behind the gate `KMSv1`.
+    pub fn from_file(file: &Path, gates: &FeatureGates) -> Result<Self, EncryptionError> {
         let failed = |why: String| EncryptionError { file: file.to_owned(), why };
         let text = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
-        Self::parse(&text).map_err(failed)
+        Self::parse(&text, gates.enabled(KMS_V1)).map_err(failed)
     }
 
-    fn parse(text: &[u8]) -> Result<Self, String> {
+    fn parse(text: &[u8], kms_v1: bool) -> Result<Self, String> {
         let mut json = Vec::new();
         json::encode_any(&api::yaml::parse(text).map_err(|e| e.to_string())?, &mut json);
         let config: Config = serde_json::from_slice(&json).map_err(|e| e.to_string())?;
@@ -147,7 +148,7 @@ impl Encryption {
             }
             let mut providers = Vec::new();
             for provider in &entry.providers {
-                provider.add_to(&mut providers, &mut named)?;
+                provider.add_to(&mut providers, &mut named, kms_v1)?;
             }
             for name in entry.resources {
                 let of_it = resources.entry(name.trim_end_matches('.').to_owned()).or_default();
@@ -160,29 +161,52 @@ impl Encryption {
     /// Asks the plugins of all KMS providers how they are, and again and again until shutdown. Must be called before
     /// values of theirs are written.
     pub async fn start(&self, shutdown: &Shutdown) {
-        for kms in self.kms() {
-            kms.start(shutdown).await;
+        for provider in self.with_plugins() {
+            match &provider.method {
+                Method::Kms(kms) => probe::start(kms, shutdown).await,
+                Method::KmsV1(kms) => probe::start(kms, shutdown).await,
+                _ => {}
+            }
         }
     }
 
     /// The check of the health of all KMS providers; `None` if there is none.
     pub(crate) fn health(&self) -> Option<Check> {
-        let all: Vec<_> = self.kms().into_iter().cloned().collect();
-        let check = move || all.iter().try_for_each(|kms| kms.healthy());
-        (!self.kms().is_empty()).then(|| Arc::new(check) as Check)
+        let all = self.with_plugins();
+        let some = !all.is_empty();
+        let check = move || {
+            all.iter().try_for_each(|provider| match &provider.method {
+                Method::Kms(kms) => kms.probe().healthy(),
+                Method::KmsV1(kms) => kms.probe().healthy(),
+                _ => Ok(()),
+            })
+        };
+        some.then(|| Arc::new(check) as Check)
     }
 
     /// Every KMS provider once.
-    fn kms(&self) -> Vec<&Arc<Kms>> {
-        let mut all: Vec<&Arc<Kms>> = Vec::new();
+    fn with_plugins(&self) -> Vec<Arc<Provider>> {
+        let mut all: Vec<Arc<Provider>> = Vec::new();
         for provider in self.resources.values().flatten() {
-            if let Method::Kms(kms) = &provider.method
-                && !all.iter().any(|known| Arc::ptr_eq(known, kms))
+            if matches!(provider.method, Method::Kms(_) | Method::KmsV1(_))
+                && !all.iter().any(|known| Arc::ptr_eq(known, provider))
             {
-                all.push(kms);
+                all.push(Arc::clone(provider));
             }
         }
         all
+    }
+
+    /// Has a KMS plugin encrypt the key of a value that is to be written, if each has its own.
+    pub(super) fn prepare_write(
+        &self,
+        group: &str,
+        plural: &str,
+    ) -> Option<BoxFuture<'_, Result<(), CodecError>>> {
+        match &self.providers(group, plural).first()?.method {
+            Method::KmsV1(kms) => Some(kms.prepare_write().boxed()),
+            _ => None,
+        }
     }
 
     /// Fetches the key of a value from a KMS plugin, if one has it.
@@ -195,12 +219,13 @@ impl Encryption {
         if !value.starts_with(KMS_MARK) {
             return None;
         }
-        self.providers(group, plural).iter().find_map(|provider| match &provider.method {
-            Method::Kms(kms) => {
-                let sealed = value.strip_prefix(provider.prefix.as_bytes())?;
-                Some(kms.prepare(sealed).boxed())
+        self.providers(group, plural).iter().find_map(|provider| {
+            let sealed = || value.strip_prefix(provider.prefix.as_bytes());
+            match &provider.method {
+                Method::Kms(kms) => Some(kms.prepare(sealed()?).boxed()),
+                Method::KmsV1(kms) => Some(kms.prepare(sealed()?).boxed()),
+                _ => None,
             }
-            _ => None,
         })
     }
 
@@ -220,13 +245,14 @@ impl Encryption {
     ) -> Result<Vec<u8>, CodecError> {
         match self.providers(group, plural).first() {
             None => Ok(value),
-            Some(provider) => match &provider.method {
-                Method::Kms(kms) => {
-                    let sealed = kms.seal(key, value)?;
-                    Ok([provider.prefix.as_bytes(), &sealed].concat())
-                }
-                _ => provider.seal(key, value).map_err(|_| failed("it cannot be encrypted")),
-            },
+            Some(provider) => {
+                let sealed = match &provider.method {
+                    Method::Kms(kms) => kms.seal(key, value)?,
+                    Method::KmsV1(kms) => kms.seal(key, value)?,
+                    _ => return provider.seal(key, value).ok_or_else(|| failed("it cannot be encrypted")),
+                };
+                Ok([provider.prefix.as_bytes(), &sealed].concat())
+            }
         }
     }
 
@@ -252,12 +278,15 @@ impl Encryption {
         let Some(at) = providers.iter().position(|p| matching(&p)) else { return Err(no_key(value)) };
         let provider = &providers[at];
         let sealed = &value[provider.prefix.len()..];
-        if let Method::Kms(kms) = &provider.method {
-            let (opened, stale) = kms.open(key, sealed)?;
-            return Ok((Cow::Owned(opened), stale || at > 0));
+        match &provider.method {
+            Method::Kms(kms) => {
+                let (opened, stale) = kms.open(key, sealed)?;
+                return Ok((Cow::Owned(opened), stale || at > 0));
+            }
+            Method::KmsV1(kms) => return Ok((Cow::Owned(kms.open(key, sealed)?), at > 0)),
+            _ => {}
         }
-        let opened = provider.open(key, sealed);
-        let opened = opened.map_err(|_| {
+        let opened = provider.open(key, sealed).ok_or_else(|| {
             failed(format!(
                 "it cannot be decrypted with the key {}: the key is another than it was written with, or the value is \
                  damaged or of another etcd key",
@@ -272,21 +301,24 @@ impl Encryption {
 fn no_key(value: &[u8]) -> CodecError {
     let head = value.splitn(6, |b| *b == b':').take(5).collect::<Vec<_>>().join(&b':');
     let head = String::from_utf8_lossy(&head[..head.len().min(100)]).into_owned();
-    let hint = if head.starts_with("k8s:enc:kms:v1:") {
-        "version 1 of KMS is not known here: let kube-apiserver write it with another provider first"
-    } else {
-        "name the configuration that it was written with by --encryption-provider-config"
-    };
-    failed(format!("it is encrypted ({head}), and there is no key for it: {hint}"))
+    failed(format!(
+        "it is encrypted ({head}), and there is no key for it: name the configuration that it was written with by \
+         --encryption-provider-config"
+    ))
 }
 
 impl Providers {
-    fn add_to(&self, all: &mut Vec<Arc<Provider>>, named: &mut HashSet<String>) -> Result<(), String> {
+    fn add_to(
+        &self,
+        all: &mut Vec<Arc<Provider>>,
+        named: &mut HashSet<String>,
+        kms_v1: bool,
+    ) -> Result<(), String> {
         if let Some(kms) = &self.kms {
             if !named.insert(kms.name.clone()) {
                 return Err(format!("duplicate KMS provider name {}, names must be unique", kms.name));
             }
-            all.push(Arc::new(kms.provider()?));
+            all.push(Arc::new(kms.provider(kms_v1)?));
         }
         if self.identity.is_some() {
             all.push(Arc::new(Provider { prefix: String::new(), method: Method::Identity }));
@@ -320,31 +352,21 @@ impl Providers {
 
 impl KmsConfig {
     /// Upstream's rules, in its words.
-    fn provider(&self) -> Result<Provider, String> {
-        match self.api_version.as_str() {
-            "v2" => {}
-            "" | "v1" => {
-                return Err(
-                    "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 \
-                            instead: set `apiVersion: v2`"
-                        .into(),
-                );
-            }
-            other => {
-                return Err(format!(
-                    "unsupported apiVersion {other} for KMS provider, only v1 and v2 are supported"
-                ));
-            }
+    fn provider(&self, v1_allowed: bool) -> Result<Provider, String> {
+        // Upstream's default.
+        let v1 = matches!(self.api_version.as_str(), "" | "v1");
+        if !v1 && self.api_version != "v2" {
+            return Err(format!(
+                "unsupported apiVersion {} for KMS provider, only v1 and v2 are supported",
+                self.api_version
+            ));
         }
         let name = &self.name;
         if name.is_empty() {
             return Err("name is a mandatory field for a kms".into());
         }
-        if name.contains(':') {
+        if !v1 && name.contains(':') {
             return Err(format!("invalid KMS provider name {name}, must not contain ':'"));
-        }
-        if self.cache_size.is_some() {
-            return Err("cachesize is not supported in v2".into());
         }
         let timeout = api::time::parse_duration(self.timeout.as_deref().unwrap_or("3s"))
             .and_then(|d| Duration::try_from(d).ok())
@@ -353,11 +375,32 @@ impl KmsConfig {
         if self.endpoint.is_empty() {
             return Err("endpoint is a mandatory field for a kms".into());
         }
-        let plugin = kms::Plugin::new(&self.endpoint, timeout).ok_or_else(|| {
-            format!("invalid endpoint for kms provider, error: {:?} is no unix:///PATH", self.endpoint)
-        })?;
-        let kms = Kms::new(name.clone(), plugin, Clock::system());
-        Ok(Provider { prefix: format!("k8s:enc:kms:v2:{name}:"), method: Method::Kms(Arc::new(kms)) })
+        let no_socket =
+            || format!("invalid endpoint for kms provider, error: {:?} is no unix:///PATH", self.endpoint);
+        let (version, method) = if v1 {
+            // DIFFERENCE: a negative number keeps no keys upstream, and the usual number here, where what decrypts a
+            // value is fetched before it is decoded.
+            let kept = match self.cache_size {
+                Some(0) => return Err("cachesize should be a nonzero value".into()),
+                size => size.and_then(|n| usize::try_from(n).ok()).unwrap_or(CACHE_SIZE),
+            };
+            if !v1_allowed {
+                return Err(
+                    "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.  \
+                     Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature."
+                        .into(),
+                );
+            }
+            let plugin = kms::PluginV1::new(&self.endpoint, timeout).ok_or_else(no_socket)?;
+            ("v1", Method::KmsV1(Arc::new(KmsV1::new(name.clone(), plugin, Clock::system(), kept))))
+        } else {
+            if self.cache_size.is_some() {
+                return Err("cachesize is not supported in v2".into());
+            }
+            let plugin = kms::Plugin::new(&self.endpoint, timeout).ok_or_else(no_socket)?;
+            ("v2", Method::Kms(Arc::new(Kms::new(name.clone(), plugin, Clock::system()))))
+        };
+        Ok(Provider { prefix: format!("k8s:enc:kms:{version}:{name}:"), method })
     }
 }
 
@@ -365,90 +408,40 @@ impl Method {
     /// `None` if the secret has the wrong length.
     fn new(name: &str, secret: &[u8]) -> Option<Self> {
         match name {
-            "aescbc" => {
-                let algorithm = match secret.len() {
-                    16 => &cipher::AES_128,
-                    24 => &cipher::AES_192,
-                    32 => &cipher::AES_256,
-                    _ => return None,
-                };
-                Some(Self::AesCbc(algorithm, secret.into()))
-            }
-            "aesgcm" => {
-                let algorithm = match secret.len() {
-                    16 => &aead::AES_128_GCM,
-                    24 => &aead::AES_192_GCM,
-                    32 => &aead::AES_256_GCM,
-                    _ => return None,
-                };
-                let key = aead::UnboundKey::new(algorithm, secret).ok()?;
-                Some(Self::AesGcm(Box::new(LessSafeKey::new(key))))
-            }
+            "aescbc" => Some(Self::AesCbc(cbc::algorithm(secret.len())?, secret.into())),
+            "aesgcm" => Some(Self::AesGcm(Box::new(gcm::key(secret)?))),
             _ => Some(Self::Secretbox(Box::new(XSalsa20Poly1305::new_from_slice(secret).ok()?))),
         }
     }
 }
 
 impl Provider {
-    fn seal(&self, key: &[u8], mut value: Vec<u8>) -> Result<Vec<u8>, Unspecified> {
-        let mut out = self.prefix.clone().into_bytes();
+    /// With a key of the configuration; the plugins' answers say more.
+    fn seal(&self, key: &[u8], value: Vec<u8>) -> Option<Vec<u8>> {
+        let first = self.prefix.clone().into_bytes();
         match &self.method {
-            Method::Identity => return Ok(value),
-            // Its plugin's answers say more.
-            Method::Kms(_) => return Err(Unspecified),
-            Method::AesCbc(algorithm, secret) => {
-                let sealing = PaddedBlockEncryptingKey::cbc_pkcs7(UnboundCipherKey::new(algorithm, secret)?)?;
-                let DecryptionContext::Iv128(iv) = sealing.encrypt(&mut value)? else {
-                    return Err(Unspecified);
-                };
-                out.extend_from_slice(iv.as_ref());
-                out.append(&mut value);
-            }
-            Method::AesGcm(sealing) => {
-                let mut nonce = [0; GCM_NONCE];
-                rand::fill(&mut nonce)?;
-                sealing.seal_in_place_append_tag(
-                    Nonce::assume_unique_for_key(nonce),
-                    Aad::from(key),
-                    &mut value,
-                )?;
-                out.extend_from_slice(&nonce);
-                out.append(&mut value);
-            }
+            Method::Identity => Some(value),
+            Method::Kms(_) | Method::KmsV1(_) => None,
+            Method::AesCbc(algorithm, secret) => cbc::seal(algorithm, secret, value, first),
+            Method::AesGcm(sealing) => gcm::seal(sealing, key, value, first),
             Method::Secretbox(sealing) => {
                 let mut nonce = [0; BOX_NONCE];
-                rand::fill(&mut nonce)?;
-                out.extend_from_slice(&nonce);
-                out.extend(sealing.encrypt(&nonce.into(), value.as_slice()).map_err(|_| Unspecified)?);
+                rand::fill(&mut nonce).ok()?;
+                let sealed = sealing.encrypt(&nonce.into(), value.as_slice()).ok()?;
+                Some([&first[..], &nonce, &sealed].concat())
             }
         }
-        Ok(out)
     }
 
-    fn open(&self, key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Unspecified> {
+    fn open(&self, key: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         match &self.method {
-            Method::Identity => Ok(sealed.to_vec()),
-            Method::Kms(_) => Err(Unspecified),
-            Method::AesCbc(algorithm, secret) => {
-                let (iv, sealed) = sealed.split_first_chunk::<IV>().ok_or(Unspecified)?;
-                let opening = PaddedBlockDecryptingKey::cbc_pkcs7(UnboundCipherKey::new(algorithm, secret)?)?;
-                let mut value = sealed.to_vec();
-                let context = DecryptionContext::Iv128(FixedLength::from(*iv));
-                let len = opening.decrypt(&mut value, context)?.len();
-                value.truncate(len);
-                Ok(value)
-            }
-            Method::AesGcm(opening) => {
-                let (nonce, sealed) = sealed.split_first_chunk::<GCM_NONCE>().ok_or(Unspecified)?;
-                let mut value = sealed.to_vec();
-                let nonce = Nonce::assume_unique_for_key(*nonce);
-                let len = opening.open_in_place(nonce, Aad::from(key), &mut value)?.len();
-                value.truncate(len);
-                Ok(value)
-            }
+            Method::Identity => Some(sealed.to_vec()),
+            Method::Kms(_) | Method::KmsV1(_) => None,
+            Method::AesCbc(algorithm, secret) => cbc::open(algorithm, secret, sealed),
+            Method::AesGcm(opening) => gcm::open(opening, key, sealed),
             Method::Secretbox(opening) => {
-                let (nonce, sealed) = sealed.split_first_chunk::<BOX_NONCE>().ok_or(Unspecified)?;
-                opening.decrypt(nonce.into(), sealed).map_err(|_| Unspecified)
+                let (nonce, sealed) = sealed.split_first_chunk::<BOX_NONCE>()?;
+                opening.decrypt(nonce.into(), sealed).ok()
             }
         }
     }
@@ -464,6 +457,7 @@ mod tests {
         let head = "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n";
         Encryption::parse(
             format!("{head}- resources: [secrets, '*.apps']\n  providers:\n{providers}").as_bytes(),
+            false,
         )
     }
 
@@ -531,7 +525,6 @@ mod tests {
                 .to_string()
                 .contains("by --encryption-provider-config")
         );
-        assert!(none.open(SECRETS, b"k", b"k8s:enc:kms:v1:x:..").unwrap_err().to_string().contains("KMS"));
     }
 
     #[test]
@@ -545,7 +538,8 @@ mod tests {
         check("  - aesgcm: {keys: []}\n", "has no keys");
         check("  - aesgcm: {keys: [{name: 'a:b', secret: ''}]}\n", "have no colon");
         check("  - aesgcm: {keys: [{name: a, secret: '!'}]}\n", "is not base64");
-        check("  - kms: {name: x}\n", "KMSv1 is deprecated");
+        check("  - kms: {name: x, endpoint: 'unix:///a'}\n", "KMSv1 is deprecated");
+        check("  - kms: {name: x, endpoint: 'unix:///a', cachesize: 0}\n", "cachesize");
         check("  - kms: {name: x, apiVersion: v3}\n", "unsupported apiVersion v3");
         check("  - kms: {apiVersion: v2}\n", "name is a mandatory field");
         check("  - kms: {name: 'a:b', apiVersion: v2}\n", "must not contain ':'");
@@ -554,9 +548,12 @@ mod tests {
         check("  - kms: {name: x, apiVersion: v2, endpoint: 'unix:///a', timeout: -1s}\n", "positive value");
         check("  - kms: {name: x, apiVersion: v2, endpoint: 'unix:///a', cachesize: 5}\n", "cachesize");
         check("  - rot13: {}\n", "rot13");
-        assert!(Encryption::parse(b"kind: Pod\napiVersion: v1\nresources: []\n").is_err());
-        assert!(Encryption::parse(b"{").is_err());
-        let error = Encryption::from_file(Path::new("/nonexistent")).err().unwrap().to_string();
+        assert!(Encryption::parse(b"kind: Pod\napiVersion: v1\nresources: []\n", false).is_err());
+        assert!(Encryption::parse(b"{", false).is_err());
+        let error = Encryption::from_file(Path::new("/nonexistent"), &FeatureGates::default())
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.starts_with("--encryption-provider-config /nonexistent: "), "{error}");
     }
 }

@@ -1,15 +1,15 @@
 //! Values that are encrypted under keys of a key management service, as upstream's KMS v2 provider does it: with a key
 //! for each value, made from a seed that a plugin encrypted; what the plugin made of the seed stands beside the value.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::LessSafeKey;
 use aws_lc_rs::{hkdf, rand};
-use component::{Clock, Shutdown};
+use component::Clock;
 use jiff::{SignedDuration, Timestamp};
 use kms::rpc::{DecryptRequest, EncryptedObject, StatusResponse};
 use kms::{Error, Plugin};
@@ -17,14 +17,11 @@ use parking_lot::Mutex;
 use prost::Message;
 use sha2::{Digest, Sha256};
 use storage::CodecError;
-use tokio::sync::Notify;
 
-use super::failed;
+use super::probe::{Probe, Probed};
+use super::recent::Recent;
+use super::{failed, gcm};
 
-/// How often the plugin is asked how it is: while it is well, and while it is not.
-const POLL: (Duration, Duration) = (Duration::from_mins(1), Duration::from_secs(10));
-/// How old its last answer may be that a health check tells: a good one, and a bad one.
-const TOLD: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(20), SignedDuration::from_secs(3));
 /// For how long a seed is written with after the plugin was last well.
 const WRITES: SignedDuration = SignedDuration::from_mins(3);
 /// The most bytes of a key's id, of what the plugin made of a seed, and of all annotations.
@@ -33,9 +30,8 @@ const SOURCE: usize = 1 << 10;
 const ANNOTATIONS: usize = 32 << 10;
 /// How many decrypted seeds and keys are kept.
 const KEPT: usize = 1000;
-/// What stands before the encrypted bytes: what a value's key is made from, and the nonce.
+/// What stands before the nonce and the encrypted bytes: what a value's key is made from.
 const INFO: usize = 32;
-const NONCE: usize = 12;
 /// The length of a seed that we make.
 const SEED: usize = 32;
 
@@ -45,15 +41,12 @@ const OF_SEED: i32 = 1;
 
 /// A provider.
 pub(super) struct Kms {
-    name: String,
+    probe: Probe,
     plugin: Plugin,
-    clock: Clock,
     /// What is written with; `None` until the plugin was well once.
     state: ArcSwapOption<State>,
-    keys: Mutex<Keys>,
-    health: Mutex<Health>,
-    /// Somebody wants to know how the plugin is now.
-    asked: Notify,
+    /// Decrypted seeds and keys, by what they are of.
+    keys: Mutex<Recent<[u8; 32], Found>>,
     /// The version of the protocol that it first named.
     version: Mutex<String>,
 }
@@ -67,12 +60,6 @@ struct State {
     expires: Timestamp,
 }
 
-/// How the plugin was when it was last asked.
-struct Health {
-    outcome: Result<(), String>,
-    at: Timestamp,
-}
-
 /// What values are encrypted with.
 enum DataKey {
     /// The key of each.
@@ -83,34 +70,6 @@ enum DataKey {
 
 /// What decrypts a value: its key, or why there is none.
 type Found = Result<Arc<DataKey>, String>;
-
-/// Decrypted seeds and keys, by what they are of.
-#[derive(Default)]
-struct Keys {
-    all: HashMap<[u8; 32], (Found, u64)>,
-    /// Grows with every use.
-    used: u64,
-}
-
-impl Keys {
-    fn get(&mut self, of: &[u8; 32]) -> Option<Found> {
-        self.used += 1;
-        let used = self.used;
-        self.all.get_mut(of).map(|(key, last)| {
-            *last = used;
-            key.clone()
-        })
-    }
-    fn put(&mut self, of: [u8; 32], key: Found) {
-        self.used += 1;
-        if self.all.len() >= KEPT
-            && let Some(oldest) = self.all.iter().min_by_key(|(_, (_, used))| *used).map(|(of, _)| *of)
-        {
-            self.all.remove(&oldest);
-        }
-        self.all.insert(of, (key, self.used));
-    }
-}
 
 /// A length that HKDF is asked for.
 struct Length(usize);
@@ -129,14 +88,14 @@ impl DataKey {
             }
             return Ok(Self::Seed(hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, plain)));
         }
-        gcm(plain).map(Self::Key).ok_or_else(|| format!("crypto/aes: invalid key size {}", plain.len()))
+        gcm::key(plain).map(Self::Key).ok_or_else(|| format!("crypto/aes: invalid key size {}", plain.len()))
     }
 
     /// The key of a value.
     fn derived(seed: &hkdf::Prk, info: &[u8]) -> Option<LessSafeKey> {
         let mut key = [0; 32];
         seed.expand(&[info], Length(key.len())).ok()?.fill(&mut key).ok()?;
-        gcm(&key)
+        gcm::key(&key)
     }
 
     fn open(&self, at: &[u8], data: &[u8]) -> Option<Vec<u8>> {
@@ -148,35 +107,16 @@ impl DataKey {
             }
         };
         let ((Self::Key(key), _) | (_, Some(key))) = (self, &derived) else { return None };
-        let (nonce, data) = data.split_first_chunk::<NONCE>()?;
-        let mut value = data.to_vec();
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let len = key.open_in_place(nonce, Aad::from(at), &mut value).ok()?.len();
-        value.truncate(len);
-        Some(value)
+        gcm::open(key, at, data)
     }
 
     /// Encrypts with a key of the value's own.
-    fn seal(&self, at: &[u8], mut value: Vec<u8>) -> Option<Vec<u8>> {
+    fn seal(&self, at: &[u8], value: Vec<u8>) -> Option<Vec<u8>> {
         let Self::Seed(seed) = self else { return None };
-        let (mut info, mut nonce) = ([0; INFO], [0; NONCE]);
+        let mut info = [0; INFO];
         rand::fill(&mut info).ok()?;
-        rand::fill(&mut nonce).ok()?;
-        let key = Self::derived(seed, &info)?;
-        let unique = Nonce::assume_unique_for_key(nonce);
-        key.seal_in_place_append_tag(unique, Aad::from(at), &mut value).ok()?;
-        Some([&info[..], &nonce, &value].concat())
+        gcm::seal(&Self::derived(seed, &info)?, at, value, info.to_vec())
     }
-}
-
-fn gcm(key: &[u8]) -> Option<LessSafeKey> {
-    let algorithm = match key.len() {
-        16 => &aead::AES_128_GCM,
-        24 => &aead::AES_192_GCM,
-        32 => &aead::AES_256_GCM,
-        _ => return None,
-    };
-    UnboundKey::new(algorithm, key).ok().map(LessSafeKey::new)
 }
 
 /// A key's id as it may be told.
@@ -267,69 +207,18 @@ fn parse(value: &[u8]) -> Result<EncryptedObject, String> {
     check_object(&object).map(|()| object)
 }
 
-impl Kms {
-    pub(super) fn new(name: String, plugin: Plugin, clock: Clock) -> Self {
-        let health = Health { outcome: Err("it was not asked yet".into()), at: Timestamp::UNIX_EPOCH };
-        Self {
-            name,
-            plugin,
-            clock,
-            state: ArcSwapOption::empty(),
-            keys: Mutex::default(),
-            health: Mutex::new(health),
-            asked: Notify::new(),
-            version: Mutex::default(),
-        }
-    }
+impl Probed for Kms {
+    const POLL: (Duration, Duration) = (Duration::from_mins(1), Duration::from_secs(10));
 
-    /// Asks the plugin how it is, and again and again until shutdown.
-    pub(super) async fn start(self: &Arc<Self>, shutdown: &Shutdown) {
-        self.poll().await;
-        let (kms, stop) = (Arc::clone(self), shutdown.clone());
-        shutdown.spawn(async move {
-            loop {
-                let well = kms.health.lock().outcome.is_ok();
-                let pause = if well { POLL.0 } else { POLL.1 };
-                let waited = stop.run(async {
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
-                        () = kms.asked.notified() => {}
-                    }
-                });
-                if waited.await.is_none() || stop.run(kms.poll()).await.is_none() {
-                    return;
-                }
-            }
-        });
-    }
-
-    /// Whether the plugin was well when it was last asked, which is not long ago.
-    pub(super) fn healthy(&self) -> Result<(), String> {
-        let health = self.health.lock();
-        let age = self.clock.now().duration_since(health.at);
-        if age > if health.outcome.is_ok() { TOLD.0 } else { TOLD.1 } {
-            self.asked.notify_one();
-        }
-        health.outcome.clone()
-    }
-
-    /// Asks the plugin how it is, and goes by it.
-    pub(super) async fn poll(&self) {
-        let outcome = self.check().await;
-        let mut health = self.health.lock();
-        if let Err(error) = &outcome
-            && health.outcome.as_ref() != Err(error)
-        {
-            tracing::error!(name = self.name, error, "kms plugin failed health check probe");
-        }
-        *health = Health { outcome, at: self.clock.now() };
+    fn probe(&self) -> &Probe {
+        &self.probe
     }
 
     async fn check(&self) -> Result<(), String> {
+        let name = self.probe.name();
         let status = self.plugin.status().await.map_err(|e| {
             format!(
-                "failed to perform status section of the healthz check for KMS Provider {}, error: {e}",
-                self.name
+                "failed to perform status section of the healthz check for KMS Provider {name}, error: {e}"
             )
         })?;
         let mut errors = self.complaints(&status);
@@ -342,7 +231,19 @@ impl Kms {
             [one] => one.clone(),
             more => format!("[{}]", more.join(", ")),
         };
-        Err(format!("kmsv2 Provider {} is not healthy, error: {all}", self.name))
+        Err(format!("kmsv2 Provider {name} is not healthy, error: {all}"))
+    }
+}
+
+impl Kms {
+    pub(super) fn new(name: String, plugin: Plugin, clock: Clock) -> Self {
+        Self {
+            probe: Probe::new(name, clock),
+            plugin,
+            state: ArcSwapOption::empty(),
+            keys: Mutex::new(Recent::new(KEPT)),
+            version: Mutex::default(),
+        }
     }
 
     fn complaints(&self, status: &StatusResponse) -> Vec<String> {
@@ -370,7 +271,7 @@ impl Kms {
     /// Goes on with the seed if the plugin still uses the key that it encrypted it under, and makes another if not.
     async fn rotate(&self, key_id: &str) -> Result<(), String> {
         // Counted from before the plugin is asked.
-        let expires = self.clock.now().saturating_add(WRITES).unwrap_or(Timestamp::MAX);
+        let expires = self.probe.clock.now().saturating_add(WRITES).unwrap_or(Timestamp::MAX);
         if let Some(state) = self.state.load_full().filter(|s| s.key_id == key_id) {
             self.state.store(Some(Arc::new(State {
                 key_id: state.key_id.clone(),
@@ -385,7 +286,11 @@ impl Kms {
         let (why, encrypted_under) = match self.new_state(&uid, expires).await {
             Ok(state) if state.key_id == key_id => {
                 self.state.store(Some(Arc::new(state)));
-                tracing::info!(name = self.name, key_id_hash = hash(key_id), "successfully rotated DEK");
+                tracing::info!(
+                    name = self.probe.name(),
+                    key_id_hash = hash(key_id),
+                    "successfully rotated DEK"
+                );
                 return Ok(());
             }
             Ok(state) => ("<nil>".to_owned(), state.key_id),
@@ -461,7 +366,7 @@ impl Kms {
             failed(format!(
                 "it cannot be decrypted with the key that the KMS provider {} gave: the value is damaged or of another \
                  etcd key",
-                self.name
+                self.probe.name()
             ))
         })?;
         let stale = self.state.load().as_ref().is_some_and(|state| {
@@ -474,10 +379,10 @@ impl Kms {
     pub(super) fn seal(&self, at: &[u8], value: Vec<u8>) -> Result<Vec<u8>, CodecError> {
         let state = self.state.load();
         let Some(state) = state.as_ref() else {
-            let why = self.health.lock().outcome.clone().err().unwrap_or_default();
+            let why = self.probe.healthy().err().unwrap_or_default();
             return Err(failed(format!("it cannot be encrypted: {why}")));
         };
-        let now = self.clock.now();
+        let now = self.probe.clock.now();
         if now > state.expires {
             return Err(failed(format!(
                 "encryptedDEKSource with keyID hash {:?} expired at {:.0} (current time is {now:.0})",

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use component::{Clock, Shutdown};
-use kms::Plugin;
+use component::{Clock, FeatureGates, Shutdown};
 use kms::rpc::key_management_service_server::{KeyManagementService, KeyManagementServiceServer};
+use kms::rpc::v1beta1 as v1;
+use kms::rpc::v1beta1::key_management_service_server as v1_server;
 use kms::rpc::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, EncryptedObject, StatusRequest,
     StatusResponse,
 };
+use kms::{Plugin, PluginV1};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::net::UnixListener;
@@ -22,6 +24,8 @@ use tonic::{Request, Response, Status};
 
 use super::encryption::Encryption;
 use super::kms::Kms;
+use super::kms_v1::KmsV1;
+use super::probe::{self, Probed};
 
 const AT: &[u8] = b"/registry/secrets/a/b";
 
@@ -61,6 +65,7 @@ impl Fake {
         let listener = UnixListener::bind(at).unwrap();
         let serving = tonic::transport::Server::builder()
             .add_service(KeyManagementServiceServer::new(self.clone()))
+            .add_service(v1_server::KeyManagementServiceServer::new(self.clone()))
             .serve_with_incoming(UnixListenerStream::new(listener));
         let signal = stop.clone();
         stop.spawn(async move {
@@ -101,6 +106,25 @@ impl KeyManagementService for Fake {
     }
 }
 
+#[tonic::async_trait]
+impl v1_server::KeyManagementService for Fake {
+    async fn version(&self, _: Request<v1::VersionRequest>) -> Result<Response<v1::VersionResponse>, Status> {
+        let version = if self.0.lock().version == "v2" { "v1beta1" } else { "v1" };
+        Ok(Response::new(v1::VersionResponse { version: version.into(), ..Default::default() }))
+    }
+    async fn decrypt(&self, r: Request<v1::DecryptRequest>) -> Result<Response<v1::DecryptResponse>, Status> {
+        let mut now = self.0.lock();
+        now.decrypted += 1;
+        if now.refuses {
+            return Err(Status::invalid_argument("no such key"));
+        }
+        Ok(Response::new(v1::DecryptResponse { plain: turned(&r.get_ref().cipher) }))
+    }
+    async fn encrypt(&self, r: Request<v1::EncryptRequest>) -> Result<Response<v1::EncryptResponse>, Status> {
+        Ok(Response::new(v1::EncryptResponse { cipher: turned(&r.get_ref().plain) }))
+    }
+}
+
 struct Bench {
     fake: Fake,
     dir: tempfile::TempDir,
@@ -122,9 +146,14 @@ impl Bench {
         let plugin = Plugin::new(&endpoint, Duration::from_secs(3)).unwrap();
         Arc::new(Kms::new("golden".into(), plugin, Clock::system()))
     }
+    fn v1(&self) -> Arc<KmsV1> {
+        let endpoint = format!("unix://{}", self.socket().display());
+        let plugin = PluginV1::new(&endpoint, Duration::from_secs(3)).unwrap();
+        Arc::new(KmsV1::new("golden".into(), plugin, Clock::system(), 10))
+    }
     async fn started(&self) -> Arc<Kms> {
         let kms = self.provider();
-        kms.start(&self.stop).await;
+        probe::start(&kms, &self.stop).await;
         kms
     }
 }
@@ -133,7 +162,7 @@ impl Bench {
 async fn there_and_back() {
     let bench = Bench::new();
     let kms = bench.started().await;
-    kms.healthy().unwrap();
+    kms.probe().healthy().unwrap();
     let (one, two) = (kms.seal(AT, b"v".to_vec()).unwrap(), kms.seal(AT, b"v".to_vec()).unwrap());
     assert_ne!(one, two);
     let (a, b) = (EncryptedObject::decode(&*one).unwrap(), EncryptedObject::decode(&*two).unwrap());
@@ -182,8 +211,8 @@ async fn another_key_of_the_plugin_is_written_with_once_it_is_known() {
     let kms = bench.started().await;
     let old = kms.seal(AT, b"v".to_vec()).unwrap();
     bench.fake.set(|f| f.key_id = "key-2".into());
-    kms.poll().await;
-    kms.healthy().unwrap();
+    probe::poll(&*kms).await;
+    kms.probe().healthy().unwrap();
     let new = kms.seal(AT, b"v".to_vec()).unwrap();
     assert_eq!(EncryptedObject::decode(&*new).unwrap().key_id, "key-2");
     assert_eq!(kms.open(AT, &old).unwrap(), (b"v".to_vec(), true), "to be written anew");
@@ -193,8 +222,8 @@ async fn another_key_of_the_plugin_is_written_with_once_it_is_known() {
         f.key_id = "key-3".into();
         f.encrypts_under = Some("key-2".into());
     });
-    kms.poll().await;
-    let why = kms.healthy().unwrap_err();
+    probe::poll(&*kms).await;
+    let why = kms.probe().healthy().unwrap_err();
     assert!(why.starts_with("kmsv2 Provider golden is not healthy, error: failed to rotate DEK"), "{why}");
     let last = kms.seal(AT, b"v".to_vec()).unwrap();
     assert_eq!(EncryptedObject::decode(&*last).unwrap().key_id, "key-2");
@@ -209,13 +238,13 @@ async fn a_plugin_that_is_not_well() {
     let check = async |change: fn(&mut Behaviour), expected: &str| {
         let before = bench.fake.0.lock().clone();
         bench.fake.set(change);
-        kms.poll().await;
-        let why = kms.healthy().unwrap_err();
+        probe::poll(&*kms).await;
+        let why = kms.probe().healthy().unwrap_err();
         assert_eq!(why, format!("kmsv2 Provider golden is not healthy, error: {expected}"));
         kms.seal(AT, b"v".to_vec()).unwrap();
         bench.fake.set(|f| *f = before);
-        kms.poll().await;
-        kms.healthy().unwrap();
+        probe::poll(&*kms).await;
+        kms.probe().healthy().unwrap();
     };
     check(|f| f.healthz = "sealed", "got unexpected healthz status: sealed").await;
     check(|f| f.version = "v3", "expected KMSv2 API version v2, got v3").await;
@@ -237,7 +266,7 @@ async fn a_plugin_that_is_not_well() {
 
     bench.fake.set(|f| f.annotation = "plain");
     let bad = bench.started().await;
-    assert!(bad.healthy().unwrap_err().contains("failed to validate annotations"));
+    assert!(bad.probe().healthy().unwrap_err().contains("failed to validate annotations"));
     assert!(bad.seal(AT, b"v".to_vec()).unwrap_err().to_string().contains("it cannot be encrypted"));
     bench.stop.finish().await;
 }
@@ -250,16 +279,16 @@ async fn a_plugin_that_is_not_there() {
     std::fs::remove_file(bench.socket()).unwrap();
     let stop = Shutdown::new();
     let kms = bench.provider();
-    kms.start(&stop).await;
-    let why = kms.healthy().unwrap_err();
+    probe::start(&kms, &stop).await;
+    let why = kms.probe().healthy().unwrap_err();
     let said = "failed to perform status section of the healthz check for KMS Provider golden, error: the KMS plugin at";
     assert!(why.starts_with(said), "{why}");
     let why = kms.prepare(&written).await.unwrap_err().to_string();
     assert!(why.contains("does not answer"), "{why}");
     // It comes, and is found without another start.
     bench.fake.listen(&bench.socket(), &stop);
-    kms.poll().await;
-    kms.healthy().unwrap();
+    probe::poll(&*kms).await;
+    kms.probe().healthy().unwrap();
     kms.prepare(&written).await.unwrap();
     assert_eq!(kms.open(AT, &written).unwrap(), (b"v".to_vec(), false));
     stop.finish().await;
@@ -271,8 +300,9 @@ async fn a_seed_is_not_written_with_for_ever() {
     let bench = Bench::new();
     let endpoint = format!("unix://{}", bench.socket().display());
     let plugin = Plugin::new(&endpoint, Duration::from_secs(3)).unwrap();
-    let kms = Kms::new("golden".into(), plugin, Clock::from("2026-01-01T00:00:00Z".parse().unwrap()));
-    kms.poll().await;
+    let kms =
+        Arc::new(Kms::new("golden".into(), plugin, Clock::from("2026-01-01T00:00:00Z".parse().unwrap())));
+    probe::poll(&*kms).await;
     let sealed = kms.seal(AT, b"v".to_vec()).unwrap();
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(179)).await;
@@ -295,7 +325,7 @@ async fn by_the_configuration() {
         bench.socket().display()
     );
     std::fs::write(&file, text).unwrap();
-    let encryption = Encryption::from_file(&file).unwrap();
+    let encryption = Encryption::from_file(&file, &FeatureGates::default()).unwrap();
     encryption.start(&bench.stop).await;
     encryption.health().unwrap()().unwrap();
     let secrets = ("", "secrets");
@@ -304,12 +334,73 @@ async fn by_the_configuration() {
     assert_eq!(encryption.open(secrets, AT, &sealed).unwrap(), (b"v"[..].into(), false));
     assert_eq!(encryption.open(("", "configmaps"), AT, b"v").unwrap(), (b"v"[..].into(), true));
     assert!(encryption.prepare("", "secrets", b"k8s\0").is_none());
-    let again = Encryption::from_file(&file).unwrap();
+    let again = Encryption::from_file(&file, &FeatureGates::default()).unwrap();
     again.prepare("", "secrets", &sealed).unwrap().await.unwrap();
     assert_eq!(again.open(secrets, AT, &sealed).unwrap(), (b"v"[..].into(), false));
     assert!(Encryption::default().health().is_none());
     bench.stop.finish().await;
 }
+
+#[tokio::test]
+async fn version_1() {
+    let bench = Bench::new();
+    let kms = bench.v1();
+    probe::start(&kms, &bench.stop).await;
+    kms.probe().healthy().unwrap();
+    assert!(kms.seal(AT, b"v".to_vec()).unwrap_err().to_string().contains("was not asked for a key"));
+    let mut sealed = Vec::new();
+    for _ in 0..2 {
+        kms.prepare_write().await.unwrap();
+        sealed.push(kms.seal(AT, b"v".to_vec()).unwrap());
+    }
+    assert_ne!(sealed[0][..34], sealed[1][..34], "a key for each value");
+    assert_eq!(kms.open(AT, &sealed[0]).unwrap(), b"v");
+    assert!(kms.open(b"/registry/secrets/a/c", &sealed[0]).is_err(), "a value of another key");
+    // Another server asks the plugin, once for each.
+    let (other, asked) = (bench.v1(), bench.fake.0.lock().decrypted);
+    assert!(other.open(AT, &sealed[0]).unwrap_err().to_string().contains("was not asked"));
+    for value in [&sealed[0], &sealed[1], &sealed[0]] {
+        other.prepare(value).await.unwrap();
+        assert_eq!(other.open(AT, value).unwrap(), b"v");
+    }
+    assert_eq!(bench.fake.0.lock().decrypted - asked, 2);
+    for at in 0..sealed[0].len() {
+        let mut bad = sealed[0].clone();
+        bad[at] ^= 0x41;
+        for bad in [&bad[..], &bad[..at]] {
+            other.prepare(bad).await.unwrap();
+            assert!(other.open(AT, bad).is_err(), "byte {at}");
+        }
+    }
+    bench.fake.set(|f| f.refuses = true);
+    let refused = bench.v1();
+    refused.prepare(&sealed[0]).await.unwrap();
+    let why = refused.open(AT, &sealed[0]).unwrap_err().to_string();
+    assert_eq!(why, "rpc error: code = InvalidArgument desc = no such key");
+    bench.fake.set(|f| f.version = "v3");
+    let why = bench.v1().prepare_write().await.unwrap_err().to_string();
+    assert_eq!(why, "KMS provider api version v1 is not supported, only v1beta1 is supported now");
+    bench.stop.finish().await;
+}
+
+/// Written by upstream's `envelope` with a service that changes bytes as this plugin does: as it is since 1.25, and
+/// as it was before.
+#[tokio::test]
+async fn values_of_upstream_in_version_1() {
+    let bench = Bench::new();
+    let kms = bench.v1();
+    for golden in [V1_GCM, V1_CBC] {
+        let value = STANDARD.decode(golden).unwrap();
+        kms.prepare(&value).await.unwrap();
+        assert_eq!(kms.open(AT, &value).unwrap(), b"k8s\0 the value");
+    }
+    bench.stop.finish().await;
+}
+
+const V1_GCM: &str = "ACA50CYIkCkhkznMTGtUGaVR7Ua3mYbZdxR+l5fXmnimdVIZyVL1lADCAv98oXbO2NRyPaJ22QvmNCeqgVNJOch88iWRI\
+    JHxzOvBVA==";
+const V1_CBC: &str =
+    "ACB0d83pU7fEMnD3evexoe9CH4rwFOVuFqoyaYI27SMfgJnXUh+HpwPGUxUYgWOj+pKWzaPnzvCqJMv+X/w+lKdd";
 
 /// With a seed.
 const SEED: &str = "CkWfRbtFqre4d7yqn3E/Q3gwI/oIRyWPqWPEmF35j/fgyZIe2buygBXlszX3BWBQw39WXciKjV8QUjYZ09J88k/nvZ\

@@ -1,11 +1,16 @@
 //! How the built-in kinds stand in upstream's etcd: protobuf in the version that upstream stores, JSON where
 //! upstream keeps JSON; custom resources are JSON too.
 
+mod cbc;
 mod definitions;
 pub mod encryption;
+mod gcm;
 mod kms;
 #[cfg(test)]
 mod kms_tests;
+mod kms_v1;
+mod probe;
+mod recent;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -173,6 +178,10 @@ impl Codec for StoredForms {
         value: &'a [u8],
     ) -> Option<BoxFuture<'a, Result<(), CodecError>>> {
         self.encryption.prepare(group, plural, value)
+    }
+
+    fn prepare_write(&self, group: &str, plural: &str) -> Option<BoxFuture<'_, Result<(), CodecError>>> {
+        self.encryption.prepare_write(group, plural)
     }
 
     fn decode(&self, group: &str, plural: &str, key: &[u8], value: &[u8]) -> Result<NewObject, CodecError> {

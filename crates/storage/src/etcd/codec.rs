@@ -41,6 +41,12 @@ pub trait Codec: Send + Sync + 'static {
         None
     }
 
+    /// Fetches what it takes to encode one value and must be waited for; `None` if that is nothing.
+    fn prepare_write(&self, group: &str, plural: &str) -> Option<BoxFuture<'_, Result<(), CodecError>>> {
+        let _ = (group, plural);
+        None
+    }
+
     /// The object of a value at a key. Its stamp differs from that of new objects exactly if encoding it gives
     /// another value: then also an update that changes nothing is written.
     fn decode(&self, group: &str, plural: &str, key: &[u8], value: &[u8]) -> Result<NewObject, CodecError>;

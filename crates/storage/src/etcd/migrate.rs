@@ -87,15 +87,16 @@ pub(crate) async fn fill(view: View, config: EtcdConfig) -> Result<Migrated, Mig
     for (group, plural, live) in &view.resources {
         let writes = live.after(None).map(|(_, object)| {
             let key = keys.object(group, plural, &object.data.namespace, &object.data.name);
-            let value = config.codec.encode(group, plural, &key, &object.data);
             let end = view.expiries.get(&object.revision);
             let lease = end.and_then(|at| leases.get(&at.div_ceil(60_000))).copied().unwrap_or(0);
-            let client = &client;
+            let (client, codec) = (&client, &config.codec);
             async move {
-                let value = value.map_err(|source| MigrateError::Object {
-                    key: String::from_utf8_lossy(&key).into_owned(),
-                    source,
-                })?;
+                let failed =
+                    |source| MigrateError::Object { key: String::from_utf8_lossy(&key).into_owned(), source };
+                if let Some(prepared) = codec.prepare_write(group, plural) {
+                    prepared.await.map_err(failed)?;
+                }
+                let value = codec.encode(group, plural, &key, &object.data).map_err(failed)?;
                 Ok::<_, MigrateError>(client.put(PutRequest { key, value, lease }).await?)
             }
         });

@@ -117,10 +117,11 @@ impl Engine {
     ) -> Result<Arc<Object>, WriteError> {
         let (group, plural, key) =
             self.key_of(resource, &object.namespace, &object.name).ok_or(WriteError::NotFound)?;
-        let value = self
-            .codec
-            .encode(&group, &plural, &key, &object)
-            .map_err(|e| WriteError::Engine(e.to_string().into()))?;
+        let failed = |e: CodecError| WriteError::Engine(e.to_string().into());
+        if let Some(prepared) = self.codec.prepare_write(&group, &plural) {
+            prepared.await.map_err(failed)?;
+        }
+        let value = self.codec.encode(&group, &plural, &key, &object).map_err(failed)?;
         self.writing.lock().0.push((key.clone(), value.clone(), object.clone()));
         let announced = Announced { engine: self, key: key.clone(), value: value.clone() };
         let outcome = self.transact(&key, expect, Action::Put { value, ttl }).await?;
