@@ -58,9 +58,14 @@ mod tests {
             ("io.k8s.api.core.v1.PodSpec", Some("containers")),
             ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", Some("labels")),
             ("io.k8s.api.apps.v1.DeploymentSpec", Some("replicas")),
+            ("io.k8s.api.core.v1.PodList", None),
+            ("io.k8s.api.core.v1.PodList", Some("kind")),
+            ("io.k8s.apimachinery.pkg.apis.meta.v1.ListOptions", Some("limit")),
         ] {
             assert!(docs.get(definition, field).is_some_and(|t| t.len() > 10), "{definition} {field:?}");
         }
         assert_eq!(docs.get("io.k8s.api.core.v1.PodSpec", Some("none")), None);
+        let policy = docs.get("io.k8s.api.core.v1.PodSpec", Some("restartPolicy")).unwrap();
+        assert!(policy.starts_with("Restart policy") && policy.ends_with("\n - `\"OnFailure\"`"), "{policy}");
     }
 }

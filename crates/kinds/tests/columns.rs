@@ -4,6 +4,8 @@
 //! their first version, and some more, each with the cells that upstream's wide output has for it at that
 //! time. CSIStorageCapacity is left out: upstream has a printer of it that its API server does not use.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
+
 use api::Schema;
 use api::resources::builtin;
 use api::schema::Gvk;

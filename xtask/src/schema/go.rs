@@ -65,6 +65,8 @@ pub(super) struct Package {
     pub types: BTreeMap<String, Decl>,
     /// Values of the string constants of each named type.
     pub constants: HashMap<String, Vec<String>>,
+    /// Constants of each named type that are another package's: its path, and the name there.
+    pub borrowed: HashMap<String, Vec<(String, String)>>,
     /// Every string constant by its name.
     pub named: HashMap<String, String>,
 }
@@ -108,10 +110,10 @@ fn read_file(text: &str, package: &mut Package) -> Result<()> {
             import(one, &mut imports);
         } else if line == "const (" {
             for l in lines.by_ref().take_while(|l| *l != ")") {
-                constant(l, package);
+                constant(l, &imports, package);
             }
         } else if let Some(one) = line.strip_prefix("const ") {
-            constant(one, package);
+            constant(one, &imports, package);
         } else if let Some(decl) = line.strip_prefix("type ") {
             let (name, rest) = decl.split_once(' ').context("a type without a definition")?;
             let def = if rest == "struct {" {
@@ -157,15 +159,28 @@ fn import(line: &str, imports: &mut HashMap<String, String>) {
     imports.insert(alias.to_owned(), path.to_owned());
 }
 
-fn constant(line: &str, package: &mut Package) {
+fn constant(line: &str, imports: &HashMap<String, String>, package: &mut Package) {
     let Some((left, right)) = line.trim().split_once('=') else { return };
     let right = without_comment(right).trim();
-    let Some(value) = right.strip_prefix('"').and_then(|v| v.strip_suffix('"')) else { return };
+    let quoted = |s: &str| s.strip_prefix('"').and_then(|v| v.strip_suffix('"')).map(str::to_owned);
+    // `A Kind = "a"`, `A = Kind("a")`, or `package.A` instead of the text.
+    let converted = right.strip_suffix(')').and_then(|r| r.split_once('('));
+    let (ty, value) = match converted {
+        Some((ty, inner)) => (Some(ty), quoted(inner)),
+        None => (None, quoted(right)),
+    };
     let mut left = left.split_whitespace();
     let Some(name) = left.next() else { return };
-    package.named.insert(name.to_owned(), value.to_owned());
-    if let Some(ty) = left.next() {
-        package.constants.entry(ty.to_owned()).or_default().push(value.to_owned());
+    let ty = left.next().or(ty);
+    if let Some(value) = value {
+        package.named.insert(name.to_owned(), value.clone());
+        if let Some(ty) = ty {
+            package.constants.entry(ty.to_owned()).or_default().push(value);
+        }
+    } else if let (Some(ty), Some((alias, of))) = (ty, converted.map_or(right, |c| c.1).split_once('.'))
+        && let Some(path) = imports.get(alias)
+    {
+        package.borrowed.entry(ty.to_owned()).or_default().push((path.clone(), of.to_owned()));
     }
 }
 

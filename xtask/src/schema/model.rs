@@ -477,7 +477,7 @@ fn type_text(
         Expr::Pointer(of) => type_text(reader, path, decl, of, values, queue),
         Expr::List(of) if **of == Expr::Name(None, "byte".into()) => Ok("bytes".into()),
         Expr::List(of) => Ok(format!("[]{}", type_text(reader, path, decl, of, values, queue)?)),
-        Expr::Map(_, of) => Ok(format!("{{}}{}", type_text(reader, path, decl, of, &mut Vec::new(), queue)?)),
+        Expr::Map(_, of) => Ok(format!("{{}}{}", type_text(reader, path, decl, of, values, queue)?)),
         Expr::Name(None, name) if basic(name).is_some() => Ok(basic(name).unwrap_or_default().into()),
         Expr::Name(q, name) => {
             let at = resolve(decl, path, q.as_deref())?;
@@ -502,6 +502,11 @@ fn type_text(
                 Def::Expr(e) => {
                     if has(&of.markers, "enum") || has(&of.markers, "k8s:enum") {
                         *values = reader.packages[&at].constants.get(name).cloned().unwrap_or_default();
+                        let borrowed = reader.packages[&at].borrowed.get(name).cloned().unwrap_or_default();
+                        for (path, name) in borrowed {
+                            reader.load(&path)?;
+                            values.extend(reader.packages[&path].named.get(&name).cloned());
+                        }
                     }
                     let text = type_text(reader, &at, &of, e, &mut Vec::new(), queue)?;
                     let wrapped = marker(&of.markers, "protobuf.nullable") == Some("true");

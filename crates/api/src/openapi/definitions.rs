@@ -240,8 +240,9 @@ fn property(
     patch(schema, field, &mut more);
     if !field.values.is_empty() {
         let values = strings(field.values.iter().map(Text::as_str));
-        match out.get_mut("items").and_then(Node::as_map_mut) {
-            Some(items) => items.insert("enum", values),
+        let inner = ["items", "additionalProperties"].into_iter().find(|i| out.get(i).is_some());
+        match inner.and_then(|i| out.get_mut(i)).and_then(Node::as_map_mut) {
+            Some(inner) => inner.insert("enum", values),
             None => out.insert("enum", values),
         };
     }

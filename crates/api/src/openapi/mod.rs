@@ -8,6 +8,8 @@ mod paths;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+
 use crate::codec::json::encode_any;
 use crate::resources::ResourceInfo;
 use crate::schema::Schema;
@@ -156,7 +158,8 @@ fn v2_document(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> 
         items.extend(paths::resource_list(r.group, r.version));
         paths::resource(schema, r, &mut items);
     }
-    let (paths, definitions) = render(schema, &items, Dialect::V2, schema.versions(), docs);
+    let (mut paths, definitions) = render(schema, &items, Dialect::V2, schema.versions(), docs);
+    let parameters = share(&mut paths);
     let security = object([
         ("description", "Bearer Token authentication".into()),
         ("in", "header".into()),
@@ -168,6 +171,7 @@ fn v2_document(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>) -> 
         ("info", info()),
         ("paths", paths),
         ("definitions", definitions),
+        ("parameters", parameters),
         ("securityDefinitions", object([("BearerToken", security)])),
         ("security", Node::List(vec![object([("BearerToken", Node::List(Vec::new()))])])),
     ])
@@ -203,24 +207,28 @@ fn render(
 
 /// Gives the parameters of a path and of its operations their descriptions: those of the fields that they set.
 fn describe(item: &mut Node, docs: &Docs<'_>) {
-    const OPTIONS: [&str; 3] = ["ListOptions", "PatchOptions", "DeleteOptions"];
     let Some(item) = item.as_map_mut() else { return };
     let kind = item.iter().find_map(|(_, operation)| {
         let of = operation.as_map()?.get("x-kubernetes-group-version-kind")?;
         Some(of.as_map()?.str("kind").to_owned())
     });
     let kind = kind.unwrap_or_default();
-    let all = |list: &mut Node| {
+    let meta = |options: &str| format!("io.k8s.apimachinery.pkg.apis.meta.v1.{options}");
+    let core = |options: &str| format!("io.k8s.api.core.v1.{options}");
+    let all = |list: &mut Node, writes: &str| {
+        let options =
+            [core(&kind), meta(writes), meta("ListOptions"), meta("DeleteOptions"), core("PodLogOptions")];
         for parameter in list.as_list_mut().into_iter().flatten().filter_map(Node::as_map_mut) {
-            let text = match parameter.str("name") {
-                "pretty" => "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).".to_owned(),
-                "namespace" => "object name and auth scope, such as for teams and projects".to_owned(),
-                "name" => format!("name of the {kind}"),
-                "path" => "path to the resource".to_owned(),
-                name => {
-                    let of = |options| docs(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{options}"), Some(name));
-                    OPTIONS.into_iter().find_map(of).unwrap_or_default().to_owned()
+            let text = match (parameter.str("in"), parameter.str("name")) {
+                (_, "pretty") => "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).".to_owned(),
+                ("path", "namespace") => "object name and auth scope, such as for teams and projects".to_owned(),
+                ("path", "name") => format!("name of the {kind}"),
+                ("path", "path") => "path to the resource".to_owned(),
+                ("query", name) => {
+                    let mut options = options.iter().filter(|o| o.ends_with("Options"));
+                    options.find_map(|o| docs(o, Some(name))).unwrap_or_default().to_owned()
                 }
+                _ => String::new(),
             };
             if !text.is_empty() {
                 parameter.insert("description", text);
@@ -228,12 +236,65 @@ fn describe(item: &mut Node, docs: &Docs<'_>) {
         }
     };
     for (name, node) in item.iter_mut() {
+        let writes = if name == "patch" { "PatchOptions" } else { "CreateOptions" };
         if name == "parameters" {
-            all(node);
+            all(node, writes);
         } else if let Some(list) = node.as_map_mut().and_then(|o| o.get_mut("parameters")) {
-            all(list);
+            all(list, writes);
         }
     }
+}
+
+/// Moves the parameters of v2 that are no kind's own out of its paths, as kube-openapi does; what is left there
+/// are references. Clients find some by their names, so those stay.
+fn share(paths: &mut Node) -> Node {
+    let mut shared = BTreeMap::new();
+    let mut all = |list: &mut Node| {
+        for node in list.as_list_mut().into_iter().flatten() {
+            let Some(parameter) = node.as_map() else { continue };
+            let own = match (parameter.str("in"), parameter.str("name")) {
+                ("query", "fieldValidation" | "dryRun") | (_, "name") => true,
+                ("body", _) => {
+                    let schema = parameter.get("schema").and_then(Node::as_map);
+                    !schema.is_some_and(|s| s.str("$ref").starts_with("#/definitions/io.k8s.apimachinery"))
+                }
+                _ => false,
+            };
+            if own {
+                continue;
+            }
+            let name = format!("{}-{}", parameter.str("name"), shared_hash(parameter));
+            let reference = object([("$ref", format!("#/parameters/{name}").into())]);
+            shared.insert(name, std::mem::replace(node, reference));
+        }
+    };
+    for (_, item) in paths.as_map_mut().into_iter().flat_map(Map::iter_mut) {
+        for (name, node) in item.as_map_mut().into_iter().flat_map(Map::iter_mut) {
+            if name == "parameters" {
+                all(node);
+            } else if let Some(list) = node.as_map_mut().and_then(|o| o.get_mut("parameters")) {
+                all(list);
+            }
+        }
+    }
+    shared
+        .into_iter()
+        .fold(Map::new(), |mut out, (name, parameter)| {
+            out.insert(name, parameter);
+            out
+        })
+        .into()
+}
+
+/// The start of FNV-1 of a parameter in Go's order of fields, as base64 for URLs.
+fn shared_hash(parameter: &Map) -> String {
+    const ORDER: [&str; 7] = ["uniqueItems", "type", "description", "name", "in", "required", "schema"];
+    let fields = ORDER.iter().filter_map(|name| Some(((*name).into(), parameter.get(name)?.clone())));
+    let ordered = Map::from_entries(fields.collect());
+    let hash = text(&ordered.into())
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(*byte));
+    base64::prelude::BASE64_URL_SAFE.encode(&hash.to_be_bytes()[..6])
 }
 
 #[cfg(test)]

@@ -334,7 +334,7 @@ pub(super) fn keys() -> Option<(String, PathItem)> {
         "/openid/v1/jwks/".into(),
         "getServiceAccountIssuerOpenIDKeyset".into(),
         "openid".into(),
-        "get the keys that verify service account tokens",
+        "get service account issuer OpenID JSON Web Key Set (contains public token verification keys)",
         Answer::Text,
         &["application/jwk-set+json"],
     )
@@ -346,7 +346,7 @@ pub(super) fn issuer() -> Option<(String, PathItem)> {
         "/.well-known/openid-configuration/".into(),
         "getServiceAccountIssuerOpenIDConfiguration".into(),
         "WellKnown".into(),
-        "get the configuration of the issuer of service account tokens",
+        "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'",
         Answer::Text,
         &[JSON],
     )

@@ -140,6 +140,27 @@ fn openapi_v2() {
         assert!(names.contains(&wanted.into()), "{wanted}: {patch}");
     }
     assert_eq!(patch["x-kubernetes-action"], "patch");
+    // The names of what is shared are made of what it says.
+    let shared = document["parameters"].as_object().unwrap();
+    for name in
+        ["body-2Y1dVQaQ", "limit-1NfNmdNH", "namespace-vgWSWtn3", "fieldManager-7c6nTn1T", "tty-s0flW37O"]
+    {
+        assert!(shared.contains_key(name), "{name}: {:?}", shared.keys().collect::<Vec<_>>());
+    }
+    let of = |definition: &str, field: &str| {
+        let definition = &document["definitions"][definition];
+        let field = &definition["properties"][field]["description"];
+        [&definition["description"], field].map(|d| d.as_str().unwrap().to_owned())
+    };
+    assert_eq!(
+        of("io.k8s.api.core.v1.ConfigMapList", "items"),
+        [
+            "ConfigMapList is a resource containing a list of ConfigMap objects.",
+            "Items is the list of ConfigMaps."
+        ]
+    );
+    let [_, policy] = of("io.k8s.api.core.v1.PodSpec", "restartPolicy");
+    assert!(policy.contains("Possible enum values:\n - `\"Always\"`"), "{policy}");
     let proto = s.get("/openapi/v2").accept("application/com.github.proto-openapi.spec.v2@v1.0+protobuf");
     let proto = proto.send().unwrap().expect(200).unwrap();
     assert_eq!(proto.header("content-type"), "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");

@@ -727,15 +727,13 @@ fn admission(resource: &str) -> Option<&'static Columns> {
 
 /// A `LabelSelector` as Go's generated code prints it.
 fn go_selector(s: View<'_>) -> String {
-    let labels: String = s.texts("matchLabels").map(|(k, v)| format!("{k}: {v},")).collect();
-    let expressions: String = s
-        .items("matchExpressions")
-        .map(|e| {
-            let values = e.strs("values").collect::<Vec<_>>().join(" ");
-            let (key, operator) = (e.str("key"), e.str("operator"));
-            format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
-        })
-        .collect();
+    let labels = s.texts("matchLabels").map(|(k, v)| format!("{k}: {v},")).collect::<Vec<_>>().concat();
+    let expressions = s.items("matchExpressions").map(|e| {
+        let values = e.strs("values").collect::<Vec<_>>().join(" ");
+        let (key, operator) = (e.str("key"), e.str("operator"));
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+    });
+    let expressions = expressions.collect::<Vec<_>>().concat();
     format!(
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
          MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"

@@ -120,6 +120,11 @@ pub(super) fn document(node: &Node) -> Vec<u8> {
         m
     });
     out.sub(9, node, "definitions", properties);
+    out.sub(10, node, "parameters", |n| {
+        let mut m = Message::default();
+        m.named(1, n, parameter);
+        m
+    });
     for requirement in get(node, "security").map_or(&[][..], Node::as_list) {
         let mut m = Message::default();
         m.named(1, requirement, |n| {
@@ -154,7 +159,7 @@ fn path_item(node: &Node) -> Message {
         out.sub(number, node, method, operation);
     }
     for p in get(node, "parameters").map_or(&[][..], Node::as_list) {
-        out.message(9, &parameter(p));
+        out.message(9, &parameters_item(p));
     }
     out
 }
@@ -167,7 +172,7 @@ fn operation(node: &Node) -> Message {
     out.strs(6, node, "produces");
     out.strs(7, node, "consumes");
     for p in get(node, "parameters").map_or(&[][..], Node::as_list) {
-        out.message(8, &parameter(p));
+        out.message(8, &parameters_item(p));
     }
     out.sub(9, node, "responses", |n| {
         let mut m = Message::default();
@@ -184,12 +189,21 @@ fn operation(node: &Node) -> Message {
     out
 }
 
-/// A `ParametersItem`.
+fn parameters_item(node: &Node) -> Message {
+    if get(node, "$ref").is_some() {
+        let mut reference = Message::default();
+        reference.str(1, node, "$ref");
+        return wrapped(2, &reference);
+    }
+    wrapped(1, &parameter(node))
+}
+
 fn parameter(node: &Node) -> Message {
     let location = get(node, "in").map_or("", Node::as_str);
     let mut p = Message::default();
-    let parameter = match location {
+    match location {
         "body" => {
+            p.str(1, node, "description");
             p.str(2, node, "name");
             p.str(3, node, "in");
             p.bool(4, node, "required");
@@ -199,6 +213,7 @@ fn parameter(node: &Node) -> Message {
         "path" => {
             p.bool(1, node, "required");
             p.str(2, node, "in");
+            p.str(3, node, "description");
             p.str(4, node, "name");
             p.str(5, node, "type");
             p.bool(19, node, "uniqueItems");
@@ -207,13 +222,13 @@ fn parameter(node: &Node) -> Message {
         _ => {
             p.bool(1, node, "required");
             p.str(2, node, "in");
+            p.str(3, node, "description");
             p.str(4, node, "name");
             p.str(6, node, "type");
             p.bool(20, node, "uniqueItems");
             wrapped(2, &wrapped(3, &p))
         }
-    };
-    wrapped(1, &parameter)
+    }
 }
 
 fn properties(node: &Node) -> Message {
@@ -228,6 +243,9 @@ fn schema(node: &Node) -> Message {
     out.str(2, node, "format");
     out.str(4, node, "description");
     out.strs(19, node, "required");
+    for value in get(node, "enum").map_or(&[][..], Node::as_list) {
+        out.message(20, &any(value));
+    }
     out.sub(21, node, "additionalProperties", |n| wrapped(1, &schema(n)));
     if let Some(Node::Str(ty)) = get(node, "type") {
         let mut item = Message::default();
