@@ -186,13 +186,26 @@ pub(crate) fn decode(schema: &Schema, kind: &Gvk, format: Format, body: &[u8]) -
     };
     match decoded {
         Ok(d) => {
-            check_kind(kind, &d.api_version, &d.kind)?;
+            check_kind(schema, kind, &d.api_version, &d.kind)?;
             Ok(Body { tree: d.tree, strict_errors: d.strict })
         }
         Err(e) if e.before_kind() => {
             Err(unrecognized(kind, &format!("couldn't get version/kind; json parse error: {e}"), body))
         }
-        Err(e) => Err(cannot_handle(kind, &kind.kind, &e)),
+        Err(e) => {
+            // A body of another kind is refused for that, whatever else is wrong with it.
+            if format == Format::Json
+                && let Ok(node) = json::decode_any(body)
+                && let Some(map) = node.as_map()
+            {
+                let text = |key: &str| match map.get(key) {
+                    Some(api::Node::Str(s)) => s.as_str(),
+                    _ => "",
+                };
+                check_kind(schema, kind, text("apiVersion"), text("kind"))?;
+            }
+            Err(cannot_handle(kind, &kind.kind, &e))
+        }
     }
 }
 
@@ -205,21 +218,46 @@ fn cannot_handle(kind: &Gvk, found: &str, why: &dyn std::fmt::Display) -> Status
 }
 
 /// Refuses a body of another kind or version than the request's.
-fn check_kind(kind: &Gvk, api_version: &str, found: &str) -> Result<(), Status> {
-    if !found.is_empty() && found != kind.kind {
-        let version = api_version.rsplit('/').next().unwrap_or_default();
+fn check_kind(schema: &Schema, kind: &Gvk, api_version: &str, found: &str) -> Result<(), Status> {
+    if let Some(why) = unregistered(schema, kind, api_version, found) {
+        let found = if found.is_empty() { kind.kind.as_str() } else { found };
+        let version = match api_version {
+            "" => kind.version.as_str(),
+            v => v.rsplit('/').next().unwrap_or_default(),
+        };
         return Err(Status::bad_request(format!(
-            "{found} in version {version:?} cannot be handled as a {}: no kind {found:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            "{found} in version {version:?} cannot be handled as a {}: {why}",
             kind.kind
         )));
     }
-    if !api_version.is_empty() && api_version != kind.api_version() {
+    if !is_unversioned(api_version) && api_version != kind.api_version() {
         return Err(Status::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({})",
             kind.api_version()
         )));
     }
     Ok(())
+}
+
+/// Upstream reads `/` as no version.
+fn is_unversioned(api_version: &str) -> bool {
+    matches!(api_version, "" | "/")
+}
+
+/// Why a body's kind and version are nothing that could be in the place of `kind`; what is absent is
+/// that of `kind`.
+pub(crate) fn unregistered(schema: &Schema, kind: &Gvk, api_version: &str, found: &str) -> Option<String> {
+    let name = if found.is_empty() { kind.kind.as_str() } else { found };
+    let expected = kind.api_version();
+    let version = if is_unversioned(api_version) { expected.as_str() } else { api_version };
+    let (group, v) = version.split_once('/').unwrap_or(("", version));
+    let known = (name == kind.kind && version == expected)
+        || name == kind.kind && schema.kind(&Gvk::new(group, v, name)).is_some();
+    (!known).then(|| {
+        format!(
+            "no kind {name:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        )
+    })
 }
 
 /// `DeleteOptions` in a body. Any version that has the kind will do.
@@ -243,8 +281,9 @@ pub(crate) fn delete_options(schema: &Schema, format: Format, body: &[u8]) -> Re
     })?;
     if !decoded.kind.is_empty() && decoded.kind != KIND {
         return Err(Status::bad_request(format!(
-            "no kind {:?} is registered for version {:?} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:33\"",
-            decoded.kind, decoded.api_version,
+            "no kind {:?} is registered for version {:?} in scheme \"pkg/apis/meta/internalversion/scheme/register.go:27\"",
+            decoded.kind,
+            if decoded.api_version.is_empty() { "v1" } else { &decoded.api_version },
         )));
     }
     Ok(decoded.tree)

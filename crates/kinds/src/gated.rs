@@ -3,30 +3,70 @@
 use api::schema::{Type, TypeId};
 use api::{FieldNo, Node, Schema, Struct, StructId};
 
+/// Gates whose fields go by rules of their own, which the strategies know.
+const ELSEWHERE: &[&str] = &["ContainerRestartRules", "CrossNamespaceVolumeDataSource"];
+
+/// Fields of which the schema does not say the gates that decide; none if they always stay.
+const MORE: &[(&str, &str, &[&str])] = &[
+    ("core.v1.ContainerStatus", "stopSignal", &[]),
+    ("core.v1.VolumeMountStatus", "volumeStatus", &["ImageVolumeWithDigest"]),
+    ("core.v1.TopologySpreadConstraint", "matchLabelKeys", &["MatchLabelKeysInPodTopologySpread"]),
+    ("apps.v1.DeploymentStatus", "terminatingReplicas", &["DeploymentReplicaSetTerminatingReplicas"]),
+    ("apps.v1.ReplicaSetStatus", "terminatingReplicas", &["DeploymentReplicaSetTerminatingReplicas"]),
+    ("resource.v1.AllocationResult", "allocationTimestamp", &[]),
+    ("resource.v1.DeviceRequestAllocationResult", "tolerations", &[]),
+    ("resource.v1.DeviceRequestAllocationResult", "bindingConditions", &["DRADeviceBindingConditions"]),
+    (
+        "resource.v1.DeviceRequestAllocationResult",
+        "bindingFailureConditions",
+        &["DRADeviceBindingConditions"],
+    ),
+];
+
+/// Gates of which each field is used for itself. Of others, one field that is used keeps all.
+const ALONE: &[&str] = &["CoordinatedLeaderElection", "WorkloadAwarePreemption"];
+
 /// Which fields go; by the number of their struct.
 #[derive(Debug, Default)]
 pub struct Gated {
-    fields: Vec<Vec<FieldNo>>,
+    fields: Vec<Vec<(FieldNo, Use)>>,
     /// Whether such a field is in the struct or further down.
     holds: Vec<bool>,
 }
 
 type Place = (StructId, FieldNo);
 
+/// What a stored object uses; fields of one use stay or go together.
+type Use = u16;
+
 impl Gated {
     /// For a schema; `off` says of a gate whether it exists and is off.
     pub fn new(schema: &Schema, off: impl Fn(&str) -> bool) -> Self {
-        let gated = |gates: &str| gates.split(',').any(&off);
-        let fields: Vec<Vec<FieldNo>> = schema
-            .structs()
-            .map(|(_, st)| {
-                let numbered = st.fields.iter().enumerate();
-                numbered
-                    .filter(|(_, f)| f.gate.as_deref().is_some_and(gated))
-                    .map(|(i, _)| FieldNo(i as u16))
-                    .collect()
-            })
-            .collect();
+        let mut uses: Vec<String> = Vec::new();
+        let mut fields: Vec<Vec<(FieldNo, Use)>> = Vec::new();
+        for (_, st) in schema.structs() {
+            let mut of_struct = Vec::new();
+            for (i, field) in st.fields.iter().enumerate() {
+                let other = MORE.iter().find(|(ty, name, _)| st.name.ends_with(ty) && field.json == *name);
+                let gates: Vec<&str> = match other {
+                    Some((_, _, gates)) => gates.to_vec(),
+                    None => field.gate.iter().flat_map(|g| g.split(',')).collect(),
+                };
+                if !gates.iter().any(|g| off(g) && !ELSEWHERE.contains(g)) {
+                    continue;
+                }
+                let name = match gates[0] {
+                    gate if ALONE.contains(&gate) => format!("{gate} {}", field.json),
+                    gate => gate.to_owned(),
+                };
+                let at = uses.iter().position(|u| *u == name).unwrap_or_else(|| {
+                    uses.push(name);
+                    uses.len() - 1
+                });
+                of_struct.push((FieldNo(i as u16), at as Use));
+            }
+            fields.push(of_struct);
+        }
         let mut holds: Vec<bool> = fields.iter().map(|f| !f.is_empty()).collect();
         // What has a part that holds one holds it, too, until there are no more.
         let mut more = true;
@@ -50,21 +90,22 @@ impl Gated {
         if let Some(old) = old.filter(|_| !found.is_empty()) {
             let mut used = Vec::new();
             self.find(old, &mut used);
-            found.retain(|f| !used.contains(f));
+            found.retain(|(_, of)| !used.iter().any(|(_, u)| u == of));
         }
         if !found.is_empty() {
-            remove(new, &found);
+            let places: Vec<Place> = found.into_iter().map(|(place, _)| place).collect();
+            remove(new, &places);
         }
     }
 
-    fn find(&self, st: &Struct, found: &mut Vec<Place>) {
+    fn find(&self, st: &Struct, found: &mut Vec<(Place, Use)>) {
         let id = st.id.0 as usize;
         if !self.holds.get(id).is_some_and(|h| *h) {
             return;
         }
-        for no in &self.fields[id] {
-            if st.has(*no) && !found.contains(&(st.id, *no)) {
-                found.push((st.id, *no));
+        for (no, of) in &self.fields[id] {
+            if st.has(*no) && !found.contains(&((st.id, *no), *of)) {
+                found.push(((st.id, *no), *of));
             }
         }
         for (_, node) in st.iter() {
@@ -72,7 +113,7 @@ impl Gated {
         }
     }
 
-    fn find_in(&self, node: &Node, found: &mut Vec<Place>) {
+    fn find_in(&self, node: &Node, found: &mut Vec<(Place, Use)>) {
         match node {
             Node::Struct(s) => self.find(s, found),
             // The elements of a list of scalars hold nothing.

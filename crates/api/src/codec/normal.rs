@@ -54,15 +54,15 @@ pub(crate) fn from_str(report: &mut Report<'_, '_>, ty: TypeId, s: &str) -> Opti
         Type::Quantity => quantity(report, s),
         Type::Bytes => bytes(report, s),
         Type::Time if is_normal_time(s.as_bytes()) => Some(Node::Str(s.into())),
-        Type::Time => match crate::time::normalize(s) {
-            Some(t) if t == "0001-01-01T00:00:00Z" => None,
-            Some(t) => Some(Node::Str(t)),
-            None => unreadable_time(report, s, "2006-01-02T15:04:05Z07:00"),
+        Type::Time => match crate::time::parse_time(s).map(crate::time::format) {
+            Ok(t) if t == "0001-01-01T00:00:00Z" => None,
+            Ok(t) => Some(Node::Str(t)),
+            Err(why) => unreadable_time(report, why),
         },
-        Type::MicroTime => match crate::time::normalize_micro(s) {
-            Some(t) if t == "0001-01-01T00:00:00.000000Z" => None,
-            Some(t) => Some(Node::Str(t)),
-            None => unreadable_time(report, s, "2006-01-02T15:04:05.000000Z07:00"),
+        Type::MicroTime => match crate::time::parse_micro(s).map(crate::time::format_micro) {
+            Ok(t) if t == "0001-01-01T00:00:00.000000Z" => None,
+            Ok(t) => Some(Node::Str(t)),
+            Err(why) => unreadable_time(report, why),
         },
         Type::Duration => {
             let Some(d) = crate::time::parse_duration(s) else {
@@ -97,9 +97,8 @@ fn is_normal_time(b: &[u8]) -> bool {
         && (y0, y1) != (b'0', b'0')
 }
 
-fn unreadable_time(report: &mut Report<'_, '_>, s: &str, layout: &str) -> Option<Node> {
-    let quoted = crate::go::quote(s);
-    report.stop_invalid(format!("parsing time {quoted} as \"{layout}\": cannot parse {quoted} as \"2006\""));
+fn unreadable_time(report: &mut Report<'_, '_>, why: String) -> Option<Node> {
+    report.stop_invalid(why);
     None
 }
 
@@ -139,20 +138,41 @@ fn bytes(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
                 Some(Node::Str(BASE64.encode(raw).into()))
             }
         }
-        Err(e) => {
-            use base64::DecodeError::{InvalidByte, InvalidLastSymbol, InvalidLength, InvalidPadding};
-            // The first byte outside the alphabet; without one, what is wrong is at the end.
-            let outside =
-                clean.bytes().position(|b| !b.is_ascii_alphanumeric() && !matches!(b, b'+' | b'/' | b'='));
-            let at = outside.unwrap_or(match e {
-                InvalidByte(at, _) | InvalidLastSymbol(at, _) => at,
-                InvalidLength(at) => at / 4 * 4,
-                InvalidPadding => clean.trim_end_matches('=').len(),
-            });
-            report.invalid(format!("illegal base64 data at input byte {at}"));
+        Err(_) => {
+            report.invalid(format!("illegal base64 data at input byte {}", corrupt(s.as_bytes())));
             None
         }
     }
+}
+
+/// Where Go's decoder finds that a text is not base64: at a byte that may not stand there, or at the
+/// group of four that is not full.
+fn corrupt(text: &[u8]) -> usize {
+    let newline = |b: &u8| matches!(b, b'\r' | b'\n');
+    let after = |from: usize| from + text[from.min(text.len())..].iter().take_while(|b| newline(b)).count();
+    let mut filled = 0;
+    let mut at = 0;
+    while let Some(b) = text.get(at) {
+        match b {
+            b'=' if filled < 2 => return at,
+            b'=' => {
+                let mut next = after(at + 1);
+                if filled == 2 {
+                    match text.get(next) {
+                        None => return text.len(),
+                        Some(b'=') => next = after(next + 1),
+                        Some(_) => return next - 1,
+                    }
+                }
+                return next.min(text.len());
+            }
+            b if newline(b) => {}
+            b if b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/') => filled = (filled + 1) % 4,
+            _ => return at,
+        }
+        at += 1;
+    }
+    at - filled
 }
 
 /// The node of a JSON number in the place of a scalar type; `None` if it can't be one, which is reported.

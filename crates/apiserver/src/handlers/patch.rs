@@ -10,6 +10,7 @@ use kinds::Subresource;
 
 use super::{Scope, managed, update};
 use crate::answer::Outcome;
+use crate::codec;
 use crate::negotiate;
 use crate::options::{FieldValidation, WriteKind, WriteOptions, write_options};
 use crate::request::Request;
@@ -99,9 +100,12 @@ impl Patch {
         };
         let decoded = match self.kind {
             PatchType::Strategic => json::root_from_merged(schema, root, patched),
-            _ => json::root_from_any(schema, root, patched),
+            _ => json::root_from_patched(schema, root, patched),
         }
         .map_err(|e| refuse(e.to_string()))?;
+        if let Some(why) = codec::unregistered(schema, kind, &decoded.api_version, &decoded.kind) {
+            return Err(refuse(why));
+        }
         complaints.extend(decoded.strict);
         match options.field_validation {
             _ if complaints.is_empty() => {}

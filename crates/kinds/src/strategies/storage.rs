@@ -321,6 +321,9 @@ fn drop_gated(c: &Ctx<'_>, e: &mut Edit<'_>, old: Option<View<'_>>) {
             spec.remove(field);
         }
     }
+    if (c.gate)("VolumeLimitScaling") {
+        spec.default("preventPodSchedulingIfMissing", false);
+    }
 }
 
 pub(super) const CSI_DRIVER: Strategy = Strategy {

@@ -10,17 +10,34 @@ use crate::tree::{Map, Node, Struct, Text};
 
 /// The tree of a root object, as [`super::decode`] makes it from text.
 pub fn root_from_any(schema: &Schema, root: StructId, node: Node) -> Result<Decoded, DecodeError> {
-    convert(schema, root, node, false)
+    convert(schema, root, node, Numbers::Read)
+}
+
+/// As [`root_from_any`], for what JSON and merge patches made: a number that was written with a point
+/// or an exponent is no integer, as it is none in JSON text.
+pub fn root_from_patched(schema: &Schema, root: StructId, node: Node) -> Result<Decoded, DecodeError> {
+    convert(schema, root, node, Numbers::AsWritten)
 }
 
 /// As [`root_from_any`], but a whole number that an integer field cannot hold wraps around, as it does
 /// in Go's conversion of what apply and strategic merge patches made. Validation then sees it.
 pub fn root_from_merged(schema: &Schema, root: StructId, node: Node) -> Result<Decoded, DecodeError> {
-    convert(schema, root, node, true)
+    convert(schema, root, node, Numbers::Wrap)
 }
 
-fn convert(schema: &Schema, root: StructId, node: Node, wrap: bool) -> Result<Decoded, DecodeError> {
-    let mut c = Converter { report: Report::new(schema), wrap };
+/// What becomes of numbers in places of integers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    /// A whole one is taken.
+    Read,
+    /// One with a point or an exponent is refused.
+    AsWritten,
+    /// A whole one that is too large wraps around.
+    Wrap,
+}
+
+fn convert(schema: &Schema, root: StructId, node: Node, numbers: Numbers) -> Result<Decoded, DecodeError> {
+    let mut c = Converter { report: Report::new(schema), numbers };
     let mut tree = Struct::new(root);
     match node {
         Node::Map(m) => c.fields(m, &mut tree),
@@ -39,7 +56,7 @@ fn convert(schema: &Schema, root: StructId, node: Node, wrap: bool) -> Result<De
 
 /// The tree of a value of a type, with the complaints of strict validation; `None` for `null`.
 pub fn from_any(schema: &Schema, ty: TypeId, node: Node) -> Result<(Option<Node>, Vec<String>), DecodeError> {
-    let mut c = Converter { report: Report::new(schema), wrap: false };
+    let mut c = Converter { report: Report::new(schema), numbers: Numbers::Read };
     let node = c.value(ty, node);
     Ok((node, c.report.finish()?))
 }
@@ -110,7 +127,7 @@ fn whole(node: &Node) -> Option<i64> {
 
 struct Converter<'s> {
     report: Report<'s, 's>,
-    wrap: bool,
+    numbers: Numbers,
 }
 
 impl Converter<'_> {
@@ -137,7 +154,7 @@ impl Converter<'_> {
 
     fn value(&mut self, ty: TypeId, node: Node) -> Option<Node> {
         let schema = self.report.schema;
-        if self.wrap
+        if self.numbers == Numbers::Wrap
             && let Some(i) = whole(&node)
         {
             match schema.ty(ty) {
@@ -176,6 +193,9 @@ impl Converter<'_> {
             (_, Node::Str(s)) => normal::from_str(&mut self.report, ty, &s),
             (_, Node::Bool(b)) => normal::from_bool(&mut self.report, ty, b),
             (_, Node::Int(i)) => normal::from_number(&mut self.report, ty, itoa::Buffer::new().format(i)),
+            (Type::Int32 | Type::Int64, Node::Float(f)) if self.numbers == Numbers::AsWritten => {
+                normal::from_number(&mut self.report, ty, &format!("{f:?}"))
+            }
             (_, node @ Node::Float(_)) => {
                 let mut text = Vec::new();
                 super::encode_any(&node, &mut text);

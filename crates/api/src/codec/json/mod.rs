@@ -5,7 +5,7 @@ mod decode;
 mod encode;
 mod lexer;
 
-pub use any::{from_any, root_from_any, root_from_merged, to_any};
+pub use any::{from_any, root_from_any, root_from_merged, root_from_patched, to_any};
 pub use decode::{decode, decode_any, decode_any_strict};
 pub(crate) use decode::{raw, raw_value};
 pub use encode::{compact, encode, encode_any, encode_node, encode_object, write_string};

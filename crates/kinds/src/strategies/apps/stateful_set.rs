@@ -16,18 +16,21 @@ use crate::validation::meta::{is_empty_selector, selects};
 use crate::validation::names::{self, NameCheck, name_label};
 use crate::validation::{Errors, Path};
 
-fn drop_max_unavailable(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
+/// The default, or nothing where the feature is off.
+fn max_unavailable(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     let used = old.is_some_and(|o| {
         View::new(c.schema, o).st("spec").st("updateStrategy").st("rollingUpdate").has("maxUnavailable")
     });
-    if (c.gate)("MaxUnavailableStatefulSet") || used {
-        return;
-    }
+    let on = (c.gate)("MaxUnavailableStatefulSet");
     if let Some(mut spec) = Edit::new(c.schema, s).at("spec")
         && let Some(mut u) = spec.at("updateStrategy")
         && let Some(mut r) = u.at("rollingUpdate")
     {
-        r.remove("maxUnavailable");
+        if on {
+            r.default("maxUnavailable", 1);
+        } else if !used {
+            r.remove("maxUnavailable");
+        }
     }
 }
 
@@ -36,10 +39,10 @@ pub(crate) const STATEFUL_SET: Strategy = Strategy {
     resource: "statefulsets",
     prepare_create: |c, s| {
         create(c, s);
-        drop_max_unavailable(c, s, None);
+        max_unavailable(c, s, None);
     },
     prepare_update: |c, n, o| {
-        drop_max_unavailable(c, n, Some(o));
+        max_unavailable(c, n, Some(o));
         update(c, n, o);
     },
     validate: |c, s| {

@@ -34,7 +34,29 @@ pub(crate) struct Options<'a> {
     pub restart_of_plain_init: bool,
     /// Takes every way of changing SELinux labels, not only the recursive one.
     pub any_selinux_policy: bool,
+    /// Gates that count as on because the stored pod uses what they are for; "" for none.
+    in_use: [&'static str; 5],
 }
+
+/// What of a stored spec lets a feature stay although its gate is off.
+const USES: [(&str, fn(View<'_>) -> bool); 5] = [
+    ("ContainerRestartRules", super::prepare::restart_rules_used),
+    ("RestartAllContainersOnContainerExits", |spec| {
+        ["containers", "initContainers"].iter().any(|l| {
+            spec.items(l)
+                .any(|c| c.items("restartPolicyRules").any(|r| r.str("action") == "RestartAllContainers"))
+        })
+    }),
+    ("EnvFiles", |spec| {
+        containers(spec).any(|c| c.items("env").any(|e| e.st("valueFrom").has("fileKeyRef")))
+    }),
+    ("UserNamespacesHostNetworkSupport", |spec| {
+        spec.bool("hostNetwork") && spec.opt_bool("hostUsers") == Some(false)
+    }),
+    ("TaintTolerationComparisonOperators", |spec| {
+        spec.items("tolerations").any(|t| matches!(t.str("operator"), "Lt" | "Gt"))
+    }),
+];
 
 fn containers(spec: View<'_>) -> impl Iterator<Item = View<'_>> {
     ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |l| spec.items(l))
@@ -46,7 +68,7 @@ impl<'a> Options<'a> {
         let mut o = Self {
             ctx,
             is_pod,
-            invalid_deletion_cost: false,
+            invalid_deletion_cost: !(ctx.gate)("PodDeletionCost"),
             invalid_selector_values: false,
             invalid_node_affinity_values: false,
             invalid_spread_selectors: false,
@@ -56,9 +78,15 @@ impl<'a> Options<'a> {
             devices_in_user_namespace: false,
             restart_of_plain_init: false,
             any_selinux_policy: (ctx.gate)("SELinuxMount"),
+            in_use: [""; 5],
         };
         let Some((spec, meta)) = old else { return o };
-        o.invalid_deletion_cost = meta.map("annotations").is_some_and(|a| {
+        for (slot, (gate, used)) in o.in_use.iter_mut().zip(USES) {
+            if used(spec) {
+                *slot = gate;
+            }
+        }
+        o.invalid_deletion_cost |= meta.map("annotations").is_some_and(|a| {
             a.get(super::annotations::DELETION_COST)
                 .is_some_and(|v| !super::annotations::is_deletion_cost(v.as_str()))
         });
@@ -122,8 +150,8 @@ impl<'a> Options<'a> {
         });
         o
     }
-    /// Whether a feature gate is on.
+    /// Whether a feature gate is on, or what it is for is in use.
     pub(crate) fn gate(&self, name: &str) -> bool {
-        (self.ctx.gate)(name)
+        (self.ctx.gate)(name) || self.in_use.contains(&name)
     }
 }

@@ -27,8 +27,11 @@ pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
     let notes = e.view().st("metadata").map("annotations").cloned();
     if let Some(mut spec) = e.at("spec") {
         merge_affinity(&mut spec, &labels);
-        for mut t in spec.items("topologySpreadConstraints") {
-            merge_keys(&mut t, "matchLabelKeys", "In", &labels);
+        let merges = ["MatchLabelKeysInPodTopologySpread", "MatchLabelKeysInPodTopologySpreadSelectorMerge"];
+        if merges.iter().all(|g| (c.gate)(g)) {
+            for mut t in spec.items("topologySpreadConstraints") {
+                merge_keys(&mut t, "matchLabelKeys", "In", &labels);
+            }
         }
         if let Some(notes) = notes {
             app_armor_fields(c, &mut spec, &notes);
@@ -142,6 +145,13 @@ fn any_container(spec: Option<View<'_>>, mut f: impl FnMut(View<'_>) -> bool) ->
     spec.is_some_and(|s| CONTAINER_LISTS.iter().any(|l| s.items(l).any(&mut f)))
 }
 
+/// Whether a stored spec has containers that are started again by rules of their own.
+pub(super) fn restart_rules_used(spec: View<'_>) -> bool {
+    spec.items("initContainers")
+        .any(|c| c.opt_str("restartPolicy").is_some_and(|p| p != "Always") || c.len("restartPolicyRules") > 0)
+        || spec.items("containers").any(|c| c.has("restartPolicy"))
+}
+
 /// Drops the fields of features that are off, unless the stored spec uses them.
 pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'_>>) {
     let on = |g: &str| (c.gate)(g);
@@ -182,11 +192,11 @@ pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'
             }
         }
     }
-    if !on("ContainerRestartRules") && !any_container(old, |c| c.len("restartPolicyRules") > 0) {
+    if !on("ContainerRestartRules") && !old.is_some_and(restart_rules_used) {
         for list in CONTAINER_LISTS {
             for mut ctr in spec.items(list) {
                 ctr.remove("restartPolicyRules");
-                if list != "initContainers" {
+                if list != "initContainers" || ctr.view().str("restartPolicy") != "Always" {
                     ctr.remove("restartPolicy");
                 }
             }
