@@ -326,7 +326,7 @@ async fn follow(
     let Some(id) = inner.reader.resource(wanted.group, wanted.plural) else { return };
     let scope = Scope { namespace: wanted.namespace.into(), name: "kubernetes".into(), field: None };
     loop {
-        let start = WatchStart::After(inner.store.current());
+        let start = WatchStart::After(inner.store.current(id));
         let watcher = inner.store.watch(id, scope.clone(), start, WatchOptions::default());
         settle_until_done(inner, transport, wanted, ranges).await;
         let Ok(mut watcher) = watcher else { continue };

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::connect::{Config, ConfigError, channels};
+use crate::connect::{Config, ConfigError, Connections, channels};
 use crate::error::{Error, connect_failure, from_etcd, innermost};
 use crate::rpc;
 use crate::rpc::kv_client::KvClient;
@@ -32,6 +32,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// The largest message that is taken: a page of a list, or what a watch has to catch up with.
 const MAX_MESSAGE: usize = 1 << 30;
 
+/// How many calls a connection takes before the next one is used: each costs etcd and us something while it lasts.
+const SHARED: usize = 32;
+
 /// Whether a call may be sent again when it is not known what became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
@@ -41,7 +44,8 @@ enum Again {
     Unsent,
 }
 
-/// A client. Clones share its connections, of which there is one a member.
+/// A client. Clones share its connections: to each member one for watches, and as many for calls as are needed, up to
+/// a few.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -52,8 +56,24 @@ struct Inner {
 
 struct Member {
     url: Arc<str>,
-    channel: Channel,
+    calls: Vec<Connection>,
+    watches: Channel,
     health: Mutex<Health>,
+}
+
+struct Connection {
+    channel: Channel,
+    /// How many calls are under way on it.
+    calls: AtomicUsize,
+}
+
+/// A call that is under way, until this is dropped.
+struct Underway<'m>(&'m AtomicUsize);
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What is known of a member.
@@ -97,12 +117,22 @@ impl Member {
         health.failures += 1;
         health.resting = Some(Instant::now() + pause.mul_f64(0.5 + fastrand::f64()));
     }
-    fn kv(&self) -> KvClient<Channel> {
-        KvClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
+    /// The connection for a call: the first that has few, or else the one that has fewest.
+    fn connection(&self) -> Option<(&Channel, Underway<'_>)> {
+        let calls = |c: &Connection| c.calls.load(Ordering::Relaxed);
+        let free = self.calls.iter().find(|c| calls(c) < SHARED);
+        let connection = free.or_else(|| self.calls.iter().min_by_key(|c| calls(c)))?;
+        connection.calls.fetch_add(1, Ordering::Relaxed);
+        Some((&connection.channel, Underway(&connection.calls)))
     }
-    fn lease(&self) -> LeaseClient<Channel> {
-        LeaseClient::new(self.channel.clone())
-    }
+}
+
+fn keys(channel: &Channel) -> KvClient<Channel> {
+    KvClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE)
+}
+
+fn leases(channel: &Channel) -> LeaseClient<Channel> {
+    LeaseClient::new(channel.clone())
 }
 
 impl Inner {
@@ -157,7 +187,11 @@ impl Client {
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         let members = channels(config)?
             .into_iter()
-            .map(|(url, channel)| Member { url, channel, health: Mutex::default() })
+            .map(|Connections { url, calls, watches }| {
+                let connection = |channel| Connection { channel, calls: AtomicUsize::default() };
+                let calls = calls.into_iter().map(connection).collect();
+                Member { url, calls, watches, health: Mutex::default() }
+            })
             .collect::<Vec<_>>();
         // Several servers with the same flags do not all begin with the same member.
         let next = AtomicUsize::new(fastrand::usize(..members.len().max(1)));
@@ -165,7 +199,7 @@ impl Client {
     }
 
     /// Calls members in turn until one answers, within the budget.
-    async fn call<T, F>(&self, again: Again, call: impl Fn(&Member) -> F) -> Result<T, Error>
+    async fn call<T, F>(&self, again: Again, call: impl Fn(&Channel) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
@@ -181,7 +215,12 @@ impl Client {
                     _ => tokio::time::sleep_until(until).await,
                 }
             }
-            let attempt = tokio::time::timeout_at(deadline.min(Instant::now() + ATTEMPT), call(member)).await;
+            let Some((channel, underway)) = member.connection() else {
+                return Err(Error::Unreachable { members: "no connection".into() });
+            };
+            let attempt =
+                tokio::time::timeout_at(deadline.min(Instant::now() + ATTEMPT), call(channel)).await;
+            drop(underway);
             let (error, to_blame) = match attempt {
                 Ok(Ok(response)) => {
                     member.works();
@@ -208,8 +247,8 @@ impl Client {
 
     /// Reads keys.
     pub async fn range(&self, request: rpc::RangeRequest) -> Result<rpc::RangeResponse, Error> {
-        self.call(Again::Yes, |m| {
-            let (mut kv, request) = (m.kv(), request.clone());
+        self.call(Again::Yes, |channel| {
+            let (mut kv, request) = (keys(channel), request.clone());
             async move { kv.range(request).await }
         })
         .await
@@ -224,8 +263,8 @@ impl Client {
 
     /// Makes a conditional change. When the error [is ambiguous](Error::is_ambiguous), it may have been made.
     pub async fn txn(&self, request: rpc::TxnRequest) -> Result<rpc::TxnResponse, Error> {
-        self.call(Again::Unsent, |m| {
-            let (mut kv, request) = (m.kv(), request.clone());
+        self.call(Again::Unsent, |channel| {
+            let (mut kv, request) = (keys(channel), request.clone());
             async move { kv.txn(request).await }
         })
         .await
@@ -234,8 +273,8 @@ impl Client {
     /// Writes a key, whatever it was; the revision.
     pub async fn put(&self, request: rpc::PutRequest) -> Result<u64, Error> {
         let response = self
-            .call(Again::Unsent, |m| {
-                let (mut kv, request) = (m.kv(), request.clone());
+            .call(Again::Unsent, |channel| {
+                let (mut kv, request) = (keys(channel), request.clone());
                 async move { kv.put(request).await }
             })
             .await?;
@@ -245,8 +284,8 @@ impl Client {
     /// Deletes keys; the revision.
     pub async fn delete(&self, request: rpc::DeleteRangeRequest) -> Result<u64, Error> {
         let response = self
-            .call(Again::Yes, |m| {
-                let (mut kv, request) = (m.kv(), request.clone());
+            .call(Again::Yes, |channel| {
+                let (mut kv, request) = (keys(channel), request.clone());
                 async move { kv.delete_range(request).await }
             })
             .await?;
@@ -256,8 +295,8 @@ impl Client {
     /// Forgets what was before a revision.
     pub async fn compact(&self, revision: u64) -> Result<(), Error> {
         let request = rpc::CompactionRequest { revision: revision as i64, physical: false };
-        self.call(Again::Yes, |m| {
-            let mut kv = m.kv();
+        self.call(Again::Yes, |channel| {
+            let mut kv = keys(channel);
             async move { kv.compact(request).await }
         })
         .await
@@ -268,8 +307,8 @@ impl Client {
     pub async fn grant(&self, ttl: Duration) -> Result<i64, Error> {
         let request = rpc::LeaseGrantRequest { ttl: ttl.as_secs().max(1) as i64, id: 0 };
         let response = self
-            .call(Again::Yes, |m| {
-                let mut lease = m.lease();
+            .call(Again::Yes, |channel| {
+                let mut lease = leases(channel);
                 async move { lease.lease_grant(request).await }
             })
             .await?;
@@ -278,8 +317,8 @@ impl Client {
 
     /// Ends a lease and deletes its keys.
     pub async fn revoke(&self, lease: i64) -> Result<(), Error> {
-        self.call(Again::Yes, |m| {
-            let mut client = m.lease();
+        self.call(Again::Yes, |channel| {
+            let mut client = leases(channel);
             async move { client.lease_revoke(rpc::LeaseRevokeRequest { id: lease }).await }
         })
         .await
@@ -289,8 +328,8 @@ impl Client {
     /// Lets a lease live for its whole time again; [`Error::NoLease`] if it ended.
     pub async fn keep_alive(&self, lease: i64) -> Result<(), Error> {
         let response = self
-            .call(Again::Yes, |m| {
-                let mut client = m.lease();
+            .call(Again::Yes, |channel| {
+                let mut client = leases(channel);
                 async move {
                     let once = tokio_stream::once(rpc::LeaseKeepAliveRequest { id: lease });
                     let mut answers = client.lease_keep_alive(once).await?.into_inner();
@@ -305,8 +344,8 @@ impl Client {
     /// How long a lease has left; zero if it ended.
     pub async fn time_to_live(&self, lease: i64) -> Result<Duration, Error> {
         let response = self
-            .call(Again::Yes, |m| {
-                let mut client = m.lease();
+            .call(Again::Yes, |channel| {
+                let mut client = leases(channel);
                 async move { client.lease_time_to_live(rpc::LeaseTimeToLiveRequest { id: lease }).await }
             })
             .await?;
@@ -319,7 +358,8 @@ impl Client {
         let mut versions = Vec::new();
         let mut last = None;
         for member in &self.0.members {
-            let mut client = MaintenanceClient::new(member.channel.clone());
+            let Some((channel, _underway)) = member.connection() else { continue };
+            let mut client = MaintenanceClient::new(channel.clone());
             match tokio::time::timeout(ATTEMPT, client.status(rpc::StatusRequest {})).await {
                 Ok(Ok(answer)) => versions.push(answer.into_inner().version),
                 Ok(Err(status)) => last = Some(judge(member, &status).0),
@@ -348,7 +388,7 @@ impl Client {
         }
         let mut request = Request::new(ReceiverStream::new(queue));
         request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
-        let mut client = WatchClient::new(member.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+        let mut client = WatchClient::new(member.watches.clone()).max_decoding_message_size(MAX_MESSAGE);
         let failed = |status: &Status| {
             let (error, to_blame) = judge(member, status);
             if to_blame {

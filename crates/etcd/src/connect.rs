@@ -23,8 +23,12 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// When a silent connection is asked whether it still lives, and how long the answer may take; as
 /// upstream's client has it.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// How much of a stream may be under way.
-const WINDOW: u32 = 8 << 20;
+/// How much of a call's answer may be under way, and of all on a connection.
+const CALL_WINDOWS: (u32, u32) = (8 << 20, 16 << 20);
+/// How much of a watch may be under way, and of all of them: one that is not read must not hold up the others.
+const WATCH_WINDOWS: (u32, u32) = (1 << 20, 1 << 30);
+/// How many connections to a member calls may use: one alone is the work of one task.
+const CALLS: usize = 4;
 
 /// Where etcd is.
 #[derive(Debug, Clone, Default)]
@@ -101,11 +105,19 @@ impl ConnectFailure {
     }
 }
 
-/// Reads the files of a configuration and prepares a connection to each member; connects to none.
-pub(crate) fn channels(config: &Config) -> Result<Vec<(Arc<str>, Channel)>, ConfigError> {
+/// The connections to a member. Each connects when something is sent on it.
+pub(crate) struct Connections {
+    pub(crate) url: Arc<str>,
+    pub(crate) calls: Vec<Channel>,
+    /// All watches: calls do not wait for what they carry.
+    pub(crate) watches: Channel,
+}
+
+/// Reads the files of a configuration and prepares the connections to each member; connects to none.
+pub(crate) fn channels(config: &Config) -> Result<Vec<Connections>, ConfigError> {
     let tls = tls(config)?;
     let channels: Vec<_> =
-        config.endpoints.iter().map(|url| channel(url.trim(), tls.clone())).collect::<Result<_, _>>()?;
+        config.endpoints.iter().map(|url| member(url.trim(), tls.clone())).collect::<Result<_, _>>()?;
     if channels.is_empty() { Err(ConfigError::NoServers) } else { Ok(channels) }
 }
 
@@ -154,7 +166,7 @@ fn certificates(flag: &'static str, file: &Path) -> Result<Vec<CertificateDer<'s
     if all.is_empty() { Err(bad("no PEM certificate is in it".into())) } else { Ok(all) }
 }
 
-fn channel(url: &str, tls: Option<Arc<ClientConfig>>) -> Result<(Arc<str>, Channel), ConfigError> {
+fn member(url: &str, tls: Option<Arc<ClientConfig>>) -> Result<Connections, ConfigError> {
     let bad = || ConfigError::Url(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| bad())?;
     let tls = match uri.scheme_str() {
@@ -176,10 +188,14 @@ fn channel(url: &str, tls: Option<Arc<ClientConfig>>) -> Result<(Arc<str>, Chann
         .keep_alive_timeout(KEEP_ALIVE.1)
         .keep_alive_while_idle(true)
         .tcp_nodelay(true)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(2 * WINDOW)
         .origin(uri);
-    Ok((url.into(), endpoint.connect_with_connector_lazy(connector)))
+    let channel = |(stream, connection)| {
+        let endpoint =
+            endpoint.clone().initial_stream_window_size(stream).initial_connection_window_size(connection);
+        endpoint.connect_with_connector_lazy(connector.clone())
+    };
+    let calls = (0..CALLS).map(|_| channel(CALL_WINDOWS)).collect();
+    Ok(Connections { url: url.into(), calls, watches: channel(WATCH_WINDOWS) })
 }
 
 /// Opens connections to one member.

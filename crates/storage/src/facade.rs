@@ -16,7 +16,9 @@ use crate::etcd::{self, EtcdConfig, EtcdOpenError, MigrateError, Migrated, ReadE
 use crate::history::Limits;
 use crate::index::Index;
 use crate::log::{self, Backup, OpenError};
-use crate::store::{Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, WatchStart, Write, WriteError};
+use crate::store::{
+    Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, Unreadable, WatchStart, Write, WriteError,
+};
 use crate::view::{Live, Snapshot};
 use crate::watch::{WatchOptions, Watcher};
 use crate::writer::{Expiries, Now, Start, Writer};
@@ -61,7 +63,7 @@ pub struct Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("current", &self.current()).finish_non_exhaustive()
+        f.debug_struct("Store").field("newest", &self.newest()).finish_non_exhaustive()
     }
 }
 
@@ -240,12 +242,22 @@ impl Store {
 
     /// Makes a resource known. Idempotent by group and plural; another choice of indexed fields rebuilds the index.
     pub fn register(&self, spec: ResourceSpec) -> ResourceId {
-        self.index.register(&spec)
+        let id = self.index.register(&spec);
+        if let Some(engine) = &self.shared {
+            engine.register(id, None);
+        }
+        id
     }
 
-    /// The newest revision that readers see; 0 before the first write.
-    pub fn current(&self) -> u64 {
-        self.index.current()
+    /// The newest revision that readers of a resource see; 0 before the first write. Where others write to the store
+    /// as well, each resource has its own, which is 0 before it was loaded.
+    pub fn current(&self, resource: ResourceId) -> u64 {
+        self.index.current_of(resource)
+    }
+
+    /// The newest revision that readers of any resource see.
+    pub fn newest(&self) -> u64 {
+        self.index.newest()
     }
 
     /// An object.
@@ -253,7 +265,7 @@ impl Store {
         self.index.get(resource, namespace, name)
     }
 
-    /// The objects of a resource now, at a revision that is not below [`Store::current`].
+    /// The objects of a resource now, at a revision that is not below its [`Store::current`].
     pub fn snapshot(&self, resource: ResourceId) -> Snapshot {
         self.index.snapshot(resource)
     }
@@ -290,12 +302,12 @@ impl Store {
         self.shared.is_some()
     }
 
-    /// Returns once readers see every write that was acknowledged before this call, by whichever server. A store
-    /// that nobody else writes to always shows them.
-    pub async fn fresh(&self) -> Result<(), ReadError> {
+    /// Returns once readers of these resources see every write to them that was acknowledged before this call, by
+    /// whichever server. A store that nobody else writes to always shows them.
+    pub async fn fresh(&self, resources: &[ResourceId]) -> Result<(), ReadError> {
         match &self.shared {
             None => Ok(()),
-            Some(engine) => engine.fresh().await,
+            Some(engine) => engine.fresh(resources).await,
         }
     }
 
@@ -304,10 +316,10 @@ impl Store {
         self.shared.as_ref().map_or(Ok(()), |engine| engine.healthy().map_err(|e| e.to_string()))
     }
 
-    /// Why an object of a scope cannot be shown as it is: its key, and why its value cannot be read. What is shown of
-    /// it is what it was before, or nothing.
-    pub fn unreadable(&self, resource: ResourceId, scope: &Scope) -> Option<(String, String)> {
-        self.shared.as_ref()?.unreadable(resource, scope)
+    /// The value of an object of a scope that was written after a revision and cannot be read. What is shown of the
+    /// object is what it was before, or nothing.
+    pub fn unreadable(&self, resource: ResourceId, scope: &Scope, after: u64) -> Option<Arc<Unreadable>> {
+        self.shared.as_ref()?.unreadable(resource, scope, after)
     }
 
     /// The API servers that share the store, if it can be shared.
@@ -315,9 +327,12 @@ impl Store {
         self.shared.as_ref().map(etcd::Engine::servers)
     }
 
-    /// Waits until readers see this revision; whether they did within the time.
-    pub async fn wait_for(&self, revision: u64, timeout: Duration) -> bool {
-        if self.current() >= revision {
+    /// Waits until readers of a resource see this revision, and until it is loaded; whether they do within the time.
+    pub async fn wait_for(&self, resource: ResourceId, revision: u64, timeout: Duration) -> bool {
+        if let Some(engine) = &self.shared {
+            return engine.wait_for(resource, revision, timeout).await;
+        }
+        if self.index.current() >= revision {
             return true;
         }
         let mut seen = self.index.seen();
@@ -338,10 +353,10 @@ impl Store {
         }
         let (store, stop) = (self.clone(), shutdown.clone());
         shutdown.spawn(async move {
-            let mut before = store.current();
+            let mut before = store.newest();
             while stop.run(tokio::time::sleep(interval)).await.is_some() {
                 store.compact(before);
-                before = store.current();
+                before = store.newest();
             }
         });
     }

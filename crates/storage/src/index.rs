@@ -1,7 +1,9 @@
 //! The MVCC index: the one owner of all objects, for readers and watchers. Whoever makes changes durable
 //! publishes them here, in the order of their revisions.
+//!
+//! How far readers see is a revision for everything, where one writer publishes, and one of each resource, where each
+//! is followed on its own; the larger counts.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +15,7 @@ use tokio::sync::watch;
 use crate::history::{History, Limits};
 use crate::store::{Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart};
 use crate::view::{Live, Snapshot};
-use crate::watch::{Hub, Routes, WatchOptions, Watcher};
+use crate::watch::{Delivery, Hub, Routes, WatchOptions, Watcher};
 
 /// How many reconstructed past states a resource keeps, for the pages of lists that are being read.
 const PAST: usize = 4;
@@ -30,6 +32,10 @@ pub(crate) struct Resource {
     pub(crate) routes: Mutex<Routes>,
     /// Held by whoever replaces `live`: a writer from its checks until it published.
     writing: Mutex<()>,
+    /// See [`Resource::known`].
+    known: AtomicU64,
+    /// Every event of the resource up to this revision was given to its watchers' queues; likewise.
+    pub(crate) delivered: AtomicU64,
 }
 
 impl Resource {
@@ -43,7 +49,14 @@ impl Resource {
             past: Mutex::default(),
             routes: Mutex::default(),
             writing: Mutex::default(),
+            known: AtomicU64::default(),
+            delivered: AtomicU64::default(),
         }
+    }
+
+    /// `live` is the state of this revision, where the resource is followed on its own; 0 before it was loaded.
+    pub(crate) fn known(&self) -> u64 {
+        self.known.load(Ordering::Acquire)
     }
 
     /// Its state now.
@@ -121,9 +134,20 @@ impl Index {
         self.resources.load_full()
     }
 
-    /// The newest revision that readers see.
+    /// The newest revision that readers see of every resource.
     pub(crate) fn current(&self) -> u64 {
         self.current.load(Ordering::Acquire)
+    }
+
+    /// The newest revision that readers see of a resource.
+    pub(crate) fn current_of(&self, id: ResourceId) -> u64 {
+        let of_it = self.resources.load().get(id.0 as usize).map_or(0, |r| r.known());
+        of_it.max(self.current())
+    }
+
+    /// The newest revision that readers see of any resource.
+    pub(crate) fn newest(&self) -> u64 {
+        self.resources.load().iter().map(|r| r.known()).max().unwrap_or(0).max(self.current())
     }
 
     /// Changes of [`Index::current`].
@@ -198,27 +222,44 @@ impl Index {
         self.hub.wake(wakers);
     }
 
-    /// Shows another state, of which nothing older is known, in place of everything. Watchers end: what led to
-    /// it is not known.
-    pub(crate) fn replace(&self, mut states: HashMap<ResourceId, Live>, revision: u64) {
-        let _one = self.registering.lock();
-        self.floor.store(revision, Ordering::Release);
+    /// Says that the state of a resource as shown is that of a revision.
+    pub(crate) fn advance_one(resource: &Resource, revision: u64) {
+        resource.known.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// Hands what happened to a resource to its watchers: all up to a revision.
+    pub(crate) fn deliver_one(&self, resource: &Resource, deliveries: &[Delivery], revision: u64) {
         let mut wakers = Vec::new();
-        for resource in self.resources.load().iter() {
-            let writing = resource.writing.lock();
-            let mut live = states.remove(&resource.id).unwrap_or_default();
-            let indexed: Vec<_> = resource.live.load().indexed().collect();
-            live.index_by(&indexed);
-            live.last = live.last.max(revision);
-            resource.history.lock().restart(revision);
-            resource.past.lock().clear();
-            resource.live.store(Arc::new(live));
-            drop(writing);
-            resource.routes.lock().end(WatchEnd::Compacted, &mut wakers);
+        if !deliveries.is_empty() {
+            let routes = resource.routes.lock();
+            for delivery in deliveries {
+                match delivery {
+                    Delivery::Event(event) => routes.deliver(event, &mut wakers),
+                    Delivery::Unreadable(namespace, name, why) => {
+                        routes.fail((namespace, name), why, &mut wakers);
+                    }
+                }
+            }
         }
-        self.current.store(revision, Ordering::Release);
-        self.hub.delivered.store(revision, Ordering::Release);
-        self.seen.send_replace(revision);
+        resource.delivered.fetch_max(revision, Ordering::AcqRel);
+        self.hub.wake(wakers);
+    }
+
+    /// Shows another state of a resource, of which nothing older is known, in place of what was shown. Its watchers
+    /// end: what led to it is not known.
+    pub(crate) fn replace_one(&self, resource: &Resource, mut live: Live, revision: u64) {
+        let writing = resource.writing.lock();
+        let indexed: Vec<_> = resource.live.load().indexed().collect();
+        live.index_by(&indexed);
+        live.last = live.last.max(revision);
+        resource.history.lock().restart(revision);
+        resource.past.lock().clear();
+        resource.live.store(Arc::new(live));
+        resource.known.store(revision, Ordering::Release);
+        resource.delivered.store(revision, Ordering::Release);
+        drop(writing);
+        let mut wakers = Vec::new();
+        resource.routes.lock().end(&WatchEnd::Compacted, &mut wakers);
         self.hub.wake(wakers);
     }
 
@@ -248,7 +289,7 @@ impl Index {
 
     pub(crate) fn snapshot(&self, id: ResourceId) -> Snapshot {
         // In this order: what is not newer than `current` is in the state that is taken after it.
-        let current = self.current();
+        let current = self.current_of(id);
         let live = self.resource(id).map(|r| r.live.load_full()).unwrap_or_default();
         let revision = current.max(live.last);
         Snapshot::new(live, revision)
@@ -283,9 +324,10 @@ impl Index {
     }
 
     pub(crate) fn compact(&self, revision: u64) {
-        let revision = revision.min(self.current());
-        self.floor.fetch_max(revision, Ordering::AcqRel);
+        let current = self.current();
+        self.floor.fetch_max(revision.min(current), Ordering::AcqRel);
         for resource in self.resources.load().iter() {
+            let revision = revision.min(resource.known().max(current));
             resource.history.lock().compact(revision);
             resource.past.lock().retain(|s| s.revision() >= revision);
         }

@@ -30,7 +30,8 @@ pub use durability::Durability;
 pub use facade::{Store, StoreConfig};
 pub use log::{Backup, BackupError, BackupInfo, OpenError, inspect, restore};
 pub use store::{
-    Batch, Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart, Write, WriteError,
+    Batch, Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, Unreadable, WatchEnd, WatchStart, Write,
+    WriteError,
 };
 pub use view::{Scan, Snapshot};
 pub use watch::{WatchOptions, Watcher};

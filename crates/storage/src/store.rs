@@ -40,6 +40,11 @@ impl Scope {
             && (self.name.is_empty() || self.name == object.data.name)
             && self.field.as_ref().is_none_or(|(at, value)| field(object, *at) == value)
     }
+    /// Whether an object of this namespace and name may be of this scope: what its field is, is not known.
+    pub(crate) fn may_have(&self, namespace: &str, name: &str) -> bool {
+        (self.namespace.is_empty() || self.namespace == namespace)
+            && (self.name.is_empty() || self.name == name)
+    }
     /// Whether the object of an event is or was of this scope.
     pub fn concerns(&self, event: &Event) -> bool {
         self.matches(&event.object) || event.previous.as_ref().is_some_and(|p| self.matches(p))
@@ -195,8 +200,19 @@ pub struct Compacted {
     pub oldest: u64,
 }
 
+/// A value that cannot be read, and with it the object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its key.
+    pub key: String,
+    /// Why; one sentence.
+    pub why: String,
+    /// When it was written.
+    pub revision: u64,
+}
+
 /// Why a watch ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchEnd {
     /// More changes came than the watcher took.
     #[error("the watcher fell behind")]
@@ -204,6 +220,9 @@ pub enum WatchEnd {
     /// What comes next is no longer known; the state must be read anew.
     #[error("what comes next was compacted")]
     Compacted,
+    /// What comes next cannot be read.
+    #[error("{} cannot be read: {}", .0.key, .0.why)]
+    Unreadable(Arc<Unreadable>),
     /// The store was closed.
     #[error("the store is closed")]
     Closed,

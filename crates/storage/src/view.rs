@@ -111,6 +111,11 @@ impl Live {
         self.objects.get(&KeyRef::new(namespace, name)).map(|e| &e.object)
     }
 
+    /// How many objects there are.
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
     /// The objects after a key, or all of them, in order.
     pub(crate) fn after(&self, key: Option<Key>) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
         let start = key.map_or(Bound::Unbounded, Bound::Excluded);
@@ -236,6 +241,11 @@ impl Snapshot {
     /// The revision of the store that it shows.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// When one of the objects changed last, as far as that is known.
+    pub fn changed(&self) -> u64 {
+        self.live.last
     }
 
     /// An object.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::index::Resource;
-use crate::store::{Batch, Cause, Event, Scope, WatchEnd, field};
+use crate::store::{Batch, Cause, Event, Scope, Unreadable, WatchEnd, field};
 use crate::view::Snapshot;
 
 /// How many objects of the initial state make one batch.
@@ -89,6 +89,14 @@ impl Queue {
         waiting.end.get_or_insert(end);
         wakers.extend(waiting.waker.take());
     }
+}
+
+/// What watchers are handed.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    Event(Arc<Event>),
+    /// The value of the object of a namespace and name cannot be read.
+    Unreadable(Text, Text, Arc<Unreadable>),
 }
 
 /// The watchers of a resource, each in the one list that fits it best.
@@ -195,10 +203,29 @@ impl Routes {
     }
 
     /// Ends all watchers of now.
-    pub(crate) fn end(&self, end: WatchEnd, wakers: &mut Vec<Waker>) {
+    pub(crate) fn end(&self, end: &WatchEnd, wakers: &mut Vec<Waker>) {
         for queue in self.each() {
-            queue.end(end, wakers);
+            queue.end(end.clone(), wakers);
         }
+    }
+
+    /// Ends the watchers that an object's value would go to, which cannot be read.
+    pub(crate) fn fail(
+        &self,
+        (namespace, name): (&str, &str),
+        why: &Arc<Unreadable>,
+        wakers: &mut Vec<Waker>,
+    ) {
+        for queue in self.each().filter(|q| q.scope.may_have(namespace, name)) {
+            if queue.waiting.lock().after < why.revision {
+                queue.end(WatchEnd::Unreadable(why.clone()), wakers);
+            }
+        }
+    }
+
+    /// Whether a watcher wants to hear of progress.
+    pub(crate) fn wants_progress(&self) -> bool {
+        self.each().any(|q| q.options.progress)
     }
 
     /// Ends all watchers, also those yet to come.
@@ -304,9 +331,14 @@ impl Watcher {
 
     /// Every event of its scope up to this revision was taken from the watcher.
     pub fn progress(&self) -> u64 {
-        let delivered = self.hub.delivered.load(Ordering::Acquire);
+        let delivered = self.delivered();
         let waiting = self.queue.waiting.lock();
         self.initial.as_ref().map_or_else(|| waiting.progress(delivered), |_| 0)
+    }
+
+    fn delivered(&self) -> u64 {
+        let of_it = self.resource.delivered.load(Ordering::Acquire);
+        of_it.max(self.hub.delivered.load(Ordering::Acquire))
     }
 
     fn poll_initial(&mut self) -> Option<Batch> {
@@ -346,12 +378,12 @@ impl Stream for Watcher {
             return Poll::Ready(Some(Ok(batch)));
         }
         // Read before the queue is looked at: what was delivered by then is in it.
-        let delivered = this.hub.delivered.load(Ordering::Acquire);
+        let delivered = this.delivered();
         let mut waiting = this.queue.waiting.lock();
         if !waiting.events.is_empty() {
             return Poll::Ready(Some(Ok(Batch::Events(std::mem::take(&mut waiting.events)))));
         }
-        if let Some(end) = waiting.end {
+        if let Some(end) = waiting.end.clone() {
             this.done = true;
             return Poll::Ready(Some(Err(end)));
         }

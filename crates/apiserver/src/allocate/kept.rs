@@ -129,8 +129,11 @@ impl Ports {
         Ok(self.read_or_count()?.1)
     }
 
-    async fn fresh(&self) -> Result<(), Status> {
-        self.reader.store.fresh().await.map_err(Status::internal)
+    /// Returns once what is taken, and the Services that it is counted from, are as etcd has them.
+    pub(super) async fn fresh(&self) -> Result<(), Status> {
+        let services = self.reader.resource("", "services");
+        let resources: Vec<_> = [self.id].into_iter().chain(services).collect();
+        self.reader.store.fresh(&resources).await.map_err(Status::internal)
     }
 
     /// Changes which are taken. `change` is asked again when another server was faster, and before it may refuse

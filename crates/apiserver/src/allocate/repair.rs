@@ -178,7 +178,7 @@ impl Allocators {
 
     async fn repair_ports(&self, recorder: &Recorder, leaks: &mut HashMap<u16, u8>) -> Result<(), Status> {
         for attempt in 1..=TRIES {
-            self.reader.store.fresh().await.map_err(Status::internal)?;
+            self.ports.fresh().await?;
             // First the ports: a Service whose ports were taken after this is not looked for.
             let object = self.ports.stored();
             let set = object.as_ref().and_then(|object| self.ports.read(object).ok());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Status;
 use api::page::Start;
 
-use super::watch::{FRESH_TIMEOUT, too_large};
+use super::watch::FRESH_TIMEOUT;
 use super::{Scope, watch};
 use crate::answer::{List, Outcome};
 use crate::options::{ListOptions, Match};
@@ -57,9 +57,9 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
     match &from {
         // What was read from another server may be new to this one.
         Some(from) if from.revision > 0 && store.is_shared() => {
-            store.wait_for(from.revision as u64, FRESH_TIMEOUT).await;
+            store.wait_for(id, from.revision as u64, FRESH_TIMEOUT).await;
         }
-        _ if options.resource_version.is_empty() => super::fresh(store).await?,
+        _ if options.resource_version.is_empty() => super::fresh(store, &[id]).await?,
         _ => {}
     }
     // As upstream's first API: a page of a revision is of exactly that one, unless something else is said.
@@ -77,22 +77,18 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
         }
         (Some(_), _) => store.snapshot(id),
         (None, Some(Match::Exact)) => {
-            if revision > store.current() && !store.wait_for(revision, FRESH_TIMEOUT).await {
-                return Err(too_large(revision, store.current()));
-            }
+            watch::reached(store, id, revision).await?;
             store
                 .snapshot_at(id, revision)
                 .ok_or_else(|| Status::expired("The resourceVersion for the provided list is too old."))?
         }
         (None, _) => {
-            if revision > store.current() && !store.wait_for(revision, FRESH_TIMEOUT).await {
-                return Err(too_large(revision, store.current()));
-            }
+            watch::reached(store, id, revision).await?;
             store.snapshot(id)
         }
     };
-    if let Some((key, why)) = store.unreadable(id, &selection.scope) {
-        return Err(Status::internal(format!("unable to transform key {key:?}: {why}")));
+    if let Some(bad) = store.unreadable(id, &selection.scope, 0) {
+        return Err(watch::unreadable(&bad));
     }
     let after = from.as_ref().map(|f| (f.namespace.as_str(), f.name.as_str()));
     // As upstream: a page of the state "0" is the whole of it.

@@ -20,7 +20,7 @@ use api::schema::Gvk;
 use api::status::FieldError;
 use api::{NewObject, Object, Status, Struct};
 use kinds::{Ctx, Strategy};
-use storage::{ReadError, Store, Write, WriteError};
+use storage::{ReadError, ResourceId, Store, Write, WriteError};
 
 use crate::admission::{AdmissionRequest, Operation};
 use crate::answer::Outcome;
@@ -59,12 +59,14 @@ pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcom
     let before = known(inner, req);
     match attempt(inner, req).await {
         Err(status) if !status.is_already_exists() && status.code < 500 => {
-            if fresh(&inner.store).await.is_err() {
+            // A conflict is about the object itself, another refusal may be about others.
+            let own = if status.code == 409 { 1 } else { before.resources.len() };
+            let rests_on: Vec<_> = before.resources.iter().map(|(id, _)| *id).take(own).collect();
+            if fresh(&inner.store, &rests_on).await.is_err() {
                 return Err(status);
             }
-            // A conflict is about the object itself, another refusal may be about any other.
             let after = known(inner, req);
-            if after.0 == before.0 && (status.code == 409 || after.1 == before.1) {
+            if after.object == before.object && (status.code == 409 || after.resources == before.resources) {
                 return Err(status);
             }
             req.warnings.lock().clear();
@@ -74,21 +76,39 @@ pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcom
     }
 }
 
-/// The revision of the object that a request names, and that of the store.
-fn known(inner: &Inner, req: &Request) -> (Option<u64>, u64) {
-    let info = &req.info;
-    let find = || {
-        let resource = inner.registry.find(&info.group, &info.version, &info.resource)?;
-        let stored = resource.stored.as_ref()?;
-        let object = inner.store.get(stored.id, scope_namespace(resource, info), &info.name)?;
-        Some(object.revision)
-    };
-    (find(), inner.store.current())
+/// What a write may be refused for, besides objects of its own resource: what upstream's admission asks etcd for when
+/// its caches lack it, and what objects name.
+const LOOKED_AT: [(&str, &str); 5] = [
+    ("", "namespaces"),
+    ("", "serviceaccounts"),
+    ("node.k8s.io", "runtimeclasses"),
+    ("policy", "poddisruptionbudgets"),
+    ("scheduling.k8s.io", "priorityclasses"),
+];
+
+/// What the answer to a write rests on, as this server knows it.
+struct Known {
+    /// The revision of the object that the request names.
+    object: Option<u64>,
+    /// When each resource changed last; first the request's own, if it has one.
+    resources: Vec<(ResourceId, u64)>,
 }
 
-/// Returns once the store shows everything that was acknowledged before this call.
-pub(crate) async fn fresh(store: &Store) -> Result<(), Status> {
-    store.fresh().await.map_err(|e| match e {
+fn known(inner: &Inner, req: &Request) -> Known {
+    let info = &req.info;
+    let own = inner.registry.find(&info.group, &info.version, &info.resource);
+    let own = own.and_then(|resource| Some((resource, resource.stored.as_ref()?.id)));
+    let object = own.and_then(|(resource, id)| {
+        inner.store.get(id, scope_namespace(resource, info), &info.name).map(|object| object.revision)
+    });
+    let others = LOOKED_AT.iter().filter_map(|(group, plural)| inner.reader.resource(group, plural));
+    let all = own.map(|(_, id)| id).into_iter().chain(others);
+    Known { object, resources: all.map(|id| (id, inner.store.snapshot(id).changed())).collect() }
+}
+
+/// Returns once the store shows everything of these resources that was acknowledged before this call.
+pub(crate) async fn fresh(store: &Store, resources: &[ResourceId]) -> Result<(), Status> {
+    store.fresh(resources).await.map_err(|e| match e {
         ReadError::Behind { wanted, current } => watch::too_large(wanted, current),
         // Upstream's answers name no reason for what etcd says.
         ReadError::Etcd(e) => Status::failure(500, "", e.to_string()),

@@ -11,7 +11,9 @@ use client::EventKind;
 use component::Shutdown;
 use futures::Stream;
 use parking_lot::Mutex;
-use storage::{Batch, Cause, Event, WatchEnd, WatchOptions, WatchStart, Watcher};
+use storage::{
+    Batch, Cause, Event, ResourceId, Store, Unreadable, WatchEnd, WatchOptions, WatchStart, Watcher,
+};
 use tokio::time::{Instant, Sleep};
 
 use crate::answer::{self, Outcome};
@@ -202,6 +204,10 @@ impl Stream for WatchSource {
                     this.error = Some(Box::new(Status::expired(message)));
                     this.done = true;
                 }
+                Poll::Ready(Some(Err(WatchEnd::Unreadable(bad)))) => {
+                    this.error = Some(Box::new(unreadable(&bad)));
+                    this.done = true;
+                }
                 Poll::Ready(Some(Err(WatchEnd::Behind | WatchEnd::Closed)) | None) => {
                     // Upstream ends a watcher that is too slow without a word: it goes on from where it was.
                     this.done = true;
@@ -236,15 +242,13 @@ pub(crate) async fn watch(
     let revision = options.revision()?;
     let initial = options.initial_events == Some(true);
     if options.resource_version.is_empty() {
-        super::fresh(&inner.store).await?;
+        super::fresh(&inner.store, &[stored.id]).await?;
     }
-    if initial && revision > inner.store.current() && !inner.store.wait_for(revision, FRESH_TIMEOUT).await {
-        return Err(too_large(revision, inner.store.current()));
-    }
+    reached(&inner.store, stored.id, if initial { revision } else { 0 }).await?;
     let start = if initial {
         WatchStart::Now
     } else if revision == 0 {
-        WatchStart::After(inner.store.current())
+        WatchStart::After(inner.store.current(stored.id))
     } else {
         WatchStart::After(revision)
     };
@@ -258,8 +262,14 @@ pub(crate) async fn watch(
         Some(t) if t > 0 => Duration::from_secs(t as u64),
         _ => inner.config.min_request_timeout.mul_f64(1.0 + fastrand::f64()),
     };
+    // What was written before the watcher came has ended nobody's watch.
+    let after = if let WatchStart::After(revision) = start { revision } else { 0 };
     let (watcher, error) = match watcher {
-        Ok(w) => (Some(w), None),
+        Ok(w) => {
+            let bad = inner.store.unreadable(stored.id, &selection.scope, after);
+            let error = bad.map(|bad| Box::new(unreadable(&bad)));
+            (error.is_none().then_some(w), error)
+        }
         // The watch itself begins well: clients read this error as its first event.
         Err(compacted) => {
             let message = format!("too old resource version: {revision} ({})", compacted.oldest);
@@ -278,6 +288,22 @@ pub(crate) async fn watch(
         ends: Ends::new(timeout, &inner.shutdown),
         done: false,
     })))
+}
+
+/// Returns once a resource is shown as of a revision, and is loaded at all; upstream's error if it is not in time.
+pub(crate) async fn reached(store: &Store, resource: ResourceId, revision: u64) -> Result<(), Status> {
+    if store.wait_for(resource, revision, FRESH_TIMEOUT).await {
+        return Ok(());
+    }
+    Err(too_large(revision, store.current(resource)))
+}
+
+/// Upstream's error for a value that cannot be read, in lists and as the end of a watch. A watch through upstream's
+/// cache ends without a word, for every watcher of the resource, and the list that follows fails with this; one
+/// that goes to etcd itself has it as its last event. That is done here: it tells why, and only those for whom the list
+/// would fail.
+pub(crate) fn unreadable(bad: &Unreadable) -> Status {
+    Status::internal(format!("unable to transform key {:?}: {}", bad.key, bad.why))
 }
 
 /// Upstream's error for a revision that is still to come.

@@ -60,6 +60,38 @@ fn two_servers_on_one_etcd() -> Result<()> {
     Ok(())
 }
 
+/// Somebody writes what is no object: a watch ends with upstream's error, lists fail with it, and what the value is not
+/// among can be read as before.
+#[test]
+fn a_value_that_cannot_be_read() -> Result<()> {
+    let etcd = Etcd::start(1)?;
+    let a = start(&etcd)?;
+    a.kubectl(&["create", "configmap", "one"])?;
+    let configmaps = "/api/v1/namespaces/default/configmaps";
+    let revision = a.kubectl(&["get", "configmap", "one", "-o", "jsonpath={.metadata.resourceVersion}"])?;
+    let path = format!("{configmaps}?watch=1&resourceVersion={revision}");
+    let watch = a.kubectl_command(&["get", "--raw", &path]).stdout(Stdio::piped()).spawn()?;
+    a.kubectl(&["create", "configmap", "two"])?;
+    let key = "/registry/configmaps/default/bad";
+    etcd.etcdctl(&["put", key, "garbage"])?;
+    let out = watch.wait_with_output()?;
+    let seen = String::from_utf8(out.stdout)?;
+    let types: Vec<_> = seen.lines().filter_map(|line| line.split('"').nth(3)).collect();
+    ensure!(types == ["ADDED", "ERROR"], "{seen}");
+    ensure!(seen.contains(r#""code":500"#) && seen.contains("unable to transform key"), "{seen}");
+    let error = a.kubectl(&["get", "configmaps"]).err().context("a list without it")?.to_string();
+    ensure!(error.contains(&format!("unable to transform key \"{key}\"")), "{error}");
+    for other in
+        [&["get", "configmap", "one"][..], &["get", "configmaps", "-n", "kube-system"], &["get", "secrets"]]
+    {
+        a.kubectl(other)?;
+    }
+    etcd.etcdctl(&["del", key])?;
+    let names = a.kubectl(&["get", "configmaps", "-o", "name"])?;
+    ensure!(names.contains("configmap/one\nconfigmap/two\n"), "{names}");
+    Ok(())
+}
+
 /// Of two whole control planes one controls and one schedules, and the other takes over.
 #[test]
 fn one_control_plane_works_at_a_time() -> Result<()> {

@@ -1,7 +1,8 @@
-//! What changes in etcd, into the index.
+//! What changes in etcd, into the index: each resource through a watch of its own, so that none waits for another.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::{Object, Text};
@@ -10,27 +11,100 @@ use component::Shutdown;
 use etcd::rpc::event::EventType;
 use etcd::rpc::{self, WatchCreateRequest, WatchResponse};
 use etcd::{Error, prefix_end};
-use parking_lot::MutexGuard;
-use tokio::time::Instant;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
+use super::fresh::{Verdict, Waiting};
 use super::keys::Place;
+use super::load::{LoadError, Part, State};
 use super::unreadable::Entry;
-use super::{Engine, load};
+use super::{Engine, ReadError, load};
 use crate::index::{Index, Resource};
 use crate::store::{Cause, Event, ResourceId};
 use crate::view::Live;
+use crate::watch::Delivery;
 
-/// How long to wait after the watch broke, at first and at most.
+/// How long to wait after a watch broke, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// How a watch ended.
 enum End {
     /// The store closes.
     Stopped,
-    /// etcd no longer has what comes next, or was set back: everything must be read anew.
-    Lost(&'static str),
+    /// etcd no longer has what comes next.
+    Compacted,
+    /// etcd was set back.
+    SetBack,
     /// It can go on from where it was.
     Broken(Error),
+    /// What it takes to read a value cannot be fetched now; it can go on from where it was.
+    Waits(String),
+}
+
+/// What is followed.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Resource(Arc<Resource>),
+    /// The addresses of the API servers.
+    Servers,
+}
+
+/// How the keys of one resource are followed.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pub(super) target: Target,
+    /// What its keys begin with.
+    pub(super) prefix: Bytes,
+    /// The watch has come so far; 0 before anything was loaded. What is shown may be known to be the state of a later
+    /// revision.
+    seen: AtomicU64,
+    /// Who waits for what.
+    pub(super) waiting: Waiting,
+    /// Somebody wants to know how far the watch is.
+    pub(super) nudge: Notify,
+    /// Held by who asks etcd about it.
+    pub(super) judging: tokio::sync::Mutex<()>,
+    /// Its keys that are no object's.
+    pub(super) strange: Mutex<BTreeSet<Bytes>>,
+    /// The state that events led to of which it is known already that those to come take them back: what is shown is
+    /// the state after them.
+    undone: Mutex<Option<Live>>,
+    /// Why it cannot be followed now.
+    broken: Mutex<Option<Error>>,
+}
+
+impl Follower {
+    pub(super) fn new(target: Target, prefix: Bytes) -> Self {
+        Self {
+            target,
+            prefix,
+            seen: AtomicU64::default(),
+            waiting: Waiting::default(),
+            nudge: Notify::new(),
+            judging: tokio::sync::Mutex::default(),
+            strange: Mutex::default(),
+            undone: Mutex::default(),
+            broken: Mutex::default(),
+        }
+    }
+
+    /// What is shown is the state of this revision.
+    pub(super) fn known(&self) -> u64 {
+        match &self.target {
+            Target::Resource(resource) => resource.known(),
+            Target::Servers => self.seen.load(Ordering::Acquire),
+        }
+    }
+
+    /// Why it cannot be followed now.
+    pub(super) fn broken(&self) -> Option<Error> {
+        self.broken.lock().clone()
+    }
+
+    /// For the log.
+    fn name(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.prefix)
+    }
 }
 
 /// Whether a version of etcd answers requests for progress truly; before these, it could say that a watch
@@ -45,56 +119,64 @@ pub(crate) fn progress_is_reliable(version: &str) -> bool {
     }
 }
 
-/// A resource that a batch of events changes.
-struct Edit<'r> {
-    id: ResourceId,
-    resource: &'r Resource,
-    live: Live,
-    writing: MutexGuard<'r, ()>,
-}
-
 impl Engine {
     /// Follows until the store closes.
-    pub(super) async fn follow(self: &Arc<Self>, stop: &Shutdown) {
+    pub(super) async fn follow(self: &Arc<Self>, follower: &Follower, stop: &Shutdown) {
         let mut pause = BACKOFF.0;
         let mut failing = false;
         loop {
-            let before = self.index.current();
-            let end = match stop.run(self.watch(stop)).await {
-                None | Some(End::Stopped) => break,
-                Some(end) => end,
+            let before = follower.seen.load(Ordering::Relaxed);
+            let outcome = async {
+                if before == 0 {
+                    return self.reload(follower).await;
+                }
+                match self.watch(follower, stop).await {
+                    // Often nothing was missed.
+                    End::Compacted => match self.judge(follower, u64::MAX).await {
+                        Ok(Verdict::Same(at)) => {
+                            self.advance(follower, at);
+                            Ok(())
+                        }
+                        Ok(Verdict::Changed(_)) => {
+                            let key = follower.name();
+                            tracing::warn!(%key, "etcd was compacted past what was seen: watchers must list again");
+                            self.reload(follower).await
+                        }
+                        Err(error) => Err(End::Broken(error)),
+                    },
+                    End::SetBack => {
+                        let key = follower.name();
+                        tracing::warn!(%key, "etcd was set back to an older state: watchers must list again");
+                        self.reload(follower).await
+                    }
+                    end => Err(end),
+                }
             };
-            if self.index.current() > before {
+            let outcome = stop.run(outcome).await;
+            if follower.seen.load(Ordering::Relaxed) > before {
                 pause = BACKOFF.0;
                 failing = false;
             }
-            let error = match end {
-                End::Stopped => break,
-                End::Broken(error) => Some(error),
-                End::Lost(why) => {
-                    tracing::warn!(why, "reading everything from etcd anew; watchers must list again");
-                    match stop.run(self.load(None)).await {
-                        None => break,
-                        Some(Ok(state)) => {
-                            self.install(state);
-                            None
-                        }
-                        Some(Err(error)) => {
-                            tracing::error!(%error, "cannot read from etcd");
-                            None
-                        }
-                    }
+            let error = match outcome {
+                None | Some(Err(End::Stopped)) => break,
+                Some(Ok(())) => continue,
+                Some(Err(End::Broken(error))) => {
+                    let well = self.healthy().is_ok();
+                    *follower.broken.lock() = Some(error.clone());
+                    // What breaks all watches is said once.
+                    failing |= !well;
+                    error.to_string()
                 }
+                Some(Err(End::Waits(error))) => error,
+                Some(Err(End::Compacted | End::SetBack)) => String::new(),
             };
-            if let Some(error) = error {
-                if failing {
-                    tracing::debug!(%error, "the watch on etcd ended again");
-                } else {
-                    tracing::warn!(%error, "the watch on etcd ended; going on from where it was");
-                }
-                failing = true;
-                *self.broken.lock() = Some(error);
+            let key = follower.name();
+            if failing {
+                tracing::debug!(%key, %error, "the watch on etcd ended again");
+            } else {
+                tracing::warn!(%key, %error, "the watch on etcd ended; going on from where it was");
             }
+            failing = true;
             let sleep = pause.mul_f64(0.5 + fastrand::f64());
             pause = (pause * 2).min(BACKOFF.1);
             if stop.run(tokio::time::sleep(sleep)).await.is_none() {
@@ -103,26 +185,59 @@ impl Engine {
         }
     }
 
-    async fn watch(self: &Arc<Self>, stop: &Shutdown) -> End {
-        // Asked of the leader: a member alone may lag behind what we have seen.
-        match self.client.revision(self.keys.health()).await {
-            Ok(revision) if revision < self.index.current() => {
-                return End::Lost("etcd was set back to an older state");
+    /// Reads everything of it anew.
+    async fn reload(self: &Arc<Self>, follower: &Follower) -> Result<(), End> {
+        match self.load(&follower.prefix, None).await {
+            Ok(mut state) => {
+                self.install(follower, &mut state);
+                Ok(())
             }
+            Err(LoadError::Etcd(error)) => Err(End::Broken(error)),
+            Err(LoadError::Value(why)) => Err(End::Waits(why)),
+            Err(error @ LoadError::Task(_)) => Err(End::Waits(error.to_string())),
+        }
+    }
+
+    /// Shows what was loaded of it, whatever was shown before.
+    pub(super) fn install(&self, follower: &Follower, state: &mut State) {
+        let revision = state.revision;
+        let mine = |key: &&Bytes| key.starts_with(&follower.prefix);
+        *follower.strange.lock() = state.strange.iter().filter(mine).cloned().collect();
+        *follower.undone.lock() = None;
+        match &follower.target {
+            Target::Servers => {
+                self.servers.send_replace(std::mem::take(&mut state.servers));
+            }
+            Target::Resource(resource) => {
+                let part = state.parts.iter().position(|p| p.is(&resource.group, &resource.plural));
+                let part = part.map(|at| state.parts.swap_remove(at));
+                let (objects, unreadable) =
+                    part.map(|Part { objects, unreadable, .. }| (objects, unreadable)).unwrap_or_default();
+                for (_, _, entry) in &unreadable {
+                    tracing::error!("{}", load::unreadable(&entry.what.key, &entry.what.why));
+                }
+                self.unreadable.replace(resource.id, unreadable);
+                self.index.replace_one(resource, Live::of(objects), revision);
+            }
+        }
+        follower.seen.store(revision, Ordering::Release);
+        follower.waiting.wake(revision);
+    }
+
+    async fn watch(self: &Arc<Self>, follower: &Follower, stop: &Shutdown) -> End {
+        let seen = follower.seen.load(Ordering::Relaxed);
+        // Asked of the leader: a member alone may lag behind what we have seen.
+        match self.revision().await {
+            Ok(revision) if revision < follower.known() => return End::SetBack,
             Ok(_) => {}
-            Err(e) => return End::Broken(e),
+            Err(ReadError::Etcd(e)) => return End::Broken(e),
+            Err(_) => return End::Stopped,
         }
         let progress = self.progress.load(Ordering::Relaxed);
-        let (key, range_end) = if progress {
-            let prefix = self.keys.prefix().as_bytes();
-            (Bytes::copy_from_slice(prefix), prefix_end(prefix))
-        } else {
-            (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"))
-        };
         let create = WatchCreateRequest {
-            key,
-            range_end,
-            start_revision: self.index.current() as i64 + 1,
+            key: follower.prefix.clone(),
+            range_end: prefix_end(&follower.prefix),
+            start_revision: seen as i64 + 1,
             progress_notify: progress,
             fragment: true,
             ..Default::default()
@@ -132,25 +247,11 @@ impl Engine {
             Err(e) => return End::Broken(e),
         };
         let mut parts = Vec::new();
-        let mut tell_at = None;
         loop {
-            let bookmarks = self.index.hub.progress.load(Ordering::Relaxed) > 0;
-            if !bookmarks {
-                tell_at = None;
-            }
-            let next = *tell_at.get_or_insert_with(|| Instant::now() + self.progress_interval);
-            let tell = tokio::time::sleep_until(next);
             let response = tokio::select! {
                 () = stop.wait() => return End::Stopped,
-                () = self.nudge.notified() => {
-                    if progress {
-                        watch.ask_progress();
-                    }
-                    continue;
-                }
-                () = tell, if bookmarks => {
-                    tell_at = None;
-                    self.index.progress();
+                () = follower.nudge.notified(), if progress => {
+                    watch.ask_progress();
                     continue;
                 }
                 response = watch.next() => response,
@@ -158,28 +259,28 @@ impl Engine {
             // What cannot be fetched now is waited for: an event that is passed over would be missing for good.
             for kv in response.iter().flat_map(|r| &r.events).filter_map(|e| e.kv.as_ref()) {
                 if let Err(error) = self.prepare(kv).await {
-                    return End::Broken(Error::Unavailable(load::unreadable(&kv.key, &error).into()));
+                    return End::Waits(load::unreadable(&String::from_utf8_lossy(&kv.key), &error));
                 }
             }
-            match self.take_response(response, &mut parts) {
-                Ok(()) => {}
-                Err(end) => return end,
+            if let Err(end) = self.take_response(follower, response, &mut parts) {
+                return end;
             }
         }
     }
 
     fn take_response(
         &self,
+        follower: &Follower,
         response: Result<WatchResponse, Error>,
         parts: &mut Vec<rpc::Event>,
     ) -> Result<(), End> {
         let response = response.map_err(End::Broken)?;
         if response.created {
-            *self.broken.lock() = None;
+            *follower.broken.lock() = None;
         }
         if response.canceled {
             if response.compact_revision > 0 {
-                return Err(End::Lost("etcd was compacted past what was seen"));
+                return Err(End::Compacted);
             }
             let status = response.cancel_reason;
             let error = if status.contains("permission denied") {
@@ -193,63 +294,122 @@ impl Engine {
         if response.events.is_empty() && parts.is_empty() {
             // An answer about progress; the one to the watch's creation says nothing about it.
             if !response.created && self.progress.load(Ordering::Relaxed) {
-                self.advance(header);
+                self.advance(follower, header);
             }
             return Ok(());
         }
         parts.extend(response.events);
         if !response.fragment {
-            self.apply(std::mem::take(parts));
+            self.apply(follower, std::mem::take(parts));
         }
         Ok(())
     }
 
-    /// Everything up to a revision is in the index.
-    fn advance(&self, revision: u64) {
-        if revision > self.index.current() {
-            self.index.advance(revision);
-            self.waiting.wake(revision);
-            self.index.deliver(&[], revision);
+    /// Everything up to a revision was seen.
+    fn advance(&self, follower: &Follower, revision: u64) {
+        if revision <= follower.seen.load(Ordering::Relaxed) {
+            return;
         }
+        if let Target::Resource(resource) = &follower.target {
+            Index::advance_one(resource, revision);
+            if revision >= resource.known() {
+                *follower.undone.lock() = None;
+            }
+            self.index.deliver_one(resource, &[], revision);
+        }
+        follower.seen.store(revision, Ordering::Release);
+        follower.waiting.wake(revision);
     }
 
     /// Shows a batch of changes, the last of which is the last of its revision.
-    fn apply(&self, changes: Vec<rpc::Event>) {
+    fn apply(&self, follower: &Follower, changes: Vec<rpc::Event>) {
         let Some(last) = changes.iter().filter_map(|e| e.kv.as_ref()).map(|kv| kv.mod_revision as u64).max()
         else {
             return;
         };
         // Decoded before any lock is taken.
-        let changes: Vec<_> = changes.into_iter().filter_map(|e| self.understand(e)).collect();
-        let resources = self.index.resources();
+        let changes: Vec<_> = changes.into_iter().filter_map(|e| self.understand(follower, e)).collect();
+        if let Target::Resource(resource) = &follower.target {
+            let deliveries = self.show(follower, resource, changes, last);
+            follower.waiting.wake(last);
+            self.index.deliver_one(resource, &deliveries, last);
+        }
+        follower.seen.store(last, Ordering::Release);
+        follower.waiting.wake(last);
+    }
+
+    /// Shows changes to readers; what watchers are to be told of them.
+    fn show(
+        &self,
+        follower: &Follower,
+        resource: &Resource,
+        changes: Vec<Change>,
+        last: u64,
+    ) -> Vec<Delivery> {
         let now = u64::try_from(self.clock.now().as_millisecond()).unwrap_or(0);
-        let mut edits: Vec<Edit<'_>> = Vec::new();
-        let mut events = Vec::with_capacity(changes.len());
-        for (id, change) in changes {
-            let known = edits.iter().position(|e| e.id == id);
-            if known.is_none() {
-                let Some(resource) = resources.get(id.0 as usize) else { continue };
-                let (writing, live) = Index::edit(resource);
-                edits.push(Edit { id, resource, live, writing });
+        let mut deliveries = Vec::with_capacity(changes.len());
+        let (_writing, mut live) = Index::edit(resource);
+        if let Some(mut undone) = follower.undone.lock().take() {
+            // Others fields may be indexed by now.
+            if !undone.indexed().eq(live.indexed()) {
+                undone.index_by(&live.indexed().collect::<Vec<_>>());
             }
-            let newest = edits.len() - 1;
-            let Some(edit) = edits.get_mut(known.unwrap_or(newest)) else { continue };
-            if let Some(event) = change.apply(&mut edit.live) {
-                events.push((id, Arc::new(event)));
+            live = undone;
+        }
+        for change in changes {
+            match change {
+                Change::Unreadable { namespace, name, entry } => {
+                    tracing::error!("{}", load::unreadable(&entry.what.key, &entry.what.why));
+                    deliveries.push(Delivery::Unreadable(
+                        namespace.clone(),
+                        name.clone(),
+                        entry.what.clone(),
+                    ));
+                    self.unreadable.insert(resource.id, &namespace, &name, entry);
+                }
+                change => deliveries.extend(self.change(resource.id, &mut live, change).map(Delivery::Event)),
             }
         }
-        for Edit { id, resource, live, writing } in edits {
-            let of_it = events.iter().filter(|(of, _)| *of == id).map(|(_, event)| event);
-            Index::show(resource, live, of_it, now);
-            drop(writing);
+        let events = deliveries.iter().filter_map(|d| match d {
+            Delivery::Event(event) => Some(event),
+            Delivery::Unreadable(..) => None,
+        });
+        if last >= resource.known() {
+            Index::show(resource, live, events, now);
+            Index::advance_one(resource, last);
+        } else {
+            for event in events {
+                Index::remember(resource, event.clone(), now);
+            }
+            *follower.undone.lock() = Some(live);
         }
-        self.index.advance(last);
-        self.waiting.wake(last);
-        self.index.deliver(&events, last);
+        deliveries
+    }
+
+    /// Changes a state; the event of it.
+    fn change(&self, id: ResourceId, live: &mut Live, change: Change) -> Option<Arc<Event>> {
+        let event = match change {
+            Change::Put(object) => {
+                let data = &object.data;
+                self.unreadable.remove(id, &data.namespace, &data.name);
+                let previous = live.get(&data.namespace, &data.name).cloned();
+                live.put(object.clone());
+                let cause = if previous.is_some() { Cause::Modified } else { Cause::Added };
+                Event::new(cause, object, previous)
+            }
+            Change::Delete { namespace, name, revision } => {
+                self.unreadable.remove(id, &namespace, &name);
+                let previous = live.remove(&namespace, &name, revision)?;
+                let object = Arc::new(Object { data: previous.data.clone(), revision });
+                Event::new(Cause::Deleted, object, Some(previous))
+            }
+            Change::Unreadable { .. } => return None,
+        };
+        Some(Arc::new(event))
     }
 
     /// What an event of etcd is to the index, if anything.
-    fn understand(&self, event: rpc::Event) -> Option<(ResourceId, Change)> {
+    fn understand(&self, follower: &Follower, event: rpc::Event) -> Option<Change> {
         let gone = event.r#type == EventType::Delete as i32;
         let kv = event.kv?;
         let revision = kv.mod_revision as u64;
@@ -260,31 +420,32 @@ impl Engine {
                 });
                 None
             }
-            Place::Object { group, plural, namespace, name } => {
-                let id = self.index.named(group, plural);
+            Place::Object { namespace, name, .. } => {
+                let (at, called) = (namespace.into(), name.into());
                 if gone {
-                    self.unreadable.remove(id, namespace, name);
-                    return Some((
-                        id,
-                        Change::Delete { namespace: namespace.into(), name: name.into(), revision },
-                    ));
+                    return Some(Change::Delete { namespace: at, name: called, revision });
                 }
                 let own = self.writing.lock().find(&kv.key, &kv.value);
-                let object = match own {
-                    Some(data) => Arc::new(Object { data, revision }),
+                match own {
+                    Some(data) => Some(Change::Put(Arc::new(Object { data, revision }))),
                     None => match self.read(&kv.key, &kv.value, revision) {
-                        Ok(object) => object?,
+                        Ok(object) => object.map(Change::Put),
                         Err(error) => {
-                            tracing::error!("{}", load::unreadable(&kv.key, &error));
-                            self.unreadable.insert(id, namespace, name, Entry::new(&kv, &error));
-                            return None;
+                            let entry = Entry::new(&kv, &error);
+                            Some(Change::Unreadable { namespace: at, name: called, entry })
                         }
                     },
-                };
-                self.unreadable.remove(id, namespace, name);
-                Some((id, Change::Put(object)))
+                }
             }
-            Place::Other => None,
+            Place::Other => {
+                let mut strange = follower.strange.lock();
+                if gone {
+                    strange.remove(&kv.key);
+                } else {
+                    strange.insert(kv.key);
+                }
+                None
+            }
         }
     }
 }
@@ -293,24 +454,7 @@ impl Engine {
 enum Change {
     Put(Arc<Object>),
     Delete { namespace: Text, name: Text, revision: u64 },
-}
-
-impl Change {
-    fn apply(self, live: &mut Live) -> Option<Event> {
-        match self {
-            Self::Put(object) => {
-                let previous = live.get(&object.data.namespace, &object.data.name).cloned();
-                live.put(object.clone());
-                let cause = if previous.is_some() { Cause::Modified } else { Cause::Added };
-                Some(Event::new(cause, object, previous))
-            }
-            Self::Delete { namespace, name, revision } => {
-                let previous = live.remove(&namespace, &name, revision)?;
-                let object = Arc::new(Object { data: previous.data.clone(), revision });
-                Some(Event::new(Cause::Deleted, object, Some(previous)))
-            }
-        }
-    }
+    Unreadable { namespace: Text, name: Text, entry: Entry },
 }
 
 #[cfg(test)]

@@ -1,22 +1,31 @@
 //! Reads that must see every write that was acknowledged, by whichever server.
 //!
-//! etcd is asked for its revision, once for all who ask at that time, and they wait until the index has it.
+//! etcd is asked for its revision, once for all who ask at that time, and they wait until the resources that they
+//! read are there. A resource of which nothing was written has no event that says so: then its watch is asked how far
+//! it has come, or, where etcd does not answer that truly, etcd whether the resource is still what is known of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use component::Shutdown;
-use etcd::Error;
+use etcd::rpc::RangeRequest;
+use etcd::rpc::range_request::{SortOrder, SortTarget};
+use etcd::{Error, prefix_end};
+use futures::future::try_join_all;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::Engine;
+use super::follow::{Follower, Target};
+use crate::index::Index;
+use crate::store::ResourceId;
 
-/// How long the index may take to get where etcd is; upstream's limit for consistent reads.
+/// How long a resource may take to get where etcd is; upstream's limit for consistent reads.
 const CATCH_UP: Duration = Duration::from_secs(3);
-/// How often the watch is asked how far it has come while somebody waits; upstream's period.
+/// How often it is asked for while somebody waits; upstream's period.
 const ASK: Duration = Duration::from_millis(100);
 
 /// Why a read is not known to be of the newest state.
@@ -25,12 +34,12 @@ pub enum ReadError {
     /// etcd did not tell its revision.
     #[error(transparent)]
     Etcd(#[from] Error),
-    /// The index did not get there in time.
+    /// The resource did not get there in time.
     #[error("the watch on etcd is behind: want revision {wanted}, have {current}")]
     Behind {
         /// etcd's revision.
         wanted: u64,
-        /// The index's.
+        /// The resource's.
         current: u64,
     },
     /// The store is shutting down.
@@ -45,18 +54,40 @@ pub(crate) struct Questions {
     asked: Notify,
 }
 
+/// What etcd says of a resource.
+pub(super) enum Verdict {
+    /// What is shown is its state as of this revision.
+    Same(u64),
+    /// It has changed: at this revision, if it is known at which.
+    Changed(Option<u64>),
+}
+
 impl Engine {
-    /// Returns once the index shows every write that was acknowledged before this call.
-    pub(crate) async fn fresh(&self) -> Result<(), ReadError> {
+    /// Returns once the index shows every write to the resources that was acknowledged before this call.
+    pub(crate) async fn fresh(&self, resources: &[ResourceId]) -> Result<(), ReadError> {
+        let wanted = self.revision().await?;
+        let one = |id: &ResourceId| {
+            let follower = self.follower(*id);
+            async move {
+                let follower = follower.ok_or(ReadError::Closed)?;
+                if self.catch_up(&follower, wanted, false, CATCH_UP).await {
+                    return Ok(());
+                }
+                Err(ReadError::Behind { wanted, current: follower.known() })
+            }
+        };
+        match resources {
+            [id] => one(id).await,
+            all => try_join_all(all.iter().map(one)).await.map(drop),
+        }
+    }
+
+    /// The revision that etcd is at: nothing that was acknowledged before this call is above it.
+    pub(super) async fn revision(&self) -> Result<u64, ReadError> {
         let (answer, revision) = oneshot::channel();
         self.questions.waiting.lock().push(answer);
         self.questions.asked.notify_one();
-        let wanted = revision.await.map_err(|_| ReadError::Closed)??;
-        if self.catch_up(wanted, false, CATCH_UP).await {
-            Ok(())
-        } else {
-            Err(ReadError::Behind { wanted, current: self.index.current() })
-        }
+        Ok(revision.await.map_err(|_| ReadError::Closed)??)
     }
 
     /// Answers questions until the store closes; those that come while etcd is asked wait for the next answer.
@@ -75,54 +106,144 @@ impl Engine {
         self.questions.waiting.lock().clear();
     }
 
-    /// Waits until the index has a revision; whether it has within the time. That of an own write comes by itself,
-    /// others may be of keys that are not ours: then the watch is asked how far it has come.
-    pub(super) async fn catch_up(&self, revision: u64, own: bool, limit: Duration) -> bool {
+    /// Waits until a resource is shown as of a revision; whether it is within the time. The revision of a write to it
+    /// comes by itself, others may be of other keys.
+    pub(super) async fn catch_up(
+        &self,
+        follower: &Follower,
+        revision: u64,
+        own: bool,
+        limit: Duration,
+    ) -> bool {
+        if follower.known() >= revision {
+            return true;
+        }
         let deadline = Instant::now() + limit;
         let mut ask = !own;
         loop {
-            let shown = self.waiting.wait(revision);
+            let mut shown = follower.waiting.wait(revision);
             // Looked at after it is waited for: nothing is missed between.
-            if self.index.current() >= revision {
+            if follower.known() >= revision {
                 return true;
             }
             let now = Instant::now();
             if now >= deadline {
                 return false;
             }
-            if ask {
-                self.nudge.notify_one();
+            if ask && follower.known() > 0 {
+                if self.progress.load(Ordering::Relaxed) {
+                    follower.nudge.notify_one();
+                } else if let Ok(verdict) =
+                    tokio::time::timeout_at(deadline, self.judge(follower, revision)).await
+                {
+                    match verdict {
+                        Ok(Verdict::Same(at)) if at >= revision => return true,
+                        Ok(Verdict::Changed(at)) => {
+                            // The watch will tell what; then it is asked again.
+                            let next = at.unwrap_or(follower.known() + 1).min(revision);
+                            shown = follower.waiting.wait(next);
+                            if follower.known() >= next {
+                                continue;
+                            }
+                        }
+                        Ok(Verdict::Same(_)) => {}
+                        Err(error) => tracing::debug!(%error, "etcd was asked in vain"),
+                    }
+                }
             }
             ask = true;
-            if matches!(tokio::time::timeout_at(deadline.min(now + ASK), shown).await, Ok(Err(_))) {
-                return false;
-            }
+            // An end of the time is seen above.
+            let _ = tokio::time::timeout_at(deadline.min(Instant::now() + ASK), &mut shown.shown).await;
         }
+    }
+
+    /// Asks etcd whether a resource is still what is shown of it, unless it is shown as of `wanted` by then. If etcd
+    /// has nothing of it that is newer, and as many keys as are known, these are the same: each of etcd's was there
+    /// already, and none has gone.
+    pub(super) async fn judge(&self, follower: &Follower, wanted: u64) -> Result<Verdict, Error> {
+        let Target::Resource(resource) = &follower.target else { return Ok(Verdict::Changed(None)) };
+        // One at a time: what one is told is an answer to those that waited meanwhile.
+        let _turn = follower.judging.lock().await;
+        let counted = || {
+            let (writing, live) = Index::edit(resource);
+            let count =
+                live.len() + self.unreadable.missing(resource.id, &live) + follower.strange.lock().len();
+            (writing, resource.known(), count)
+        };
+        let (writing, known, count) = counted();
+        drop(writing);
+        if known >= wanted {
+            return Ok(Verdict::Same(known));
+        }
+        let newer = RangeRequest {
+            range_end: prefix_end(&follower.prefix),
+            key: follower.prefix.clone(),
+            keys_only: true,
+            min_mod_revision: known as i64 + 1,
+            // The newest alone.
+            sort_order: SortOrder::Descend as i32,
+            sort_target: SortTarget::Mod as i32,
+            limit: 1,
+            ..Default::default()
+        };
+        let answer = self.client.range(newer).await?;
+        let at = answer.header.map_or(0, |h| h.revision as u64);
+        let newest = answer.kvs.first().map(|kv| kv.mod_revision as u64);
+        // etcd counts all keys of the range, whatever their age.
+        if newest.is_some() || answer.count != count as i64 {
+            return Ok(Verdict::Changed(newest));
+        }
+        let (writing, now, _) = counted();
+        if now != known {
+            // Events came meanwhile, and what they led to was not asked about.
+            return Ok(if now >= wanted { Verdict::Same(now) } else { Verdict::Changed(None) });
+        }
+        Index::advance_one(resource, at);
+        drop(writing);
+        follower.waiting.wake(at);
+        Ok(Verdict::Same(at))
     }
 }
 
-/// Who waits until the index has a revision: each is woken once, and for it alone.
+/// Who waits until a resource is shown as of a revision: each is woken once, and for it alone.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(Mutex<BTreeMap<u64, Vec<oneshot::Sender<()>>>>);
 
 impl Waiting {
-    fn wait(&self, revision: u64) -> oneshot::Receiver<()> {
+    fn wait(&self, revision: u64) -> Shown<'_> {
         let (done, shown) = oneshot::channel();
-        let mut waiting = self.0.lock();
-        let of_it = waiting.entry(revision).or_default();
-        // Those that waited for long enough.
-        of_it.retain(|done| !done.is_closed());
-        of_it.push(done);
-        shown
+        self.0.lock().entry(revision).or_default().push(done);
+        Shown { waiting: self, revision, shown }
     }
 
-    /// The index has this revision.
+    /// It is shown as of this revision.
     pub(super) fn wake(&self, revision: u64) {
         let mut waiting = self.0.lock();
         let later = waiting.split_off(&(revision + 1));
         for done in std::mem::replace(&mut *waiting, later).into_values().flatten() {
             // Who went away does not want to know.
             let _ = done.send(());
+        }
+    }
+}
+
+/// Resolves when a resource is shown as of a revision.
+struct Shown<'w> {
+    waiting: &'w Waiting,
+    revision: u64,
+    shown: oneshot::Receiver<()>,
+}
+
+impl Drop for Shown<'_> {
+    /// Also who waits for what never comes leaves nothing behind.
+    fn drop(&mut self) {
+        self.shown.close();
+        let mut waiting = self.waiting.0.lock();
+        if let Some(of_it) = waiting.get_mut(&self.revision) {
+            of_it.retain(|done| !done.is_closed());
+            if of_it.is_empty() {
+                waiting.remove(&self.revision);
+            }
         }
     }
 }

@@ -52,8 +52,8 @@ impl Keys {
         format!("{}health", self.prefix).into()
     }
 
-    /// The key of an object.
-    pub(crate) fn object(&self, group: &Text, plural: &Text, namespace: &str, name: &str) -> Bytes {
+    /// What the keys of a resource begin with, but for a slash.
+    fn above(&self, group: &Text, plural: &Text) -> String {
         let mut key = String::with_capacity(self.prefix.len() + 64);
         key.push_str(&self.prefix);
         if let Some(path) = self.paths.get(&(group.clone(), plural.clone())) {
@@ -63,6 +63,27 @@ impl Keys {
             key.push('/');
             key.push_str(plural);
         }
+        key
+    }
+
+    /// What the keys of a resource begin with.
+    pub(crate) fn resource(&self, group: &Text, plural: &Text) -> Bytes {
+        (self.above(group, plural) + "/").into()
+    }
+
+    /// What the keys of the API servers' addresses begin with.
+    pub(crate) fn servers(&self) -> Bytes {
+        format!("{}{SERVERS}/", self.prefix).into()
+    }
+
+    /// Every resource that has a place of its own.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = &(Text, Text)> {
+        self.paths.keys()
+    }
+
+    /// The key of an object.
+    pub(crate) fn object(&self, group: &Text, plural: &Text, namespace: &str, name: &str) -> Bytes {
+        let mut key = self.above(group, plural);
         for part in [namespace, name] {
             if !part.is_empty() {
                 key.push('/');

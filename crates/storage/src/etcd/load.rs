@@ -1,4 +1,4 @@
-//! The whole state at one revision.
+//! The state of a range of keys at one revision.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,20 +10,69 @@ use etcd::{Error, prefix_end};
 use imbl::OrdMap;
 
 use super::keys::Place;
-use super::unreadable::{Entries, Entry};
-use super::{CodecError, Engine, EtcdOpenError};
-use crate::store::ResourceId;
+use super::unreadable::Entry;
+use super::{CodecError, Engine};
+use crate::engine::View;
+use crate::store::{Unreadable, WriteError};
+use crate::view::Live;
 
 /// How many objects are read at once, as upstream does at most; etcd counts all that are left with every page.
 const PAGE: i64 = 10_000;
+
+/// Why a state cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error(transparent)]
+    Etcd(#[from] Error),
+    /// What it takes to read a value cannot be fetched now.
+    #[error("{0}")]
+    Value(String),
+    #[error("reading the objects of etcd ended: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
 
 /// What etcd has at a revision.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) revision: u64,
-    pub(super) objects: HashMap<ResourceId, Vec<Arc<Object>>>,
+    pub(crate) parts: Vec<Part>,
     pub(crate) servers: BTreeSet<Text>,
-    pub(super) unreadable: Entries,
+    /// Keys that are no object's, though perhaps in a resource's range.
+    pub(crate) strange: BTreeSet<Bytes>,
+    /// Which revisions have a lease.
+    leased: Vec<(u64, i64)>,
+}
+
+/// What it has of a resource.
+pub(crate) struct Part {
+    pub(crate) group: Text,
+    pub(crate) plural: Text,
+    pub(crate) objects: Vec<Arc<Object>>,
+    pub(crate) unreadable: Vec<(Text, Text, Entry)>,
+}
+
+impl Part {
+    /// Whether it is that of a resource.
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+}
+
+impl State {
+    /// The part of a resource: the last one, since keys come in their order.
+    fn part(&mut self, group: &str, plural: &str) -> Option<&mut Part> {
+        if !self.parts.last().is_some_and(|p| p.is(group, plural)) {
+            let (objects, unreadable) = (Vec::new(), Vec::new());
+            self.parts.push(Part { group: group.into(), plural: plural.into(), objects, unreadable });
+        }
+        self.parts.last_mut()
+    }
+
+    /// The first value that cannot be read and is as asked.
+    pub(crate) fn unreadable(&self, is: impl Fn(&Entry) -> bool) -> Option<&Arc<Unreadable>> {
+        let all = self.parts.iter().flat_map(|p| &p.unreadable);
+        all.map(|(_, _, entry)| entry).find(|entry| is(entry)).map(|entry| &entry.what)
+    }
 }
 
 /// Whether a value is encrypted as upstream does it.
@@ -32,8 +81,8 @@ pub(super) fn is_encrypted(value: &[u8]) -> bool {
 }
 
 /// What is said of a value that cannot be read.
-pub(super) fn unreadable(key: &[u8], error: &CodecError) -> String {
-    format!("{} in etcd cannot be read: {error}", String::from_utf8_lossy(key))
+pub(super) fn unreadable(key: &str, why: &dyn std::fmt::Display) -> String {
+    format!("{key} in etcd cannot be read: {why}")
 }
 
 /// The smallest key after this one.
@@ -45,35 +94,40 @@ fn next(key: &[u8]) -> Bytes {
 }
 
 impl Engine {
-    /// Loads the state of a revision, or of now.
-    pub(super) async fn load(self: &Arc<Self>, at: Option<u64>) -> Result<State, EtcdOpenError> {
+    /// Loads the keys that begin with something, at a revision or of now.
+    pub(super) async fn load(self: &Arc<Self>, prefix: &Bytes, at: Option<u64>) -> Result<State, LoadError> {
         let mut state = State { revision: at.unwrap_or(0), ..State::default() };
-        let prefix = Bytes::copy_from_slice(self.keys.prefix().as_bytes());
-        let mut from = Some(prefix);
-        let mut reading: Option<tokio::task::JoinHandle<Result<State, EtcdOpenError>>> = None;
+        let mut from = Some(prefix.clone());
+        let mut reading: Option<tokio::task::JoinHandle<State>> = None;
         // A page is decoded while the next one is fetched.
         while let Some(key) = from.take() {
-            let page = self.page(key, state.revision, false).await?;
+            let range_end = prefix_end(prefix);
+            let revision = state.revision as i64;
+            let request = RangeRequest { key, range_end, limit: PAGE, revision, ..Default::default() };
+            let page = self.client.range(request).await?;
             if state.revision == 0 {
                 state.revision = page.header.map_or(0, |h| h.revision as u64);
             }
             for kv in &page.kvs {
-                self.prepare(kv).await.map_err(|e| EtcdOpenError::Value(unreadable(&kv.key, &e)))?;
+                let failed = |e| LoadError::Value(unreadable(&String::from_utf8_lossy(&kv.key), &e));
+                self.prepare(kv).await.map_err(failed)?;
             }
             let revision = state.revision;
             from = page.kvs.last().filter(|_| page.more).map(|kv| next(&kv.key));
             if let Some(task) = reading.take() {
-                state = joined(task).await?;
+                state = task.await?;
             }
             let (engine, mut so_far) = (self.clone(), std::mem::take(&mut state));
             state.revision = revision;
             reading = Some(tokio::task::spawn_blocking(move || {
-                page.kvs.iter().try_for_each(|kv| engine.take(kv, &mut so_far))?;
-                Ok(so_far)
+                for kv in &page.kvs {
+                    engine.take(kv, &mut so_far);
+                }
+                so_far
             }));
         }
         match reading {
-            Some(task) => joined(task).await,
+            Some(task) => Ok(task.await?),
             None => Ok(state),
         }
     }
@@ -89,69 +143,61 @@ impl Engine {
         Ok(())
     }
 
-    async fn page(
-        &self,
-        key: Bytes,
-        revision: u64,
-        keys_only: bool,
-    ) -> Result<etcd::rpc::RangeResponse, Error> {
-        let range_end = prefix_end(self.keys.prefix().as_bytes());
-        let revision = revision as i64;
-        let request = RangeRequest { key, range_end, limit: PAGE, revision, keys_only, ..Default::default() };
-        self.client.range(request).await
-    }
-
-    fn take(&self, kv: &KeyValue, state: &mut State) -> Result<(), EtcdOpenError> {
+    fn take(&self, kv: &KeyValue, state: &mut State) {
+        let revision = kv.mod_revision as u64;
         match self.keys.place(&kv.key) {
             Place::Server(address) => {
                 state.servers.insert(address.into());
             }
             Place::Object { group, plural, namespace, name } => {
-                let id = self.index.named(group, plural);
-                match self.read(&kv.key, &kv.value, kv.mod_revision as u64) {
-                    Ok(Some(object)) => state.objects.entry(id).or_default().push(object),
+                if kv.lease != 0 {
+                    state.leased.push((revision, kv.lease));
+                }
+                let Some(part) = state.part(group, plural) else { return };
+                match self.read(&kv.key, &kv.value, revision) {
+                    Ok(Some(object)) => part.objects.push(object),
                     Ok(None) => {}
-                    // Whoever starts without the keys would hide what is there.
-                    Err(e) if is_encrypted(&kv.value) => {
-                        return Err(EtcdOpenError::Value(unreadable(&kv.key, &e)));
-                    }
                     Err(error) => {
-                        let key = String::from_utf8_lossy(&kv.key);
-                        tracing::error!(%key, %error, "a value in etcd cannot be read");
-                        state.unreadable.insert((id, namespace.into(), name.into()), Entry::new(kv, &error));
+                        let entry = Entry::new(kv, &error);
+                        part.unreadable.push((namespace.into(), name.into(), entry));
                     }
                 }
             }
-            Place::Other => {}
+            Place::Other => {
+                state.strange.insert(kv.key.clone());
+            }
         }
-        Ok(())
+    }
+
+    /// Everything below the prefix at one revision, as etcd has it: also what no resource was made known for. With
+    /// what expires when.
+    pub(super) async fn whole(self: &Arc<Self>) -> Result<View, WriteError> {
+        let failed = |e: &dyn std::fmt::Display| WriteError::Engine(e.to_string().into());
+        let prefix = Bytes::copy_from_slice(self.keys.prefix().as_bytes());
+        let state = self.load(&prefix, None).await.map_err(|e| failed(&e))?;
+        // What is silently left out would be lost.
+        if let Some(bad) = state.unreadable(|_| true) {
+            return Err(failed(&unreadable(&bad.key, &bad.why)));
+        }
+        let expiries = self.expiries(&state.leased).await.map_err(|e| failed(&e))?;
+        let part = |p: Part| (p.group, p.plural, Arc::new(Live::of(p.objects)));
+        Ok(View {
+            revision: state.revision,
+            resources: state.parts.into_iter().map(part).collect(),
+            expiries,
+        })
     }
 
     /// When objects expire, in milliseconds since 1970, by their revision.
-    pub(super) async fn expiries(&self) -> Result<OrdMap<u64, u64>, Error> {
-        let mut leased = Vec::new();
-        let mut from = Some(Bytes::copy_from_slice(self.keys.prefix().as_bytes()));
-        let mut revision = 0;
-        while let Some(key) = from.take() {
-            let page = self.page(key, revision, true).await?;
-            revision = page.header.map_or(0, |h| h.revision as u64);
-            from = page.kvs.last().filter(|_| page.more).map(|kv| next(&kv.key));
-            let with_lease = page.kvs.iter().filter(|kv| kv.lease != 0);
-            leased.extend(with_lease.map(|kv| (kv.mod_revision as u64, kv.lease)));
-        }
+    async fn expiries(&self, leased: &[(u64, i64)]) -> Result<OrdMap<u64, u64>, Error> {
         let now = u64::try_from(self.clock.now().as_millisecond()).unwrap_or(0);
         let mut ends = HashMap::new();
-        for (_, lease) in &leased {
+        for (_, lease) in leased {
             if !ends.contains_key(lease) {
                 let left = self.client.time_to_live(*lease).await?;
                 ends.insert(*lease, now + u64::try_from(left.as_millis()).unwrap_or(0).max(1));
             }
         }
-        Ok(leased.into_iter().filter_map(|(revision, lease)| Some((revision, *ends.get(&lease)?))).collect())
+        Ok(leased.iter().filter_map(|(revision, lease)| Some((*revision, *ends.get(lease)?))).collect())
     }
-}
-
-async fn joined(task: tokio::task::JoinHandle<Result<State, EtcdOpenError>>) -> Result<State, EtcdOpenError> {
-    task.await
-        .unwrap_or_else(|e| Err(EtcdOpenError::Value(format!("reading the objects of etcd ended: {e}"))))
 }

@@ -1,10 +1,12 @@
 //! The etcd engine: an index that follows an etcd which other API servers write to as well.
 //!
 //! - `keys`, `codec`: upstream's keys and values.
-//! - `load`: the state at a revision. `follow`: what comes after it, through one watch over all keys, so that
-//!   the index knows one revision for everything.
+//! - `load`: the state at a revision. `follow`: what comes after it, through one watch a resource: what holds up one,
+//!   as a value whose key cannot be fetched, or a state that must be read anew, does not concern the others. So each
+//!   resource has a revision of its own.
 //! - `write`: a write is a transaction, and answered once the index has seen its revision.
 //! - `fresh`: reads that must see every write that was acknowledged anywhere.
+//! - `unreadable`: values that cannot be read.
 //! - `lease`, `compact`, `servers`: what expires, what is forgotten, and who else serves.
 //! - `migrate`: another store into an empty etcd.
 
@@ -20,18 +22,20 @@ mod servers;
 mod unreadable;
 mod write;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{Object, Text};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use component::{Clock, Shutdown};
 use etcd::{Client, ConfigError, Error};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
@@ -44,14 +48,17 @@ pub use servers::Servers;
 use crate::engine::{Backend, View};
 use crate::history::Limits;
 use crate::index::Index;
-use crate::store::{Write, WriteError};
-use crate::view::Live;
+use crate::store::{ResourceId, Scope, Unreadable, Write, WriteError};
+use follow::{Follower, Target};
 use keys::Keys;
+use load::{LoadError, State};
 
 /// How many writes may be under way; more wait.
 const WRITES: usize = 1024;
 /// The patience of [`EtcdConfig::new`].
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a start waits for what changed while it read everything.
+const START: Duration = Duration::from_secs(10);
 /// How many changes of the past are read at the start, so that watches and continue tokens of other servers go on.
 const REPLAY: u64 = 16 << 10;
 
@@ -118,6 +125,15 @@ impl From<Error> for EtcdOpenError {
     }
 }
 
+impl From<LoadError> for EtcdOpenError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Etcd(error) => Self::Etcd { error },
+            error => Self::Value(error.to_string()),
+        }
+    }
+}
+
 fn hint(error: &Error) -> &'static str {
     match error {
         Error::Unreachable { .. } => ": start it, or correct --etcd-servers",
@@ -135,23 +151,26 @@ pub(crate) struct Engine {
     codec: Arc<dyn Codec>,
     pub(crate) clock: Clock,
     progress_interval: Duration,
-    /// Whether etcd says reliably how far a watch has come. If it does not, the watch is over all keys of
-    /// etcd, not only ours: then there is an event for every revision.
+    /// Whether etcd says reliably how far a watch has come.
     progress: AtomicBool,
-    /// What is being written, by key: an event with these bytes needs no decoding.
+    /// How each resource is followed that is known.
+    followers: ArcSwap<BTreeMap<ResourceId, Arc<Follower>>>,
+    /// Held by who adds one.
+    adding: Mutex<()>,
+    /// How the addresses of the API servers are followed.
+    addresses: Arc<Follower>,
+    /// What is being written: an event with the same bytes needs no decoding.
     writing: Mutex<write::Writing>,
     leases: lease::Leases,
     places: Arc<Semaphore>,
     questions: fresh::Questions,
-    /// Who waits for the index to have a revision.
-    waiting: fresh::Waiting,
-    /// Somebody waits for the watch, or wants to hear of progress.
-    nudge: Notify,
+    /// A watcher wants to hear of progress, and none did before.
+    bookmarks: Notify,
     servers: watch::Sender<BTreeSet<Text>>,
-    /// Why etcd cannot be followed now.
-    broken: Mutex<Option<Error>>,
     /// The values that could not be read.
-    unreadable: unreadable::Unreadable,
+    unreadable: unreadable::Entries,
+    /// Where it runs.
+    runtime: Handle,
     /// What is being written; ends first.
     writes: Shutdown,
     /// What runs in the background.
@@ -162,46 +181,128 @@ impl Engine {
     /// Connects, loads the state and follows it. Returns once the index shows what etcd had when this was called.
     pub(crate) async fn open(config: EtcdConfig) -> Result<Arc<Self>, EtcdOpenError> {
         let client = Client::new(&config.servers)?;
+        let keys = Keys::new(&config.prefix, config.codec.placements());
+        let addresses = Arc::new(Follower::new(Target::Servers, keys.servers()));
         let engine = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             index: Arc::new(Index::new(Limits::default())),
             client,
-            keys: Keys::new(&config.prefix, config.codec.placements()),
+            keys,
             codec: config.codec,
             clock: config.clock,
             progress_interval: config.progress_interval,
             progress: AtomicBool::new(false),
+            followers: ArcSwap::default(),
+            adding: Mutex::default(),
+            addresses,
             writing: Mutex::default(),
             leases: lease::Leases::default(),
             places: Arc::new(Semaphore::new(WRITES)),
             questions: fresh::Questions::default(),
-            waiting: fresh::Waiting::default(),
-            nudge: Notify::new(),
+            bookmarks: Notify::new(),
             servers: watch::Sender::default(),
-            broken: Mutex::default(),
-            unreadable: unreadable::Unreadable::default(),
+            unreadable: unreadable::Entries::default(),
+            runtime: Handle::current(),
             writes: Shutdown::new(),
             tasks: Shutdown::new(),
         });
         engine.wait_for_etcd(config.patience).await?;
         let state = engine.load_past().await?;
-        engine.install(state);
-        let (following, stop) = (engine.clone(), engine.tasks.clone());
-        engine.tasks.spawn(async move { following.follow(&stop).await });
+        // Whoever starts without the keys would hide what is there.
+        if let Some(bad) = state.unreadable(|entry| entry.encrypted) {
+            return Err(EtcdOpenError::Value(load::unreadable(&bad.key, &bad.why)));
+        }
         let (asking, stop) = (engine.clone(), engine.tasks.clone());
         engine.tasks.spawn(async move { asking.answer_questions(&stop).await });
-        let error = match engine.fresh().await {
+        let (telling, stop) = (engine.clone(), engine.tasks.clone());
+        engine.tasks.spawn(async move { telling.tell_progress(&stop).await });
+        engine.begin(state);
+        let error = match engine.caught_up().await {
             Ok(()) => {
                 // Also among what changed while it was loaded.
-                let Some(why) = engine.unreadable.encrypted() else { return Ok(engine) };
-                engine.tasks.finish().await;
-                return Err(EtcdOpenError::Value(why));
+                let Some(bad) = engine.unreadable.encrypted() else { return Ok(engine) };
+                EtcdOpenError::Value(load::unreadable(&bad.key, &bad.why))
             }
-            Err(ReadError::Etcd(e)) => e,
-            Err(e) => Error::Unavailable(e.to_string().into()),
+            Err(e) => e.into(),
         };
         engine.tasks.finish().await;
-        Err(error.into())
+        Err(error)
+    }
+
+    /// Shows what was loaded and follows it: every resource that has a place, and whatever else there is.
+    fn begin(self: &Arc<Self>, mut state: State) {
+        let found = state.parts.iter().map(|p| (p.group.clone(), p.plural.clone()));
+        let all: BTreeSet<_> = self.keys.placed().cloned().chain(found).collect();
+        for (group, plural) in all {
+            self.register(self.index.named(&group, &plural), Some(&mut state));
+        }
+        self.install(&self.addresses, &mut state);
+        self.spawn(self.addresses.clone());
+    }
+
+    /// Follows a resource from now on, if it is not. What is not loaded yet will be, and is waited for by who reads it.
+    pub(crate) fn register(self: &Arc<Self>, id: ResourceId, loaded: Option<&mut State>) {
+        if self.follower(id).is_some() {
+            return;
+        }
+        let _adding = self.adding.lock();
+        let Some(resource) = self.index.resource(id).filter(|_| self.follower(id).is_none()) else { return };
+        let prefix = self.keys.resource(&resource.group, &resource.plural);
+        let follower = Arc::new(Follower::new(Target::Resource(resource), prefix));
+        if let Some(state) = loaded {
+            self.install(&follower, state);
+        }
+        let mut all = BTreeMap::clone(&self.followers.load());
+        all.insert(id, follower.clone());
+        self.followers.store(Arc::new(all));
+        self.spawn(follower);
+    }
+
+    fn spawn(self: &Arc<Self>, follower: Arc<Follower>) {
+        let (engine, stop) = (self.clone(), self.tasks.clone());
+        let _runtime = self.runtime.enter();
+        self.tasks.spawn(async move { engine.follow(&follower, &stop).await });
+    }
+
+    /// How a resource is followed.
+    fn follower(&self, id: ResourceId) -> Option<Arc<Follower>> {
+        self.followers.load().get(&id).cloned()
+    }
+
+    /// Waits until the index shows what etcd has now, as long as etcd can be followed.
+    async fn caught_up(&self) -> Result<(), Error> {
+        let unavailable = |e: ReadError| match e {
+            ReadError::Etcd(e) => e,
+            e => Error::Unavailable(e.to_string().into()),
+        };
+        let wanted = self.revision().await.map_err(unavailable)?;
+        let all = self.followers.load_full();
+        let each = all.values().map(|f| self.catch_up(f, wanted, false, START));
+        if join_all(each).await.into_iter().all(|caught_up| caught_up) {
+            return Ok(());
+        }
+        self.healthy()?;
+        Err(Error::Unavailable("the watches on etcd do not come to where it is".into()))
+    }
+
+    /// Tells the watchers that want it how far they have come, while there are any.
+    async fn tell_progress(&self, stop: &Shutdown) {
+        while stop.run(self.bookmarks.notified()).await.is_some() {
+            while self.index.hub.progress.load(Ordering::Relaxed) > 0 {
+                if stop.run(tokio::time::sleep(self.progress_interval)).await.is_none() {
+                    return;
+                }
+                self.index.progress();
+                // Where nothing happens nothing else tells: for the next time.
+                for follower in self.followers.load().values() {
+                    if let Target::Resource(resource) = &follower.target
+                        && resource.routes.lock().wants_progress()
+                    {
+                        follower.nudge.notify_one();
+                    }
+                }
+            }
+        }
     }
 
     /// Asks every member what it is, until one answers.
@@ -234,26 +335,17 @@ impl Engine {
     }
 
     /// The state to begin with: a little in the past if etcd still has that.
-    async fn load_past(self: &Arc<Self>) -> Result<load::State, EtcdOpenError> {
+    async fn load_past(self: &Arc<Self>) -> Result<State, EtcdOpenError> {
         let (now, compacted) =
             (self.client.revision(self.keys.health()).await?, compact::last(&self.client).await?);
+        let prefix = Bytes::copy_from_slice(self.keys.prefix().as_bytes());
         if compacted > 0 && compacted <= now && now - compacted <= REPLAY {
-            match self.load(Some(compacted)).await {
-                Err(EtcdOpenError::Etcd { error: Error::Compacted }) => {}
-                other => return other,
+            match self.load(&prefix, Some(compacted)).await {
+                Err(LoadError::Etcd(Error::Compacted)) => {}
+                other => return Ok(other?),
             }
         }
-        self.load(None).await
-    }
-
-    /// Shows a loaded state, whatever was shown before.
-    fn install(&self, state: load::State) {
-        let load::State { revision, objects, servers, unreadable } = state;
-        self.unreadable.replace(unreadable);
-        self.servers.send_replace(servers);
-        let packed = objects.into_iter().map(|(id, objects)| (id, Live::of(objects))).collect();
-        self.index.replace(packed, revision);
-        self.waiting.wake(revision);
+        Ok(self.load(&prefix, None).await?)
     }
 
     /// Compacts etcd at every interval, until shutdown.
@@ -264,16 +356,27 @@ impl Engine {
 
     /// Whether etcd can be followed now.
     pub(crate) fn healthy(&self) -> Result<(), Error> {
-        self.broken.lock().clone().map_or(Ok(()), Err)
+        let followers = self.followers.load();
+        let all = followers.values().chain([&self.addresses]);
+        all.into_iter().find_map(|f| f.broken()).map_or(Ok(()), Err)
     }
 
-    /// Why an object of a scope cannot be read, if one cannot: its key, and why.
+    /// A value of a scope that was written after a revision and cannot be read.
     pub(crate) fn unreadable(
         &self,
-        resource: crate::ResourceId,
-        scope: &crate::Scope,
-    ) -> Option<(String, String)> {
-        self.unreadable.find(resource, scope)
+        resource: ResourceId,
+        scope: &Scope,
+        after: u64,
+    ) -> Option<Arc<Unreadable>> {
+        self.unreadable.find(resource, scope, after)
+    }
+
+    /// Waits until a resource is loaded and shown as of a revision; whether it is within the time.
+    pub(crate) async fn wait_for(&self, id: ResourceId, revision: u64, limit: Duration) -> bool {
+        match self.follower(id) {
+            Some(follower) => self.catch_up(&follower, revision.max(1), false, limit).await,
+            None => false,
+        }
     }
 
     /// The other API servers.
@@ -297,12 +400,7 @@ impl Engine {
         Ok(Some(Arc::new(Object { data, revision })))
     }
 
-    fn key_of(
-        &self,
-        resource: crate::ResourceId,
-        namespace: &str,
-        name: &str,
-    ) -> Option<(Text, Text, Bytes)> {
+    fn key_of(&self, resource: ResourceId, namespace: &str, name: &str) -> Option<(Text, Text, Bytes)> {
         let resource = self.index.resource(resource)?;
         let key = self.keys.object(&resource.group, &resource.plural, namespace, name);
         Some((resource.group.clone(), resource.plural.clone(), key))
@@ -326,23 +424,12 @@ impl Backend for Engine {
         })
     }
 
-    /// Of everything, with what expires when.
     fn view(&self) -> BoxFuture<'_, Result<View, WriteError>> {
-        Box::pin(async {
-            let failed = |e: Error| WriteError::Engine(e.to_string().into());
-            let expiries = self.expiries().await.map_err(failed)?;
-            let resources = self.index.resources();
-            let revision = self.index.current();
-            Ok(View {
-                revision,
-                resources: resources.iter().map(|r| (r.group.clone(), r.plural.clone(), r.live())).collect(),
-                expiries,
-            })
-        })
+        Box::pin(async { self.me.upgrade().ok_or(WriteError::Closed)?.whole().await })
     }
 
     fn nudge(&self) {
-        self.nudge.notify_one();
+        self.bookmarks.notify_one();
     }
 
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {

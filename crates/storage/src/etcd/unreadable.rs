@@ -1,6 +1,7 @@
 //! Values that cannot be read: whoever asks for their objects is told, as upstream does, and everybody else goes on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::Text;
@@ -8,82 +9,93 @@ use etcd::rpc::KeyValue;
 use parking_lot::Mutex;
 
 use super::{CodecError, load};
-use crate::store::{ResourceId, Scope};
-
-/// By resource, namespace and name.
-pub(crate) type Entries = BTreeMap<(ResourceId, Text, Text), Entry>;
+use crate::store::{ResourceId, Scope, Unreadable};
+use crate::view::Live;
 
 /// A value that cannot be read.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    key: String,
-    why: String,
-    encrypted: bool,
+    pub(super) what: Arc<Unreadable>,
+    pub(super) encrypted: bool,
 }
 
 impl Entry {
     pub(crate) fn new(kv: &KeyValue, error: &CodecError) -> Self {
-        Self {
+        let what = Unreadable {
             key: String::from_utf8_lossy(&kv.key).into_owned(),
             why: error.to_string(),
-            encrypted: load::is_encrypted(&kv.value),
-        }
+            revision: kv.mod_revision as u64,
+        };
+        Self { what: Arc::new(what), encrypted: load::is_encrypted(&kv.value) }
     }
 }
 
-/// All of them. Costs nothing while there are none.
+/// All of them, by resource, namespace and name. Costs nothing while there are none.
 #[derive(Debug, Default)]
-pub(crate) struct Unreadable {
+pub(crate) struct Entries {
     count: AtomicUsize,
-    entries: Mutex<Entries>,
+    entries: Mutex<BTreeMap<(ResourceId, Text, Text), Entry>>,
 }
 
-impl Unreadable {
-    fn change(&self, change: impl FnOnce(&mut Entries)) {
+impl Entries {
+    /// Those of a resource are now these.
+    pub(crate) fn replace(&self, resource: ResourceId, all: Vec<(Text, Text, Entry)>) {
         let mut entries = self.entries.lock();
-        change(&mut entries);
+        entries.retain(|(id, ..), _| *id != resource);
+        entries.extend(all.into_iter().map(|(namespace, name, entry)| ((resource, namespace, name), entry)));
         self.count.store(entries.len(), Ordering::Release);
     }
 
-    pub(crate) fn replace(&self, all: Entries) {
-        self.change(|entries| *entries = all);
-    }
-
     pub(crate) fn insert(&self, resource: ResourceId, namespace: &str, name: &str, entry: Entry) {
-        self.change(|entries| {
-            entries.insert((resource, namespace.into(), name.into()), entry);
-        });
+        let mut entries = self.entries.lock();
+        entries.insert((resource, namespace.into(), name.into()), entry);
+        self.count.store(entries.len(), Ordering::Release);
     }
 
     /// It can be read now, or is gone.
     pub(crate) fn remove(&self, resource: ResourceId, namespace: &str, name: &str) {
         if self.count.load(Ordering::Acquire) > 0 {
-            self.change(|entries| {
-                entries.remove(&(resource, namespace.into(), name.into()));
-            });
+            let mut entries = self.entries.lock();
+            entries.remove(&(resource, namespace.into(), name.into()));
+            self.count.store(entries.len(), Ordering::Release);
         }
     }
 
-    /// One of a scope, its field aside: what that is, nobody knows.
-    pub(crate) fn find(&self, resource: ResourceId, scope: &Scope) -> Option<(String, String)> {
+    /// Looks at those of a resource until something is found.
+    fn of<T>(
+        &self,
+        resource: ResourceId,
+        find: impl FnMut((&Text, &Text, &Entry)) -> Option<T>,
+    ) -> Option<T> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let entries = self.entries.lock();
-        let mut of_it = entries.range((resource, Text::default(), Text::default())..);
-        let (_, entry) = of_it.by_ref().take_while(|((id, ..), _)| *id == resource).find(
-            |((_, namespace, name), _)| {
-                (scope.namespace.is_empty() || scope.namespace == *namespace)
-                    && (scope.name.is_empty() || scope.name == *name)
-            },
-        )?;
-        Some((entry.key.clone(), entry.why.clone()))
+        let all = entries.range((resource, Text::default(), Text::default())..);
+        let of_it = all.take_while(|((id, ..), _)| *id == resource);
+        of_it.map(|((_, namespace, name), entry)| (namespace, name, entry)).find_map(find)
     }
 
-    /// What is said of an encrypted one, if there is any.
-    pub(crate) fn encrypted(&self) -> Option<String> {
-        let entries = self.entries.lock();
-        let entry = entries.values().find(|entry| entry.encrypted)?;
-        Some(format!("{} in etcd cannot be read: {}", entry.key, entry.why))
+    /// One of a scope that was written after a revision.
+    pub(crate) fn find(&self, resource: ResourceId, scope: &Scope, after: u64) -> Option<Arc<Unreadable>> {
+        self.of(resource, |(namespace, name, entry)| {
+            let asked = entry.what.revision > after && scope.may_have(namespace, name);
+            asked.then(|| entry.what.clone())
+        })
+    }
+
+    /// How many of a resource are not in its state, as they would be if they had been readable before.
+    pub(crate) fn missing(&self, resource: ResourceId, live: &Live) -> usize {
+        let mut count = 0;
+        self.of::<()>(resource, |(namespace, name, _)| {
+            count += usize::from(live.get(namespace, name).is_none());
+            None
+        });
+        count
+    }
+
+    /// An encrypted one, if there is any.
+    pub(crate) fn encrypted(&self) -> Option<Arc<Unreadable>> {
+        self.entries.lock().values().find(|entry| entry.encrypted).map(|entry| entry.what.clone())
     }
 }

@@ -1,5 +1,6 @@
 //! Writes: transactions that compare the revision that the caller read.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,14 +23,28 @@ const BUDGET: Duration = Duration::from_secs(20);
 /// How long an answer waits for the index to show the write.
 const SHOWN: Duration = Duration::from_secs(10);
 
-/// What is being written.
+/// What is being written: the values of each key, with their objects.
 #[derive(Debug, Default)]
-pub(crate) struct Writing(Vec<(Bytes, Bytes, NewObject)>);
+pub(crate) struct Writing(HashMap<Bytes, Vec<(Bytes, NewObject)>>);
 
 impl Writing {
+    fn add(&mut self, key: Bytes, value: Bytes, object: NewObject) {
+        self.0.entry(key).or_default().push((value, object));
+    }
+
+    fn remove(&mut self, key: &Bytes, value: &Bytes) {
+        let Some(values) = self.0.get_mut(key) else { return };
+        if let Some(at) = values.iter().position(|(v, _)| v == value) {
+            values.swap_remove(at);
+        }
+        if values.is_empty() {
+            self.0.remove(key);
+        }
+    }
+
     /// The object of a value that is being written to a key.
     pub(crate) fn find(&self, key: &[u8], value: &[u8]) -> Option<NewObject> {
-        self.0.iter().find(|(k, v, _)| k == key && v == value).map(|(_, _, object)| object.clone())
+        self.0.get(key)?.iter().find(|(v, _)| v == value).map(|(_, object)| object.clone())
     }
 }
 
@@ -42,10 +57,7 @@ struct Announced<'e> {
 
 impl Drop for Announced<'_> {
     fn drop(&mut self) {
-        let mut writing = self.engine.writing.lock();
-        if let Some(at) = writing.0.iter().position(|(k, v, _)| *k == self.key && *v == self.value) {
-            writing.0.swap_remove(at);
-        }
+        self.engine.writing.lock().remove(&self.key, &self.value);
     }
 }
 
@@ -71,6 +83,8 @@ enum Outcome {
 
 impl Engine {
     pub(super) async fn write(&self, write: Write) -> Result<Arc<Object>, WriteError> {
+        // A resource that was made known just now is loaded first.
+        self.shows(write.resource(), 1, true).await;
         match write {
             Write::Create { resource, mut object, ttl } => {
                 settle(&mut object);
@@ -89,6 +103,14 @@ impl Engine {
                 let previous = self.at_revision(resource, &namespace, &name, expect)?;
                 self.delete(resource, previous).await
             }
+        }
+    }
+
+    /// Waits until a resource is shown as of a revision, of an own write or not; not for ever, since an answer that
+    /// etcd has given counts anyway.
+    async fn shows(&self, resource: ResourceId, revision: u64, own: bool) {
+        if let Some(follower) = self.follower(resource) {
+            self.catch_up(&follower, revision, own, SHOWN).await;
         }
     }
 
@@ -122,12 +144,12 @@ impl Engine {
             prepared.await.map_err(failed)?;
         }
         let value = self.codec.encode(&group, &plural, &key, &object).map_err(failed)?;
-        self.writing.lock().0.push((key.clone(), value.clone(), object.clone()));
+        self.writing.lock().add(key.clone(), value.clone(), object.clone());
         let announced = Announced { engine: self, key: key.clone(), value: value.clone() };
         let outcome = self.transact(&key, expect, Action::Put { value, ttl }).await?;
         match outcome {
             Outcome::Done(revision) => {
-                self.catch_up(revision, true, SHOWN).await;
+                self.shows(resource, revision, true).await;
                 drop(announced);
                 let shown = self.index.get(resource, &object.namespace, &object.name);
                 Ok(shown
@@ -135,7 +157,7 @@ impl Engine {
                     .unwrap_or_else(|| Arc::new(Object { data: object, revision })))
             }
             Outcome::Refused(None, at) => {
-                self.catch_up(at, false, SHOWN).await;
+                self.shows(resource, at, false).await;
                 Err(WriteError::NotFound)
             }
             Outcome::Refused(Some(kv), _) => {
@@ -150,11 +172,11 @@ impl Engine {
         let (_, _, key) = self.key_of(resource, &data.namespace, &data.name).ok_or(WriteError::NotFound)?;
         match self.transact(&key, previous.revision, Action::Delete).await? {
             Outcome::Done(revision) => {
-                self.catch_up(revision, true, SHOWN).await;
+                self.shows(resource, revision, true).await;
                 Ok(Arc::new(Object { data: data.clone(), revision }))
             }
             Outcome::Refused(None, at) => {
-                self.catch_up(at, false, SHOWN).await;
+                self.shows(resource, at, false).await;
                 Err(WriteError::NotFound)
             }
             Outcome::Refused(Some(kv), _) => {
@@ -170,7 +192,7 @@ impl Engine {
         match self.transact(&key, current.revision, Action::Check).await? {
             Outcome::Done(_) => Ok(current),
             Outcome::Refused(None, at) => {
-                self.catch_up(at, false, SHOWN).await;
+                self.shows(resource, at, false).await;
                 Err(WriteError::NotFound)
             }
             Outcome::Refused(Some(kv), _) => {
@@ -188,7 +210,7 @@ impl Engine {
         kv: &KeyValue,
     ) -> Result<Arc<Object>, WriteError> {
         let revision = kv.mod_revision as u64;
-        self.catch_up(revision, true, SHOWN).await;
+        self.shows(resource, revision, true).await;
         match self.index.get(resource, namespace, name) {
             Some(object) if object.revision >= revision => Ok(object),
             _ => {
@@ -332,9 +354,16 @@ mod tests {
             body: Bytes::from_static(b"{}"),
             rv_at: 0,
         };
-        let writing = Writing(vec![("k".into(), "v".into(), object)]);
+        let mut writing = Writing::default();
+        for value in ["v", "w"] {
+            writing.add("k".into(), value.into(), object.clone());
+        }
         assert!(writing.find(b"k", b"v").is_some_and(|o| o.name == text));
         assert!(writing.find(b"k", b"other").is_none());
+        writing.remove(&"k".into(), &"v".into());
+        assert!(writing.find(b"k", b"v").is_none() && writing.find(b"k", b"w").is_some());
+        writing.remove(&"k".into(), &"w".into());
+        assert!(writing.0.is_empty());
         assert!(writing.find(b"l", b"v").is_none());
     }
 }

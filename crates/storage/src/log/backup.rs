@@ -247,6 +247,6 @@ mod tests {
         fs::write(dir.path().join("store.restoring/snapshot-1.tmp"), "half").unwrap();
         restore(&file, &to).unwrap();
         let store = Store::open(StoreConfig::new(&to), &Shutdown::new()).unwrap();
-        assert_eq!(store.current(), RAISE);
+        assert_eq!(store.newest(), RAISE);
     }
 }

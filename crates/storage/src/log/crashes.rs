@@ -228,7 +228,7 @@ impl Client {
     }
 
     fn check(&mut self, store: &Store, resource: ResourceId) {
-        assert!(store.current() >= self.acknowledged);
+        assert!(store.newest() >= self.acknowledged);
         for (name, possible) in &mut self.possible {
             let found = store.get(resource, "ns", name).map(|o| body_of(&o));
             assert!(possible.contains(&found), "{name} is {found:?}, not one of {possible:?}");
@@ -257,9 +257,9 @@ async fn clients_and_crashes(seed: u64) {
         for client in &mut clients {
             client.check(&store, resource);
         }
-        let start = WatchStart::After(store.current());
+        let start = WatchStart::After(store.newest());
         let mut watcher = store.watch(resource, Scope::default(), start, WatchOptions::default()).unwrap();
-        let before = store.current();
+        let before = store.newest();
         sim.fail_one_in(if random.bool() { 30 } else { 0 });
         sim.cut_power_after(random.usize(..200));
         join_all(clients.iter_mut().map(|c| c.run(&store, resource))).await;
@@ -333,7 +333,7 @@ async fn outage(call: Call, error: i32, sentence: &str) {
         write(n).await.unwrap();
         n += 1;
     }
-    assert_eq!(store.current(), acknowledged);
+    assert_eq!(store.newest(), acknowledged);
     store.close().await;
     let mut seen = 0;
     while let Some(Ok(Batch::Events(events))) = watcher.next().await {

@@ -258,7 +258,7 @@ async fn a_failed_write_changes_nothing_and_the_next_one_works() {
     }
     assert!(store.get(resource, "ns", "b").is_none());
     assert!(store.get(resource, "ns", "a").is_some());
-    assert_eq!(store.current(), 1);
+    assert_eq!(store.newest(), 1);
     sim.fail_one_in(0);
     let again = create("b").await.unwrap().revision;
     assert!(again > 2, "the revision {again} of a failed write is not given out again");
@@ -290,7 +290,7 @@ async fn objects_expire_also_across_a_restart() {
 
     now.fetch_add(HOUR, Ordering::Relaxed);
     let (second, resource) = store(&sim, now);
-    assert!(second.wait_for(6, Duration::from_mins(1)).await);
+    assert!(second.wait_for(ResourceId(0), 6, Duration::from_mins(1)).await);
     assert!(second.get(resource, "ns", "late").is_none());
     assert!(second.get(resource, "ns", "stays").is_some());
 }

@@ -70,7 +70,7 @@ async fn writes_fail_while_the_disk_is_full_and_work_again_once_there_is_space()
     for n in 0..10 {
         there.push(create(&s, r, &format!("early-{n}")).await.unwrap());
     }
-    let start = WatchStart::After(s.current());
+    let start = WatchStart::After(s.newest());
     let mut watcher = s.watch(r, Scope::default(), start, WatchOptions::default()).unwrap();
     for round in 0..3 {
         let full = std::fs::write(&ballast, vec![0; 8 << 20]);
@@ -146,8 +146,8 @@ async fn histories_of_a_disk_that_is_full_at_times() {
                 std::fs::write(&ballast, vec![0; 8 << 20]).unwrap_err();
                 tokio::task::yield_now().await;
                 std::fs::remove_file(&ballast).unwrap();
-                let next = s.current() + 20;
-                s.wait_for(next, std::time::Duration::from_millis(20)).await;
+                let next = s.newest() + 20;
+                s.wait_for(ResourceId(0), next, std::time::Duration::from_millis(20)).await;
             }
         };
         histories::run(&s, seed, fill).await;

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use futures::StreamExt;
 
+use super::apart::nodes;
 use super::suite::{self, create, event, expect, histories, pods, update, watch};
 use super::*;
 use ferrokube_storage::{Scope, WatchEnd, WatchStart};
@@ -76,7 +77,7 @@ async fn watches_go_on() {
     let mut etcd = etcd(false, 1).await;
     let (a, b) = (open(&etcd, "/registry").await, open(&etcd, "/registry").await);
     let (r, q) = (pods(&a), pods(&b));
-    let mut w = watch(&b, q, Scope::default(), WatchStart::After(b.current()));
+    let mut w = watch(&b, q, Scope::default(), WatchStart::After(b.current(q)));
     let x = create(&a, r, "ns", "x", "").await;
     expect(&mut w, &[event("Added", &x)]).await;
     tokio::task::block_in_place(|| etcd.kill(0)).unwrap();
@@ -95,6 +96,8 @@ async fn compacted_behind_its_back() {
     let r = pods(&a);
     let x = create(&a, r, "ns", "x", "").await;
     let mut w = watch(&a, r, Scope::default(), WatchStart::After(x.revision));
+    // Of these nothing is missed, since nothing happens.
+    let mut of_nodes = watch(&a, nodes(&a), Scope::default(), WatchStart::After(x.revision));
     etcd.freeze(0, true).unwrap();
     let b = try_open(all[1..].to_vec(), "/registry").await.unwrap();
     pods(&b);
@@ -102,7 +105,7 @@ async fn compacted_behind_its_back() {
     for n in 0..20 {
         last = update(&b, r, &last, "", &format!("{n}")).await.unwrap();
     }
-    let revision = b.current().to_string();
+    let revision = b.current(r).to_string();
     let others = format!("{},{}", all[1], all[2]);
     let compact = std::process::Command::new(testkit::tool("etcdctl"))
         .args(["--endpoints", &others, "compact", &revision])
@@ -126,9 +129,11 @@ async fn compacted_behind_its_back() {
             }
         }
     }
-    a.fresh().await.unwrap();
+    a.fresh(&[r]).await.unwrap();
     let found = a.get(r, "ns", "x").unwrap();
     assert_eq!((found.revision, &found.data.body), (last.revision, &last.data.body));
+    let n = create(&b, nodes(&b), "", "n", "").await;
+    expect(&mut of_nodes, &[event("Added", &n)]).await;
 }
 
 /// While there is no etcd, reads that need not be the newest go on; the others and writes end with an error, in time.
@@ -140,8 +145,9 @@ async fn without_etcd() {
     let x = create(&a, r, "ns", "x", "").await;
     tokio::task::block_in_place(|| etcd.kill(0)).unwrap();
     assert_eq!(a.get(r, "ns", "x").unwrap().revision, x.revision);
+    let resources = [r];
     let (fresh, write) = tokio::join!(
-        tokio::time::timeout(suite::LONG, a.fresh()),
+        tokio::time::timeout(suite::LONG, a.fresh(&resources)),
         tokio::time::timeout(suite::LONG, update(&a, r, &x, "", "2"))
     );
     let (fresh, write) = (fresh.unwrap().unwrap_err().to_string(), write.unwrap().unwrap_err().to_string());
@@ -149,5 +155,5 @@ async fn without_etcd() {
     assert!(write.contains("cannot reach etcd at"), "{write}");
     etcd.restart(0).unwrap();
     update(&a, r, &x, "", "3").await.unwrap();
-    a.fresh().await.unwrap();
+    a.fresh(&[r]).await.unwrap();
 }

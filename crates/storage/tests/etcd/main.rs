@@ -5,13 +5,14 @@
 #![allow(clippy::many_single_char_names, reason = "a store, its resource, its watcher, two objects")]
 #![allow(async_fn_in_trait, reason = "nobody else implements it")]
 
+mod apart;
 mod errors;
 mod faults;
 mod shared;
 #[path = "../suite/mod.rs"]
 mod suite;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -19,11 +20,19 @@ use api::NewObject;
 use bytes::Bytes;
 use component::Shutdown;
 use ferrokube_storage::{Codec, CodecError, EtcdConfig, EtcdOpenError, EtcdServers, Placement, Store};
+use futures::future::BoxFuture;
 use suite::Fixture;
 use testkit::Etcd;
 
-/// Values as simple as the suite's objects: what the body does not tell, and the body.
-struct Simple;
+/// Values as simple as the suite's objects: what the body does not tell, and the body. Those of nodes are called
+/// encrypted.
+#[derive(Clone, Default)]
+pub(crate) struct Simple {
+    /// While this is set, what it takes to read encrypted values cannot be fetched.
+    pub(crate) away: Arc<AtomicBool>,
+}
+
+const SEALED: &str = "k8s:enc:";
 
 const HEAD: &str = r#"{"metadata":{"resourceVersion":""#;
 
@@ -35,7 +44,6 @@ impl Codec for Simple {
             ("g", "podsets"),
             ("", "pod"),
             ("", "pods2"),
-            ("", "late"),
             ("", "nodes"),
             ("", "endpoints"),
         ]
@@ -46,14 +54,19 @@ impl Codec for Simple {
         })
         .into()
     }
-    fn encode(&self, _: &str, _: &str, _: &[u8], object: &NewObject) -> Result<Bytes, CodecError> {
+    fn encode(&self, _: &str, plural: &str, _: &[u8], object: &NewObject) -> Result<Bytes, CodecError> {
+        let sealed = if plural == "nodes" { SEALED } else { "" };
         let node = object.fields.first().map_or("", |f| f.as_str());
         let body = std::str::from_utf8(&object.body).unwrap();
-        Ok(format!("{}\n{}\n{node}\n{body}", object.name, object.uid).into())
+        Ok(format!("{sealed}{}\n{}\n{node}\n{body}", object.name, object.uid).into())
+    }
+    fn prepare<'a>(&'a self, _: &str, _: &str, _: &'a [u8]) -> Option<BoxFuture<'a, Result<(), CodecError>>> {
+        let away = self.away.load(Ordering::Relaxed);
+        away.then(|| Box::pin(async { Err(CodecError("the KMS does not answer".into())) }) as BoxFuture<_>)
     }
     fn decode(&self, _: &str, _: &str, _: &[u8], value: &[u8]) -> Result<NewObject, CodecError> {
         let text = std::str::from_utf8(value).map_err(|e| CodecError(e.to_string()))?;
-        let mut parts = text.splitn(4, '\n');
+        let mut parts = text.strip_prefix(SEALED).unwrap_or(text).splitn(4, '\n');
         let mut part = || parts.next().ok_or_else(|| CodecError("it is cut off".into()));
         let (name, uid, node, body) = (part()?, part()?, part()?, part()?);
         Ok(NewObject {
@@ -84,7 +97,7 @@ pub(crate) fn config(servers: EtcdServers, prefix: &str) -> EtcdConfig {
         prefix: prefix.into(),
         progress_interval: Duration::from_millis(5),
         patience: Duration::from_secs(1),
-        ..EtcdConfig::new(servers, Arc::new(Simple))
+        ..EtcdConfig::new(servers, Arc::new(Simple::default()))
     }
 }
 

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use futures::StreamExt;
 
-use super::suite::{self, create, delete, event, events, expect, pods, update, watch};
+use super::apart::nodes;
+use super::suite::{self, create, delete, event, events, expect, late, pods, update, watch};
 use super::*;
 use ferrokube_storage::{Scope, WatchEnd, WatchOptions, WatchStart, Write, WriteError};
 
@@ -21,13 +22,13 @@ async fn read_after_write(old: bool) {
     let (r, q) = (pods(&a), pods(&b));
     for n in 0..200 {
         let made = create(&a, r, "ns", &format!("o{n}"), "").await;
-        b.fresh().await.unwrap();
+        b.fresh(&[q]).await.unwrap();
         let found = b.get(q, "ns", &format!("o{n}")).unwrap();
         assert_eq!((found.revision, &found.data.body), (made.revision, &made.data.body));
         // A revision that is none of ours must not be waited for in vain.
         etcd.etcdctl(&["put", "foreign", &n.to_string()]).unwrap();
         if n % 50 == 0 {
-            b.fresh().await.unwrap();
+            b.fresh(&[q]).await.unwrap();
         }
     }
 }
@@ -51,7 +52,7 @@ async fn only_one_of_two_writers_wins() {
     let mut object = create(&stores[0], r, "ns", "a", "").await;
     for round in 0..50 {
         let text = |n: usize| format!("{round} {n}");
-        stores[1].wait_for(object.revision, suite::LONG).await;
+        stores[1].wait_for(r, object.revision, suite::LONG).await;
         let (one, two) = (text(0), text(1));
         let outcomes =
             tokio::join!(update(&stores[0], r, &object, "", &one), update(&stores[1], r, &object, "", &two));
@@ -74,30 +75,11 @@ async fn watchers_see_what_others_write() {
     let etcd = etcd(false, 1).await;
     let (a, b) = (open(&etcd, "/registry").await, open(&etcd, "/registry").await);
     let (r, q) = (pods(&a), pods(&b));
-    let mut w = watch(&b, q, Scope::default(), WatchStart::After(b.current()));
+    let mut w = watch(&b, q, Scope::default(), WatchStart::After(b.current(q)));
     let x = create(&a, r, "ns", "x", "n1").await;
     let y = update(&a, r, &x, "n2", "2").await.unwrap();
     let gone = delete(&a, r, &y).await.unwrap();
     expect(&mut w, &[event("Added", &x), event("Modified", &y), event("Deleted", &gone)]).await;
-    // An unreadable value does not stop the rest, and is told to who asks for it, also after a start.
-    etcd.etcdctl(&["put", "/registry/pods/ns/bad", "garbage"]).unwrap();
-    let z = create(&a, r, "ns", "z", "").await;
-    expect(&mut w, &[event("Added", &z)]).await;
-    let late = open(&etcd, "/registry").await;
-    let told = |s: &Store, namespace: &str, name: &str| {
-        let scope = Scope { namespace: namespace.into(), name: name.into(), field: None };
-        s.unreadable(pods(s), &scope).map(|(key, _)| key)
-    };
-    for s in [&b, &late] {
-        for (namespace, name) in [("", ""), ("ns", ""), ("ns", "bad")] {
-            assert_eq!(told(s, namespace, name).as_deref(), Some("/registry/pods/ns/bad"));
-        }
-        assert_eq!((told(s, "ns", "z"), told(s, "other", "")), (None, None));
-    }
-    etcd.etcdctl(&["del", "/registry/pods/ns/bad"]).unwrap();
-    let z = update(&a, r, &z, "", "again").await.unwrap();
-    expect(&mut w, &[event("Modified", &z)]).await;
-    assert_eq!(told(&b, "", ""), None);
     // Many that go in one revision, as those of a lease that ends.
     for n in 0..5 {
         create(&a, r, "ns", &format!("e{n}"), "").await;
@@ -107,6 +89,61 @@ async fn watchers_see_what_others_write() {
     let names: BTreeSet<_> = all[5..].iter().map(|e| e.object.data.name.to_string()).collect();
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["e0", "e1", "e2", "e3", "e4"]);
     assert_eq!(all[5..].iter().map(|e| e.revision).collect::<BTreeSet<_>>().len(), 1, "all at once");
+}
+
+/// A value that cannot be read ends the watches that would have its event, after what came before it, and is told to
+/// whoever asks for its object, also after a start. Everybody else goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_cannot_be_read() {
+    let etcd = etcd(false, 1).await;
+    let (a, b) = (open(&etcd, "/registry").await, open(&etcd, "/registry").await);
+    let (r, q) = (pods(&a), pods(&b));
+    let nodes = nodes(&b);
+    let start = WatchStart::After(b.current(q));
+    let all_nodes = WatchStart::After(b.current(nodes));
+    let [mut w, mut same, mut other] =
+        ["", "ns", "other"].map(|namespace| watch(&b, q, suite::in_namespace(namespace), start));
+    let mut named = watch(&b, q, suite::named("ns", "z"), start);
+    let mut of_nodes = watch(&b, nodes, Scope::default(), all_nodes);
+    let x = create(&a, r, "ns", "x", "").await;
+    etcd.etcdctl(&["put", "/registry/pods/ns/bad", "garbage"]).unwrap();
+    let z = create(&a, r, "ns", "z", "").await;
+    let y = create(&a, r, "other", "y", "").await;
+    let n = create(&a, nodes, "", "n", "").await;
+    for w in [&mut w, &mut same] {
+        expect(w, &[event("Added", &x)]).await;
+        let end = tokio::time::timeout(suite::LONG, w.next()).await.unwrap().unwrap().unwrap_err();
+        let WatchEnd::Unreadable(bad) = end else { panic!("{end:?}") };
+        assert_eq!(bad.key, "/registry/pods/ns/bad");
+        assert!(bad.revision > x.revision && bad.revision < z.revision);
+    }
+    expect(&mut other, &[event("Added", &y)]).await;
+    expect(&mut named, &[event("Added", &z)]).await;
+    expect(&mut of_nodes, &[event("Added", &n)]).await;
+    // Others are shown as they are, and a watch that begins after it goes on.
+    b.fresh(&[q]).await.unwrap();
+    assert_eq!(suite::names(&b.snapshot(q), &Scope::default(), None), ["ns/x", "ns/z", "other/y"]);
+    let mut w = watch(&b, q, Scope::default(), WatchStart::After(z.revision));
+    expect(&mut w, &[event("Added", &y)]).await;
+    let late = open(&etcd, "/registry").await;
+    let told = |s: &Store, namespace: &str, name: &str, after: u64| {
+        s.unreadable(pods(s), &suite::named(namespace, name), after).map(|bad| bad.key.clone())
+    };
+    for s in [&b, &late] {
+        for (namespace, name) in [("", ""), ("ns", ""), ("ns", "bad")] {
+            assert_eq!(told(s, namespace, name, x.revision).as_deref(), Some("/registry/pods/ns/bad"));
+            assert_eq!(told(s, namespace, name, z.revision), None, "it was there before");
+        }
+        assert_eq!((told(s, "ns", "z", 0), told(s, "other", "", 0)), (None, None));
+    }
+    assert!(
+        b.backup().await.err().unwrap().to_string().contains("/registry/pods/ns/bad in etcd cannot be read")
+    );
+    etcd.etcdctl(&["del", "/registry/pods/ns/bad"]).unwrap();
+    let z = update(&a, r, &z, "", "again").await.unwrap();
+    expect(&mut w, &[event("Modified", &z)]).await;
+    assert_eq!(told(&b, "", "", 0), None);
+    b.backup().await.unwrap();
 }
 
 /// Both stores compact, and etcd is compacted once; what is compacted is gone for both.
@@ -158,13 +195,13 @@ async fn an_etcd_that_was_set_back() {
     for n in 0..20 {
         create(&a, r, "ns", &format!("lost{n}"), "").await;
     }
-    let mut w = watch(&a, r, Scope::default(), WatchStart::After(a.current()));
+    let mut w = watch(&a, r, Scope::default(), WatchStart::After(a.current(r)));
     etcd.kill(0).unwrap();
     etcd.load(0, backup.path()).unwrap();
     etcd.restart(0).unwrap();
     let end = tokio::time::timeout(suite::LONG, w.next()).await.unwrap().unwrap();
     assert_eq!(end.unwrap_err(), WatchEnd::Compacted);
-    a.fresh().await.unwrap();
+    a.fresh(&[r]).await.unwrap();
     assert_eq!(suite::names(&a.snapshot(r), &Scope::default(), None), ["ns/kept"]);
     create(&a, r, "ns", "new", "").await;
 }
@@ -214,18 +251,24 @@ async fn a_backup_is_restored_locally() {
     let a = open(&etcd, "/registry").await;
     let r = pods(&a);
     let kept = create(&a, r, "ns", "kept", "n1").await;
+    // Also what nobody made known to the store that makes the backup.
+    let unknown = late(&a).await;
+    let other = create(&a, unknown, "ns", "other", "").await;
     let object = suite::object("ns", "short", "", "");
     a.commit(Write::Create { resource: r, object, ttl: Some(Duration::from_secs(3)) }).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (file, to) = (dir.path().join("file"), dir.path().join("store"));
-    let bytes: Vec<u8> = a.backup().await.unwrap().flatten().collect();
+    let b = open(&etcd, "/registry").await;
+    let bytes: Vec<u8> = b.backup().await.unwrap().flatten().collect();
     std::fs::write(&file, bytes).unwrap();
     ferrokube_storage::restore(&file, &to).unwrap();
     let local = Store::open(ferrokube_storage::StoreConfig::new(&to), &Shutdown::new()).unwrap();
     let q = pods(&local);
     let found = local.get(q, "ns", "kept").unwrap();
     assert_eq!((found.revision, &found.data.body), (kept.revision, &kept.data.body));
-    assert!(local.current() > a.current());
+    let found = local.get(late(&local).await, "ns", "other").unwrap();
+    assert_eq!((found.revision, &found.data.body), (other.revision, &other.data.body));
+    assert!(local.current(r) > a.current(r));
     let mut w = watch(&local, q, Scope::default(), WatchStart::Now);
     loop {
         if let ferrokube_storage::Batch::Events(events) = suite::next(&mut w).await
@@ -250,7 +293,7 @@ async fn a_local_store_moves_in() {
     }
     let object = suite::object("ns", "short", "", "");
     local.commit(Write::Create { resource: r, object, ttl: Some(Duration::from_secs(1)) }).await.unwrap();
-    let before = local.current();
+    let before = local.current(r);
     let config = || config(EtcdServers { endpoints: etcd.urls(), ..EtcdServers::default() }, "/registry");
     let moved = local.migrate_to_etcd(config()).await.unwrap();
     assert_eq!((moved.objects, moved.from), (2, before));
@@ -258,7 +301,7 @@ async fn a_local_store_moves_in() {
     let r = pods(&s);
     let found = s.get(r, "ns", "a").unwrap();
     assert_eq!(found.data.body, last.data.body);
-    assert!(found.revision > before && s.current() >= moved.to);
+    assert!(found.revision > before && s.current(r) >= moved.to);
     assert!(s.watch(r, Scope::default(), WatchStart::After(before), WatchOptions::default()).is_err());
     assert!(s.servers().unwrap().addresses().is_empty());
     let leased = etcd.etcdctl(&["get", "/registry/pods/ns/short", "-w", "fields"]).unwrap();

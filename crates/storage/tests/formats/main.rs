@@ -42,7 +42,7 @@ async fn tell(s: &Store) -> String {
     let all = resources(s);
     let watch = |r, from| s.watch(r, Scope::default(), WatchStart::After(from), WatchOptions::default());
     let floor = watch(all[0], 0).map_or_else(|gone| gone.oldest, |_| 0);
-    writeln!(out, "from {floor} to {}", s.current()).unwrap();
+    writeln!(out, "from {floor} to {}", s.newest()).unwrap();
     for ((group, plural), r) in RESOURCES.into_iter().zip(all) {
         let snapshot = s.snapshot(r);
         for object in snapshot.scan(&Scope::default(), None) {
@@ -101,7 +101,7 @@ async fn a_store_of_format_1_goes_on() {
     for name in ["fresh", "log", "snapshot", "killed", "torn", "unsynced"] {
         let dir = copied(name, tmp.path());
         let s = open_at(&dir, TIME, Durability::Synced);
-        let (before, [pods, ..]) = (s.current(), resources(&s));
+        let (before, [pods, ..]) = (s.newest(), resources(&s));
         let object = NewObject { name: "new".into(), ..template() };
         let new = s.commit(Write::Create { resource: pods, object, ttl: None }).await.unwrap();
         assert!(new.revision > before);
@@ -112,7 +112,7 @@ async fn a_store_of_format_1_goes_on() {
         let [pods, events, nodes] = resources(&s);
         let count = |s: &Store, r| s.snapshot(r).count(&Scope::default(), None);
         let (kept, expiring) = ([count(&s, pods), count(&s, nodes)], count(&s, events));
-        assert!(s.wait_for(new.revision + expiring as u64, Duration::from_mins(1)).await);
+        assert!(s.wait_for(pods, new.revision + expiring as u64, Duration::from_mins(1)).await);
         assert_eq!([count(&s, pods), count(&s, nodes), count(&s, events)], [kept[0], kept[1], 0], "{name}");
         assert_eq!(s.snapshot(pods).get("ns", "new").map(|o| o.revision), Some(new.revision));
         s.close().await;

@@ -48,7 +48,14 @@ pub(crate) struct Operation {
     answer: Answer,
 }
 
-async fn client(s: Store, r: ResourceId, clock: &AtomicU64, mut random: fastrand::Rng) -> Vec<Operation> {
+/// `shared`: others write to the store through another one; then every operation begins with what is newest.
+async fn client(
+    s: Store,
+    r: ResourceId,
+    clock: &AtomicU64,
+    mut random: fastrand::Rng,
+    shared: bool,
+) -> Vec<Operation> {
     let mut history = Vec::new();
     // What it last saw of each object, which may be long gone.
     let mut seen = BTreeMap::<&str, u64>::new();
@@ -58,6 +65,9 @@ async fn client(s: Store, r: ResourceId, clock: &AtomicU64, mut random: fastrand
         let new = object("ns", name, "", &random.u64(..).to_string());
         let body = new.body.clone();
         let asked = clock.fetch_add(1, Ordering::SeqCst);
+        if shared {
+            s.fresh(&[r]).await.unwrap();
+        }
         let (question, outcome) = match random.u8(..10) {
             0..2 => {
                 let write = Write::Create { resource: r, object: new, ttl: None };
@@ -215,15 +225,22 @@ pub(crate) fn check(mut history: Vec<Operation>, happened: &[Arc<Event>]) {
 
 /// Lets clients work on an empty store, beside whatever is done to it meanwhile, and checks what they were told.
 pub(crate) async fn run(s: &Store, seed: u64, meanwhile: impl Future<Output = ()>) {
+    run_on(std::slice::from_ref(s), seed, meanwhile).await;
+}
+
+/// The same through several stores that share their data.
+pub(crate) async fn run_on(stores: &[Store], seed: u64, meanwhile: impl Future<Output = ()>) {
     println!("seed {seed}");
+    let s = &stores[0];
     let r = pods(s);
-    let start = s.current();
+    let start = s.current(r);
     let clock = Arc::new(AtomicU64::new(1));
     let mut random = fastrand::Rng::with_seed(seed);
     let clients: Vec<_> = (0..CLIENTS)
-        .map(|_| {
-            let (s, clock, random) = (s.clone(), clock.clone(), random.fork());
-            tokio::spawn(async move { client(s, r, &clock, random).await })
+        .map(|n| {
+            let (s, clock, random) = (stores[n % stores.len()].clone(), clock.clone(), random.fork());
+            let (r, shared) = (pods(&s), stores.len() > 1);
+            tokio::spawn(async move { client(s, r, &clock, random, shared).await })
         })
         .collect();
     let (clients, ()) = tokio::join!(futures::future::join_all(clients), meanwhile);

@@ -66,6 +66,14 @@ pub(crate) fn pods(store: &Store) -> ResourceId {
     store.register(ResourceSpec { group: "".into(), plural: "pods".into(), indexed: vec![NODE] })
 }
 
+/// A resource of which nobody knew, once it can be read.
+pub(crate) async fn late(store: &Store) -> ResourceId {
+    let spec = ResourceSpec { group: "late.example.com".into(), plural: "things".into(), indexed: vec![] };
+    let resource = store.register(spec);
+    assert!(store.wait_for(resource, 0, LONG).await);
+    resource
+}
+
 pub(crate) fn object(namespace: &str, name: &str, node: &str, text: &str) -> NewObject {
     let head = r#"{"metadata":{"resourceVersion":""#;
     NewObject {

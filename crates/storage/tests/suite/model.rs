@@ -135,7 +135,7 @@ pub(crate) async fn sequential<F: Fixture>() {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut f = F::fresh().await;
     let mut r = pods(f.store());
-    let mut model = Model { floor: f.store().current(), ..Model::default() };
+    let mut model = Model { floor: f.store().current(r), ..Model::default() };
     let mut watchers: Vec<(Watcher, Scope, u64)> = Vec::new();
     for n in 0..from_environment("FERROKUBE_MODEL_STEPS").unwrap_or(STEPS) {
         let s = f.store();
@@ -242,10 +242,10 @@ pub(crate) async fn sequential<F: Fixture>() {
                 f = f.reopen().await;
                 r = pods(f.store());
                 let last = model.steps.last().map_or(0, |s| s.revision);
-                assert!(f.store().current() >= last);
+                assert!(f.store().current(r) >= last);
                 model.check_list(&f.store().snapshot(r), &Scope::default(), &mut random);
                 // What is known of the past after a restart is the engine's business.
-                model.floor = f.store().current();
+                model.floor = f.store().current(r);
             }
             _ => {}
         }

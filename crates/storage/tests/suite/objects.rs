@@ -5,11 +5,11 @@ use super::*;
 pub(crate) async fn create_and_get<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
-    let before = s.current();
+    let before = s.current(r);
     assert_eq!(s.snapshot(r).count(&Scope::default(), None), 0);
     assert!(s.snapshot(r).revision() >= before, "an empty list has the store's revision");
     let a = create(s, r, "ns", "a", "n1").await;
-    assert!(a.revision > before && s.current() >= a.revision);
+    assert!(a.revision > before && s.current(r) >= a.revision);
     let found = s.get(r, "ns", "a").unwrap();
     assert_eq!((found.revision, &found.data.body, &found.data.uid), (a.revision, &a.data.body, &a.data.uid));
     assert_eq!((found.label("app"), &found.data.fields[NODE]), (Some("x"), &Text::from("n1")));
@@ -118,7 +118,7 @@ pub(crate) async fn resources_are_apart<F: Fixture>() {
     };
     let others =
         [("g", "pods"), ("g", "podsets"), ("", "pod"), ("", "pods2")].map(|(g, p)| s.register(spec(g, p)));
-    let mut w = watch(s, r, Scope::default(), WatchStart::After(s.current()));
+    let mut w = watch(s, r, Scope::default(), WatchStart::After(s.current(r)));
     for (n, other) in others.into_iter().enumerate() {
         assert_ne!(other, r);
         create(s, other, "ns", "a", "").await;
@@ -195,7 +195,7 @@ pub(crate) async fn an_index_follows<F: Fixture>() {
 pub(crate) async fn a_snapshot_stays_and_the_past_can_be_read<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
-    let start = s.current();
+    let start = s.current(r);
     let a = create(s, r, "ns", "a", "n1").await;
     let b = create(s, r, "ns", "b", "n1").await;
     let before = s.snapshot(r);
@@ -217,7 +217,7 @@ pub(crate) async fn a_snapshot_stays_and_the_past_can_be_read<F: Fixture>() {
     assert_eq!(at(new.revision), ["ns/a", "ns/b"]);
     assert_eq!(at(gone.revision), ["ns/a"]);
     assert_eq!(at(c.revision), ["ns/a", "ns/c"]);
-    assert!(s.snapshot_at(r, s.current() + 1_000_000).is_none(), "yet to come");
+    assert!(s.snapshot_at(r, s.current(r) + 1_000_000).is_none(), "yet to come");
 }
 
 pub(crate) async fn pages_of_one_revision<F: Fixture>() {
@@ -227,7 +227,7 @@ pub(crate) async fn pages_of_one_revision<F: Fixture>() {
     for n in 0..10 {
         made.push(create(s, r, "ns", &format!("p{n}"), "").await);
     }
-    let at = s.current();
+    let at = s.current(r);
     let mut read = Vec::new();
     while read.len() < 10 {
         let page = s.snapshot_at(r, at).unwrap();
@@ -257,28 +257,28 @@ pub(crate) async fn compaction<F: Fixture>() {
     assert_eq!(s.snapshot_at(r, b.revision).unwrap().get("ns", "a").unwrap().revision, b.revision);
     s.compact(a.revision);
     assert!(s.snapshot_at(r, b.revision).is_some(), "an older compaction is nothing new");
-    s.compact(s.current() + 1_000_000);
+    s.compact(s.current(r) + 1_000_000);
     assert_eq!(s.get(r, "ns", "a").unwrap().revision, c.revision, "the present stays");
-    assert!(s.snapshot_at(r, s.current()).is_some());
+    assert!(s.snapshot_at(r, s.current(r)).is_some());
     assert!(s.snapshot_at(r, b.revision).is_none());
-    let fresh = s.register(ResourceSpec { group: "".into(), plural: "late".into(), indexed: vec![] });
+    let fresh = late(s).await;
     assert!(s.snapshot_at(fresh, b.revision).is_none(), "nor is a resource that nobody knew");
 }
 
 pub(crate) async fn a_revision_is_waited_for<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
-    assert!(s.wait_for(s.current(), Duration::ZERO).await);
-    assert!(!s.wait_for(s.current() + 1_000_000, Duration::from_millis(1)).await);
-    let next = s.current() + 1;
-    let (reached, made) = tokio::join!(s.wait_for(next, LONG), create(s, r, "ns", "a", ""));
+    assert!(s.wait_for(r, s.current(r), Duration::ZERO).await);
+    assert!(!s.wait_for(r, s.current(r) + 1_000_000, Duration::from_millis(1)).await);
+    let next = s.current(r) + 1;
+    let (reached, made) = tokio::join!(s.wait_for(r, next, LONG), create(s, r, "ns", "a", ""));
     assert!(reached && made.revision >= next);
 }
 
 pub(crate) async fn a_closed_store_can_be_read<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
-    let mut w = watch(s, r, Scope::default(), WatchStart::After(s.current()));
+    let mut w = watch(s, r, Scope::default(), WatchStart::After(s.current(r)));
     let a = create(s, r, "ns", "a", "").await;
     s.close().await;
     expect(&mut w, &[event("Added", &a)]).await;

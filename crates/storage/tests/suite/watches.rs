@@ -29,7 +29,7 @@ pub(crate) async fn from_now<F: Fixture>() {
 pub(crate) async fn from_every_revision<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
-    let start = s.current();
+    let start = s.current(r);
     let mut all = Vec::new();
     let a = create(s, r, "ns", "a", "").await;
     all.push(("Added", a.clone()));
@@ -63,7 +63,7 @@ pub(crate) async fn of_a_scope<F: Fixture>() {
         on_node("", "n1"),
         on_node("y", "n2"),
     ];
-    let start = WatchStart::After(s.current());
+    let start = WatchStart::After(s.current(r));
     let mut watchers: Vec<_> = scopes.iter().map(|c| watch(s, r, c.clone(), start)).collect();
     let p = create(s, r, "x", "p", "n1").await;
     let q = create(s, r, "x", "q", "").await;
@@ -113,7 +113,7 @@ pub(crate) async fn of_the_future<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
     let mut a = create(s, r, "ns", "a", "").await;
-    let from = s.current() + 3;
+    let from = s.current(r) + 3;
     let mut w = watch(s, r, Scope::default(), WatchStart::After(from));
     while a.revision <= from {
         a = update(s, r, &a, "", &format!("{}", a.revision)).await.unwrap();
@@ -132,7 +132,7 @@ pub(crate) async fn of_what_is_forgotten<F: Fixture>() {
     let Some(Compacted { oldest }) = old.err() else { panic!("a watch of what is forgotten") };
     assert_eq!(oldest, b.revision);
     expect(&mut watch(s, r, Scope::default(), WatchStart::After(oldest)), &[event("Added", &c)]).await;
-    let fresh = s.register(ResourceSpec { group: "".into(), plural: "late".into(), indexed: vec![] });
+    let fresh = late(s).await;
     let old = s.watch(fresh, Scope::default(), WatchStart::After(a.revision), WatchOptions::default());
     assert!(old.is_err(), "also of a resource that nobody knew");
 }
@@ -156,7 +156,7 @@ pub(crate) async fn nothing_is_missed_or_doubled_at_the_start<F: Fixture>() {
     };
     let mut watchers = Vec::new();
     while !writer.is_finished() {
-        let now = s.current();
+        let now = s.current(r);
         watchers.push(watch(&s, r, Scope::default(), WatchStart::Now));
         watchers.push(watch(&s, r, Scope::default(), WatchStart::After(now)));
         tokio::task::yield_now().await;
@@ -203,8 +203,8 @@ pub(crate) async fn one_that_is_slow<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
     let options = WatchOptions { buffer: 2, ..WatchOptions::default() };
-    let mut slow = s.watch(r, Scope::default(), WatchStart::After(s.current()), options).unwrap();
-    let mut other = watch(s, r, Scope::default(), WatchStart::After(s.current()));
+    let mut slow = s.watch(r, Scope::default(), WatchStart::After(s.current(r)), options).unwrap();
+    let mut other = watch(s, r, Scope::default(), WatchStart::After(s.current(r)));
     for name in ["a", "b", "c", "d"] {
         create(s, r, "ns", name, "").await;
     }
@@ -217,7 +217,7 @@ pub(crate) async fn one_that_is_slow<F: Fixture>() {
 pub(crate) async fn one_that_takes_its_time<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
-    let mut w = watch(s, r, Scope::default(), WatchStart::After(s.current()));
+    let mut w = watch(s, r, Scope::default(), WatchStart::After(s.current(r)));
     let mut expected = Vec::new();
     for n in 0..500 {
         let made = create(s, r, "ns", &format!("o{n}"), "").await;
@@ -229,7 +229,7 @@ pub(crate) async fn one_that_takes_its_time<F: Fixture>() {
 pub(crate) async fn events_are_shared<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
-    let start = WatchStart::After(s.current());
+    let start = WatchStart::After(s.current(r));
     let (mut one, mut two) = (watch(s, r, Scope::default(), start), watch(s, r, in_namespace("ns"), start));
     create(s, r, "ns", "a", "").await;
     let (mine, theirs) = (events(&mut one, 1).await.remove(0), events(&mut two, 1).await.remove(0));
@@ -241,12 +241,12 @@ pub(crate) async fn progress<F: Fixture>() {
     let f = F::fresh().await;
     let (s, r) = (f.store(), pods(f.store()));
     let options = WatchOptions { progress: true, ..WatchOptions::default() };
-    let mut w = s.watch(r, in_namespace("none"), WatchStart::After(s.current()), options).unwrap();
+    let mut w = s.watch(r, in_namespace("none"), WatchStart::After(s.current(r)), options).unwrap();
     let a = create(s, r, "ns", "a", "").await;
     let mut last = 0;
     while last < a.revision {
         let Batch::Progress(at) = next(&mut w).await else { panic!("nothing happens in its namespace") };
-        assert!(at >= last && at <= s.current());
+        assert!(at >= last && at <= s.current(r));
         last = at;
     }
 }
@@ -258,11 +258,11 @@ pub(crate) async fn resumed_after_a_restart<F: Fixture>() {
     let b = create(&s, r, "ns", "b", "n1").await;
     let new = update(&s, r, &a, "n2", "é").await.unwrap();
     let gone = delete(&s, r, &b).await.unwrap();
-    let last = s.current();
+    let last = s.current(r);
     drop(s);
     let f = f.reopen().await;
     let (s, r) = (f.store(), pods(f.store()));
-    assert!(s.current() >= last, "revisions do not go back");
+    assert!(s.current(r) >= last, "revisions do not go back");
     let found = s.get(r, "ns", "a").unwrap();
     assert_eq!((found.revision, &found.data.body), (new.revision, &new.data.body));
     assert_eq!((&found.data.uid, found.label("app")), (&a.data.uid, Some("x")));

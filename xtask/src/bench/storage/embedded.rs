@@ -153,7 +153,7 @@ impl Bench {
         let before = rss()?;
         for n in 0..COUNT {
             let scope = Scope { namespace: format!("namespace-{}", n % 50).into(), ..Scope::default() };
-            let start = WatchStart::After(self.store.current());
+            let start = WatchStart::After(self.store.current(self.resource));
             watchers.push(self.store.watch(self.resource, scope, start, WatchOptions::default())?);
         }
         Ok((rss()? - before) / COUNT as f64)
@@ -163,7 +163,7 @@ impl Bench {
     pub(super) async fn fan_out(&self, watchers: usize, events: u64, writers: usize) -> Result<f64> {
         let (taken, mut tasks) = (Arc::new(AtomicU64::new(0)), tokio::task::JoinSet::new());
         for _ in 0..watchers {
-            let start = WatchStart::After(self.store.current());
+            let start = WatchStart::After(self.store.current(self.resource));
             let mut watcher =
                 self.store.watch(self.resource, Scope::default(), start, WatchOptions::default())?;
             let taken = taken.clone();
@@ -176,7 +176,7 @@ impl Bench {
             });
         }
         let me = [std::process::id()];
-        let (this, first) = (self.clone(), self.store.current());
+        let (this, first) = (self.clone(), self.store.current(self.resource));
         let before = process::cpu(&me)?;
         load::all(writers, events, move |n| {
             let this = this.clone();

@@ -126,14 +126,14 @@ async fn writes_and_reads(etcd: &Etcd, store: &Store, resource: ResourceId, time
         row("puts", writers, ours, theirs);
     }
     etcd.fill(WORKING_SET).await?;
-    store.fresh().await?;
+    store.fresh(&[resource]).await?;
     let (mut ours, mut theirs) = (Tally::default(), Tally::default());
     for _round in 0..ROUNDS {
         let engine = store.clone();
         ours.run(READERS, time / ROUNDS, move |n| {
             let engine = engine.clone();
             async move {
-                engine.fresh().await?;
+                engine.fresh(&[resource]).await?;
                 let object = embedded::object(n * 7919 % WORKING_SET, 0);
                 engine.get(resource, &object.namespace, &object.name).context("an object is missing")?;
                 Ok(())
@@ -160,8 +160,8 @@ impl Seen {
 async fn lag(etcd: &Etcd, store: &Store, resource: ResourceId) -> Result<Table> {
     let (ours, theirs) = (Arc::<Seen>::default(), Arc::<Seen>::default());
     let mut tasks = tokio::task::JoinSet::new();
-    store.fresh().await?;
-    let start = WatchStart::After(store.current());
+    store.fresh(&[resource]).await?;
+    let start = WatchStart::After(store.current(resource));
     let mut watcher = store.watch(resource, Scope::default(), start, WatchOptions::default())?;
     let seen = Arc::clone(&ours);
     tasks.spawn(async move {
