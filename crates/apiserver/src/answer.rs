@@ -8,9 +8,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::codec;
 use crate::handlers::watch::WatchSource;
+use crate::inner::Inner;
 use crate::negotiate::{Convert, Form, Format};
 use crate::registry::Resource;
-use crate::server::Inner;
 use crate::table;
 
 /// What a handler answers.

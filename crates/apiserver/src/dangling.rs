@@ -13,7 +13,8 @@ use kinds::access::View;
 use serde_json::json;
 use storage::{Batch, Watcher};
 
-use crate::server::{Inner, Server};
+use crate::inner::Inner;
+use crate::server::Server;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const SCHEMAS: &str = "flowschemas";

@@ -7,12 +7,12 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::front::{Body, full, header as header_of, status_response};
+use crate::inner::Inner;
 use crate::negotiate::{self, Allowed, Format};
 use crate::pipe::method_not_allowed;
-use crate::proxy::Body;
 use crate::query::Query;
 use crate::registry::{Registry, Resource};
-use crate::server::{Inner, full, header as header_of, status_response};
 use crate::{codec, openapi};
 
 /// A document that is made once.

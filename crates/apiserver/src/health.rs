@@ -8,9 +8,9 @@ use http::Response;
 use parking_lot::RwLock;
 use storage::Store;
 
-use crate::proxy::Body;
+use crate::front::{Body, text};
+use crate::inner::Inner;
 use crate::query::Query;
-use crate::server::{Inner, text};
 
 /// Tells whether something works; the reason if not.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;

@@ -9,7 +9,6 @@ mod allocate;
 mod answer;
 pub mod auth;
 pub mod bootstrap;
-mod coalesce;
 mod codec;
 mod conditions;
 pub mod config;
@@ -17,9 +16,10 @@ mod dangling;
 mod discovery;
 pub mod etcd;
 mod forms;
+mod front;
 mod handlers;
 pub mod health;
-mod leash;
+mod inner;
 #[cfg(test)]
 mod list_tests;
 mod meta;
@@ -27,7 +27,6 @@ pub mod metrics;
 mod negotiate;
 pub mod openapi;
 mod options;
-mod outbox;
 mod pipe;
 #[cfg(test)]
 mod pipe_tests;

@@ -20,11 +20,10 @@ use storage::Scope;
 
 use crate::config::Config;
 use crate::discovery::{self, BUILD};
-use crate::proxy::Body;
+use crate::front::{Body, full};
 use crate::query::Query;
 use crate::reader::Reader;
 use crate::request::RequestInfo;
-use crate::server::full;
 use crate::vitals::Process;
 
 /// A label's value that is part of a request.

@@ -6,10 +6,10 @@ use http::{Response, StatusCode};
 use jiff::SignedDuration;
 use sha2::{Digest, Sha512};
 
+use crate::front::{Body, full, header as header_of};
+use crate::inner::Inner;
 use crate::negotiate;
-use crate::proxy::Body;
 use crate::query::Query;
-use crate::server::{Inner, full, header as header_of};
 
 /// Makes the documents of OpenAPI.
 pub trait Documents: Send + Sync + 'static {

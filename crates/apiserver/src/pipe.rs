@@ -15,16 +15,17 @@ use rustls_pki_types::CertificateDer;
 use crate::answer::Outcome;
 use crate::auth::{Access, Decision, forbidden};
 use crate::config::MAX_BODY;
+use crate::front::{
+    Body, Leash, add_warnings, full, header as header_of, outcome_response, read_body, status_response, text,
+    throw_away,
+};
 use crate::handlers;
-use crate::leash::Leash;
+use crate::inner::Inner;
 use crate::metrics::Permit;
 use crate::negotiate::{self, Allowed, Form};
-use crate::proxy::{Body, Connect};
+use crate::proxy::Connect;
 use crate::query::Query;
 use crate::request::{Attributes, Request, RequestInfo, UserInfo};
-use crate::server::{
-    Inner, full, header as header_of, outcome_response, read_body, status_response, text, throw_away,
-};
 use crate::{discovery, health, request_info, routes, snapshot};
 
 /// Answers an HTTP request.
@@ -113,7 +114,7 @@ pub(crate) async fn http(
         }
         Err(status) => {
             let mut response = status_response(inner, &status, plain_form);
-            crate::server::add_warnings(&mut response, warnings);
+            add_warnings(&mut response, warnings);
             response
         }
     }

@@ -13,9 +13,9 @@ use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body_util::BodyExt;
 
+use crate::front::{Body, PieceBody, status_response};
+use crate::inner::Inner;
 use crate::negotiate::Form;
-use crate::proxy::Body;
-use crate::server::{Inner, PieceBody, status_response};
 
 /// Where it is.
 pub const PATH: &str = "/ferrokube/snapshot";

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use storage::{Batch, Scope, Servers, WatchOptions, WatchStart};
 
 use crate::allocate::DEFAULT_RANGE;
-use crate::server::{Inner, Server};
+use crate::inner::Inner;
+use crate::server::Server;
 
 /// How long to wait after a write failed.
 const PAUSE: Duration = Duration::from_secs(2);

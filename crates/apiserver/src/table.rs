@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::{self, List};
 use crate::codec;
+use crate::inner::Inner;
 use crate::negotiate::{IncludeObject, MetaVersion};
 use crate::registry::Resource;
-use crate::server::Inner;
 
 /// The group and plural name under which a resource's rules stand.
 fn place(resource: &Resource) -> (&str, &str) {

@@ -14,12 +14,13 @@ use futures::stream::BoxStream;
 use crate::answer::{self, Encoded, Outcome};
 use crate::codec;
 use crate::handlers::watch::{WatchItem, WatchSource, bookmark_tree};
+use crate::inner::Inner;
 use crate::negotiate::Form;
 use crate::pipe;
 use crate::query::Query;
 use crate::request::{Request, RequestInfo, UserInfo};
 use crate::request_info::selected_name;
-use crate::server::{Inner, Server};
+use crate::server::Server;
 
 /// A caller inside this process.
 struct Local {

@@ -27,9 +27,9 @@ use ranges::PortSet;
 
 use crate::config::Config;
 use crate::handlers::Scope;
+use crate::inner::{Inner, time_text};
 use crate::reader::Reader;
 use crate::registry::Stored;
-use crate::server::{Inner, time_text};
 
 const NONE: &str = "None";
 /// The label of the addresses that were taken here.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::ranges::{PortSet, TAKEN};
 use super::{Allocators, MANAGED_BY, Spec, claim, family_of, ip_address, stored};
-use crate::server::Inner;
+use crate::inner::Inner;
 
 /// How often everything is looked through; upstream's `repairLoopInterval`.
 const INTERVAL: Duration = Duration::from_mins(3);

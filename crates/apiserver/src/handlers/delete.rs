@@ -14,11 +14,11 @@ use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::codec;
 use crate::conditions::{self, Condition};
+use crate::inner::time_text;
 use crate::negotiate;
 use crate::options::{DeleteOptions, ListOptions, Propagation, WriteKind, WriteOptions, write_options};
 use crate::registry::Subresource;
 use crate::request::Request;
-use crate::server::time_text;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";

@@ -25,12 +25,12 @@ use storage::{ReadError, ResourceId, Store, Write, WriteError};
 use crate::admission::{AdmissionRequest, Operation};
 use crate::answer::Outcome;
 use crate::codec;
+use crate::inner::Inner;
 use crate::negotiate;
 use crate::options::{FieldValidation, ListOptions, WriteOptions};
 use crate::pipe::method_not_allowed;
 use crate::registry::{Resource, Stored, Subresource};
 use crate::request::{Request, RequestInfo};
-use crate::server::Inner;
 
 /// What every handler works with: the request and what it is about.
 pub(crate) struct Scope<'a> {

@@ -8,11 +8,11 @@ use kinds::access::{Edit, View};
 use super::{Scope, binding, read_object};
 use crate::admission::Operation;
 use crate::answer::Outcome;
+use crate::inner::Inner;
 use crate::options::{WriteKind, write_options};
 use crate::pipe::method_not_allowed;
 use crate::registry::{Resource, Subresource};
 use crate::request::Request;
-use crate::server::Inner;
 
 pub(crate) async fn dispatch(
     inner: &Arc<Inner>,

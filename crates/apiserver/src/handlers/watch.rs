@@ -18,13 +18,13 @@ use tokio::time::{Instant, Sleep};
 
 use crate::answer::{self, Outcome};
 use crate::codec;
-use crate::leash::{Due, Leash};
+use crate::front::{Due, Leash};
+use crate::inner::Inner;
 use crate::negotiate::{Convert, Form, Format, IncludeObject};
 use crate::options::ListOptions;
 use crate::registry::Resource;
 use crate::request::Request;
 use crate::select::Selection;
-use crate::server::Inner;
 use crate::table;
 
 /// How long a read waits for a revision that the store has not reached; upstream's `blockTimeout`.

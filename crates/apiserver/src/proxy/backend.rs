@@ -13,8 +13,8 @@ use rustls_pki_types::ServerName;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
-use super::Body;
 use super::location::{Location, Transport};
+use crate::front::Body;
 
 /// How long a backend may take to accept a connection; Go's default dialer.
 const DIAL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);

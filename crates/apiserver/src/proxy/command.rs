@@ -14,10 +14,10 @@ use streaming::remotecommand::{BACKEND_PROTOCOLS, CommandError, Options, greet, 
 use streaming::spdy::{self, Connection, Role};
 use streaming::websocket::{self, accept, is_websocket, requested_protocols};
 
-use super::Body;
 use super::backend::Dialer;
 use super::forward::{empty, refused};
 use super::location::Location;
+use crate::front::Body;
 use crate::metrics::LongRunning;
 
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");

@@ -13,7 +13,8 @@ use hyper_util::rt::TokioIo;
 
 use super::backend::Dialer;
 use super::location::{Location, escape_path, unavailable};
-use super::{Body, BodyError, html, sniff};
+use super::{html, sniff};
+use crate::front::{Body, BodyError};
 use crate::metrics::LongRunning;
 
 /// The longest HTML page whose links are rewritten; a longer one is passed on as it is.

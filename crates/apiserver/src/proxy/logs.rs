@@ -12,10 +12,10 @@ use hyper_util::rt::TokioIo;
 use streaming::channel::SINGLE;
 use streaming::websocket::{self, accept, is_websocket};
 
-use super::Body;
 use super::backend::Dialer;
 use super::forward::empty;
 use super::location::Location;
+use crate::front::Body;
 use crate::metrics::LongRunning;
 
 /// How much of a kubelet's refusal is read.

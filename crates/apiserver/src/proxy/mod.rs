@@ -27,13 +27,9 @@ use streaming::websocket::is_upgrade;
 use self::backend::Dialer;
 use self::location::{Location, Transport, parse_id, unavailable};
 use crate::auth::{Authorizer, Decision};
+use crate::front::Body;
 use crate::query::Query;
 use crate::request::{Attributes, RequestInfo};
-
-/// An error while a body streams.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
-/// The body of an answer.
-pub type Body = http_body_util::combinators::BoxBody<Bytes, BodyError>;
 
 /// Serves the connecting subresources.
 #[derive(Clone)]

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::proxy::{Body, BodyError};
+use super::{Body, BodyError};
 
 /// How long a connection may be idle; upstream's `IdleTimeout`.
 const IDLE: Duration = Duration::from_secs(90);
@@ -197,7 +197,7 @@ mod tests {
     async fn late_answers_are_cut_off() {
         let leash = Arc::new(Leash::default());
         let pieces = (0..3).map(|_| Bytes::from_static(b"x"));
-        let body = crate::server::PieceBody::new(Box::new(pieces), false).boxed();
+        let body = super::super::PieceBody::new(Box::new(pieces), false).boxed();
         let mut body = leash.answer(body, Some(Instant::now() + Duration::from_mins(1)));
         assert!(body.frame().await.unwrap().is_ok());
         tokio::time::advance(Duration::from_secs(61)).await;

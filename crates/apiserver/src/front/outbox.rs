@@ -158,7 +158,7 @@ mod tests {
             outbox.shutdown().await.unwrap();
         };
         let mut got = Vec::new();
-        let (_, read) = tokio::join!(writing, far.read_to_end(&mut got));
+        let ((), read) = tokio::join!(writing, far.read_to_end(&mut got));
         read.unwrap();
         assert!(got == sent);
     }

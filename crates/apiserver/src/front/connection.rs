@@ -1,0 +1,207 @@
+//! Connections, and one request of theirs.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use bytes::Bytes;
+use component::Shutdown;
+use http::header::{self, HeaderValue};
+use http::{Method, Response};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
+use rustls_pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use super::coalesce::{Coalesce, after_others};
+use super::leash::{End, Leash};
+use super::outbox::Outbox;
+use super::{Body, full, status_response, text};
+use crate::inner::Inner;
+use crate::negotiate::Form;
+use crate::options;
+use crate::pipe;
+use crate::query::{Query, unescape};
+use crate::request::RequestInfo;
+use crate::request_info;
+use crate::server::Server;
+
+/// How large a request's headers may be, in bytes: Go's `DefaultMaxHeaderBytes` and its slack.
+const MAX_HEADERS: u32 = (1 << 20) + 4096;
+
+/// How long a client may take for the headers of a request; upstream's `ReadHeaderTimeout`.
+const HEADERS_TIME: Duration = Duration::from_secs(32);
+
+/// How long a request that does not go on may take, its answer included; upstream's `--request-timeout`.
+const REQUEST_TIME: Duration = Duration::from_mins(1);
+
+/// Tells a request apart in all logs: the caller's own, or one made here.
+const AUDIT_ID: &str = "audit-id";
+
+impl Server {
+    /// Serves HTTPS until the shutdown's signal; then lets the requests under way end.
+    pub async fn serve(&self, listener: TcpListener, tls: rustls::ServerConfig, shutdown: Shutdown) {
+        let mut tls = tls;
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let mut h2 = auto::Builder::new(TokioExecutor::new()).http2_only();
+        h2.http2()
+            .max_concurrent_streams(1000)
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(16 << 20)
+            .max_frame_size(1 << 20)
+            .max_send_buf_size(1 << 20)
+            .max_header_list_size(MAX_HEADERS)
+            .timer(hyper_util::rt::TokioTimer::new());
+        let mut h1 = auto::Builder::new(TokioExecutor::new()).http1_only();
+        h1.http1()
+            .max_buf_size(MAX_HEADERS as usize)
+            .header_read_timeout(HEADERS_TIME)
+            .timer(hyper_util::rt::TokioTimer::new());
+        let builders = Arc::new((h1, h2));
+        let connections = shutdown.child();
+        loop {
+            let accepted = tokio::select! {
+                () = shutdown.wait() => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let (server, acceptor, builders) =
+                        (self.clone(), acceptor.clone(), Arc::clone(&builders));
+                    let stop = connections.clone();
+                    connections.spawn(async move {
+                        if let Err(error) = server.connection(stream, acceptor, &builders, &stop).await {
+                            tracing::debug!(%peer, %error, "connection ended");
+                        }
+                    });
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely: those under way must end first.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        connections.finish().await;
+    }
+    async fn connection(
+        &self,
+        stream: TcpStream,
+        acceptor: TlsAcceptor,
+        (h1, h2): &(auto::Builder<TokioExecutor>, auto::Builder<TokioExecutor>),
+        stop: &Shutdown,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        stream.set_nodelay(true)?;
+        let handshake = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(Outbox::new(stream)));
+        let tls = handshake.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let mut tls = tls.inspect_err(|_| self.0.metrics.handshake_failed())?;
+        let peer: Option<Arc<[CertificateDer<'static>]>> = tls
+            .get_ref()
+            .1
+            .peer_certificates()
+            .map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect::<Vec<_>>().into());
+        let leash = Arc::new(Leash::default());
+        let requests = Arc::clone(&leash);
+        let service = hyper::service::service_fn(move |request| {
+            let (server, peer, leash) = (self.clone(), peer.clone(), Arc::clone(&requests));
+            async move { Ok::<_, Infallible>(server.respond(request, peer.as_deref(), &leash).await) }
+        });
+        if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
+            tls.get_mut().0.gather();
+            let io = TokioIo::new(Coalesce::new(tls));
+            after_others(serve_until(h2.serve_connection(io, service), stop, &leash)).await
+        } else {
+            let connection = h1.serve_connection_with_upgrades(TokioIo::new(tls), service);
+            serve_until(connection, stop, &leash).await
+        }
+    }
+    /// Answers one HTTP request.
+    pub(crate) async fn respond(
+        &self,
+        request: http::Request<Incoming>,
+        peer: Option<&[CertificateDer<'static>]>,
+        leash: &Arc<Leash>,
+    ) -> Response<Body> {
+        let _busy = leash.request();
+        let inner = &self.0;
+        let started = Instant::now();
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        let head = request.method() == Method::HEAD;
+        let audit_id = request.headers().get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
+        let path = unescape(request.uri().path(), false);
+        let info = path.map(|path| request_info::parse(request.method(), &path, &query));
+        let seen = inner.seen(&request, &query, info.as_ref().and_then(|info| info.as_ref().ok()));
+        let mut response = match info {
+            Some(Ok(info)) => in_time(inner, request, peer, query, info, started, leash).await,
+            Some(Err(status)) => status_response(inner, &status, Form::JSON),
+            None => text(400, "400 Bad Request"),
+        };
+        if head {
+            *response.body_mut() = full(Bytes::new());
+        }
+        let size = http_body::Body::size_hint(response.body()).exact();
+        inner.metrics.request(seen, response.status().as_u16(), started.elapsed(), size);
+        let headers = response.headers_mut();
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        let fresh = || HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).ok();
+        if let Some(id) = audit_id.or_else(fresh) {
+            headers.insert(AUDIT_ID, id);
+        }
+        response
+    }
+}
+
+/// Answers a request within its time, unless it is one of those that go on.
+async fn in_time(
+    inner: &Arc<Inner>,
+    request: http::Request<Incoming>,
+    peer: Option<&[CertificateDer<'static>]>,
+    query: Query,
+    info: RequestInfo,
+    started: Instant,
+    leash: &Arc<Leash>,
+) -> Response<Body> {
+    if pipe::is_long_running(&info) {
+        let response = pipe::http(inner, request, peer, query, info, leash).await;
+        return response.map(|body| leash.answer(body, None));
+    }
+    let deadline = match options::timeout(&query) {
+        Ok(wanted) => started + wanted.unwrap_or(REQUEST_TIME).min(REQUEST_TIME),
+        Err(status) => return status_response(inner, &status, Form::JSON),
+    };
+    let answer = pipe::http(inner, request, peer, query, info, leash);
+    if let Ok(response) = tokio::time::timeout_at(deadline, answer).await {
+        return response.map(|body| leash.answer(body, Some(deadline)));
+    }
+    let text = "Timeout: request did not complete within the allotted timeout";
+    let mut status = Status::failure(504, "Timeout", text);
+    status.details = Some(Box::default());
+    status_response(inner, &status, Form::JSON)
+}
+
+/// Drives a connection to its end. After the signal, and when nothing was asked for long, only until the
+/// requests under way have ended; not any more once a client does not take its answers.
+async fn serve_until(
+    connection: impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
+    stop: &Shutdown,
+    leash: &Leash,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    tokio::pin!(connection);
+    tokio::select! {
+        done = connection.as_mut() => return done,
+        () = stop.wait() => {}
+        end = leash.end() => if end == End::Stalled {
+            return Err("the client does not take its answers".into());
+        }
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(Duration::from_secs(5), connection).await;
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! What was answered, as HTTP.
+
+use std::sync::Arc;
+
+use api::Status;
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+
+use super::body::{PieceBody, WatchBody, full};
+use super::{Body, Leash};
+use crate::answer::{self, Encoded, Outcome};
+use crate::handlers::watch::{Framer, WatchSource};
+use crate::inner::Inner;
+use crate::negotiate::Form;
+use crate::request::RequestInfo;
+
+/// A plain text answer.
+pub(crate) fn text(status: u16, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// An error as an answer.
+pub(crate) fn status_response(inner: &Inner, status: &Status, form: Form) -> Response<Body> {
+    let mut response = Response::new(full(answer::encode_status(inner, status, form)));
+    *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(form.format.media_type()));
+    if let Some(seconds) = status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0) {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// Turns what a handler answered into an HTTP answer.
+pub(crate) fn outcome_response(
+    inner: &Arc<Inner>,
+    outcome: Outcome,
+    form: Form,
+    gzip: bool,
+    warnings: Vec<String>,
+    info: &RequestInfo,
+    leash: &Arc<Leash>,
+) -> Response<Body> {
+    let mut response = match outcome {
+        Outcome::Watch(source) => watch_response(inner, source, form, info, leash),
+        other => match answer::encode(inner, other, form) {
+            Ok((status, encoded)) => encoded_response(status, encoded, form, gzip),
+            Err(status) => status_response(inner, &status, form),
+        },
+    };
+    add_warnings(&mut response, warnings);
+    response
+}
+
+/// Adds Warning headers, as upstream words them: code 299, no agent, the text quoted. One with a control
+/// character in it is left out.
+pub(crate) fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
+    let mut size = 0;
+    for text in warnings {
+        if text.chars().any(char::is_control) {
+            continue;
+        }
+        size += text.len();
+        if size > 4096 {
+            break;
+        }
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+/// Bodies above this are compressed for those who take it; upstream's threshold.
+const GZIP_FROM: usize = 128 << 10;
+
+fn encoded_response(status: u16, encoded: Encoded, form: Form, gzip: bool) -> Response<Body> {
+    let mut compressed = false;
+    let body = match encoded {
+        Encoded::Whole(bytes) if gzip && bytes.len() > GZIP_FROM => {
+            compressed = true;
+            PieceBody::new(Box::new(std::iter::once(bytes)), true).boxed()
+        }
+        Encoded::Whole(bytes) => full(bytes),
+        Encoded::Items(mut writer) => match (writer.next_chunk(), writer.next_chunk()) {
+            (Some(first), None) if !gzip || first.len() <= GZIP_FROM => full(first),
+            (first, second) => {
+                compressed = gzip;
+                let rest = std::iter::from_fn(move || writer.next_chunk());
+                let all = first.into_iter().chain(second).chain(rest);
+                PieceBody::new(Box::new(all), gzip).boxed()
+            }
+        },
+        Encoded::Pieces(pieces) => {
+            compressed = gzip && pieces.as_slice().iter().map(Bytes::len).sum::<usize>() > GZIP_FROM;
+            PieceBody::new(Box::new(pieces), compressed).boxed()
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(form.format.media_type()));
+    if compressed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    response
+}
+
+fn watch_response(
+    inner: &Arc<Inner>,
+    source: Box<WatchSource>,
+    form: Form,
+    info: &RequestInfo,
+    leash: &Arc<Leash>,
+) -> Response<Body> {
+    let framer = Framer::new(inner, &source.resource, form);
+    let tie = source.tie(leash);
+    let body = WatchBody { source, framer, watching: inner.metrics.watch(info), _tie: tie };
+    let mut response = Response::new(body.boxed());
+    let media = form.format.watch_type().unwrap_or("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+/// The headers of a request that matter to the pipe.
+pub(crate) fn header(parts: &http::request::Parts, name: header::HeaderName) -> &str {
+    parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+}

@@ -1,0 +1,116 @@
+//! What every request works on.
+
+use std::sync::{Arc, OnceLock};
+
+use api::{Object, Schema, Status, Struct};
+use bytes::Bytes;
+use component::Shutdown;
+use http::Response;
+use http::header;
+use kinds::gated::Gated;
+use storage::Store;
+
+use crate::admission::Admission;
+use crate::allocate::Allocators;
+use crate::auth::Auth;
+use crate::codec;
+use crate::config::Config;
+use crate::discovery::Discovery;
+use crate::forms::FormCache;
+use crate::front::Body;
+use crate::health::Health;
+use crate::meta::Meta;
+use crate::metrics::{Metrics, Seen};
+use crate::openapi::Documents;
+use crate::proxy::Connect;
+use crate::query::Query;
+use crate::reader::Reader;
+use crate::registry::{Registry, Resource};
+use crate::request::RequestInfo;
+use crate::table::Descriptions;
+
+/// What every request works on.
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) schema: &'static Schema,
+    pub(crate) meta: Meta,
+    /// The fields of features that are off.
+    pub(crate) gated: Gated,
+    pub(crate) store: Store,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) auth: Auth,
+    pub(crate) admission: Arc<dyn Admission>,
+    pub(crate) connect: OnceLock<Connect>,
+    pub(crate) openapi: OnceLock<Box<dyn Documents>>,
+    /// The body of `/openapi/v3`, for which every document is made once.
+    pub(crate) openapi_index: OnceLock<Bytes>,
+    /// What the columns of Tables tell.
+    pub(crate) column_descriptions: OnceLock<Descriptions>,
+    pub(crate) allocators: Allocators,
+    pub(crate) forms: FormCache,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) discovery: Discovery,
+    pub(crate) reader: Reader,
+    pub(crate) shutdown: Shutdown,
+}
+
+impl Inner {
+    /// Decodes a stored object into the version of a resource.
+    pub(crate) fn served_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+        let stored = resource.stored()?;
+        let mut tree = codec::stored(self.schema, stored.root, object)?;
+        if let Some(mut meta) = self.meta.of_mut(&mut tree, stored.meta_at) {
+            meta.set_resource_version(&object.revision.to_string());
+        }
+        self.to_served(resource, tree)
+    }
+    /// Decodes a stored object in the version in which it is stored, without its resourceVersion.
+    pub(crate) fn stored_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+        codec::stored(self.schema, resource.stored()?.root, object)
+    }
+    /// Converts a tree from the stored version to the one that is served.
+    pub(crate) fn to_served(&self, resource: &Resource, tree: Struct) -> Result<Struct, Status> {
+        let stored = resource.stored()?;
+        if stored.kind == resource.kind {
+            return Ok(tree);
+        }
+        kinds::convert::convert(self.schema, tree, &stored.kind, &resource.kind).map_err(Status::internal)
+    }
+    /// Converts a tree from the version that is served to the stored one.
+    pub(crate) fn to_stored(&self, resource: &Resource, tree: Struct) -> Result<Struct, Status> {
+        let stored = resource.stored()?;
+        if stored.kind == resource.kind {
+            return Ok(tree);
+        }
+        kinds::convert::convert(self.schema, tree, &resource.kind, &stored.kind).map_err(Status::internal)
+    }
+    /// What the metrics tell of a request.
+    pub(crate) fn seen<B>(
+        &self,
+        request: &http::Request<B>,
+        query: &Query,
+        info: Option<&RequestInfo>,
+    ) -> Seen {
+        let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        let known = info.is_some_and(|i| {
+            let resource = self.registry.find(&i.group, &i.version, &i.resource);
+            resource.is_some_and(|r| i.subresource.is_empty() || r.subresource(&i.subresource).is_some())
+        });
+        Seen::new(request.method(), content_type.unwrap_or_default(), query, info, known)
+    }
+    /// Answers a scrape.
+    pub(crate) fn serve_metrics(&self, accept: &str) -> Response<Body> {
+        self.metrics.serve(&self.reader, accept)
+    }
+    /// Now, as `metav1.Time` text.
+    pub(crate) fn now(&self) -> String {
+        time_text(self.config.clock.now())
+    }
+}
+
+/// A point in time as `metav1.Time` writes it.
+pub(crate) fn time_text(t: jiff::Timestamp) -> String {
+    let whole = jiff::Timestamp::from_second(t.as_second()).unwrap_or(t);
+    whole.to_string()
+}
