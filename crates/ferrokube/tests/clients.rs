@@ -58,6 +58,13 @@ fn javascript() {
 }
 
 #[test]
+fn protocols_of_streams() {
+    let c = cluster("streams").unwrap();
+    let kubectl = testkit::tool("kubectl");
+    check(&c, Path::new("python3"), "streams.py", &[&kubectl.to_string_lossy()]).unwrap();
+}
+
+#[test]
 fn requests_made_from_the_openapi_documents() {
     let options = Options { control_plane_only: true, offline: true, ..Options::default() };
     let c = Cluster::start("openapi", options).unwrap();

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use streaming::channel::SINGLE;
-use streaming::websocket::{self, accept, is_websocket};
+use streaming::websocket::{self, HandshakeError, accept, is_websocket};
 
 use super::backend::Dialer;
 use super::forward::empty;
@@ -50,7 +50,15 @@ pub(super) async fn serve(
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         return Ok(response);
     }
-    let accepted = accept(request.headers(), &SINGLE).map_err(|e| Status::bad_request(e.to_string()))?;
+    let accepted = match accept(request.headers(), &SINGLE) {
+        Ok(accepted) => accepted,
+        Err(HandshakeError::Protocol { .. }) => {
+            let mut response = Response::new(empty());
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            return Ok(response);
+        }
+        Err(e) => return Err(Status::bad_request(e.to_string())),
+    };
     let client = hyper::upgrade::on(&mut request);
     let running = request.extensions().get::<LongRunning>().cloned();
     let base64 = accepted.protocol.starts_with("base64.");
