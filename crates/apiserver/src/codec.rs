@@ -279,6 +279,9 @@ pub(crate) fn delete_options(schema: &Schema, format: Format, body: &[u8]) -> Re
             Status::bad_request(e.to_string())
         }
     })?;
+    if decoded.api_version.matches('/').count() > 1 {
+        return Err(Status::bad_request(format!("unexpected GroupVersion string: {}", decoded.api_version)));
+    }
     if !decoded.kind.is_empty() && decoded.kind != KIND {
         return Err(Status::bad_request(format!(
             "no kind {:?} is registered for version {:?} in scheme \"pkg/apis/meta/internalversion/scheme/register.go:27\"",

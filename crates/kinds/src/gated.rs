@@ -4,7 +4,8 @@ use api::schema::{Type, TypeId};
 use api::{FieldNo, Node, Schema, Struct, StructId};
 
 /// Gates whose fields go by rules of their own, which the strategies know.
-const ELSEWHERE: &[&str] = &["ContainerRestartRules", "CrossNamespaceVolumeDataSource"];
+const ELSEWHERE: &[&str] =
+    &["ContainerRestartRules", "CrossNamespaceVolumeDataSource", "NodeDeclaredFeatures"];
 
 /// Fields of which the schema does not say the gates that decide; none if they always stay.
 const MORE: &[(&str, &str, &[&str])] = &[

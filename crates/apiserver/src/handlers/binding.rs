@@ -5,7 +5,7 @@ use api::{Status, Struct};
 use kinds::access::{Edit, View};
 
 use super::update::{self, Plan};
-use super::{MODIFIED, Scope, read_object};
+use super::{Scope, read_object};
 use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::conditions::{self, Condition};
@@ -66,7 +66,11 @@ pub(crate) async fn bind_named(
     update::run(scope, name, &plan, &|old| {
         let mut pod = old.cloned().ok_or_else(Status::no_such_resource)?;
         if !wanted_revision.is_empty() && wanted_revision != scope.meta(&pod).resource_version() {
-            return Err(scope.conflict(name, MODIFIED));
+            let why = format!(
+                "Precondition failed: ResourceVersion in precondition: {wanted_revision}, ResourceVersion in object meta: {}",
+                scope.meta(&pod).resource_version()
+            );
+            return Err(update::precondition(scope, name, &why));
         }
         let now = View::new(schema, &pod);
         if scope.meta(&pod).deleting() {

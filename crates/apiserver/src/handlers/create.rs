@@ -79,7 +79,10 @@ pub(crate) async fn store(
             let name = generate_name(meta.read().generate_name());
             meta.set_name(&name);
         }
-        meta.set_resource_version("");
+        // What is only tried is answered as it was sent.
+        if !options.dry_run {
+            meta.set_resource_version("");
+        }
     }
     if !scope.is_service() {
         return store_filled(scope, tree, options, generated).await.map_err(|failed| failed.status);
@@ -113,8 +116,8 @@ async fn store_filled(
     if scope.is_namespace() {
         super::namespace::prepare_create(inner.schema, &mut tree);
     }
-    (strategy.prepare_create)(&ctx, &mut tree);
     inner.gated.drop(&mut tree, None);
+    (strategy.prepare_create)(&ctx, &mut tree);
     if scope.resource.plural == "certificatesigningrequests" {
         set_requester(scope, &mut tree);
     }

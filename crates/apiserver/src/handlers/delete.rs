@@ -239,7 +239,10 @@ pub(crate) async fn one(
             }
         }
         if options.dry_run {
-            return scope.dry_answer(200, tree);
+            return match returns_object(&scope.resource.group, &scope.resource.plural) {
+                true => scope.dry_answer(200, tree),
+                false => deleted_answer(scope, &last),
+            };
         }
         let write = Write::Delete {
             resource: scope.stored.id,
@@ -357,6 +360,12 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     let body = eviction(scope, sub, &create)?;
     let view = View::new(schema, &body);
     let name = scope.name();
+    let namespace = view.st("metadata").str("namespace");
+    if !namespace.is_empty() && namespace != scope.namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
     if view.st("metadata").str("name") != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }

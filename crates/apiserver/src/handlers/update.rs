@@ -193,11 +193,12 @@ async fn attempt(
     let warn = |text: String| scope.req.warn(text);
     let ctx = scope.ctx(&gate, &warn);
     if !plan.privileged {
+        // Before the rules, which count a generation if something changed.
+        inner.gated.drop(&mut tree, Some(&old));
         match plan.rules {
             Some(rules) => (rules.prepare_update)(&ctx, &mut tree, &old),
             None => (strategy.prepare_update)(&ctx, &mut tree, &old),
         }
-        inner.gated.drop(&mut tree, Some(&old));
     }
     keep_metadata(scope, &mut tree, &old)?;
     if !scope.is_service() || plan.rules.is_some() {

@@ -58,7 +58,8 @@ pub(super) fn round_up(q: &mut Text) {
 
 /// The tag of an image's name as upstream reads it: `latest` if there is neither tag nor digest, "" if the name is malformed.
 pub(crate) fn image_tag(image: &str) -> &str {
-    if image.is_empty() || image.trim() != image {
+    let hash = image.len() == 64 && image.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if image.is_empty() || image.trim() != image || hash {
         return "";
     }
     let (name, digest) = image.split_once('@').map_or((image, None), |(n, d)| (n, Some(d)));

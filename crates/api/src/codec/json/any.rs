@@ -194,7 +194,17 @@ impl Converter<'_> {
             (_, Node::Bool(b)) => normal::from_bool(&mut self.report, ty, b),
             (_, Node::Int(i)) => normal::from_number(&mut self.report, ty, itoa::Buffer::new().format(i)),
             (Type::Int32 | Type::Int64, Node::Float(f)) if self.numbers == Numbers::AsWritten => {
-                normal::from_number(&mut self.report, ty, &format!("{f:?}"))
+                let text = match f.abs() {
+                    size if size >= 1e21 => {
+                        let mut text = Vec::new();
+                        super::encode_any(&Node::Float(f), &mut text);
+                        String::from_utf8_lossy(&text).into_owned()
+                    }
+                    // An integer that is too large for one.
+                    size if size >= i64::MAX as f64 => format!("{f:.0}"),
+                    _ => format!("{f:?}"),
+                };
+                normal::from_number(&mut self.report, ty, &text)
             }
             (_, node @ Node::Float(_)) => {
                 let mut text = Vec::new();

@@ -20,6 +20,10 @@ pub(crate) const NODE: Strategy = Strategy {
         }
         if let Some(mut st) = e.at("status") {
             st.remove("config");
+            // An update of the status keeps them.
+            if !(c.gate)("NodeDeclaredFeatures") {
+                st.remove("declaredFeatures");
+            }
         }
     },
     prepare_update: |c, n, o| {

@@ -157,8 +157,10 @@ fn volume(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     }
     for (k, q) in spec.texts("capacity") {
         let at = capacity_at.key(k);
-        if value(q) < 0 {
-            errs.invalid(&at, Raw(value(q).to_string()), "must be a valid resource quantity");
+        // A value beyond 64 bits wraps around.
+        let value = value(q) as i64;
+        if value < 0 {
+            errs.invalid(&at, value, "must be a valid resource quantity");
         }
         if nano(q) <= 0 {
             errs.invalid(&at, q, "must be greater than zero");

@@ -67,9 +67,11 @@ fn status_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     core_meta_update(errs, n.st("metadata"), o.st("metadata"));
     let status = n.st("status");
     let basic = |errs: &mut Errors, at: &Path<'_>, q: &str| {
-        let negative = value(q) < 0;
+        // A value beyond 64 bits wraps around.
+        let value = value(q) as i64;
+        let negative = value < 0;
         if negative {
-            errs.invalid(at, Raw(value(q).to_string()), "must be a valid resource quantity");
+            errs.invalid(at, value, "must be a valid resource quantity");
         }
         negative
     };

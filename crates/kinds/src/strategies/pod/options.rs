@@ -34,6 +34,9 @@ pub(crate) struct Options<'a> {
     pub restart_of_plain_init: bool,
     /// Takes every way of changing SELinux labels, not only the recursive one.
     pub any_selinux_policy: bool,
+    /// Keys of spread constraints are checked in the other way than the gate says, since the stored
+    /// ones pass only that.
+    pub other_spread_keys: bool,
     /// Gates that count as on because the stored pod uses what they are for; "" for none.
     in_use: [&'static str; 5],
 }
@@ -78,6 +81,7 @@ impl<'a> Options<'a> {
             devices_in_user_namespace: false,
             restart_of_plain_init: false,
             any_selinux_policy: (ctx.gate)("SELinuxMount"),
+            other_spread_keys: false,
             in_use: [""; 5],
         };
         let Some((spec, meta)) = old else { return o };
@@ -119,6 +123,18 @@ impl<'a> Options<'a> {
             );
             !e.is_empty()
         });
+        let merged = (ctx.gate)("MatchLabelKeysInPodTopologySpreadSelectorMerge");
+        o.other_spread_keys = (ctx.gate)("MatchLabelKeysInPodTopologySpread")
+            && spec.items("topologySpreadConstraints").any(|t| {
+                let mut e = crate::validation::Errors::new();
+                let at = crate::validation::Path::root("");
+                if merged {
+                    super::scheduling::label_keys(&mut e, &at, t, &[]);
+                } else {
+                    super::scheduling::spread_keys(&mut e, &at, t);
+                }
+                !e.is_empty()
+            });
         o.indivisible_huge_pages = containers(spec).any(|c| {
             let r = c.st("resources");
             ["limits", "requests"]

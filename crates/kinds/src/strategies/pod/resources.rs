@@ -3,6 +3,7 @@
 use super::options::Options;
 use crate::access::View;
 use crate::resources::{self, PodTotals, is_huge_page};
+use crate::strategy::Ctx;
 use crate::validation::names;
 use crate::validation::quantity::{milli, nano, value};
 use crate::validation::{Errors, NEGATIVE, Path};
@@ -16,12 +17,18 @@ pub(crate) enum Whose {
     Pod,
 }
 
+/// Thousandths beyond this come from quantities that are not kept exactly.
+const MOST_EXACT: u128 = 10u128.pow(31);
+
 /// An amount: not negative, and whole where the resource is counted.
 pub(crate) fn quantity_value(errs: &mut Errors, at: &Path<'_>, resource: &str, q: &str) {
     if nano(q) < 0 {
         errs.invalid(at, q, NEGATIVE);
     }
-    if resources::is_integer(resource) && milli(q) % 1000 != 0 {
+    // Upstream looks at the low 64 bits of the thousandths, which are zero where powers of ten are so
+    // large that they are not kept exactly.
+    let thousandths = if milli(q).unsigned_abs() > MOST_EXACT { 0 } else { milli(q) as i64 };
+    if resources::is_integer(resource) && thousandths % 1000 != 0 {
         errs.invalid(at, q, "must be an integer");
     }
 }
@@ -186,7 +193,7 @@ pub(super) fn pod_level(
         errs.forbidden(&at, "may not be set for a windows pod");
         return;
     }
-    if r.has("claims") {
+    if r.has("claims") || r.written_empty("claims") {
         errs.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
     }
     requirements(errs, &at, r, Whose::Pod, Some(claims), o);
@@ -233,7 +240,7 @@ pub(super) fn pod_level(
 }
 
 /// The quality of service class of a pod.
-pub(crate) fn qos_class(spec: View<'_>) -> &'static str {
+pub(crate) fn qos_class(c: &Ctx<'_>, spec: View<'_>) -> &'static str {
     let mut requests: Vec<(&str, i128)> = Vec::new();
     let mut limits: Vec<(&str, i128)> = Vec::new();
     let mut guaranteed = true;
@@ -244,7 +251,8 @@ pub(crate) fn qos_class(spec: View<'_>) -> &'static str {
         }
     }
     let compute = |name: &str| name == "cpu" || name == "memory";
-    if let Some(r) = spec.opt("resources") {
+    let of_pod = spec.opt("resources").filter(|_| (c.gate)("PodLevelResources"));
+    if let Some(r) = of_pod {
         for (k, q) in r.texts("requests").filter(|(k, q)| compute(k) && nano(q) > 0) {
             add(&mut requests, k, nano(q));
         }

@@ -134,7 +134,7 @@ fn pod_term(errs: &mut Errors, at: &Path<'_>, t: View<'_>, o: &Options<'_>) {
 }
 
 /// `matchLabelKeys` and `mismatchLabelKeys`.
-fn label_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>, mismatch: &[&str]) {
+pub(super) fn label_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>, mismatch: &[&str]) {
     let selector = t.opt("labelSelector");
     let keys: Vec<&str> = t.strs("matchLabelKeys").collect();
     for (name, list) in [("matchLabelKeys", keys.as_slice()), ("mismatchLabelKeys", mismatch)] {
@@ -171,6 +171,27 @@ fn label_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>, mismatch: &[&str]) 
     }
 }
 
+/// `matchLabelKeys` of a spread constraint before they were merged into its selector: none of them
+/// may be in it.
+pub(super) fn spread_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
+    if t.len("matchLabelKeys") == 0 {
+        return;
+    }
+    let selector = t.st("labelSelector");
+    if !t.has("labelSelector") {
+        errs.forbidden(at, "must not be specified when labelSelector is not set");
+    }
+    for (i, key) in t.strs("matchLabelKeys").enumerate() {
+        let at = at.index(i);
+        label_name(errs, &at, key);
+        let selected = selector.map("matchLabels").is_some_and(|m| m.get(key).is_some())
+            || selector.items("matchExpressions").any(|e| e.str("key") == key);
+        if selected {
+            errs.invalid(&at, key, "exists in both matchLabelKeys and labelSelector");
+        }
+    }
+}
+
 /// `spec.topologySpreadConstraints`
 pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     let all: Vec<View<'_>> = spec.items("topologySpreadConstraints").collect();
@@ -200,7 +221,12 @@ pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
                 errs.one_of(&at.field(f), p, &["Honor", "Ignore"]);
             }
         }
-        label_keys(errs, &at, *t, &[]);
+        let merged = o.gate("MatchLabelKeysInPodTopologySpreadSelectorMerge");
+        if o.gate("MatchLabelKeysInPodTopologySpread") && merged != o.other_spread_keys {
+            label_keys(errs, &at, *t, &[]);
+        } else {
+            spread_keys(errs, &at.field("matchLabelKeys"), *t);
+        }
         if !o.invalid_spread_selectors {
             label_selector(
                 errs,
@@ -252,8 +278,16 @@ pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Op
                 }
             }
             "Lt" | "Gt" if o.gate("TaintTolerationComparisonOperators") => {
+                let at = at.field("value");
+                let digits = value.strip_prefix('-').unwrap_or(value);
+                let decimal = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+                if value != "0" && (!decimal || digits.starts_with('0')) {
+                    errs.invalid(&at, value, "must be a valid decimal integer in canonical form");
+                }
                 if value.parse::<i64>().is_err() {
-                    errs.invalid(&at.field("value"), value, "must be a decimal integer");
+                    let why = if decimal { "value out of range" } else { "invalid syntax" };
+                    let quoted = api::go::quote(value);
+                    errs.invalid(&at, value, format!("strconv.ParseInt: parsing {quoted}: {why}"));
                 }
             }
             "Lt" | "Gt" => {

@@ -386,6 +386,9 @@ fn ips(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>, list: &st
         ip::check_legacy(errs, &at.index(i), ip, o.gate("StrictIPCIDRValidation"), &kept);
     }
     if all.len() > 1 {
+        if let Some((i, bad)) = all.iter().enumerate().find(|(_, a)| ip::parse_sloppy(a).is_none()) {
+            errs.internal(at, format!("failed to check for dual stack with error:invalid IP[{i}]: {bad}"));
+        }
         let v6 = all.iter().filter(|i| i.contains(':')).count();
         if all.len() > 2 || v6 != 1 {
             let value = new

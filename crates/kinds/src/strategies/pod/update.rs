@@ -249,8 +249,8 @@ pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<Fi
     }
     let at = Path::root("spec");
     let stored = o.st("status").str("qosClass");
-    let stored = if stored.is_empty() { qos_class(os) } else { stored };
-    if stored != qos_class(ns) {
+    let stored = if stored.is_empty() { qos_class(c, os) } else { stored };
+    if stored != qos_class(c, ns) {
         errs.invalid(
             &at,
             n.st("status").str("qosClass"),

@@ -10,7 +10,7 @@ use crate::strategies::generic::{
 };
 use crate::strategies::pod::volumes::{csi_driver_name, template_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Strategy, Subresource};
+use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::label_name;
 use crate::validation::names::{self, name_subdomain, name_subdomain_bytes};
 use crate::validation::{Errors, Path, print};
@@ -32,7 +32,7 @@ pub(in crate::strategies) const CLAIM: Strategy = Strategy {
     validate: |c, s| {
         check(c, s, |e, v| {
             core_meta(e, v.st("metadata"), true, name_subdomain);
-            spec(e, &Path::root("spec"), v.st("spec"));
+            spec(e, &Path::root("spec"), v.st("spec"), c);
         })
     },
     validate_update: |c, n, o| {
@@ -53,10 +53,10 @@ pub(in crate::strategies) const CLAIM: Strategy = Strategy {
 pub(in crate::strategies) const CLAIM_TEMPLATE: Strategy = Strategy {
     group: GROUP,
     resource: "resourceclaimtemplates",
-    validate: |c, s| check(c, s, template),
+    validate: |c, s| check(c, s, |e, v| template(e, v, c)),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
-            template(e, n);
+            template(e, n, c);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             e.immutable(&Path::root(""), n, o, "spec");
         })
@@ -64,11 +64,11 @@ pub(in crate::strategies) const CLAIM_TEMPLATE: Strategy = Strategy {
     ..NAMESPACED
 };
 
-fn template(errs: &mut Errors, v: View<'_>) {
+fn template(errs: &mut Errors, v: View<'_>, c: &Ctx<'_>) {
     core_meta(errs, v.st("metadata"), true, name_subdomain);
     let at = Path::root("spec");
     template_meta(errs, &at.field("metadata"), v.st("spec").st("metadata"));
-    spec(errs, &at.field("spec"), v.st("spec").st("spec"));
+    spec(errs, &at.field("spec"), v.st("spec").st("spec"), c);
 }
 
 pub(in crate::strategies) const DEVICE_CLASS: Strategy = Strategy {
@@ -106,7 +106,7 @@ fn class_spec(errs: &mut Errors, spec: View<'_>) {
     }
 }
 
-fn spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
+fn spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, ctx: &Ctx<'_>) {
     let at = at.field("devices");
     let devices = spec.st("devices");
     let requests_at = at.field("requests");
@@ -119,7 +119,7 @@ fn spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     let constraints_at = at.field("constraints");
     if fits(errs, &constraints_at, devices.len("constraints"), MAX_CONSTRAINTS) {
         for (i, c) in devices.items("constraints").enumerate() {
-            constraint(errs, &constraints_at.index(i), c, devices);
+            constraint(errs, &constraints_at.index(i), c, devices, ctx);
         }
     }
     let config_at = at.field("config");
@@ -259,9 +259,13 @@ pub(super) fn request_name(errs: &mut Errors, at: &Path<'_>, name: &str, devices
     }
 }
 
-fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, devices: View<'_>) {
+fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, devices: View<'_>, ctx: &Ctx<'_>) {
     request_names(errs, at, c, devices);
     let Some(field) = ["matchAttribute", "distinctAttribute"].into_iter().find(|f| c.has(f)) else {
+        if !(ctx.gate)("DRAConsumableCapacity") {
+            errs.required(&at.field("matchAttribute"), "");
+            return;
+        }
         errs.required(
             at,
             "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",

@@ -1,6 +1,6 @@
 //! ResourceSlices.
 
-use api::{Struct, Text};
+use api::{Node, Struct, Text};
 
 use super::{EFFECTS, GROUP, fits, qualified_name, unique};
 use crate::access::{Edit, View, same};
@@ -12,6 +12,7 @@ use crate::strategies::template::whole;
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::label_name;
 use crate::validation::names::{self, name_subdomain};
+use crate::validation::quantity::nano;
 use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
 
 /// Upstream's limits.
@@ -282,6 +283,35 @@ fn device(errs: &mut Errors, at: &Path<'_>, d: View<'_>, old: Option<View<'_>>, 
         );
     }
     bindings(errs, at, d);
+    mappings(errs, &at.field("nodeAllocatableResourceMappings"), d);
+}
+
+/// What a device takes of the node's own resources.
+fn mappings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
+    for (name, mapping) in d.entries("nodeAllocatableResourceMappings") {
+        let at = at.key(name);
+        let mapping = d.of(mapping);
+        if !crate::resources::is_native(name) {
+            let value = print::scalar_json(&Node::from(name));
+            errs.invalid(&at, Raw(value), "must be a node allocatable resource name");
+        }
+        let (multiplier, key) = (mapping.opt_str("allocationMultiplier"), mapping.opt_str("capacityKey"));
+        if multiplier.is_none() && key.is_none() {
+            errs.invalid(&at, "", "at least one of allocationMultiplier or capacityKey must be set");
+        }
+        if let Some(q) = multiplier.filter(|q| nano(q) <= 0) {
+            errs.invalid(&at.field("allocationMultiplier"), q, "must be positive");
+        }
+        match key {
+            Some("") => {
+                errs.invalid(&at.field("capacityKey"), "", "capacityKey must not be an empty string");
+            }
+            Some(key) if d.map("capacity").is_none_or(|c| c.get(key).is_none()) => {
+                errs.not_found(&at.field("capacityKey"), Raw(print::scalar_json(&Node::from(key))));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A version as semver.org describes it.

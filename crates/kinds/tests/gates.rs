@@ -1,0 +1,133 @@
+//! Fields of features that are on or off: what a create keeps, loses and refuses, and what an update
+//! of an object keeps that was stored while the features were on.
+//!
+//! Each line of the table is an object and what upstream's server answered: the paths of the fields
+//! that were dropped, or why it was refused. `on` and `off` are creates with all gates of the table on
+//! or off; `kept` is an update, with the gates off, that adds a label to what was stored while they
+//! were on.
+
+use std::collections::BTreeSet;
+
+use api::codec::json;
+use api::schema::Gvk;
+use api::{Schema, Struct};
+use ferrokube_kinds as kinds;
+use kinds::gated::Gated;
+use kinds::{Ctx, strategy};
+use serde_json::Value;
+
+/// The paths of the scalars of a value.
+fn leaves(value: &Value, path: &str, out: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(m) => {
+            m.iter().for_each(|(k, v)| leaves(v, &format!("{path}/{}", k.replace('/', "~1")), out));
+        }
+        Value::Array(l) => l.iter().enumerate().for_each(|(i, v)| leaves(v, &format!("{path}/{i}"), out)),
+        _ => drop(out.insert(path.to_owned())),
+    }
+}
+
+fn paths(value: &Value) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    leaves(value, "", &mut out);
+    out.retain(|p| !matches!(p.as_str(), "/kind" | "/apiVersion") && !p.starts_with("/status"));
+    out
+}
+
+struct Server<'a> {
+    schema: &'static Schema,
+    off: &'a BTreeSet<String>,
+}
+
+impl Server<'_> {
+    /// The object that is stored, or the refusals.
+    fn write(&self, kind: &Gvk, plural: &str, sent: &Value, old: Option<&Struct>) -> Result<Struct, Value> {
+        let root = self.schema.kind(kind).unwrap();
+        let mut tree = json::decode(self.schema, root, sent.to_string().as_bytes()).unwrap().tree;
+        kinds::defaults::apply(self.schema, kind, &mut tree);
+        let gate = |name: &str| !self.off.contains(name);
+        let warn = |_: String| {};
+        let ctx = Ctx { schema: self.schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
+        let rules = strategy(&kind.group, plural);
+        Gated::new(self.schema, |g| self.off.contains(g)).drop(&mut tree, old);
+        let errors = match old {
+            None => {
+                (rules.prepare_create)(&ctx, &mut tree);
+                (rules.validate)(&ctx, &tree)
+            }
+            Some(old) => {
+                (rules.prepare_update)(&ctx, &mut tree, old);
+                (rules.validate_update)(&ctx, &tree, old)
+            }
+        };
+        if errors.is_empty() {
+            return Ok(tree);
+        }
+        let refused: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Err(serde_json::json!({ "refused": refused }))
+    }
+
+    fn read(&self, tree: &Struct) -> Value {
+        let mut text = Vec::new();
+        json::encode(self.schema, tree, &mut text);
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    /// What the table says of such a write.
+    fn outcome(&self, sent: &Value, written: Result<Struct, Value>) -> Value {
+        match written {
+            Err(refused) => refused,
+            Ok(tree) => {
+                let stored = self.read(&tree);
+                let have = paths(&stored);
+                paths(sent).into_iter().filter(|p| !have.contains(p)).collect::<Vec<_>>().into()
+            }
+        }
+    }
+}
+
+fn sorted(mut outcome: Value) -> Value {
+    if let Value::Array(paths) = &mut outcome {
+        paths.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+    }
+    outcome
+}
+
+#[test]
+fn gated_fields_as_upstream_has_them() {
+    let schema = Schema::builtin();
+    let rows: Vec<Value> = include_str!("gates.jsonl").lines().map(|l| l.parse().unwrap()).collect();
+    let gates: BTreeSet<String> = rows
+        .iter()
+        .flat_map(|r| r["gates"].as_array().unwrap())
+        .map(|g| g.as_str().unwrap().to_owned())
+        .collect();
+    assert!(gates.len() > 25);
+    let none = BTreeSet::new();
+    let (on, off) = (Server { schema, off: &none }, Server { schema, off: &gates });
+    for row in &rows {
+        let sent = &row["object"];
+        let api_version = sent["apiVersion"].as_str().unwrap();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = Gvk::new(group, version, sent["kind"].as_str().unwrap());
+        let plural = &api::resources::builtin()
+            .iter()
+            .find(|r| r.group == kind.group && r.version == kind.version && r.kind == kind.kind)
+            .unwrap()
+            .resource;
+        let name = &sent["metadata"]["name"];
+        let with = on.write(&kind, plural, sent, None);
+        assert_eq!(on.outcome(sent, with.clone()), sorted(row["on"].clone()), "{name}, on");
+        let without = off.write(&kind, plural, sent, None);
+        assert_eq!(off.outcome(sent, without), sorted(row["off"].clone()), "{name}, off");
+        let Ok(stored) = with else { continue };
+        if row["kept"].is_null() {
+            continue;
+        }
+        let mut update = on.read(&stored);
+        update["metadata"]["labels"]["new"] = "x".into();
+        update["metadata"]["resourceVersion"] = "1".into();
+        let kept = off.write(&kind, plural, &update, Some(&stored));
+        assert_eq!(off.outcome(&update, kept), sorted(row["kept"].clone()), "{name}, kept");
+    }
+}
