@@ -11,18 +11,19 @@ use http::{Method, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rustls_pki_types::CertificateDer;
+use streaming::websocket::is_websocket;
 
 use crate::answer::Outcome;
 use crate::auth::{Access, Decision, forbidden};
 use crate::config::MAX_BODY;
 use crate::front::{
     Body, Leash, add_warnings, full, header as header_of, outcome_response, read_body, status_response, text,
-    throw_away,
+    throw_away, websocket,
 };
 use crate::handlers;
 use crate::inner::Inner;
 use crate::metrics::Permit;
-use crate::negotiate::{self, Allowed, Form};
+use crate::negotiate::{self, Allowed, Form, Format};
 use crate::proxy::Connect;
 use crate::query::Query;
 use crate::request::{Attributes, Request, RequestInfo, UserInfo};
@@ -108,9 +109,18 @@ pub(crate) async fn http(
     match result {
         Ok(outcome) => {
             let info = &request.info;
+            // What a WebSocket is sent outlives the HTTP connection, and so what ends it.
+            let switched = matches!(outcome, Outcome::Watch(_)) && is_websocket(&parts.headers);
+            let leash = if switched { &Arc::default() } else { leash };
             let encode = || outcome_response(inner, outcome, form, gzip, warnings, info, leash);
-            std::panic::catch_unwind(AssertUnwindSafe(encode))
-                .unwrap_or_else(|_| status_response(inner, &panicked(info), Form::JSON))
+            let response = std::panic::catch_unwind(AssertUnwindSafe(encode))
+                .unwrap_or_else(|_| status_response(inner, &panicked(info), Form::JSON));
+            if !switched || !response.status().is_success() {
+                return response;
+            }
+            let protobuf = form.format == Format::Protobuf;
+            let request = http::Request::from_parts(parts, ());
+            websocket::watch(request, response, Arc::clone(leash), protobuf)
         }
         Err(status) => {
             let mut response = status_response(inner, &status, plain_form);

@@ -6,6 +6,7 @@ mod connection;
 mod leash;
 mod outbox;
 mod response;
+pub(crate) mod websocket;
 
 pub(crate) use body::{Body, BodyError, PieceBody, full, read_body, throw_away};
 pub(crate) use leash::{Due, Leash};

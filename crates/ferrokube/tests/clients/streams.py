@@ -165,7 +165,12 @@ class Streams(unittest.TestCase):
         # Behind the WebSocket is SPDY: a ping is answered with itself.
         ping = b"\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x01"
         near.send_binary(ping)
-        self.assertEqual((websocket.ABNF.OPCODE_BINARY, ping), near.recv_data())
+        answer = b""
+        while len(answer) < len(ping):
+            kind, data = near.recv_data()
+            self.assertEqual(websocket.ABNF.OPCODE_BINARY, kind)
+            answer += data
+        self.assertEqual(ping, answer)
 
     def test_unknown_protocols(self):
         for tail, query in (("exec", [("command", "true"), ("stdout", 1)]), ("attach", [("stdout", 1)]), ("log", []),
@@ -203,6 +208,31 @@ class Streams(unittest.TestCase):
                     forward.terminate()
                     forward.wait()
                     forward.stdout.close()
+
+    def test_watch(self):
+        def open(**kwargs):
+            near = websocket.create_connection(
+                server.url.replace("https", "wss") + self.path("configmaps", ("watch", 1), ("timeoutSeconds", 2)),
+                timeout=60, **kwargs, sslopt={"ca_certs": server.files["ca"], "keyfile": server.files["key"],
+                                              "certfile": server.files["certificate"]})
+            self.addCleanup(near.shutdown)
+            return near
+
+        near = open(subprotocols=["any"])
+        self.assertEqual("any", near.getsubprotocol())
+        core.create_namespaced_config_map(self.ns, {"metadata": {"name": "seen"}})
+        seen = {}
+        while (message := near.recv_data())[0] != websocket.ABNF.OPCODE_CLOSE:
+            self.assertEqual(websocket.ABNF.OPCODE_TEXT, message[0])
+            event = json.loads(message[1])
+            seen[event["object"]["metadata"]["name"]] = event["type"]
+        self.assertEqual("ADDED", seen["seen"])
+        kind, event = open(header=["Accept: application/vnd.kubernetes.protobuf;stream=watch"]).recv_data()
+        self.assertEqual((websocket.ABNF.OPCODE_BINARY, b"\n\x05ADDED"), (kind, event[:7]))
+        for code, kwargs in (403, {"suppress_origin": True}), (400, {"subprotocols": ["one", "two"]}):
+            with self.assertRaises(websocket.WebSocketBadStatusException) as raised:
+                open(**kwargs)
+            self.assertEqual(code, raised.exception.status_code)
 
     def test_proxies_switch_protocols(self):
         for tail in "pods/app:8081/proxy/echo", "services/app:echo/proxy/echo":
