@@ -96,7 +96,7 @@ fn sorted(mut outcome: Value) -> Value {
 #[test]
 fn gated_fields_as_upstream_has_them() {
     let schema = Schema::builtin();
-    let rows: Vec<Value> = include_str!("gates.jsonl").lines().map(|l| l.parse().unwrap()).collect();
+    let rows: Vec<Value> = include_str!("data/gates.jsonl").lines().map(|l| l.parse().unwrap()).collect();
     let gates: BTreeSet<String> = rows
         .iter()
         .flat_map(|r| r["gates"].as_array().unwrap())

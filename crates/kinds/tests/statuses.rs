@@ -1,0 +1,53 @@
+//! What may be written to statuses: each line of the table is a stored object, fields of a status that
+//! a client writes over the stored ones, and the reasons for which upstream's server refused that.
+
+use api::Schema;
+use api::codec::json;
+use api::schema::Gvk;
+use ferrokube_kinds as kinds;
+use kinds::{Ctx, strategy};
+use serde_json::Value;
+
+#[test]
+fn statuses_are_refused_as_upstream_refuses_them() {
+    let schema = Schema::builtin();
+    let rows = include_str!("data/statuses.jsonl").lines().map(|l| l.parse::<Value>().unwrap());
+    let off = ["DRANodeAllocatableResources", "ImageVolumeWithDigest"];
+    let gate = |name: &str| !off.contains(&name);
+    let warn = |_: String| {};
+    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
+    for row in rows {
+        let stored = &row["stored"];
+        let api_version = stored["apiVersion"].as_str().unwrap();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = Gvk::new(group, version, stored["kind"].as_str().unwrap());
+        let resource = api::resources::builtin()
+            .iter()
+            .find(|r| r.group == kind.group && r.version == kind.version && r.kind == kind.kind)
+            .unwrap();
+        let root = schema.kind(&kind).unwrap();
+        let read = |v: &Value| {
+            let mut tree = json::decode(schema, root, v.to_string().as_bytes()).unwrap().tree;
+            kinds::defaults::apply(schema, &kind, &mut tree);
+            tree
+        };
+        let mut sent = stored.clone();
+        for (field, value) in row["status"].as_object().unwrap() {
+            sent["status"][field] = value.clone();
+        }
+        let (mut new, old) = (read(&sent), read(stored));
+        kinds::gated::Gated::new(schema, |g| off.contains(&g)).drop(&mut new, Some(&old));
+        let rules = strategy(&kind.group, resource.resource);
+        let rules = rules.subresources.iter().find(|s| s.name == "status").unwrap();
+        (rules.prepare_update)(&ctx, &mut new, &old);
+        let refused: Vec<String> =
+            (rules.validate_update)(&ctx, &new, &old).iter().map(ToString::to_string).collect();
+        let mut expected: Vec<&str> =
+            row["refused"].as_array().unwrap().iter().map(|r| r.as_str().unwrap()).collect();
+        let mut refused: Vec<&str> = refused.iter().map(String::as_str).collect();
+        // The entries of a map are upstream's in any order.
+        expected.sort_unstable();
+        refused.sort_unstable();
+        assert_eq!(refused, expected, "{} {}", kind.kind, row["status"]);
+    }
+}
