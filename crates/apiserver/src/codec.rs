@@ -251,8 +251,8 @@ pub(crate) fn unregistered(schema: &Schema, kind: &Gvk, api_version: &str, found
     let expected = kind.api_version();
     let version = if is_unversioned(api_version) { expected.as_str() } else { api_version };
     let (group, v) = version.split_once('/').unwrap_or(("", version));
-    let known = (name == kind.kind && version == expected)
-        || name == kind.kind && schema.kind(&Gvk::new(group, v, name)).is_some();
+    let known =
+        name == kind.kind && (version == expected || schema.kind(&Gvk::new(group, v, name)).is_some());
     (!known).then(|| {
         format!(
             "no kind {name:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""

@@ -6,6 +6,8 @@
 //! or off; `kept` is an update, with the gates off, that adds a label to what was stored while they
 //! were on.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
+
 use std::collections::BTreeSet;
 
 use api::codec::json;

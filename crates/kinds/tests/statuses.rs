@@ -1,6 +1,8 @@
 //! What may be written to statuses: each line of the table is a stored object, fields of a status that
 //! a client writes over the stored ones, and the reasons for which upstream's server refused that.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
+
 use api::Schema;
 use api::codec::json;
 use api::schema::Gvk;

@@ -128,20 +128,15 @@ fn bytes(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
     } else {
         s
     };
-    match BASE64.decode(clean) {
-        Ok(raw) => {
-            let unpadded = clean.trim_end_matches('=');
-            // Only the bits that the padding cuts off can make a second text for the same bytes.
-            if unpadded.len() == clean.len() {
-                Some(Node::Str(clean.into()))
-            } else {
-                Some(Node::Str(BASE64.encode(raw).into()))
-            }
-        }
-        Err(_) => {
-            report.invalid(format!("illegal base64 data at input byte {}", corrupt(s.as_bytes())));
-            None
-        }
+    let Ok(raw) = BASE64.decode(clean) else {
+        report.invalid(format!("illegal base64 data at input byte {}", corrupt(s.as_bytes())));
+        return None;
+    };
+    // Only the bits that the padding cuts off can make a second text for the same bytes.
+    if clean.trim_end_matches('=').len() == clean.len() {
+        Some(Node::Str(clean.into()))
+    } else {
+        Some(Node::Str(BASE64.encode(raw).into()))
     }
 }
 

@@ -239,9 +239,10 @@ pub(crate) async fn one(
             }
         }
         if options.dry_run {
-            return match returns_object(&scope.resource.group, &scope.resource.plural) {
-                true => scope.dry_answer(200, tree),
-                false => deleted_answer(scope, &last),
+            return if returns_object(&scope.resource.group, &scope.resource.plural) {
+                scope.dry_answer(200, tree)
+            } else {
+                deleted_answer(scope, &last)
             };
         }
         let write = Write::Delete {

@@ -126,7 +126,7 @@ fn times(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>, complet
     if completed || moved {
         match end {
             Some(end) if !is(new, "Complete") => {
-                errs.invalid(&at, end, "cannot set completionTime when there is no Complete=True condition")
+                errs.invalid(&at, end, "cannot set completionTime when there is no Complete=True condition");
             }
             None if is(new, "Complete") => {
                 errs.required(&at, "completionTime is required for Complete jobs");

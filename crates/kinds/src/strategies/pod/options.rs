@@ -41,8 +41,11 @@ pub(crate) struct Options<'a> {
     in_use: [&'static str; 5],
 }
 
+/// Whether a stored spec uses something.
+type Used = fn(View<'_>) -> bool;
+
 /// What of a stored spec lets a feature stay although its gate is off.
-const USES: [(&str, fn(View<'_>) -> bool); 5] = [
+const USES: [(&str, Used); 5] = [
     ("ContainerRestartRules", super::prepare::restart_rules_used),
     ("RestartAllContainersOnContainerExits", |spec| {
         ["containers", "initContainers"].iter().any(|l| {
