@@ -1,5 +1,7 @@
 //! Header blocks: name/value pairs behind a zlib stream that lives as long as the connection.
 
+use std::collections::HashSet;
+
 use bytes::{Buf, BufMut, BytesMut};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
@@ -110,10 +112,18 @@ fn parse(mut plain: &[u8]) -> Result<Headers, FrameError> {
     let mut headers = Headers::with_capacity(count.min(16));
     for _ in 0..count {
         let name = text(&mut plain)?;
+        // As upstream's framer, which ends the connection.
+        if name.chars().any(char::is_uppercase) {
+            return Err(FrameError::Headers);
+        }
         let value = text(&mut plain)?;
         headers.push((name, value));
     }
-    Ok(headers)
+    let mut names = HashSet::with_capacity(headers.len());
+    if headers.iter().all(|(name, _)| names.insert(name.as_str())) {
+        return Ok(headers);
+    }
+    Err(FrameError::Headers)
 }
 
 fn length(plain: &mut &[u8]) -> Result<usize, FrameError> {
@@ -155,6 +165,22 @@ mod tests {
             deflater.encode(&headers, &mut block).unwrap();
             assert_eq!(inflater.decode(&block).unwrap(), headers);
         }
+    }
+
+    #[test]
+    fn names_are_lowercase_and_stand_once() {
+        let check = |names: [&str; 2], expected: bool| {
+            let mut plain = vec![0, 0, 0, 2];
+            for name in names {
+                plain.extend_from_slice(&[0, 0, 0, name.len() as u8]);
+                plain.extend_from_slice(name.as_bytes());
+                plain.extend_from_slice(&[0, 0, 0, 1, b'v']);
+            }
+            assert_eq!(parse(&plain).is_ok(), expected, "{names:?}");
+        };
+        check(["port", "streamtype"], true);
+        check(["port", "streamType"], false);
+        check(["port", "port"], false);
     }
 
     #[test]
