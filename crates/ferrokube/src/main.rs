@@ -24,6 +24,10 @@ use control_plane::{ControlPlane, Settings};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Objects may be nested 500 deep, and what handles them recurses. That needs 4 MiB where nothing is optimized, more
+/// than a thread has by default; memory is what of it is used.
+const STACK: usize = 16 << 20;
+
 fn main() -> ExitCode {
     // The allocator asks for huge pages, which make an idle process half as large again and no request
     // cheaper. A kernel that can't turn them off only costs that memory.
@@ -31,13 +35,14 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("FERROKUBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let command = Cli::parse_from(arguments()).command;
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(e) => {
-            eprintln!("ferrokube: cannot start threads: {e}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let runtime =
+        match tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build() {
+            Ok(runtime) => runtime,
+            Err(e) => {
+                eprintln!("ferrokube: cannot start threads: {e}");
+                return ExitCode::FAILURE;
+            }
+        };
     match runtime.block_on(run(command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -89,7 +89,17 @@ pub fn parse(text: &[u8]) -> Result<Node, YamlError> {
     if text.trim().is_empty() {
         return Ok(Node::Null);
     }
-    serde_saphyr::from_str::<Yaml>(text).map(|y| y.0).map_err(|e| YamlError(format!("yaml: {e}")))
+    // Nested as deeply as JSON may be, and with as much as a body of JSON can hold.
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: crate::codec::json::MAX_DEPTH as usize,
+            flow_nesting_limit: crate::codec::json::MAX_DEPTH as usize,
+            max_nodes: 2_000_000,
+            max_events: 4_000_000,
+        },
+    };
+    let parsed = serde_saphyr::from_str_with_options::<Yaml>(text, options);
+    parsed.map(|y| y.0).map_err(|e| YamlError(format!("yaml: {e}")))
 }
 
 #[cfg(test)]

@@ -368,3 +368,42 @@ fn tokens_and_requests_for_certificates() {
     assert!(out.is_err(), "{out:?}");
     assert_eq!(s.kubectl(&["auth", "can-i", "delete", "nodes"]).unwrap(), "yes\n");
 }
+
+#[test]
+fn as_deep_as_an_object_may_be() {
+    let s = server();
+    let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let one = format!("{all}/deep.example.com");
+    let deep = format!("{}{{}}{}", "{\"not\":".repeat(480), "}".repeat(480));
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "deep.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Cluster",
+            "names": {"plural": "deep", "singular": "deep", "kind": "Deep", "listKind": "DeepList"},
+            "versions": [{
+                "name": "v1",
+                "served": true,
+                "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "not": "DEEP"}},
+            }],
+        },
+    });
+    let definition = definition.to_string().replace("\"DEEP\"", &deep);
+    s.request("POST", all).body("application/json", definition.clone()).send().unwrap().expect(201).unwrap();
+    for (kind, patch) in [
+        ("merge", json!({"metadata": {"labels": {"c": "d"}}})),
+        ("json", json!([{"op": "add", "path": "/metadata/labels/e", "value": "f"}])),
+    ] {
+        s.patch(&one, kind, &patch).send().unwrap().expect(200).unwrap();
+    }
+    let apply = s.request("PATCH", &format!("{one}?fieldManager=test&force=true"));
+    apply.body("application/apply-patch+yaml", definition).send().unwrap().expect(200).unwrap();
+    for accept in ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"] {
+        let got = s.get(&one).accept(accept).send().unwrap().expect(200).unwrap();
+        assert!(got.body.len() > 480 * 3, "{accept}");
+    }
+    s.request("DELETE", &one).send().unwrap().expect(200).unwrap();
+}

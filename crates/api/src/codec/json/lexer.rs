@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use super::super::DecodeError;
 
-/// How deep values may nest: far above any real object, far below the end of a thread's stack.
-pub(super) const MAX_DEPTH: u32 = 500;
+/// How deep values may nest: far above any real object. Threads that handle them need 4 MiB of stack for it in a build
+/// that is not optimized.
+pub(crate) const MAX_DEPTH: u32 = 500;
 
 /// A result whose error is bad syntax.
 pub(super) type Lexed<T> = Result<T, DecodeError>;
