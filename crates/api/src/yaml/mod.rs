@@ -89,8 +89,11 @@ pub fn parse(text: &[u8]) -> Result<Node, YamlError> {
     if text.trim().is_empty() {
         return Ok(Node::Null);
     }
-    // Nested as deeply as JSON may be, and with as much as a body of JSON can hold.
+    // Nested as deeply as JSON may be, and with as much as a body of JSON can hold; what aliases repeat is less.
     let options = serde_saphyr::options! {
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 250_000,
+        },
         budget: serde_saphyr::budget! {
             max_depth: crate::codec::json::MAX_DEPTH as usize,
             flow_nesting_limit: crate::codec::json::MAX_DEPTH as usize,
