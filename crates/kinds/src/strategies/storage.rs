@@ -1,6 +1,7 @@
 //! The kinds of `storage.k8s.io`: classes, drivers, their nodes and capacities, and attachments.
 
-use api::Node;
+use api::status::FieldError;
+use api::{Node, Struct};
 
 use crate::access::{Edit, View, same};
 use crate::strategies::core::persistent_volume::inline_volume;
@@ -10,7 +11,7 @@ use crate::strategies::generic::{
 use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategies::pod::{core_meta, core_meta_update, warnings::node_label};
 use crate::strategies::template::whole;
-use crate::strategy::{Ctx, Strategy};
+use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, label_name, label_selector};
 use crate::validation::names::{self, name_subdomain};
 use crate::validation::quantity::nano;
@@ -174,15 +175,17 @@ pub(super) const ATTACHMENT: Strategy = Strategy {
     prepare_create: drop_status,
     prepare_update: keep_status,
     validate: |c, s| check(c, s, attachment),
-    validate_update: |c, n, o| {
-        check_update(c, n, o, |e, n, o| {
-            attachment(e, n);
-            e.immutable(&Path::root(""), n, o, "spec");
-        })
-    },
-    subresources: &[STATUS_ALONE],
+    validate_update: attachment_update,
+    subresources: &[Subresource { validate_update: attachment_update, ..STATUS_ALONE }],
     ..CLUSTER
 };
+
+fn attachment_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
+    check_update(c, new, old, |e, n, o| {
+        attachment(e, n);
+        e.immutable(&Path::root(""), n, o, "spec");
+    })
+}
 
 fn attachment(errs: &mut Errors, v: View<'_>) {
     core_meta(errs, v.st("metadata"), false, name_subdomain);
