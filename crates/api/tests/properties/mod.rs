@@ -7,7 +7,7 @@ use ferrokube_api::patch::{self, JsonPatch};
 use ferrokube_api::selector::fields;
 use ferrokube_api::selector::labels::Selector;
 use ferrokube_api::selector::marks::{Marks, Wanted};
-use ferrokube_api::{Gvk, Node, Schema, StructId, Text, yaml};
+use ferrokube_api::{Gvk, Node, Schema, Struct, StructId, Text, yaml};
 
 /// A property, and the name of its seeds and of its fuzz target.
 pub type Property = (&'static str, fn(&[u8]));
@@ -137,6 +137,12 @@ fn stays(node: &Node) -> bool {
     }
 }
 
+/// Whether somebody manages fields of an object. One that nobody does counts as made before the first apply.
+fn is_managed(schema: &Schema, object: &Struct) -> bool {
+    let field = |of: &Struct, name: &str| of.get(schema.st(of.id).field(name)?).cloned();
+    matches!(field(object, "metadata"), Some(Node::Struct(meta)) if field(&meta, "managedFields").is_some())
+}
+
 /// To apply the same once more changes nothing.
 pub fn applies(data: &[u8]) {
     let schema = Schema::builtin();
@@ -158,7 +164,7 @@ pub fn applies(data: &[u8]) {
     let _ = managed::of(schema, &live.tree);
     let Ok(once) = writer.apply(&kind, root, Some(&live.tree), config.clone(), true) else { return };
     let again = writer.apply(&kind, root, Some(&once.object), config, true);
-    if !stays {
+    if !stays || !is_managed(schema, &once.object) {
         return;
     }
     let Ok(again) = again else { panic!("it does not apply to what came of it: {again:?}") };
