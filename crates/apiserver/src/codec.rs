@@ -230,7 +230,7 @@ fn check_kind(schema: &Schema, kind: &Gvk, api_version: &str, found: &str) -> Re
             kind.kind
         )));
     }
-    if !is_unversioned(api_version) && api_version != kind.api_version() {
+    if !is_unversioned(api_version) && !is_version_of(kind, api_version) {
         return Err(Status::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({})",
             kind.api_version()
@@ -248,16 +248,24 @@ fn is_unversioned(api_version: &str) -> bool {
 /// that of `kind`.
 pub(crate) fn unregistered(schema: &Schema, kind: &Gvk, api_version: &str, found: &str) -> Option<String> {
     let name = if found.is_empty() { kind.kind.as_str() } else { found };
-    let expected = kind.api_version();
-    let version = if is_unversioned(api_version) { expected.as_str() } else { api_version };
-    let (group, v) = version.split_once('/').unwrap_or(("", version));
-    let known =
-        name == kind.kind && (version == expected || schema.kind(&Gvk::new(group, v, name)).is_some());
+    let own = is_unversioned(api_version);
+    if name == kind.kind && (own || is_version_of(kind, api_version)) {
+        return None;
+    }
+    let version = if own { kind.api_version() } else { api_version.into() };
+    let (group, v) = version.split_once('/').unwrap_or(("", &version));
+    let known = name == kind.kind && schema.kind(&Gvk::new(group, v, name)).is_some();
     (!known).then(|| {
         format!(
             "no kind {name:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
         )
     })
+}
+
+/// Whether an API version as bodies name it is that of a kind.
+fn is_version_of(kind: &Gvk, api_version: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    group == kind.group && version == kind.version
 }
 
 /// `DeleteOptions` in a body. Any version that has the kind will do.
