@@ -32,12 +32,7 @@ pub(crate) async fn bind_named(
     if wanted.is_some_and(|w| w != name) {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
-    let namespace = meta.str("namespace");
-    if !namespace.is_empty() && namespace != scope.namespace {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
+    super::same_namespace(meta.str("namespace"), scope.namespace)?;
     check(&view)?;
     if name.is_empty() {
         return Err(Status::bad_request("Name parameter required."));

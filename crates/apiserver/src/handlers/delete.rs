@@ -361,12 +361,7 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     let body = eviction(scope, sub, &create)?;
     let view = View::new(schema, &body);
     let name = scope.name();
-    let namespace = view.st("metadata").str("namespace");
-    if !namespace.is_empty() && namespace != scope.namespace {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
+    super::same_namespace(view.st("metadata").str("namespace"), scope.namespace)?;
     if view.st("metadata").str("name") != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }

@@ -49,6 +49,16 @@ pub(crate) fn scope_namespace<'a>(resource: &Resource, info: &'a RequestInfo) ->
     if resource.namespaced { &info.namespace } else { "" }
 }
 
+/// Refuses a body that names another namespace than its request.
+pub(crate) fn same_namespace(of_body: &str, of_request: &str) -> Result<(), Status> {
+    if of_body.is_empty() || of_body == of_request {
+        return Ok(());
+    }
+    Err(Status::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
+}
+
 /// Answers a request for a resource. The caller may.
 pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
     let changes = !matches!(req.info.verb, "get" | "list" | "watch");
@@ -330,9 +340,7 @@ impl<'a> Scope<'a> {
             meta.set_namespace(wanted);
             return Ok(());
         }
-        Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ))
+        same_namespace(has, wanted)
     }
     /// Drops owner references that stand twice, with a warning.
     pub(crate) fn dedup_owners(&self, tree: &mut Struct, after_admission: bool) -> Result<(), Status> {

@@ -72,13 +72,9 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
         Some(_) => None,
     };
     if let Some(body) = &body {
-        let namespace = View::new(scope.inner.schema, body).st("metadata").str("namespace");
-        if !namespace.is_empty() && namespace != scope.namespace {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        update::check_name_of(View::new(scope.inner.schema, body).st("metadata").str("name"), name)?;
+        let meta = View::new(scope.inner.schema, body).st("metadata");
+        super::same_namespace(meta.str("namespace"), scope.namespace)?;
+        update::check_name_of(meta.str("name"), name)?;
     }
     let mut plan = Plan::new(None, &options);
     if kind == WriteKind::Apply

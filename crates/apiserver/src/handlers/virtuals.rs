@@ -79,12 +79,7 @@ fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result
         meta.remove("namespace");
     }
     if resource.namespaced {
-        let has = View::new(inner.schema, &tree).st("metadata").str("namespace");
-        if !has.is_empty() && has != namespace {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
+        super::same_namespace(View::new(inner.schema, &tree).st("metadata").str("namespace"), namespace)?;
         if let Some(mut meta) = Edit::new(inner.schema, &mut tree).make("metadata") {
             meta.set("namespace", namespace);
         }
@@ -95,10 +90,10 @@ fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result
 
 /// Takes away the metadata that only the server says.
 fn wipe_system_fields(inner: &Inner, tree: &mut Struct) {
-    let mut edit = Edit::new(inner.schema, tree);
-    let Some(mut meta) = edit.at("metadata") else { return };
-    for field in ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-        meta.remove(field);
+    if let Some(at) = inner.schema.st(tree.id).field("metadata").filter(|at| tree.has(*at))
+        && let Some(mut meta) = inner.meta.of_mut(tree, at)
+    {
+        meta.wipe_system_fields();
     }
 }
 
@@ -116,11 +111,7 @@ pub(crate) async fn token(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
             "metadata.name in request body ({has_name:?}) does not match service account name in URL ({name:?})"
         )));
     }
-    if !has_namespace.is_empty() && has_namespace != scope.namespace {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
+    super::same_namespace(&has_namespace, scope.namespace)?;
     let account = scope.tree(&*scope.find(name)?)?;
     if let Some(mut meta) = Edit::new(inner.schema, &mut tree).make("metadata") {
         meta.set("name", name);
