@@ -1,5 +1,6 @@
 //! Authentication, authorization and admission, put together.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::{Schema, Text};
@@ -7,7 +8,7 @@ use component::{Clock, FeatureGates, Shutdown};
 use rustls_pki_types::CertificateDer;
 use storage::{ResourceId, Store};
 
-use crate::admission::{Chain, ChainError};
+use crate::admission::{AdmissionConfig, AdmissionConfigError, Chain, ChainError};
 use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacIndex;
 use crate::auth::token::TokenService;
@@ -40,6 +41,8 @@ pub struct SecurityConfig {
     pub enable_admission: Vec<String>,
     /// Plugins to turn off (`--disable-admission-plugins`).
     pub disable_admission: Vec<String>,
+    /// What plugins are configured with (`--admission-control-config-file`).
+    pub admission_config: Option<PathBuf>,
     /// The clock.
     pub clock: Clock,
 }
@@ -59,6 +62,7 @@ impl SecurityConfig {
             modes: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             enable_admission: Vec::new(),
             disable_admission: Vec::new(),
+            admission_config: None,
             clock: Clock::system(),
         }
     }
@@ -76,6 +80,9 @@ pub enum SecurityError {
     /// The lists of admission plugins.
     #[error(transparent)]
     Admission(#[from] ChainError),
+    /// What they are configured with.
+    #[error(transparent)]
+    AdmissionConfig(#[from] AdmissionConfigError),
 }
 
 /// What the request pipe is made with.
@@ -128,6 +135,10 @@ impl Security {
             config.max_token_expiration,
             config.anonymous.then(auth::nobody),
         );
+        let admission_config = match &config.admission_config {
+            Some(file) => AdmissionConfig::from_file(file)?,
+            None => AdmissionConfig::default(),
+        };
         let admission = Chain::new(
             schema,
             reader,
@@ -135,6 +146,7 @@ impl Security {
             config.gates,
             &config.enable_admission,
             &config.disable_admission,
+            &admission_config,
         )?;
         Ok(Self {
             auth: Auth { authenticator: Arc::new(authenticator), authorizer, reviewer: Arc::new(reviews) },

@@ -248,7 +248,9 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let find = |group: &str, plural: &str| reader.resource(group, plural);
     let security = Security::new(security_config, live, &store, find, shutdown)?;
     let authorizer = Arc::clone(&security.auth.authorizer);
+    let admission = Arc::clone(&security.admission);
     let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
+    server.metrics().register(|registry| admission.register(registry));
     if let Some(check) = key_services {
         server.health().add("kms-providers", false, check);
     }

@@ -69,6 +69,9 @@ pub(crate) struct Api {
     /// Admission plugins to turn off, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) disable_admission_plugins: Vec<String>,
+    /// What admission plugins are configured with: upstream's AdmissionConfiguration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admission_control_config_file: Option<PathBuf>,
     /// Features to turn on or off, as `A=true,B=false`; `AllAlpha` and `AllBeta` stand for those of a stage
     #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
     pub(crate) feature_gates: Vec<String>,

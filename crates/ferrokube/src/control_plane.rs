@@ -102,6 +102,7 @@ impl ControlPlane {
         options.security = Box::new(move |security| {
             security.enable_admission = api.enable_admission_plugins;
             security.disable_admission = api.disable_admission_plugins;
+            security.admission_config = api.admission_control_config_file;
         });
         let running = match standalone::start(options, &serving).await {
             Ok(running) => running,

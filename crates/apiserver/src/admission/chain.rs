@@ -8,6 +8,7 @@ use component::FeatureGates;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kinds::access::View;
+use prometheus_client::registry::Registry;
 
 use super::certificates::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
@@ -21,12 +22,13 @@ use super::node_restriction::NodeRestriction;
 use super::nodes::{PodTopologyLabels, TaintNodesByCondition};
 use super::pod_groups::{PodGroupProtection, PodGroupWorkloadExists};
 use super::pod_resize::PodResizeValidator;
+use super::pod_security::{self, PodSecurity};
 use super::priority::Priority;
 use super::resize::PersistentVolumeClaimResize;
 use super::runtime_class::RuntimeClass;
 use super::service_account::ServiceAccount;
 use super::tolerations::DefaultTolerationSeconds;
-use super::{Admission, AdmissionRequest};
+use super::{Admission, AdmissionConfig, AdmissionRequest};
 use crate::auth::{Reader, UnionAuthorizer};
 
 /// What plugins look at besides the request.
@@ -35,6 +37,7 @@ pub(super) struct Env {
     pub(super) reader: Arc<dyn Reader>,
     pub(super) authorizer: Arc<UnionAuthorizer>,
     pub(super) gates: FeatureGates,
+    pub(super) pod_security: pod_security::Settings,
 }
 
 /// One plugin. It looks at a request and refuses it, or changes its object.
@@ -66,15 +69,26 @@ pub(super) trait Plugin: Send + Sync {
     ) -> Result<(), Status> {
         Ok(())
     }
+    /// What takes long enough that others must get their turn meanwhile, after [`Plugin::validate`] let the request
+    /// pass: it may warn, and not refuse.
+    fn look_around<'a>(
+        &'a self,
+        _env: &'a Env,
+        _request: &'a AdmissionRequest<'a>,
+        _object: Option<&'a Struct>,
+    ) -> Option<BoxFuture<'a, ()>> {
+        None
+    }
 }
 
 /// The plugins of this server in upstream's order; whether each is on without being named.
-const PLUGINS: [(&str, bool, &'static dyn Plugin); 22] = [
+const PLUGINS: [(&str, bool, &'static dyn Plugin); 23] = [
     ("NamespaceLifecycle", true, &NamespaceLifecycle),
     ("ServiceAccount", true, &ServiceAccount),
     // Upstream leaves it off; without it any node could change any other.
     ("NodeRestriction", true, &NodeRestriction),
     ("TaintNodesByCondition", true, &TaintNodesByCondition),
+    ("PodSecurity", true, &PodSecurity),
     ("Priority", true, &Priority),
     ("PodGroupProtection", true, &PodGroupProtection),
     ("DefaultTolerationSeconds", true, &DefaultTolerationSeconds),
@@ -97,7 +111,7 @@ const PLUGINS: [(&str, bool, &'static dyn Plugin); 22] = [
 ];
 
 /// Names that upstream knows besides.
-const ELSEWHERE: [&str; 22] = [
+const ELSEWHERE: [&str; 21] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -114,7 +128,6 @@ const ELSEWHERE: [&str; 22] = [
     "NodeDeclaredFeatureValidator",
     "OwnerReferencesPermissionEnforcement",
     "PodNodeSelector",
-    "PodSecurity",
     "PodTolerationRestriction",
     "ResourceQuota",
     "ValidatingAdmissionPolicy",
@@ -131,6 +144,9 @@ pub enum ChainError {
     /// Named in both lists.
     #[error("admission plugin {0:?} is both enabled and disabled")]
     Both(String),
+    /// What the configuration says of a plugin.
+    #[error("{0}")]
+    Configuration(String),
 }
 
 /// The plugins that are on.
@@ -141,7 +157,7 @@ pub struct Chain {
 
 impl Chain {
     /// The plugins that are on by default, with those of `enable` and without those of `disable`
-    /// (`--enable-admission-plugins`, `--disable-admission-plugins`).
+    /// (`--enable-admission-plugins`, `--disable-admission-plugins`). Of a plugin that is off, `config` is not looked at.
     pub fn new(
         schema: &'static Schema,
         reader: Arc<dyn Reader>,
@@ -149,6 +165,7 @@ impl Chain {
         gates: FeatureGates,
         enable: &[String],
         disable: &[String],
+        config: &AdmissionConfig,
     ) -> Result<Self, ChainError> {
         let ours = |name: &str| !name.is_empty() && PLUGINS.iter().any(|p| p.0 == name);
         if let Some(name) = enable.iter().find(|n| !ours(n)) {
@@ -164,7 +181,13 @@ impl Chain {
             enable.iter().any(|e| e == name) || default && !disable.iter().any(|d| d == name)
         };
         let plugins = PLUGINS.iter().filter(|(name, default, _)| on(name, *default)).map(|p| p.2).collect();
-        Ok(Self { env: Env { schema, reader, authorizer, gates }, plugins })
+        let document = config.of("PodSecurity").filter(|_| on("PodSecurity", true));
+        let pod_security = pod_security::Settings::new(document).map_err(ChainError::Configuration)?;
+        Ok(Self { env: Env { schema, reader, authorizer, gates, pod_security }, plugins })
+    }
+    /// Registers the metrics of the plugins.
+    pub fn register(&self, registry: &mut Registry) {
+        self.env.pod_security.register(registry);
     }
 }
 
@@ -191,8 +214,16 @@ impl Admission for Chain {
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Struct>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        let answer = self.plugins.iter().try_for_each(|p| p.validate(&self.env, request, object));
-        std::future::ready(answer).boxed()
+        async move {
+            for plugin in &self.plugins {
+                plugin.validate(&self.env, request, object)?;
+                if let Some(look) = plugin.look_around(&self.env, request, object) {
+                    look.await;
+                }
+            }
+            Ok(())
+        }
+        .boxed()
     }
 }
 

@@ -3,6 +3,7 @@
 mod certificates;
 mod chain;
 mod classes;
+mod config;
 mod devices;
 mod escalation;
 mod namespace;
@@ -10,6 +11,7 @@ mod node_restriction;
 mod nodes;
 mod pod_groups;
 mod pod_resize;
+mod pod_security;
 mod priority;
 mod references;
 mod resize;
@@ -26,6 +28,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 pub use chain::{Chain, ChainError};
+pub use config::{AdmissionConfig, AdmissionConfigError};
 
 use crate::request::{RequestInfo, UserInfo};
 
@@ -71,9 +74,18 @@ pub struct AdmissionRequest<'a> {
 }
 
 impl AdmissionRequest<'_> {
-    /// Adds a Warning header to the answer.
+    /// Adds a Warning header to the answer, once.
     pub fn warn(&self, text: impl Into<String>) {
-        self.warnings.lock().push(text.into());
+        let text = text.into();
+        let mut all = self.warnings.lock();
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    /// Tells what of the request is worth keeping for an audit: to the log, as `audit`.
+    pub fn annotate(&self, key: &str, value: &str) {
+        let (user, name) = (&self.user.name, self.name);
+        tracing::debug!(target: "audit", %user, resource = self.resource, namespace = self.namespace, name, key, value);
     }
 }
 

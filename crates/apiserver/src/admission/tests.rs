@@ -24,7 +24,7 @@ struct Case<'a> {
     old: Option<Value>,
 }
 
-fn parse(kind: &Gvk, json: &Value) -> Struct {
+pub(super) fn parse(kind: &Gvk, json: &Value) -> Struct {
     let schema = Schema::builtin();
     let root = schema.kind(kind).unwrap_or_else(|| panic!("{kind:?}"));
     api::codec::json::decode(schema, root, json.to_string().as_bytes()).unwrap().tree
@@ -129,6 +129,7 @@ async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
         FeatureGates::default(),
         &[],
         &[],
+        &AdmissionConfig::default(),
     )
     .unwrap();
     let kind = gvk(case.kind);
@@ -561,11 +562,13 @@ fn plugins_by_name() {
             FeatureGates::default(),
             &names(enable),
             &names(disable),
+            &AdmissionConfig::default(),
         )
         .map(|_| ())
     };
     assert_eq!(chain(&["NodeRestriction"], &["ServiceAccount"]), Ok(()));
-    assert_eq!(chain(&[], &["PodSecurity"]), Ok(()));
+    assert_eq!(chain(&["PodSecurity"], &["LimitRanger"]), Ok(()));
+    assert_eq!(chain(&["LimitRanger"], &[]), Err(ChainError::Unknown("LimitRanger".into())));
     assert_eq!(chain(&["Nonsense"], &[]), Err(ChainError::Unknown("Nonsense".into())));
     assert_eq!(chain(&["Priority"], &["Priority"]), Err(ChainError::Both("Priority".into())));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{NewObject, Object, Text};
+use api::{NewObject, Object, OwnerRef, Text};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -40,13 +40,21 @@ pub(crate) fn object(json: Value) -> Object {
     let mut labels: Vec<(Text, Text)> =
         labels.into_iter().flatten().map(|(k, v)| (k.as_str().into(), text(v))).collect();
     labels.sort();
+    let owners = meta["ownerReferences"].as_array().into_iter().flatten().map(|owner| OwnerRef {
+        api_version: text(&owner["apiVersion"]),
+        kind: text(&owner["kind"]),
+        name: text(&owner["name"]),
+        uid: text(&owner["uid"]),
+        controller: owner["controller"] == true,
+        block_owner_deletion: owner["blockOwnerDeletion"] == true,
+    });
     Object {
         data: NewObject {
             name: text(&meta["name"]),
             namespace: text(&meta["namespace"]),
             uid: text(&meta["uid"]),
             labels: labels.into(),
-            owners: Box::default(),
+            owners: owners.collect(),
             fields: Box::default(),
             deleting: !meta["deletionTimestamp"].is_null(),
             finalizers: false,
