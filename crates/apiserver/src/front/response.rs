@@ -59,23 +59,46 @@ pub(crate) fn outcome_response(
     response
 }
 
-/// Adds Warning headers, as upstream words them: code 299, no agent, the text quoted. One with a control
-/// character in it is left out.
+/// How many characters the Warning headers of an answer may have together; upstream's limit.
+const WARNINGS: usize = 4 << 10;
+/// How many characters each of them may have when they are too long together; upstream's limit.
+const WARNING: usize = 256;
+
+/// Adds Warning headers, as upstream words them: code 299, no agent, the text quoted.
 pub(crate) fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
-    let mut size = 0;
-    for text in warnings {
-        if text.chars().any(char::is_control) {
-            continue;
-        }
-        size += text.len();
-        if size > 4096 {
-            break;
-        }
+    for text in fitting(&warnings) {
         let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }
     }
+}
+
+/// The texts that are sent: without those that have a control character in them. Once they are too long together, of
+/// each only the beginning, and no more after those are too long, too.
+fn fitting(warnings: &[String]) -> Vec<&str> {
+    let clean = |text: &&str| !text.is_empty() && !text.chars().any(char::is_control);
+    let all = warnings.iter().map(String::as_str).filter(clean);
+    let length = |text: &str| text.chars().count();
+    if all.clone().map(length).sum::<usize>() <= WARNINGS {
+        return all.collect();
+    }
+    let cut = |text| match str::char_indices(text).nth(WARNING) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    };
+    // Upstream sends each at once and begins anew, shortened, with the one that is too much.
+    let (mut whole, mut sent) = (0, 0);
+    let mut fitting = Vec::new();
+    for text in all {
+        if whole > WARNINGS && sent >= WARNINGS {
+            break;
+        }
+        whole += length(text);
+        fitting.push(cut(text));
+        sent += length(cut(text));
+    }
+    fitting
 }
 
 /// Bodies above this are compressed for those who take it; upstream's threshold.
@@ -133,4 +156,29 @@ fn watch_response(
 /// The headers of a request that matter to the pipe.
 pub(crate) fn header(parts: &http::request::Parts, name: header::HeaderName) -> &str {
     parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_warnings_are_cut() {
+        let check = |lengths: &[usize], want: &[usize]| {
+            let warnings: Vec<String> = lengths.iter().map(|length| "ä".repeat(*length)).collect();
+            let sent: Vec<usize> = fitting(&warnings).iter().map(|text| text.chars().count()).collect();
+            assert_eq!(sent, want, "{lengths:?}");
+        };
+        check(&[], &[]);
+        check(&[4096], &[4096]);
+        check(&[4097], &[256]);
+        check(&[10, 0, 4086], &[10, 4086]);
+        check(&[10, 4087, 3], &[10, 256, 3]);
+        check(&[200; 20], &[200; 20]);
+        check(&[200; 21], &[200; 21]);
+        check(&[200; 30], &[200; 21]);
+        check(&[300; 30], &[256; 16]);
+        let control = ["a\tb".to_owned(), "c".to_owned()];
+        assert_eq!(fitting(&control), ["c"]);
+    }
 }
