@@ -7,6 +7,7 @@ mod forms;
 mod lists;
 mod objects;
 mod patches;
+mod pod_security;
 mod services;
 mod watches;
 

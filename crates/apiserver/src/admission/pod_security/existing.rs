@@ -89,7 +89,7 @@ pub(super) async fn warnings(
                     let violators = found.entry(violations.reasons()).or_default();
                     violators.count += 1;
                     if violators.count == 1 || object.data.name < violators.first {
-                        violators.first = object.data.name.clone();
+                        violators.first.clone_from(&object.data.name);
                     }
                 }
             }
