@@ -1,6 +1,7 @@
 //! Values as Go prints them: upstream's messages quote with `%q`.
 
 use std::fmt::Write;
+use std::num::{IntErrorKind, ParseIntError};
 
 /// A string as `strconv.Quote` and `%q` write it.
 pub fn quote(s: &str) -> String {
@@ -25,6 +26,15 @@ pub fn quote(s: &str) -> String {
     }
     out.push('"');
     out
+}
+
+/// Why a text is no integer, as `strconv.ParseInt` and its siblings (`function`) say it.
+pub fn no_integer(function: &str, text: &str, why: &ParseIntError) -> String {
+    let why = match why.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    format!("strconv.{function}: parsing {}: {why}", quote(text))
 }
 
 #[cfg(test)]

@@ -10,6 +10,11 @@ pub const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 /// Go's layout of a `metav1.MicroTime`.
 pub const LAYOUT_MICRO: &str = "2006-01-02T15:04:05.000000Z07:00";
 
+/// Whether a time in normal form is Go's zero time.
+pub(crate) fn is_zero(text: &str) -> bool {
+    text.starts_with("0001-") && matches!(text, "0001-01-01T00:00:00Z" | "0001-01-01T00:00:00.000000Z")
+}
+
 /// Reads RFC 3339 as Go does: a full date and time with an offset or `Z`.
 pub fn parse(text: &str) -> Option<Timestamp> {
     read(text, false).ok()

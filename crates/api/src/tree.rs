@@ -87,6 +87,20 @@ impl Node {
             Node::Raw(_) => false,
         }
     }
+    /// [`Struct::same_as_written`] for any value.
+    pub fn same_as_written(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Node::Struct(a), Node::Struct(b)) => a.same_as_written(b),
+            (Node::List(a), Node::List(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_as_written(b))
+            }
+            (Node::Map(a), Node::Map(b)) => {
+                a.len() == b.len()
+                    && a.iter().all(|(k, v)| b.get(k).is_some_and(|other| v.same_as_written(other)))
+            }
+            (a, b) => a == b,
+        }
+    }
 }
 
 impl From<&str> for Node {
@@ -137,7 +151,8 @@ pub struct Struct {
     /// Its type in the schema.
     pub id: StructId,
     fields: Vec<(FieldNo, Node)>,
-    /// What was written for absent fields: an empty list or map, or a struct with nothing but such in it.
+    /// What was written for absent fields: an empty list or map, a struct with nothing but such in it, or
+    /// Go's zero time.
     emptied: Vec<(FieldNo, Node)>,
 }
 
@@ -216,22 +231,52 @@ impl Struct {
             self.set(no, value);
         }
     }
-    /// Notes an empty list or map that was written for an absent field, or a struct with nothing but such
-    /// in it: Go tells this from nothing where it prints a value, and in a few rules.
+    /// Notes an empty list or map that was written for an absent field, a struct with nothing but such
+    /// in it, or Go's zero time: Go tells this from nothing where it prints a value, and in a few rules.
     pub fn note_empty(&mut self, no: FieldNo, value: Node) {
         let worth = match &value {
             Node::List(_) | Node::Map(_) => true,
             Node::Struct(s) => !s.emptied.is_empty(),
+            Node::Str(s) => crate::time::is_zero(s),
             _ => false,
         };
         if worth {
             self.emptied.push((no, value));
         }
     }
-    /// What [`Struct::note_empty`] noted for an absent field.
+    /// The empty list, map or struct that [`Struct::note_empty`] noted for an absent field.
     pub fn written_empty(&self, no: FieldNo) -> Option<&Node> {
-        let (_, value) = self.emptied.iter().find(|(n, _)| *n == no)?;
-        (!self.has(no)).then_some(value)
+        self.noted().find(|(n, value)| *n == no && !matches!(value, Node::Str(_))).map(|(_, value)| value)
+    }
+    /// Whether [`Struct::note_empty`] noted Go's zero time for an absent field.
+    pub fn written_zero_time(&self, no: FieldNo) -> bool {
+        self.noted().any(|(n, value)| n == no && matches!(value, Node::Str(_)))
+    }
+    /// What [`Struct::note_empty`] noted for fields that are still absent.
+    pub fn noted(&self) -> impl Iterator<Item = (FieldNo, &Node)> {
+        self.emptied.iter().filter(|(no, _)| !self.has(*no)).map(|(no, value)| (*no, value))
+    }
+    /// The fields that were written, in order, be it with an empty list, a zero time or the like.
+    pub fn written(&self) -> Vec<FieldNo> {
+        let mut all: Vec<FieldNo> = self.iter().chain(self.noted()).map(|(no, _)| no).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+    /// Whether nothing was written, not even an empty list or map.
+    pub fn is_bare(&self) -> bool {
+        self.fields.is_empty() && self.emptied.is_empty()
+    }
+    /// Equality as `reflect.DeepEqual` sees it: an empty list or map that was written and an absent one differ.
+    pub fn same_as_written(&self, other: &Self) -> bool {
+        let alike = |a: &[(FieldNo, Node)], b: &[(FieldNo, Node)]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && a.1.same_as_written(&b.1))
+        };
+        let all_in = |a: &Self, b: &Self| a.noted().all(|(no, _)| b.noted().any(|(n, _)| n == no));
+        self.id == other.id
+            && alike(&self.fields, &other.fields)
+            && all_in(self, other)
+            && all_in(other, self)
     }
     /// Takes a field out.
     pub fn remove(&mut self, no: FieldNo) -> Option<Node> {
@@ -239,12 +284,15 @@ impl Struct {
         let i = self.fields.binary_search_by_key(&no, |f| f.0).ok()?;
         Some(self.fields.remove(i).1)
     }
-    /// The field, put in by `make` if it is absent.
+    /// The field, put in by `make` if it is absent. A struct that was noted as empty is put in itself, so
+    /// that what is noted in it is not lost.
     pub fn get_or_insert_with(&mut self, no: FieldNo, make: impl FnOnce() -> Node) -> &mut Node {
         let i = match self.fields.binary_search_by_key(&no, |f| f.0) {
             Ok(i) => i,
             Err(i) => {
-                self.fields.insert(i, (no, make()));
+                let noted = self.emptied.iter().position(|(n, v)| *n == no && v.as_struct().is_some());
+                let value = noted.map_or_else(make, |at| self.emptied.swap_remove(at).1);
+                self.fields.insert(i, (no, value));
                 i
             }
         };

@@ -180,8 +180,7 @@ fn finish_json(json: Bytes, form: Form) -> Bytes {
 
 /// `{"kind":"PartialObjectMetadata",…}` of an object, from its stored bytes.
 ///
-/// The template generation of a DaemonSet is a field where upstream makes these forms, and an annotation
-/// only in the object's own.
+/// Annotations that are fields where upstream makes these forms stand only in the object's own.
 pub(crate) fn partial_json(resource: &Resource, object: &Object, api_version: &str) -> Bytes {
     let mut full = BytesMut::new();
     let head = format!("\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",");
@@ -190,17 +189,17 @@ pub(crate) fn partial_json(resource: &Resource, object: &Object, api_version: &s
     let end = codec::value_end(&full, metadata_at + "\"metadata\":".len()).unwrap_or(full.len() - 1);
     full.truncate(end);
     full.put_u8(b'}');
-    if resource.plural == "daemonsets" && resource.group == "apps" {
-        return without_annotation(&full, "deprecated.daemonset.template.generation");
+    match kinds::convert::field_annotation(&resource.group, &resource.plural) {
+        Some(name) => without_annotation(full.freeze(), name),
+        None => full.freeze(),
     }
-    full.freeze()
 }
 
 /// An object's text without one annotation; inside strings no such text can stand, since quotes are escaped there.
-fn without_annotation(json: &[u8], name: &str) -> Bytes {
-    let text = String::from_utf8_lossy(json);
+fn without_annotation(json: Bytes, name: &str) -> Bytes {
     let key = format!("\"{name}\":\"");
-    let Some((before, rest)) = text.split_once(&key) else { return text.into_owned().into() };
+    let found = std::str::from_utf8(&json).ok().and_then(|text| text.split_once(&key));
+    let Some((before, rest)) = found else { return json };
     let after = rest.split_once('"').map_or("", |(_, after)| after);
     match (before.strip_suffix("\"annotations\":{"), after.strip_prefix('}')) {
         (Some(before), Some(after)) => format!("{before}{}", after.strip_prefix(',').unwrap_or(after)).into(),

@@ -185,8 +185,10 @@ pub(crate) fn decode(schema: &Schema, kind: &Gvk, format: Format, body: &[u8]) -
         Format::Protobuf => proto::decode(schema, root, body),
     };
     match decoded {
-        Ok(d) => {
+        Ok(mut d) => {
             check_kind(schema, kind, &d.api_version, &d.kind)?;
+            kinds::convert::settle(schema, kind, &mut d.tree)
+                .map_err(|e| cannot_handle(kind, &kind.kind, &e))?;
             Ok(Body { tree: d.tree, strict_errors: d.strict })
         }
         Err(e) if e.before_kind() => {

@@ -365,13 +365,9 @@ pub(crate) fn revision(text: &str) -> Result<u64, Status> {
         return Ok(0);
     }
     text.parse().map_err(|e: std::num::ParseIntError| {
-        let why = if matches!(e.kind(), std::num::IntErrorKind::PosOverflow) {
-            "value out of range"
-        } else {
-            "invalid syntax"
-        };
+        let why = api::go::no_integer("ParseUint", text, &e);
         Status::bad_request(format!(
-            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}"
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: {why}"
         ))
     })
 }

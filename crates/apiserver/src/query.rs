@@ -44,15 +44,7 @@ impl Query {
     /// An integer; a 400 with Go's text if it is none.
     pub fn int(&self, key: &str) -> Result<Option<i64>, Status> {
         let Some(v) = self.get(key) else { return Ok(None) };
-        v.parse::<i64>().map(Some).map_err(|e| {
-            let why = match e.kind() {
-                std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
-                    "value out of range"
-                }
-                _ => "invalid syntax",
-            };
-            Status::bad_request(format!("strconv.ParseInt: parsing {v:?}: {why}"))
-        })
+        v.parse::<i64>().map(Some).map_err(|e| Status::bad_request(api::go::no_integer("ParseInt", v, &e)))
     }
     /// The pairs in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {

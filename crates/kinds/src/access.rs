@@ -68,6 +68,14 @@ impl<'a> View<'a> {
     pub fn written_empty(&self, name: &str) -> bool {
         self.noted(name).is_some()
     }
+    /// What was written for a field, be it an empty list or map.
+    pub fn as_written(&self, name: &str) -> Option<&'a Node> {
+        self.get(name).or_else(|| self.noted(name))
+    }
+    /// Whether an absent time was written as Go's zero time.
+    pub fn zero_time(&self, name: &str) -> bool {
+        self.st.is_some_and(|s| number(self.schema, s.id, name).is_some_and(|no| s.written_zero_time(no)))
+    }
     /// A string, "" if absent.
     pub fn str(&self, name: &str) -> &'a str {
         self.get(name).map_or("", Node::as_str)
@@ -94,8 +102,7 @@ impl<'a> View<'a> {
     }
     /// A struct; absent, it reads as its zero value.
     pub fn st(&self, name: &str) -> View<'a> {
-        let node = self.get(name).or_else(|| self.noted(name));
-        match node.and_then(Node::as_struct) {
+        match self.as_written(name).and_then(Node::as_struct) {
             Some(st) => View::new(self.schema, st),
             None => View {
                 schema: self.schema,
@@ -168,6 +175,15 @@ pub fn same(a: Option<&Node>, b: Option<&Node>) -> bool {
         (None, None) => true,
         (Some(Node::List(l)), None) | (None, Some(Node::List(l))) => l.is_empty(),
         (Some(Node::Map(m)), None) | (None, Some(Node::Map(m))) => m.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether two optional values are equal as `reflect.DeepEqual` sees it: absent and empty differ.
+pub fn same_as_written(a: Option<&Node>, b: Option<&Node>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a.same_as_written(b),
+        (None, None) => true,
         _ => false,
     }
 }

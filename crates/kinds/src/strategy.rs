@@ -49,6 +49,8 @@ pub struct Strategy {
     pub prepare_create: PrepareCreate,
     /// Before an update is validated; after it metadata's generation rule is already kept if `spec` changed.
     pub prepare_update: PrepareUpdate,
+    /// Fields of features that are off go only after `prepare_update`, so that they count as a change.
+    pub counts_gated: bool,
     /// Validation of a create, metadata included.
     pub validate: Validate,
     /// Validation of an update, metadata included.

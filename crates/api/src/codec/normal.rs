@@ -18,10 +18,9 @@ pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// Whether a field's value belongs in a tree in normal form.
 pub(crate) fn keeps(field: &Field, ty: &Type, value: &Node) -> bool {
-    if field.pointer {
-        return true;
-    }
     match (ty, value) {
+        (Type::Time | Type::MicroTime, Node::Str(s)) => !crate::time::is_zero(s),
+        _ if field.pointer => true,
         (Type::Quantity, Node::Str(s)) => s != "0",
         (Type::IntOrString, Node::Str(_)) => true,
         (Type::Bytes, Node::Str(s)) => !s.is_empty() || !field.omitempty,
@@ -55,12 +54,10 @@ pub(crate) fn from_str(report: &mut Report<'_, '_>, ty: TypeId, s: &str) -> Opti
         Type::Bytes => bytes(report, s),
         Type::Time if is_normal_time(s.as_bytes()) => Some(Node::Str(s.into())),
         Type::Time => match crate::time::parse_time(s).map(crate::time::format) {
-            Ok(t) if t == "0001-01-01T00:00:00Z" => None,
             Ok(t) => Some(Node::Str(t)),
             Err(why) => unreadable_time(report, why),
         },
         Type::MicroTime => match crate::time::parse_micro(s).map(crate::time::format_micro) {
-            Ok(t) if t == "0001-01-01T00:00:00.000000Z" => None,
             Ok(t) => Some(Node::Str(t)),
             Err(why) => unreadable_time(report, why),
         },

@@ -81,8 +81,9 @@ impl Plugin for RuntimeClass {
                 return Err(env.forbidden(request, Some(object), MISMATCH));
             }
             let entries = overhead.pod_fixed.into_iter().map(|(k, v)| (k, Node::from(v))).collect();
+            let made = Map::from_entries(entries);
             if let Some(mut spec) = Edit::new(env.schema, object).make("spec") {
-                spec.set("overhead", Map::from_entries(entries));
+                spec.put("overhead", (!made.is_empty()).then(|| made.into()));
             }
         }
         if let Some(scheduling) = class.scheduling {
@@ -133,7 +134,7 @@ impl Plugin for RuntimeClass {
         let why = match Class::of(env, request, object)?.and_then(|c| c.overhead) {
             Some(overhead) if same_amounts(&overhead.pod_fixed, &pod) => return Ok(()),
             Some(_) => MISMATCH,
-            None if !pod.st("spec").has("overhead") => return Ok(()),
+            None if pod.st("spec").as_written("overhead").is_none() => return Ok(()),
             None => "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
         };
         Err(env.forbidden(request, Some(object), why))

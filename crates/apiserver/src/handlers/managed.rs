@@ -90,6 +90,13 @@ pub(crate) fn configuration(body: &[u8]) -> Result<Node, Status> {
     api::yaml::parse(body).map_err(|e| Status::bad_request(format!("error decoding YAML: {e}")))
 }
 
+/// Namespace and name as a configuration has them, for an error.
+fn named(config: &Node) -> String {
+    let metadata = config.as_map().and_then(|m| m.get("metadata")?.as_map());
+    let text = |key: &str| metadata.and_then(|m| m.get(key)).map_or("", Node::as_str);
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
 /// The object, in the stored version and with its managedFields, after a configuration of the served
 /// version is applied to it.
 pub(crate) fn apply(
@@ -101,9 +108,16 @@ pub(crate) fn apply(
     let inner = scope.inner;
     let live = old.map(|o| inner.to_served(scope.resource, o.clone())).transpose()?;
     let force = options.force.unwrap_or_default();
-    let applied = as_writer(scope, options, |w| {
+    let mut applied = as_writer(scope, options, |w| {
         w.apply(&scope.resource.kind, scope.resource.root, live.as_ref(), config, force)
     })?;
+    let kind = &scope.resource.kind;
+    if let Err(why) = kinds::convert::settle(inner.schema, kind, &mut applied.object) {
+        let named = named(&configuration(&scope.req.body)?);
+        let kind = format!("{}, Kind={}", kind.api_version(), kind.kind);
+        let why = format!("failed to convert to unversioned ({named}; {kind}): {why}");
+        return Err(Status::failure(500, "", why));
+    }
     let mut tree = scope.defaulted(inner.to_stored(scope.resource, applied.object)?);
     if old.is_none() {
         let uid = scope.meta(&tree).uid().to_owned();

@@ -98,7 +98,7 @@ impl Patch {
             };
             Status::invalid("", "", "", &[error])
         };
-        let decoded = match self.kind {
+        let mut decoded = match self.kind {
             PatchType::Strategic => json::root_from_merged(schema, root, patched),
             _ => json::root_from_patched(schema, root, patched),
         }
@@ -109,6 +109,10 @@ impl Patch {
         {
             return Err(refuse(why));
         }
+        kinds::convert::settle(schema, kind, &mut decoded.tree).map_err(|why| match self.kind {
+            PatchType::Strategic => Status::failure(500, "", why),
+            _ => refuse(why),
+        })?;
         complaints.extend(decoded.strict);
         match options.field_validation {
             _ if complaints.is_empty() => {}

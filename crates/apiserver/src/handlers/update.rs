@@ -193,11 +193,16 @@ async fn attempt(
     let warn = |text: String| scope.req.warn(text);
     let ctx = scope.ctx(&gate, &warn);
     if !plan.privileged {
-        // Before the rules, which count a generation if something changed.
-        inner.gated.drop(&mut tree, Some(&old));
+        // Before the rules, unless these count what is dropped in a generation.
+        if !strategy.counts_gated {
+            inner.gated.drop(&mut tree, Some(&old));
+        }
         match plan.rules {
             Some(rules) => (rules.prepare_update)(&ctx, &mut tree, &old),
             None => (strategy.prepare_update)(&ctx, &mut tree, &old),
+        }
+        if strategy.counts_gated {
+            inner.gated.drop(&mut tree, Some(&old));
         }
     }
     keep_metadata(scope, &mut tree, &old)?;

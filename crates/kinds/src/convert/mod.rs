@@ -1,5 +1,6 @@
 //! Conversions between the versions of a kind that are served and the one that is stored.
 
+pub(crate) mod apps;
 mod autoscaling;
 mod resource;
 
@@ -12,6 +13,21 @@ use api::{Node, Schema, Struct, StructId};
 pub struct NoConversion {
     from: String,
     to: String,
+}
+
+/// What upstream does to a decoded object beyond its schema when it reads it into its internal type: it
+/// may refuse it, or write it in another way. The error is upstream's text.
+pub fn settle(schema: &Schema, kind: &Gvk, object: &mut Struct) -> Result<(), String> {
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("apps", "DaemonSet" | "Deployment") => apps::settle(schema, &kind.kind, object),
+        _ => Ok(()),
+    }
+}
+
+/// The annotation of a resource that upstream's internal type has a field for, so that forms made of that
+/// type's metadata lack it.
+pub fn field_annotation(group: &str, resource: &str) -> Option<&'static str> {
+    if group == "apps" { apps::field_annotation(resource) } else { None }
 }
 
 /// Core and `events.k8s.io` names of an Event's fields, where they differ.
@@ -62,6 +78,11 @@ fn renamed(schema: &Schema, tree: &Struct, to: StructId, name: &dyn Fn(&str) -> 
         let Some(at) = schema.st(to).field(&target) else { continue };
         let ty = schema.st(to).at(at).ty;
         out.set(at, retyped(schema, node, ty));
+    }
+    for (no, node) in tree.noted() {
+        if let Some(at) = schema.st(to).field(&name(&from.at(no).json)) {
+            out.note_empty(at, retyped(schema, node, schema.st(to).at(at).ty));
+        }
     }
     out
 }

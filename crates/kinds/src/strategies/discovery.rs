@@ -36,6 +36,7 @@ pub(super) const ENDPOINT_SLICE: Strategy = Strategy {
         }
         drop_topology(&mut e, Some(old));
     },
+    counts_gated: true,
     validate: |c, s| check(c, s, |e, v| slice(e, v, None, c)),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {

@@ -4,7 +4,7 @@
 use api::status::FieldError;
 use api::{Schema, Struct, Text};
 
-use crate::access::{Edit, View};
+use crate::access::{Edit, View, same, same_as_written};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::Errors;
 use crate::validation::meta::{object_meta, object_meta_update};
@@ -49,15 +49,25 @@ pub fn keep_status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
 
 /// The next generation if one of the fields changed.
 pub fn bump_if_changed(c: &Ctx<'_>, new: &mut Struct, old: &Struct, fields: &[&str]) {
-    let o = View::new(c.schema, old);
-    let mut e = Edit::new(c.schema, new);
-    let changed = {
-        let n = e.view();
-        fields.iter().any(|f| !crate::access::same(n.get(f), o.get(f)))
-    };
+    let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
+    let changed = fields.iter().any(|f| !same(n.get(f), o.get(f)));
     if changed {
-        set_generation(&mut e, o.st("metadata").int("generation") + 1);
+        bump(c, new, old);
     }
+}
+
+/// The next generation if the field changed, or an empty list or map was written where there was none.
+pub fn bump_if_written(c: &Ctx<'_>, new: &mut Struct, old: &Struct, field: &str) {
+    let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
+    let changed = !same_as_written(n.as_written(field), o.as_written(field));
+    if changed {
+        bump(c, new, old);
+    }
+}
+
+fn bump(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+    let generation = View::new(c.schema, old).st("metadata").int("generation");
+    set_generation(&mut Edit::new(c.schema, new), generation + 1);
 }
 
 /// An update that keeps the stored status and counts changes of `spec`.
@@ -152,6 +162,7 @@ pub const NAMESPACED: Strategy = Strategy {
     field_values: no_fields,
     create_on_update: false,
     unconditional_update: true,
+    counts_gated: false,
     subresources: &[],
     no_effect_yet: None,
 };

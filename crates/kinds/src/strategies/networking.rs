@@ -4,7 +4,8 @@ use api::Struct;
 
 use crate::access::View;
 use crate::strategies::generic::{
-    self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, first_generation,
+    self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_if_written, bump_spec, check, check_update,
+    first_generation,
 };
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::template::whole;
@@ -17,7 +18,7 @@ pub(super) const NETWORK_POLICY: Strategy = Strategy {
     group: "networking.k8s.io",
     resource: "networkpolicies",
     prepare_create: first_generation,
-    prepare_update: bump_spec,
+    prepare_update: |c, n, o| bump_if_written(c, n, o, "spec"),
     validate: |c, s| {
         check(c, s, |e, v| {
             core_meta(e, v.st("metadata"), true, name_subdomain);

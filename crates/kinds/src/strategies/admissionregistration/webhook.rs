@@ -1,11 +1,9 @@
 //! Webhook configurations.
 
-use api::Struct;
-
 use super::GROUP;
 use super::rules::{FAILURE_POLICIES, MATCH_POLICIES, REINVOCATIONS, match_conditions, rule};
 use crate::access::{View, same};
-use crate::strategies::generic::{CLUSTER, bump_if_changed, check, check_update, first_generation};
+use crate::strategies::generic::{CLUSTER, bump_if_written, check, check_update, first_generation};
 use crate::strategy::Strategy;
 use crate::validation::meta::{SelectorOptions, label_selector, object_meta};
 use crate::validation::names::{self, name_subdomain};
@@ -19,7 +17,7 @@ const WEBHOOK: Strategy = Strategy {
     group: GROUP,
     unconditional_update: false,
     prepare_create: first_generation,
-    prepare_update: |c, n, o: &Struct| bump_if_changed(c, n, o, &["webhooks"]),
+    prepare_update: |c, n, o| bump_if_written(c, n, o, "webhooks"),
     validate: |c, s| check(c, s, |e, v| configuration(e, v, &Options::default())),
     validate_update: |c, n, o| check_update(c, n, o, |e, n, o| configuration(e, n, &Options::new(n, o))),
     ..CLUSTER

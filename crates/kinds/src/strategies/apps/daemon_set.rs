@@ -1,6 +1,7 @@
 //! DaemonSets.
 
 use crate::access::{Edit, View, same};
+use crate::convert::apps::{set_template_generation, template_generation};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
@@ -15,27 +16,13 @@ use crate::validation::meta::{
 use crate::validation::names::name_subdomain;
 use crate::validation::{Errors, Path};
 
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-
-fn template_generation(meta: View<'_>) -> i64 {
-    meta.map("annotations").and_then(|a| a.get(TEMPLATE_GENERATION)?.as_str().parse().ok()).unwrap_or(0)
-}
-
-fn set_template_generation(e: &mut Edit<'_>, n: i64) {
-    if let Some(mut m) = e.make("metadata")
-        && let Some(a) = m.make_map("annotations")
-    {
-        a.insert(TEMPLATE_GENERATION, compact_str::format_compact!("{n}"));
-    }
-}
-
 pub(crate) const DAEMON_SET: Strategy = Strategy {
     group: "apps",
     resource: "daemonsets",
     prepare_create: |c, s| {
         create(c, s);
         let mut e = Edit::new(c.schema, s);
-        let n = template_generation(e.view().st("metadata")).max(1);
+        let n = template_generation(e.view()).max(1);
         set_template_generation(&mut e, n);
     },
     prepare_update: |c, n, o| {
@@ -43,7 +30,7 @@ pub(crate) const DAEMON_SET: Strategy = Strategy {
         let old = View::new(c.schema, o);
         let mut e = Edit::new(c.schema, n);
         let changed = !same(e.view().st("spec").get("template"), old.st("spec").get("template"));
-        let generation = template_generation(old.st("metadata")) + i64::from(changed);
+        let generation = template_generation(old) + i64::from(changed);
         set_template_generation(&mut e, generation);
     },
     validate: |c, s| {
@@ -63,7 +50,11 @@ pub(crate) const DAEMON_SET: Strategy = Strategy {
     warnings: unnamed_template_warnings,
     subresources: &[Subresource {
         name: "status",
-        prepare_update: generic::status_only,
+        prepare_update: |c, n, o| {
+            generic::status_only(c, n, o);
+            let kept = template_generation(View::new(c.schema, o));
+            set_template_generation(&mut Edit::new(c.schema, n), kept);
+        },
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {
                 core_meta_update(e, n.st("metadata"), o.st("metadata"));
@@ -107,7 +98,7 @@ fn daemon_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>, keep_values: bool
     template(errs, &at.field("template"), t, o);
     always(errs, &at, t, "DaemonSet");
     errs.non_negative(&at.field("minReadySeconds"), spec.int("minReadySeconds"));
-    errs.non_negative(&at.field("templateGeneration"), template_generation(v.st("metadata")));
+    errs.non_negative(&at.field("templateGeneration"), template_generation(v));
     let strategy = spec.st("updateStrategy");
     let strategy_at = at.field("updateStrategy");
     match strategy.str("type") {

@@ -1,6 +1,7 @@
 //! Deployments.
 
 use crate::access::{Edit, View, same};
+use crate::convert::apps::{keep_rollback, rollback_to, tidy_rollback};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, set_generation};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update};
@@ -15,7 +16,10 @@ use crate::validation::{Errors, Path};
 pub(crate) const DEPLOYMENT: Strategy = Strategy {
     group: "apps",
     resource: "deployments",
-    prepare_create: create,
+    prepare_create: |c, s| {
+        create(c, s);
+        tidy_rollback(&mut Edit::new(c.schema, s));
+    },
     prepare_update: |c, n, o| {
         update(c, n, o);
         let (nv, ov) = (View::new(c.schema, n).st("metadata"), View::new(c.schema, o).st("metadata"));
@@ -23,6 +27,7 @@ pub(crate) const DEPLOYMENT: Strategy = Strategy {
             let next = ov.int("generation") + 1;
             set_generation(&mut Edit::new(c.schema, n), next);
         }
+        tidy_rollback(&mut Edit::new(c.schema, n));
     },
     validate: |c, s| {
         check(c, s, |e, v| {
@@ -46,6 +51,7 @@ pub(crate) const DEPLOYMENT: Strategy = Strategy {
             if let (Some(mut m), Some(old)) = (Edit::new(c.schema, n).make("metadata"), old.raw()) {
                 m.copy("labels", old);
             }
+            keep_rollback(&mut Edit::new(c.schema, n), View::new(c.schema, o));
         },
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {
@@ -107,6 +113,9 @@ fn deployment(errs: &mut Errors, v: View<'_>, o: &Options<'_>) {
     errs.non_negative(&at.field("minReadySeconds"), spec.int("minReadySeconds"));
     if let Some(n) = spec.opt_int("revisionHistoryLimit") {
         errs.non_negative(&at.field("revisionHistoryLimit"), n);
+    }
+    if let Some(n) = rollback_to(v) {
+        errs.non_negative(&at.field("rollback.version"), n);
     }
     if let Some(n) = spec.opt_int("progressDeadlineSeconds") {
         let at = at.field("progressDeadlineSeconds");

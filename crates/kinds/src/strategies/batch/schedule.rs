@@ -90,15 +90,7 @@ fn is_duration(text: &str) -> bool {
 fn number(text: &str) -> Result<u64, String> {
     match text.parse::<i64>() {
         Ok(n) => u64::try_from(n).map_err(|_| format!("negative number ({n}) not allowed: {text}")),
-        Err(e) => {
-            let why = match e.kind() {
-                std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
-                    "value out of range"
-                }
-                _ => "invalid syntax",
-            };
-            Err(format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}"))
-        }
+        Err(e) => Err(format!("failed to parse int from {text}: {}", api::go::no_integer("Atoi", text, &e))),
     }
 }
 

@@ -1,6 +1,8 @@
 //! ConfigMaps, and what Secrets share with them.
 
-use crate::access::{View, same};
+use api::Node;
+
+use crate::access::{View, same, same_as_written};
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::Strategy;
@@ -18,22 +20,26 @@ pub(crate) const CONFIG_MAP: Strategy = Strategy {
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            sealed(e, n, o, &["data", "binaryData"]);
+            // Absent, `data` is made empty.
+            sealed(e, n, o, &[("data", same), ("binaryData", same_as_written)]);
             config_map(e, n);
         })
     },
     ..NAMESPACED
 };
 
-pub(crate) fn sealed(errs: &mut Errors, new: View<'_>, old: View<'_>, fields: &[&'static str]) {
+/// When two values of a field are the same.
+type Equality = fn(Option<&Node>, Option<&Node>) -> bool;
+
+pub(crate) fn sealed(errs: &mut Errors, new: View<'_>, old: View<'_>, fields: &[(&'static str, Equality)]) {
     if !old.bool("immutable") {
         return;
     }
     if !new.bool("immutable") {
         errs.forbidden(&Path::root("immutable"), SEALED);
     }
-    for f in fields {
-        if !same(new.get(f), old.get(f)) {
+    for (f, equal) in fields {
+        if !equal(new.as_written(f), old.as_written(f)) {
             errs.forbidden(&Path::root(f), SEALED);
         }
     }

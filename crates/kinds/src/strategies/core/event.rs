@@ -130,7 +130,8 @@ fn new_event(c: &Ctx<'_>, s: &Struct) -> Vec<FieldError> {
         legacy_event(errs, v, "reportingController");
         core_meta(errs, v.st("metadata"), true, name_subdomain);
         event_series(errs, v);
-        if !is_set(v, "eventTime") {
+        // Upstream compares with Go's zero value, which a zero time that was read is not.
+        if !is_set(v, "eventTime") && !v.zero_time("eventTime") {
             errs.required(&Path::root("eventTime"), "");
         }
         let ty = v.str("type");
@@ -138,7 +139,7 @@ fn new_event(c: &Ctx<'_>, s: &Struct) -> Vec<FieldError> {
             errs.invalid(&Path::root("type"), "", format!("has invalid value: {ty}"));
         }
         for f in ["firstTimestamp", "lastTimestamp"] {
-            if is_set(v, f) {
+            if is_set(v, f) || v.zero_time(f) {
                 errs.invalid(&Path::root(f), "", "needs to be unset");
             }
         }

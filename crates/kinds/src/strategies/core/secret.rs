@@ -4,7 +4,7 @@ use api::{Node, Text};
 use base64::Engine as _;
 
 use super::config_map::{MAX_DATA, decoded_len, sealed};
-use crate::access::{Edit, View};
+use crate::access::{Edit, View, same_as_written};
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::Strategy;
@@ -29,7 +29,7 @@ pub(crate) const SECRET: Strategy = Strategy {
             if n.str("type") != o.str("type") {
                 e.invalid(&Path::root("type"), n.str("type"), IMMUTABLE);
             }
-            sealed(e, n, o, &["data"]);
+            sealed(e, n, o, &[("data", same_as_written)]);
             secret(e, n);
         })
     },

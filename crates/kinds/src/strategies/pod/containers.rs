@@ -148,7 +148,9 @@ pub(super) fn ephemeral(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
             errs.not_found(&at.field("targetContainerName"), target);
         }
         for f in EPHEMERAL_NOT {
-            if c.get(f).is_some_and(|n| !n.is_zero()) {
+            // Upstream asks whether Go's field is its zero value; only `resources` is no pointer, list or map.
+            let bare = |n: &api::Node| n.as_struct().is_some_and(api::Struct::is_bare);
+            if c.as_written(f).is_some_and(|n| *f != "resources" || !bare(n)) {
                 errs.forbidden(&at.field(f), NOT);
             }
         }

@@ -193,7 +193,7 @@ pub(super) fn pod_level(
         errs.forbidden(&at, "may not be set for a windows pod");
         return;
     }
-    if r.has("claims") || r.written_empty("claims") {
+    if r.as_written("claims").is_some() {
         errs.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
     }
     requirements(errs, &at, r, Whose::Pod, Some(claims), o);

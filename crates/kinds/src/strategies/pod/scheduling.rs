@@ -284,10 +284,8 @@ pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Op
                 if value != "0" && (!decimal || digits.starts_with('0')) {
                     errs.invalid(&at, value, "must be a valid decimal integer in canonical form");
                 }
-                if value.parse::<i64>().is_err() {
-                    let why = if decimal { "value out of range" } else { "invalid syntax" };
-                    let quoted = api::go::quote(value);
-                    errs.invalid(&at, value, format!("strconv.ParseInt: parsing {quoted}: {why}"));
+                if let Err(e) = value.parse::<i64>() {
+                    errs.invalid(&at, value, api::go::no_integer("ParseInt", value, &e));
                 }
             }
             "Lt" | "Gt" => {

@@ -493,9 +493,9 @@ pub(crate) fn template_meta(errs: &mut Errors, at: &Path<'_>, m: View<'_>) {
     meta::labels(errs, &at.field("labels"), m, "labels");
     if let Some(s) = m.raw() {
         let ty = m.schema.st(s.id);
-        for (no, n) in s.iter() {
+        for no in s.written() {
             let name = ty.at(no).json.as_str();
-            if name != "labels" && name != "annotations" && !n.is_zero() {
+            if name != "labels" && name != "annotations" {
                 // Upstream makes the path of the Go name.
                 let name = if name == "uid" { "uID" } else { name };
                 errs.forbidden(&at.field(name), "cannot be set");

@@ -36,11 +36,11 @@ pub(in crate::strategies) const SLICE: Strategy = Strategy {
         drop_disabled(c, s, None);
     },
     prepare_update: |c, n, o| {
-        // Upstream counts fields of features that are off as a change, before they go.
         date_taints(c, n);
         bump_spec(c, n, o);
         drop_disabled(c, n, Some(o));
     },
+    counts_gated: true,
     validate: |c, s| {
         check(c, s, |e, v| {
             core_meta(e, v.st("metadata"), false, name_subdomain);
@@ -74,7 +74,9 @@ fn date_taints(c: &Ctx<'_>, s: &mut Struct) {
     let Some(mut spec) = e.at("spec") else { return };
     for mut d in spec.items("devices") {
         for mut t in d.items("taints") {
-            t.default("timeAdded", c.now);
+            if !t.view().zero_time("timeAdded") {
+                t.default("timeAdded", c.now);
+            }
         }
     }
 }
@@ -123,7 +125,8 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
     {
         let terms_at = at.field("nodeSelector");
         let all: Vec<String> = n.items("nodeSelectorTerms").map(|t| whole(t).0).collect();
-        let shown = if all.is_empty() { "null".into() } else { format!("[{}]", all.join(",")) };
+        let nothing = n.as_written("nodeSelectorTerms").is_none();
+        let shown = if nothing { "null".into() } else { format!("[{}]", all.join(",")) };
         errs.invalid(
             &terms_at.field("nodeSelectorTerms"),
             crate::validation::Raw(shown),
@@ -144,7 +147,7 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
         "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
         ", but multiple fields are set",
     );
-    if s.has("sharedCounters") && s.has("devices") {
+    if s.as_written("sharedCounters").is_some() && s.as_written("devices").is_some() {
         errs.invalid(&at, "", "only one of `sharedCounters` or `devices` is allowed");
     }
     devices(errs, &at.field("devices"), s, old);

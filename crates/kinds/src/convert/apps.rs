@@ -1,0 +1,96 @@
+//! Annotations that stand for fields of upstream's internal types.
+
+use api::{Node, Schema, Struct};
+
+use crate::access::{Edit, View};
+
+/// Of a DaemonSet: how often its template changed.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+/// Of a Deployment: the revision that `extensions/v1beta1` was asked to go back to.
+const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
+
+/// The annotation of a resource that is a field of upstream's internal type.
+pub(super) fn field_annotation(resource: &str) -> Option<&'static str> {
+    match resource {
+        "daemonsets" => Some(TEMPLATE_GENERATION),
+        "deployments" => Some(ROLLBACK_TO),
+        _ => None,
+    }
+}
+
+/// The template generation of a DaemonSet, 0 if it has none.
+pub(crate) fn template_generation(object: View<'_>) -> i64 {
+    number(object, TEMPLATE_GENERATION).unwrap_or(0)
+}
+
+/// Sets the template generation of a DaemonSet.
+pub(crate) fn set_template_generation(e: &mut Edit<'_>, generation: i64) {
+    set(e, TEMPLATE_GENERATION, generation);
+}
+
+/// The revision that a Deployment is to go back to.
+pub(crate) fn rollback_to(object: View<'_>) -> Option<i64> {
+    number(object, ROLLBACK_TO)
+}
+
+/// Makes the revision that a Deployment is to go back to that of another state of it.
+pub(crate) fn keep_rollback(e: &mut Edit<'_>, old: View<'_>) {
+    match rollback_to(old) {
+        Some(revision) => set(e, ROLLBACK_TO, revision),
+        None => remove(e, ROLLBACK_TO),
+    }
+}
+
+/// Takes the annotation from a Deployment that has it but names no revision.
+pub(crate) fn tidy_rollback(e: &mut Edit<'_>) {
+    if rollback_to(e.view()).is_none() {
+        remove(e, ROLLBACK_TO);
+    }
+}
+
+/// Reads the annotations of a DaemonSet or Deployment as upstream's conversion does, and writes them as
+/// it does. The error is upstream's text.
+pub(super) fn settle(schema: &Schema, kind: &str, object: &mut Struct) -> Result<(), String> {
+    let mut e = Edit::new(schema, object);
+    let name = if kind == "DaemonSet" { TEMPLATE_GENERATION } else { ROLLBACK_TO };
+    let Some(text) = annotation(e.view(), name) else { return Ok(()) };
+    if text.is_empty() && kind == "Deployment" {
+        return Ok(());
+    }
+    match text.parse::<i64>() {
+        Ok(value) => set(&mut e, name, value),
+        Err(why) => {
+            let why = api::go::no_integer("ParseInt", text, &why);
+            return Err(match kind {
+                "Deployment" => format!("failed to parse annotation[{name}]={text} as int64: {why}"),
+                _ => why,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn annotation<'a>(object: View<'a>, name: &str) -> Option<&'a str> {
+    Some(object.st("metadata").map("annotations")?.get(name)?.as_str())
+}
+
+fn number(object: View<'_>, name: &str) -> Option<i64> {
+    annotation(object, name)?.parse().ok()
+}
+
+fn set(e: &mut Edit<'_>, name: &str, value: i64) {
+    if let Some(mut metadata) = e.make("metadata")
+        && let Some(annotations) = metadata.make_map("annotations")
+    {
+        annotations.insert(name, compact_str::format_compact!("{value}"));
+    }
+}
+
+fn remove(e: &mut Edit<'_>, name: &str) {
+    let Some(mut metadata) = e.at("metadata") else { return };
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Node::as_map_mut) else { return };
+    annotations.remove(name);
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+}
