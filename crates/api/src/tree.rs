@@ -15,7 +15,7 @@ pub type Text = CompactString;
 /// One value of a decoded object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
-    /// An explicit `null`; only inside values without a schema, and in patches.
+    /// An explicit `null`: inside values without a schema, in patches, and Go's zero time where a time is optional.
     Null,
     /// A boolean.
     Bool(bool),

@@ -5,7 +5,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::report::Report;
 use crate::quantity::Quantity;
-use crate::schema::{Field, Schema, Type, TypeId};
+use crate::schema::{Field, FieldNo, Schema, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
 /// Standard base64 as Go reads it: padded, and lenient about the bits that the padding cuts off.
@@ -16,11 +16,28 @@ pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
+/// Puts a field's value into a struct, or notes it if the normal form has no place for it.
+pub(crate) fn put(into: &mut Struct, no: FieldNo, field: &Field, ty: &Type, value: Node) {
+    match (ty, &value) {
+        // Go writes a pointer to its zero time as `null`.
+        (Type::Time | Type::MicroTime, Node::Str(s)) if crate::time::is_zero(s) => {
+            if field.pointer {
+                into.push(no, Node::Null);
+            } else {
+                into.note_empty(no, value);
+            }
+        }
+        _ if keeps(field, ty, &value) => into.push(no, value),
+        _ => into.note_empty(no, value),
+    }
+}
+
 /// Whether a field's value belongs in a tree in normal form.
 pub(crate) fn keeps(field: &Field, ty: &Type, value: &Node) -> bool {
+    if field.pointer {
+        return true;
+    }
     match (ty, value) {
-        (Type::Time | Type::MicroTime, Node::Str(s)) => !crate::time::is_zero(s),
-        _ if field.pointer => true,
         (Type::Quantity, Node::Str(s)) => s != "0",
         (Type::IntOrString, Node::Str(_)) => true,
         (Type::Bytes, Node::Str(s)) => !s.is_empty() || !field.omitempty,

@@ -142,11 +142,7 @@ impl Converter<'_> {
             let field = st.at(no);
             self.report.path.push(Step::Field(into.id, no));
             if let Some(value) = self.value(field.ty, node) {
-                if normal::keeps(field, schema.ty(field.ty), &value) {
-                    into.set(no, value);
-                } else {
-                    into.note_empty(no, value);
-                }
+                normal::put(into, no, field, schema.ty(field.ty), value);
             }
             self.report.path.pop();
         }

@@ -131,11 +131,7 @@ impl Decoder<'_, '_> {
             let value = self.field(field, before)?;
             self.report.path.pop();
             if let Some(value) = value {
-                if normal::keeps(field, schema.ty(field.ty), &value) {
-                    into.push(no, value);
-                } else {
-                    into.note_empty(no, value);
-                }
+                normal::put(into, no, field, schema.ty(field.ty), value);
             }
         }
         Ok(())

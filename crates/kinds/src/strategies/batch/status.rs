@@ -125,8 +125,12 @@ fn times(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>, complet
     let moved = !same(new.get("completionTime"), old.get("completionTime"));
     if completed || moved {
         match end {
-            Some(end) if !is(new, "Complete") => {
-                errs.invalid(&at, end, "cannot set completionTime when there is no Complete=True condition");
+            Some(_) if !is(new, "Complete") => {
+                errs.invalid(
+                    &at,
+                    new.get("completionTime"),
+                    "cannot set completionTime when there is no Complete=True condition",
+                );
             }
             None if is(new, "Complete") => {
                 errs.required(&at, "completionTime is required for Complete jobs");

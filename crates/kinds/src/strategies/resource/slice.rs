@@ -74,9 +74,7 @@ fn date_taints(c: &Ctx<'_>, s: &mut Struct) {
     let Some(mut spec) = e.at("spec") else { return };
     for mut d in spec.items("devices") {
         for mut t in d.items("taints") {
-            if !t.view().zero_time("timeAdded") {
-                t.default("timeAdded", c.now);
-            }
+            t.default("timeAdded", c.now);
         }
     }
 }
