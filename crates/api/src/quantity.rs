@@ -139,6 +139,19 @@ fn scale(value: i128, exponent: i32) -> i128 {
     }
 }
 
+/// The canonical text of `value * 10^exponent` beyond what billionths can hold.
+fn far_text(mut value: i128, mut exponent: i32) -> String {
+    while value % 10 == 0 && value != 0 {
+        value /= 10;
+        exponent = exponent.saturating_add(1);
+    }
+    while exponent % 3 != 0 {
+        value *= 10;
+        exponent -= 1;
+    }
+    if exponent == 18 { format!("{value}E") } else { format!("{value}e{exponent}") }
+}
+
 impl Quantity {
     /// Reads a quantity; amounts below a billionth are rounded up to one.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
@@ -186,6 +199,9 @@ impl Quantity {
             _ => false,
         };
         let text = (keep && mantissa != 0).then(|| text.into());
+        // Few digits with a great exponent are exact in upstream, however great.
+        let far = base == 10 && digits <= 18 && nanos >= CAP;
+        let text = if far { Some(far_text(mantissa, shift.saturating_add(exponent)).into()) } else { text };
         Ok(Self { nanos: if p.negative { -nanos } else { nanos }, format, text })
     }
 

@@ -440,7 +440,17 @@ impl Allocators {
             let address: IpAddr =
                 wanted.parse().map_err(|_| failed(format!("ParseAddr({wanted:?}): unable to parse IP")))?;
             if !ranges.iter().any(|range| range.contains(address)) {
-                return Err(failed("the provided network does not match the current range".into()));
+                // A dry run of upstream asks one range alone.
+                let near = ranges.iter().find(|r| r.covers(address)).or(ranges.first().filter(|_| dry_run));
+                return Err(failed(near.map_or_else(
+                    || "the provided network does not match the current range".into(),
+                    |range| {
+                        let range = range.text();
+                        format!(
+                            "the provided IP ({address}) is not in the valid range. The range of valid IPs is {range}"
+                        )
+                    },
+                )));
             }
             let canonical = address.to_string();
             if !take(&self.reader, scope, &canonical, family, owner, dry_run).await? {

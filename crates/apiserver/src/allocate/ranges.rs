@@ -45,12 +45,19 @@ impl Cidr {
     }
     /// Whether an address can be given.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        self.offset(address).is_some_and(|o| o >= 1 && o <= self.usable)
+    }
+    /// Whether an address is in the network, also one that can't be given: its own, the broadcast.
+    pub(crate) fn covers(&self, address: IpAddr) -> bool {
+        self.offset(address).is_some_and(|o| o <= self.usable + u128::from(!self.v6))
+    }
+    fn offset(&self, address: IpAddr) -> Option<u128> {
         let n = match (address, self.v6) {
             (IpAddr::V4(a), false) => u128::from(u32::from(a)),
             (IpAddr::V6(a), true) => u128::from(a),
-            _ => return false,
+            _ => return None,
         };
-        n.checked_sub(self.base).is_some_and(|o| o >= 1 && o <= self.usable)
+        n.checked_sub(self.base)
     }
     /// Candidates: first the upper band from a random place on, then the band that is kept for
     /// those who choose their address themselves; upstream's order.
@@ -174,6 +181,9 @@ mod tests {
         assert_eq!((all.len(), distinct.len()), (62, 62));
         assert!(all.iter().all(|a| cidr.contains(*a)));
         assert!(!cidr.contains("10.0.0.0".parse().unwrap()));
+        for (address, covered) in [("10.0.0.0", true), ("10.0.0.63", true), ("10.0.0.64", false)] {
+            assert_eq!(cidr.covers(address.parse().unwrap()), covered, "{address}");
+        }
         assert!(!cidr.contains("10.0.0.63".parse().unwrap()));
         assert!(!cidr.contains("fd00::1".parse().unwrap()));
         assert_eq!(cidr.first().to_string(), "10.0.0.1");

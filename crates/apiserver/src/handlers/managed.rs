@@ -2,10 +2,12 @@
 
 use api::managed::{self, FieldSet, Taken, Versions, Writer};
 use api::schema::Gvk;
-use api::{Map, Node, Schema, Status, Struct};
+use api::{Map, Node, Schema, Status, Struct, Text};
 
 use super::{Scope, update};
+use crate::inner::Inner;
 use crate::options::WriteOptions;
+use crate::request::Request;
 
 /// The versions of a kind.
 struct KindVersions<'s> {
@@ -27,15 +29,39 @@ impl Versions for KindVersions<'_> {
     }
 }
 
+fn manager(req: &Request, options: &WriteOptions) -> Text {
+    if options.field_manager.is_empty() {
+        managed::manager_of_agent(&req.user_agent)
+    } else {
+        options.field_manager.clone()
+    }
+}
+
+/// Records who set what in an object that is answered and not kept: a review, a token request.
+pub(crate) fn track_answered(
+    inner: &Inner,
+    req: &Request,
+    kind: &Gvk,
+    tree: &mut Struct,
+    options: &WriteOptions,
+) {
+    let writer = Writer {
+        schema: inner.schema,
+        api_version: &kind.api_version(),
+        subresource: &req.info.subresource,
+        manager: &manager(req, options),
+        now: &inner.now(),
+        taken: Taken::All,
+        versions: None,
+    };
+    writer.update(None, tree);
+}
+
 /// Does something as the writer that the request stands for.
 fn as_writer<T>(scope: &Scope<'_>, options: &WriteOptions, f: impl FnOnce(&Writer<'_>) -> T) -> T {
     let (schema, resource) = (scope.inner.schema, scope.resource);
     let subresource = scope.req.info.subresource.as_str();
-    let manager = if options.field_manager.is_empty() {
-        managed::manager_of_agent(&scope.req.user_agent)
-    } else {
-        options.field_manager.clone()
-    };
+    let manager = manager(scope.req, options);
     let has_status = resource.subresource("status").is_some();
     let reset = kinds::reset::fields(&resource.group, &resource.plural, subresource, has_status);
     let reset = FieldSet::of_names(reset);

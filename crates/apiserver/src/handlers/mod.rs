@@ -49,6 +49,18 @@ pub(crate) fn scope_namespace<'a>(resource: &Resource, info: &'a RequestInfo) ->
     if resource.namespaced { &info.namespace } else { "" }
 }
 
+/// The warning about the UIDs of owner references that stood twice.
+fn warn_of_owners(req: &Request, duplicates: &[String], after_admission: bool) {
+    if duplicates.is_empty() {
+        return;
+    }
+    let when = if after_admission { " after mutating admission happens" } else { "" };
+    req.warn(format!(
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        duplicates.join(", ")
+    ));
+}
+
 /// Refuses a body that names another namespace than its request.
 pub(crate) fn same_namespace(of_body: &str, of_request: &str) -> Result<(), Status> {
     if of_body.is_empty() || of_body == of_request {
@@ -345,15 +357,7 @@ impl<'a> Scope<'a> {
     /// Drops owner references that stand twice, with a warning.
     pub(crate) fn dedup_owners(&self, tree: &mut Struct, after_admission: bool) -> Result<(), Status> {
         let duplicates = self.meta_mut(tree)?.dedup_owners();
-        if !duplicates.is_empty() {
-            let uids = duplicates.join(", ");
-            let head = ".metadata.ownerReferences contains duplicate entries";
-            self.req.warn(if after_admission {
-                format!("{head} after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}")
-            } else {
-                format!("{head}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}")
-            });
-        }
+        warn_of_owners(self.req, &duplicates, after_admission);
         Ok(())
     }
     /// What admission decides on.

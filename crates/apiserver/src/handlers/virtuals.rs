@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{Status, Struct};
 use kinds::access::{Edit, View};
 
-use super::{Scope, binding, read_object};
+use super::{Scope, binding, managed, read_object};
 use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::inner::Inner;
@@ -84,8 +84,19 @@ fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result
             meta.set("namespace", namespace);
         }
     }
+    dedup_owners(inner, req, &mut tree);
+    managed::track_answered(inner, req, &resource.kind, &mut tree, &options);
     inner.auth.reviewer.review(&resource.plural, &req.user, namespace, &mut tree)?;
     Ok(Outcome::Tree { status: 201, kind: resource.kind.clone(), tree, resource: Some(Arc::clone(resource)) })
+}
+
+/// Drops owner references that stand twice, with a warning.
+fn dedup_owners(inner: &Inner, req: &Request, tree: &mut Struct) {
+    if let Some(at) = inner.schema.st(tree.id).field("metadata").filter(|at| tree.has(*at))
+        && let Some(mut meta) = inner.meta.of_mut(tree, at)
+    {
+        super::warn_of_owners(req, &meta.dedup_owners(), false);
+    }
 }
 
 /// Takes away the metadata that only the server says.
@@ -120,6 +131,8 @@ pub(crate) async fn token(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     }
     let tree_kind = sub.kind.clone();
     kinds::defaults::apply(inner.schema, &tree_kind, &mut tree);
+    dedup_owners(inner, scope.req, &mut tree);
+    managed::track_answered(inner, scope.req, &tree_kind, &mut tree, &options);
     let request = scope.admission(Operation::Create, &sub.kind, name, None, options.dry_run);
     inner.admission.mutate(&request, &mut tree).await?;
     inner.admission.validate(&request, Some(&tree)).await?;

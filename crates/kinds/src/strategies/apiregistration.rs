@@ -115,21 +115,21 @@ fn api_service(errs: &mut Errors, v: View<'_>) {
     }
 }
 
-/// The name of an APIService is made of its version and group.
+/// The name of an APIService is made of its version and group; upstream wants that of a prefix too.
 fn service_meta(errs: &mut Errors, meta: View<'_>, required: &str) {
-    let at = Path::root("metadata.name");
-    let name = meta.str("name");
-    let first = errs.len();
-    object_meta(errs, meta, false, path_segment);
-    if !name.is_empty() && path_segment(name, false).is_empty() && name != required {
-        let why = format!("must be `spec.version+\".\"+spec.group`: {}", api::go::quote(required));
-        let mut one = Errors::new();
-        one.invalid(&at, name, why);
-        // In its place among what is said of the metadata.
-        let place = errs.0[first..]
-            .iter()
-            .position(|e| e.field != "metadata.generateName")
-            .unwrap_or(errs.len() - first);
-        errs.0.splice(first + place..first + place, one.0);
+    let wrong = format!("must be `spec.version+\".\"+spec.group`: {}", api::go::quote(required));
+    let mut found = Errors::new();
+    object_meta(&mut found, meta, false, |_, _| Vec::new());
+    let at = Path::root("metadata");
+    for field in ["generateName", "name"] {
+        let name = meta.str(field);
+        let mut bad = path_segment(name, false);
+        if bad.is_empty() && name != required {
+            bad.push(wrong.clone());
+        }
+        if !name.is_empty() {
+            errs.each(&at.field(field), name, bad);
+        }
     }
+    errs.0.append(&mut found.0);
 }

@@ -10,7 +10,7 @@ use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::names::{self, name_subdomain};
 use crate::validation::quantity::nano;
-use crate::validation::{Errors, Path};
+use crate::validation::{Errors, Path, Typed};
 
 /// Upstream's limits in seconds.
 const MAX_PERIOD: i64 = 1800;
@@ -277,7 +277,7 @@ fn target(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
         errs.required(&at.field("type"), "must specify a metric target type");
     }
     if !matches!(ty, "Utilization" | "Value" | "AverageValue") {
-        errs.invalid(&at.field("type"), ty, "must be either Utilization, Value, or AverageValue");
+        errs.invalid(&at.field("type"), Typed(ty), "must be either Utilization, Value, or AverageValue");
     }
     for f in ["value", "averageValue"] {
         if let Some(q) = t.opt_str(f).filter(|q| nano(q) <= 0) {

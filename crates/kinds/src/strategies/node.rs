@@ -2,7 +2,7 @@
 
 use super::generic::{CLUSTER, check, check_update};
 use super::pod::options::Options;
-use super::pod::resources::{container_resource_name, quantity_value};
+use super::pod::resources::{container_resource_name, divisible_huge_pages, quantity_value};
 use super::pod::{scheduling::tolerations, warnings::node_label};
 use super::template::whole;
 use crate::access::View;
@@ -53,6 +53,7 @@ fn runtime_class(errs: &mut Errors, v: View<'_>, c: &Ctx<'_>) {
         let at = limits_at.key(name);
         container_resource_name(errs, &at, name);
         quantity_value(errs, &at, name, q);
+        divisible_huge_pages(errs, &at, name, q);
     }
     let has = |f: fn(&str) -> bool| overhead.entries("podFixed").any(|(k, _)| f(k));
     if has(is_huge_page) && !has(|k| matches!(k, "cpu" | "memory")) {

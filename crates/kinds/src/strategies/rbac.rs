@@ -9,7 +9,7 @@ use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector};
 use crate::validation::names::{name_subdomain, path_segment};
-use crate::validation::{Errors, Path, Raw, print};
+use crate::validation::{Errors, Path, Plain, Raw, print};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -124,9 +124,9 @@ fn binding(errs: &mut Errors, v: View<'_>, namespaced: bool) {
     core_meta(errs, v.st("metadata"), namespaced, rbac_name);
     let at = Path::root("roleRef");
     let r = v.st("roleRef");
-    errs.one_of(&at.field("apiGroup"), r.str("apiGroup"), &[GROUP]);
+    errs.one_of_plain(&at.field("apiGroup"), r.str("apiGroup"), &[GROUP]);
     let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
-    errs.one_of(&at.field("kind"), r.str("kind"), kinds);
+    errs.one_of_plain(&at.field("kind"), r.str("kind"), kinds);
     let name = r.str("name");
     if name.is_empty() {
         errs.required(&at.field("name"), "");
@@ -145,13 +145,15 @@ fn binding(errs: &mut Errors, v: View<'_>, namespaced: bool) {
                 if !name.is_empty() {
                     errs.each(&at.field("name"), name, name_subdomain(name, false));
                 }
-                errs.one_of(&at.field("apiGroup"), group, &[""]);
+                errs.one_of_plain(&at.field("apiGroup"), group, &[""]);
                 if !namespaced && s.str("namespace").is_empty() {
                     errs.required(&at.field("namespace"), "");
                 }
             }
-            "User" | "Group" => errs.one_of(&at.field("apiGroup"), group, &[GROUP]),
-            other => errs.not_supported(&at.field("kind"), other, &["ServiceAccount", "User", "Group"]),
+            "User" | "Group" => errs.one_of_plain(&at.field("apiGroup"), group, &[GROUP]),
+            other => {
+                errs.not_supported(&at.field("kind"), Plain(other), &["ServiceAccount", "User", "Group"])
+            }
         }
     }
 }

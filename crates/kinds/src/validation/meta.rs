@@ -6,7 +6,7 @@ use api::{Schema, Struct};
 
 use super::names::{self, NameCheck};
 use super::print::value;
-use super::{Errors, IMMUTABLE, Path, Raw};
+use super::{Errors, IMMUTABLE, Path, Raw, Typed};
 use crate::access::{View, same};
 
 /// Annotations may have this many bytes together.
@@ -254,7 +254,7 @@ pub fn label_selector(errs: &mut Errors, at: &Path<'_>, s: Option<View<'_>>, o: 
                 );
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => errs.invalid(&at.field("operator"), operator, "not a valid selector operator"),
+            _ => errs.invalid(&at.field("operator"), Typed(operator), "not a valid selector operator"),
         }
         label_name(errs, &at.field("key"), e.str("key"));
         if !o.invalid_values {

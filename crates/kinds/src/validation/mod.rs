@@ -91,6 +91,22 @@ impl BadValue for &str {
         print::scalar_json(&api::Node::from(*self))
     }
 }
+/// A string of a type of its own, or behind a pointer: Go prints that as JSON.
+#[derive(Clone, Copy)]
+pub struct Typed<'a>(pub &'a str);
+impl BadValue for Typed<'_> {
+    fn print(&self) -> String {
+        self.0.print_typed()
+    }
+}
+/// A plain string where one of a type of its own is usual.
+#[derive(Clone, Copy)]
+pub struct Plain<'a>(pub &'a str);
+impl BadValue for Plain<'_> {
+    fn print(&self) -> String {
+        self.0.print()
+    }
+}
 impl BadValue for String {
     fn print(&self) -> String {
         api::go::quote(self)
@@ -165,6 +181,12 @@ impl Errors {
             self.invalid(at, value, d);
         }
     }
+    /// The same value of a type of its own, once for each text.
+    pub fn each_typed(&mut self, at: &Path<'_>, value: &str, details: Vec<String>) {
+        for d in details {
+            self.invalid(at, Typed(value), d);
+        }
+    }
     /// No value where one must be.
     pub fn required(&mut self, at: &Path<'_>, detail: impl Into<String>) {
         self.push(FieldErrorKind::Required, at, None, detail.into());
@@ -203,6 +225,12 @@ impl Errors {
     pub fn one_of(&mut self, at: &Path<'_>, value: &str, valid: &[&str]) {
         if !valid.contains(&value) {
             self.not_supported(at, value, valid);
+        }
+    }
+    /// The same for a plain string.
+    pub fn one_of_plain(&mut self, at: &Path<'_>, value: &str, valid: &[&str]) {
+        if !valid.contains(&value) {
+            self.not_supported(at, Plain(value), valid);
         }
     }
     /// Too long a value, in bytes.

@@ -14,7 +14,7 @@ use crate::strategies::template::{
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{is_empty_selector, selects};
 use crate::validation::names::{self, NameCheck, name_label};
-use crate::validation::{Errors, Path};
+use crate::validation::{Errors, Path, Typed};
 
 /// The default, or nothing where the feature is off.
 fn max_unavailable(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
@@ -77,16 +77,15 @@ pub(crate) const STATEFUL_SET: Strategy = Strategy {
     warnings: |c, n, o| {
         let mut out = unnamed_template_warnings(c, n, o);
         let v = View::new(c.schema, n).st("spec");
-        let generation = |s: &Struct| View::new(c.schema, s).st("metadata").int("generation");
-        if o.is_none_or(|o| generation(o) != generation(n)) {
-            if v.int("revisionHistoryLimit") < 0 {
-                out.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".into());
-            }
-            let at = Path::root("spec.volumeClaimTemplates");
-            for (i, t) in v.items("volumeClaimTemplates").enumerate() {
-                let at = at.index(i);
-                warnings::claim_storage(&mut out, &at.field("Spec"), t.st("spec"));
-            }
+        let at = Path::root("spec.volumeClaimTemplates");
+        for (i, t) in v.items("volumeClaimTemplates").enumerate() {
+            let at = at.index(i);
+            // Upstream names the step below only on updates.
+            let below = at.field("Spec");
+            warnings::claim_storage(&mut out, if o.is_none() { &at } else { &below }, t.st("spec"));
+        }
+        if v.int("revisionHistoryLimit") < 0 {
+            out.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".into());
         }
         out
     },
@@ -127,7 +126,7 @@ fn stateful_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>, is_update: bool
     match policy {
         "" => errs.required(&policy_at, ""),
         "OrderedReady" | "Parallel" => {}
-        _ => errs.invalid(&policy_at, policy, "must be 'OrderedReady' or 'Parallel'"),
+        _ => errs.invalid(&policy_at, Typed(policy), "must be 'OrderedReady' or 'Parallel'"),
     }
     let strategy = spec.st("updateStrategy");
     let strategy_at = at.field("updateStrategy");

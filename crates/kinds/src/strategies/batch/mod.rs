@@ -16,7 +16,7 @@ use crate::strategies::template::{drop_in_template, is_selector, labels_value, w
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector, selects};
 use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
-use crate::validation::{Errors, Path, Raw, print};
+use crate::validation::{Errors, Path, Raw, Typed, print};
 
 const UID: &str = "batch.kubernetes.io/controller-uid";
 const NAME: &str = "batch.kubernetes.io/job-name";
@@ -752,7 +752,7 @@ fn time_zone(errs: &mut Errors, at: &Path<'_>, zone: &str) {
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+'))
     };
     if !zone.split('/').all(well_formed) {
-        errs.invalid(at, zone, format!("unknown time zone {zone}"));
+        errs.invalid(at, Typed(zone), format!("unknown time zone {zone}"));
         return;
     }
     if zone.eq_ignore_ascii_case("Local") {
@@ -766,7 +766,7 @@ fn time_zone(errs: &mut Errors, at: &Path<'_>, zone: &str) {
     // The database takes any case, but upstream's does not.
     let known = jiff::tz::TimeZoneDatabase::bundled().get(zone).is_ok_and(|z| z.iana_name() == Some(zone));
     if !known {
-        errs.invalid(at, zone, format!("unknown time zone {zone}"));
+        errs.invalid(at, Typed(zone), format!("unknown time zone {zone}"));
     }
 }
 

@@ -4,13 +4,13 @@ use api::{Node, Text};
 
 use crate::access::{Edit, View};
 use crate::resources;
-use crate::strategies::generic::{NAMESPACED, check, check_update};
+use crate::strategies::generic::{NAMESPACED, check};
+use crate::strategies::pod::core_meta;
 use crate::strategies::pod::resources::{container_resource_name, resource_name};
-use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::Strategy;
 use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::{milli, nano};
-use crate::validation::{Errors, Path};
+use crate::validation::quantity::{go_milli, go_value, nano};
+use crate::validation::{Errors, Path, Typed};
 
 pub(crate) const LIMIT_RANGE: Strategy = Strategy {
     resource: "limitranges",
@@ -25,12 +25,8 @@ pub(crate) const LIMIT_RANGE: Strategy = Strategy {
         }
     },
     validate: |c, s| check(c, s, limit_range),
-    validate_update: |c, n, o| {
-        check_update(c, n, o, |e, n, o| {
-            core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            limit_range(e, n);
-        })
-    },
+    // Upstream compares nothing with what is stored here.
+    validate_update: |c, n, _| check(c, n, limit_range),
     ..NAMESPACED
 };
 
@@ -45,10 +41,10 @@ fn limit_range(errs: &mut Errors, v: View<'_>) {
         let bad = names::qualified_name(ty);
         if bad.is_empty() {
             if !ty.contains('/') && !matches!(ty, "Pod" | "Container" | "PersistentVolumeClaim") {
-                errs.invalid(&type_at, ty, "must be a standard limit type or fully qualified");
+                errs.invalid(&type_at, Typed(ty), "must be a standard limit type or fully qualified");
             }
         } else {
-            errs.each(&type_at, ty, bad);
+            errs.each_typed(&type_at, ty, bad);
         }
         if seen.contains(&ty) {
             errs.duplicate(&type_at, ty);
@@ -156,8 +152,15 @@ fn limit_values(errs: &mut Errors, at: &Path<'_>, l: View<'_>, k: &str, pod: boo
             report(&ratio_at, ratio, format!("ratio {r} is less than 1"));
         }
         if let (Some(lo), Some(hi)) = (min, max) {
-            let limit = milli(hi) as f64 / milli(lo) as f64;
-            if milli(r) as f64 / 1000.0 > limit {
+            // Thousandths, unless one of them is too great for that; Go's whole numbers wrap around.
+            let whole = [r, lo, hi].map(go_value);
+            let (asked, lo, hi) = if whole.iter().all(|n| *n < i64::MAX / 1000) {
+                (go_milli(r) as f64 / 1000.0, go_milli(lo), go_milli(hi))
+            } else {
+                (whole[0] as f64, whole[1], whole[2])
+            };
+            let limit = hi as f64 / lo as f64;
+            if asked > limit {
                 report(&ratio_at, ratio, format!("ratio {r} is greater than max/min = {}", go_float(limit)));
             }
         }

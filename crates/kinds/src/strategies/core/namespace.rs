@@ -7,7 +7,7 @@ use crate::strategies::generic::{CLUSTER, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Strategy, Subresource};
 use crate::validation::names::{self, name_label};
-use crate::validation::{Errors, Path};
+use crate::validation::{Errors, Path, Typed};
 
 pub(crate) const NAMESPACE: Strategy = Strategy {
     resource: "namespaces",
@@ -54,7 +54,7 @@ pub(crate) const NAMESPACE: Strategy = Strategy {
                     let at = Path::root("status.Phase");
                     let deleting = n.st("metadata").has("deletionTimestamp");
                     if !deleting && phase != "Active" {
-                        e.invalid(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty");
+                        e.invalid(&at, Typed(phase), "may only be 'Active' if `deletionTimestamp` is empty");
                     }
                     if deleting && phase != "Terminating" {
                         e.invalid(

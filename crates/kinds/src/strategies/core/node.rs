@@ -104,7 +104,8 @@ fn node_resources(errs: &mut Errors, n: View<'_>) {
     for f in ["capacity", "allocatable"] {
         let at = at.field(f);
         for (k, q) in n.st("status").texts(f) {
-            quantity_value(errs, &at.field(k), k, q);
+            let at = if k.is_empty() { at.key(k) } else { at.field(k) };
+            quantity_value(errs, &at, k, q);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::strategy::{Strategy, Subresource};
 use crate::validation::names::name_subdomain;
 use crate::validation::print;
 use crate::validation::quantity::nano;
-use crate::validation::{Errors, IMMUTABLE, Path, Raw};
+use crate::validation::{Errors, IMMUTABLE, Path, Raw, Typed};
 
 pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
     resource: "resourcequotas",
@@ -110,7 +110,7 @@ fn is_quota_resource(name: &str) -> bool {
 fn quota_resource(errs: &mut Errors, at: &Path<'_>, name: &str) {
     resource_name(errs, at, name);
     if !name.contains('/') && !is_quota_resource(name) {
-        errs.invalid(at, name, "must be a standard resource for quota");
+        errs.invalid(at, Typed(name), "must be a standard resource for quota");
     }
 }
 
@@ -132,15 +132,7 @@ fn is_scope(s: &str) -> bool {
 fn scope_fits(scope: &str, resource: &str) -> bool {
     let compute = matches!(
         resource,
-        "cpu"
-            | "memory"
-            | "requests.cpu"
-            | "requests.memory"
-            | "limits.cpu"
-            | "limits.memory"
-            | "ephemeral-storage"
-            | "requests.ephemeral-storage"
-            | "limits.ephemeral-storage"
+        "cpu" | "memory" | "requests.cpu" | "requests.memory" | "limits.cpu" | "limits.memory"
     );
     match scope {
         "Terminating"
@@ -188,7 +180,7 @@ fn quota_spec(errs: &mut Errors, spec: View<'_>) {
     for r in selector.items("matchExpressions") {
         let (scope, operator) = (r.str("scopeName"), r.str("operator"));
         if !is_scope(scope) {
-            errs.invalid(&at.field("scopeName"), scope, "unsupported scope");
+            errs.invalid(&at.field("scopeName"), Typed(scope), "unsupported scope");
         }
         for (k, _) in spec.texts("hard") {
             if is_quota_resource(k) && !scope_fits(scope, k) {
@@ -203,7 +195,7 @@ fn quota_spec(errs: &mut Errors, spec: View<'_>) {
         {
             errs.invalid(
                 &at.field("operator"),
-                operator,
+                Typed(operator),
                 "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity",
             );
         }
@@ -225,7 +217,7 @@ fn quota_spec(errs: &mut Errors, spec: View<'_>) {
                     );
                 }
             }
-            _ => errs.invalid(&at.field("operator"), operator, "not a valid selector operator"),
+            _ => errs.invalid(&at.field("operator"), Typed(operator), "not a valid selector operator"),
         }
         named.push(scope);
     }

@@ -545,7 +545,7 @@ fn traffic(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
         Some(p) => errs.one_of(&internal_at, p, &["Cluster", "Local"]),
     }
     if let Some(d) = spec.opt_str("trafficDistribution") {
-        errs.one_of(
+        errs.one_of_plain(
             &at.field("trafficDistribution"),
             d,
             &["PreferClose", "PreferSameZone", "PreferSameNode"],

@@ -8,7 +8,7 @@ use crate::access::View;
 use crate::validation::names;
 use crate::validation::print;
 use crate::validation::quantity::nano;
-use crate::validation::{Errors, Path, Raw};
+use crate::validation::{Errors, Path, Plain, Raw};
 
 /// What containers are checked against.
 pub(super) struct Pod<'a> {
@@ -458,7 +458,7 @@ pub(super) fn resource_field_ref(errs: &mut Errors, at: &Path<'_>, r: View<'_>, 
     } else if resource.is_empty() {
         errs.required(&at.field("resource"), "");
     } else if !RESOURCE_FIELDS.contains(&resource) && !huge {
-        errs.not_supported(&at.field("resource"), resource, RESOURCE_FIELDS);
+        errs.not_supported(&at.field("resource"), Plain(resource), RESOURCE_FIELDS);
     }
     let divisor = r.str("divisor");
     if divisor.is_empty() || nano(divisor) == 0 {

@@ -12,7 +12,10 @@ use crate::validation::Path;
 pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
     let mut e = Edit::new(c.schema, s);
     set_generation(&mut e, 1);
-    let qos = qos_class(c, e.view().st("spec"));
+    let qos = match e.view().st("status").str("qosClass") {
+        "" => qos_class(c, e.view().st("spec")).to_owned(),
+        sent => sent.to_owned(),
+    };
     e.remove("status");
     if let Some(mut status) = e.make("status") {
         status.set("phase", "Pending");

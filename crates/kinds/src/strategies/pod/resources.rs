@@ -6,7 +6,7 @@ use crate::resources::{self, PodTotals, is_huge_page};
 use crate::strategy::Ctx;
 use crate::validation::names;
 use crate::validation::quantity::{milli, nano, value};
-use crate::validation::{Errors, NEGATIVE, Path};
+use crate::validation::{Errors, NEGATIVE, Path, Typed};
 
 /// Whose resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,15 +43,22 @@ pub(super) fn is_divisible(name: &str, q: &str) -> bool {
     !is_huge_page(name) || page_size(name).is_some_and(|size| value(q) % size == 0)
 }
 
+/// An amount of huge pages is one of whole pages.
+pub(crate) fn divisible_huge_pages(errs: &mut Errors, at: &Path<'_>, name: &str, q: &str) {
+    if !is_divisible(name, q) {
+        errs.invalid(at, q, format!("{q} is not positive integer multiple of {name}"));
+    }
+}
+
 /// A resource's name; true if it is well formed.
 pub(crate) fn resource_name(errs: &mut Errors, at: &Path<'_>, name: &str) -> bool {
     let bad = names::qualified_name(name);
     if !bad.is_empty() {
-        errs.each(at, name, bad);
+        errs.each_typed(at, name, bad);
         return false;
     }
     if !name.contains('/') && !resources::is_standard(name) {
-        errs.invalid(at, name, "must be a standard resource type or fully qualified");
+        errs.invalid(at, Typed(name), "must be a standard resource type or fully qualified");
         return false;
     }
     true
@@ -67,12 +74,12 @@ fn name_for(errs: &mut Errors, at: &Path<'_>, name: &str, whose: Whose) {
     match whose {
         Whose::Container if !name.contains('/') => {
             if !resources::is_standard_container(name) {
-                errs.invalid(at, name, "must be a standard resource for containers");
+                errs.invalid(at, Typed(name), "must be a standard resource for containers");
             }
         }
         Whose::Container => {
             if !resources::is_native(name) && !resources::is_extended(name) {
-                errs.invalid(at, name, "doesn't follow extended resource name standard");
+                errs.invalid(at, Typed(name), "doesn't follow extended resource name standard");
             }
         }
         Whose::Pod => {
@@ -101,8 +108,8 @@ pub(crate) fn requirements(
         huge |= is_huge_page(name);
     };
     let divisible = |errs: &mut Errors, at: &Path<'_>, name: &str, q: &str| {
-        if !o.indivisible_huge_pages && !is_divisible(name, q) {
-            errs.invalid(at, q, format!("{q} is not positive integer multiple of {name}"));
+        if !o.indivisible_huge_pages {
+            divisible_huge_pages(errs, at, name, q);
         }
     };
     for (name, q) in r.texts("limits") {

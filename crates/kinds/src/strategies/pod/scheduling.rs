@@ -4,7 +4,7 @@ use super::options::Options;
 use crate::access::View;
 use crate::validation::meta::{SelectorOptions, label_name, label_selector};
 use crate::validation::names;
-use crate::validation::{Errors, Path};
+use crate::validation::{Errors, Path, Typed};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -82,7 +82,7 @@ fn node_term(errs: &mut Errors, at: &Path<'_>, t: View<'_>, keep_values: bool) {
                     errs.required(&values, "must be specified single value when `operator` is 'Lt' or 'Gt'");
                 }
             }
-            other => errs.invalid(&at.field("operator"), other, "not a valid selector operator"),
+            other => errs.invalid(&at.field("operator"), Typed(other), "not a valid selector operator"),
         }
         label_name(errs, &at.field("key"), e.str("key"));
         if !keep_values {
@@ -104,7 +104,7 @@ fn node_term(errs: &mut Errors, at: &Path<'_>, t: View<'_>, keep_values: bool) {
                     );
                 }
             }
-            other => errs.invalid(&at.field("operator"), other, "not a valid selector operator"),
+            other => errs.invalid(&at.field("operator"), Typed(other), "not a valid selector operator"),
         }
         let key = e.str("key");
         if key == "metadata.name" {
@@ -250,7 +250,7 @@ pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Op
         if key.is_empty() && operator != "Exists" {
             errs.invalid(
                 &at.field("operator"),
-                operator,
+                Typed(operator),
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
             );
         }

@@ -6,7 +6,7 @@ use super::volumes::local_descending;
 use crate::access::View;
 use crate::validation::names;
 use crate::validation::print;
-use crate::validation::{Errors, Path, Raw};
+use crate::validation::{Errors, Path, Raw, Typed};
 
 /// Calls `f` with the path of each container, init containers first.
 pub(super) fn each_container(spec: View<'_>, spec_at: &Path<'_>, mut f: impl FnMut(&Path<'_>, View<'_>)) {
@@ -191,7 +191,7 @@ pub(super) fn app_armor(errs: &mut Errors, at: &Path<'_>, p: Option<View<'_>>) {
         },
         "RuntimeDefault" | "Unconfined" => {
             if let Some(profile) = p.opt_str("localhostProfile") {
-                errs.invalid(&profile_at, profile, "can only be set when AppArmor type is Localhost");
+                errs.invalid(&profile_at, Typed(profile), "can only be set when AppArmor type is Localhost");
             }
         }
         "" => errs.required(&at.field("type"), "type is required when appArmorProfile is set"),
@@ -214,7 +214,7 @@ fn is_domain(s: &str) -> bool {
 fn windows(errs: &mut Errors, at: &Path<'_>, w: Option<View<'_>>) {
     let Some(w) = w else { return };
     if let Some(name) = w.opt_str("gmsaCredentialSpecName") {
-        errs.each(&at.field("gmsaCredentialSpecName"), name, names::dns1123_subdomain(name));
+        errs.each_typed(&at.field("gmsaCredentialSpecName"), name, names::dns1123_subdomain(name));
     }
     if let Some(spec) = w.opt_str("gmsaCredentialSpec") {
         let at = at.field("gmsaCredentialSpec");
@@ -228,36 +228,40 @@ fn windows(errs: &mut Errors, at: &Path<'_>, w: Option<View<'_>>) {
     let at = at.field("runAsUserName");
     let parts: Vec<&str> = name.split('\\').collect();
     if name.is_empty() {
-        errs.invalid(&at, name, "runAsUserName cannot be an empty string");
+        errs.invalid(&at, Typed(name), "runAsUserName cannot be an empty string");
         return;
     }
     if name.chars().any(|c| c.is_ascii_control()) {
-        errs.invalid(&at, name, "runAsUserName cannot contain control characters");
+        errs.invalid(&at, Typed(name), "runAsUserName cannot contain control characters");
         return;
     }
     let (domain, user) = match parts.as_slice() {
         [user] => (None, *user),
         [domain, user] => (Some(*domain), *user),
         _ => {
-            errs.invalid(&at, name, "runAsUserName cannot contain more than one backslash");
+            errs.invalid(&at, Typed(name), "runAsUserName cannot contain more than one backslash");
             return;
         }
     };
     if let Some(d) = domain {
         if d.len() >= 256 {
-            errs.invalid(&at, name, "runAsUserName's Domain length must be under 256 characters");
+            errs.invalid(&at, Typed(name), "runAsUserName's Domain length must be under 256 characters");
         }
         if !is_net_bios(d) && !is_domain(d) {
-            errs.invalid(&at, name, "runAsUserName's Domain doesn't match the NetBios nor the DNS format");
+            errs.invalid(
+                &at,
+                Typed(name),
+                "runAsUserName's Domain doesn't match the NetBios nor the DNS format",
+            );
         }
     }
     if user.is_empty() {
-        errs.invalid(&at, name, "runAsUserName's User cannot be empty");
+        errs.invalid(&at, Typed(name), "runAsUserName's User cannot be empty");
     } else if user.len() > 104 {
-        errs.invalid(&at, name, "runAsUserName's User length must not be longer than 104 characters");
+        errs.invalid(&at, Typed(name), "runAsUserName's User length must not be longer than 104 characters");
     }
     if !user.is_empty() && user.chars().all(|c| c == '.' || c == ' ') {
-        errs.invalid(&at, name, "runAsUserName's User cannot contain only periods or spaces");
+        errs.invalid(&at, Typed(name), "runAsUserName's User cannot contain only periods or spaces");
     }
     if user.contains(['"', '/', '\\', ':', ';', '|', '=', ',', '+', '*', '?', '<', '>', '@', '[', ']']) {
         errs.invalid(

@@ -8,7 +8,7 @@ use super::{annotations, core_meta_update, old_of};
 use crate::access::View;
 use crate::strategy::Ctx;
 use crate::validation::print::scalar_json;
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, ip, names, quantity};
+use crate::validation::{Errors, IMMUTABLE, Path, Raw, Typed, ip, names, quantity};
 
 pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
@@ -46,7 +46,7 @@ pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldErro
         );
     }
     if ns.str("qosClass") != os.str("qosClass") {
-        errs.invalid(&at.field("qosClass"), ns.str("qosClass"), IMMUTABLE);
+        errs.invalid(&at.field("qosClass"), Typed(ns.str("qosClass")), IMMUTABLE);
     }
     for (list, of) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
         transitions(&mut errs, &at.field(list), ns, os, list, Some((o.st("spec"), of)), &opts);
@@ -374,7 +374,7 @@ fn claim_statuses(errs: &mut Errors, at: &Path<'_>, pod: View<'_>) {
             seen.push(name);
         }
         if let Some(c) = s.opt_str("resourceClaimName") {
-            errs.each(&at.field("resourceClaimName"), c, names::name_subdomain(c, false));
+            errs.each_typed(&at.field("resourceClaimName"), c, names::name_subdomain(c, false));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::validation::meta;
 use crate::validation::names;
 use crate::validation::print;
 use crate::validation::quantity::nano;
-use crate::validation::{Errors, Path, Raw};
+use crate::validation::{Errors, Path, Plain, Raw};
 
 pub(crate) const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
@@ -426,14 +426,14 @@ pub(crate) fn azure_disk(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     if kind == "Managed" && !uri.starts_with("/subscriptions/") {
         errs.not_supported(
             &at.field("diskURI"),
-            uri,
+            Plain(uri),
             &["/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"],
         );
     }
     if kind != "Managed" && !uri.starts_with("https://") {
         errs.not_supported(
             &at.field("diskURI"),
-            uri,
+            Plain(uri),
             &["https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"],
         );
     }

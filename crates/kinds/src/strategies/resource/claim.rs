@@ -13,7 +13,7 @@ use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::label_name;
 use crate::validation::names::{self, name_subdomain, name_subdomain_bytes};
-use crate::validation::{Errors, Path, print};
+use crate::validation::{Errors, Path, Typed, print};
 
 /// Upstream's limits.
 const MAX_REQUESTS: usize = 32;
@@ -79,7 +79,7 @@ pub(in crate::strategies) const DEVICE_CLASS: Strategy = Strategy {
     validate: |c, s| check(c, s, class),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
-            core_meta(e, n.st("metadata"), false, name_subdomain_bytes);
+            class_meta(e, n.st("metadata"));
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             class_spec(e, n.st("spec"));
         })
@@ -87,8 +87,14 @@ pub(in crate::strategies) const DEVICE_CLASS: Strategy = Strategy {
     ..CLUSTER
 };
 
+/// A generated name is not checked beforehand: only what came of it.
+fn class_meta(errs: &mut Errors, meta: View<'_>) {
+    let check = |name: &str, prefix| if prefix { Vec::new() } else { name_subdomain_bytes(name, false) };
+    core_meta(errs, meta, false, check);
+}
+
 fn class(errs: &mut Errors, v: View<'_>) {
-    core_meta(errs, v.st("metadata"), false, name_subdomain_bytes);
+    class_meta(errs, v.st("metadata"));
     class_spec(errs, v.st("spec"));
 }
 
@@ -276,7 +282,11 @@ fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, devices: View<'_>, 
     let at = at.field(field);
     qualified_name(errs, &at, name);
     if !name.contains('/') {
-        errs.invalid(&at, name, "a fully qualified name must be a domain and a name separated by a slash");
+        errs.invalid(
+            &at,
+            Typed(name),
+            "a fully qualified name must be a domain and a name separated by a slash",
+        );
     }
 }
 

@@ -1,5 +1,7 @@
 //! ResourceSlices.
 
+use std::borrow::Cow;
+
 use api::{Node, Struct, Text};
 
 use super::{EFFECTS, GROUP, fits, qualified_name, unique};
@@ -238,11 +240,12 @@ fn device(errs: &mut Errors, at: &Path<'_>, d: View<'_>, old: Option<View<'_>>, 
     let attributes_at = at.field("attributes");
     for (key, a) in d.entries("attributes") {
         qualified_name(errs, &attributes_at, key);
-        attribute(errs, &attributes_at.key(key), d.of(a));
+        attribute(errs, &attributes_at.key(&shortened(key)), d.of(a));
     }
     let capacity_at = at.field("capacity");
     for (key, c) in d.entries("capacity") {
         qualified_name(errs, &capacity_at, key);
+        let key = &shortened(key);
         if d.bool("allowMultipleAllocations") {
             super::policy::request_policy(errs, &capacity_at.key(key), d.of(c));
         } else if d.of(c).has("requestPolicy") {
@@ -328,6 +331,18 @@ fn is_semver(text: &str) -> bool {
             p.split('.').all(|s| word(s) && (number(s) || !s.bytes().all(|b| b.is_ascii_digit())))
         })
         && build.is_none_or(|b| b.split('.').all(word))
+}
+
+/// A key as paths show it: the middle of a long one left out, counted in bytes.
+fn shortened(key: &str) -> Cow<'_, str> {
+    const MOST: usize = 63 + 1 + super::MAX_ID;
+    if key.len() <= MOST {
+        return key.into();
+    }
+    let rest = MOST - 3;
+    let (head, tail) =
+        (key.floor_char_boundary(rest.div_ceil(2)), key.ceil_char_boundary(key.len() - rest / 2));
+    format!("{}...{}", &key[..head], &key[tail..]).into()
 }
 
 fn attribute(errs: &mut Errors, at: &Path<'_>, a: View<'_>) {
