@@ -1,6 +1,7 @@
 //! Bytes to trees and back, for the handlers: the codecs of `api` with the server's errors.
 
 use api::codec::{json, proto};
+use api::go::quote;
 use api::schema::Gvk;
 use api::{Object, Schema, Status, Struct, StructId};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -186,7 +187,7 @@ pub(crate) fn decode(schema: &Schema, kind: &Gvk, format: Format, body: &[u8]) -
     };
     match decoded {
         Ok(mut d) => {
-            check_kind(schema, kind, &d.api_version, &d.kind)?;
+            check_kind(schema, kind, &d.api_version, &d.kind, body)?;
             kinds::convert::settle(schema, kind, &mut d.tree)
                 .map_err(|e| cannot_handle(kind, &kind.kind, &e))?;
             Ok(Body { tree: d.tree, strict_errors: d.strict })
@@ -204,7 +205,7 @@ pub(crate) fn decode(schema: &Schema, kind: &Gvk, format: Format, body: &[u8]) -
                     Some(api::Node::Str(s)) => s.as_str(),
                     _ => "",
                 };
-                check_kind(schema, kind, text("apiVersion"), text("kind"))?;
+                check_kind(schema, kind, text("apiVersion"), text("kind"), body)?;
             }
             Err(cannot_handle(kind, &kind.kind, &e))
         }
@@ -220,7 +221,25 @@ fn cannot_handle(kind: &Gvk, found: &str, why: &dyn std::fmt::Display) -> Status
 }
 
 /// Refuses a body of another kind or version than the request's.
-fn check_kind(schema: &Schema, kind: &Gvk, api_version: &str, found: &str) -> Result<(), Status> {
+fn check_kind(
+    schema: &Schema,
+    kind: &Gvk,
+    api_version: &str,
+    found: &str,
+    body: &[u8],
+) -> Result<(), Status> {
+    if api_version.matches('/').count() > 1 {
+        return Err(unrecognized(kind, &format!("unexpected GroupVersion string: {api_version}"), body));
+    }
+    if api_version.len() > 1 && api_version.ends_with('/') {
+        let name = if found.is_empty() { kind.kind.as_str() } else { found };
+        let body = String::from_utf8_lossy(body);
+        let why = format!("Object 'apiVersion' is missing in '{body}'");
+        return Err(Status::bad_request(format!(
+            "{name} in version \"\" cannot be handled as a {}: {why}",
+            kind.kind
+        )));
+    }
     if let Some(why) = unregistered(schema, kind, api_version, found) {
         let found = if found.is_empty() { kind.kind.as_str() } else { found };
         let version = match api_version {
@@ -228,7 +247,8 @@ fn check_kind(schema: &Schema, kind: &Gvk, api_version: &str, found: &str) -> Re
             v => v.rsplit('/').next().unwrap_or_default(),
         };
         return Err(Status::bad_request(format!(
-            "{found} in version {version:?} cannot be handled as a {}: {why}",
+            "{found} in version {} cannot be handled as a {}: {why}",
+            quote(version),
             kind.kind
         )));
     }
@@ -259,7 +279,9 @@ pub(crate) fn unregistered(schema: &Schema, kind: &Gvk, api_version: &str, found
     let known = name == kind.kind && schema.kind(&Gvk::new(group, v, name)).is_some();
     (!known).then(|| {
         format!(
-            "no kind {name:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+            "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            quote(name),
+            quote(&version)
         )
     })
 }

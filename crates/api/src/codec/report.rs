@@ -166,11 +166,15 @@ impl<'s> Report<'s, '_> {
         let mut fields = String::new();
         for step in &self.path {
             if let Step::Field(of, no) = step {
-                if owner.is_some() {
+                let inner = owner.is_some();
+                if inner {
                     fields.push('.');
                 }
                 owner = Some(*of);
-                if let Some(name) = self.schema.go_name(*of, *no).filter(|n| !n.via.is_empty()) {
+                let st = self.schema.st(*of);
+                if inner && st.kind && matches!(st.at(*no).json.as_str(), "kind" | "apiVersion") {
+                    fields.push_str("TypeMeta.");
+                } else if let Some(name) = self.schema.go_name(*of, *no).filter(|n| !n.via.is_empty()) {
                     fields.push_str(&name.via);
                     fields.push('.');
                 }

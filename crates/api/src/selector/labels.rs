@@ -307,6 +307,8 @@ impl<'a> Parser<'a> {
 impl Selector {
     /// Reads the text form; empty text selects everything.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        // Go's scanner takes NUL for the end.
+        let text = text.split('\0').next().unwrap_or_default();
         let mut requirements = Parser { items: scan(text), at: 0 }.all()?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self { requirements })

@@ -50,7 +50,7 @@ impl Class {
         if let Some(class) = env.reader.get(("node.k8s.io", "runtimeclasses"), "", name) {
             return Ok(Some(read(&class).unwrap_or_default()));
         }
-        let why = format!("pod rejected: RuntimeClass {name:?} not found");
+        let why = format!("pod rejected: RuntimeClass {} not found", api::go::quote(name));
         Err(env.forbidden(request, Some(pod), why))
     }
 }

@@ -65,8 +65,11 @@ fn check(errs: &mut Errors, new: View<'_>, old: View<'_>, o: &Options<'_>) {
     only_added_tolerations(errs, &at.field("tolerations"), ns, os, o);
     if ns.len("schedulingGates") > 0 {
         let at = at.field("schedulingGates");
-        for (i, g) in ns.items("schedulingGates").enumerate() {
-            let name = g.str("name");
+        let gates: Vec<&str> = ns.items("schedulingGates").map(|g| g.str("name")).collect();
+        for (i, name) in gates.iter().copied().enumerate() {
+            if gates[i + 1..].contains(&name) {
+                continue;
+            }
             if !os.items("schedulingGates").any(|o| o.str("name") == name) {
                 let at = at.index(i);
                 errs.forbidden(

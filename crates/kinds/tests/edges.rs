@@ -1,0 +1,82 @@
+//! Values at the edges of what fields may hold: each line of the table is a write, made or changed from
+//! `old`, and what upstream's server answered: why it was refused, or what it stored at some paths, and
+//! with which warnings.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
+
+use std::sync::Mutex;
+
+use api::codec::json;
+use api::schema::Gvk;
+use api::{Schema, Struct};
+use ferrokube_kinds as kinds;
+use kinds::{Ctx, strategy};
+use serde_json::Value;
+
+/// Off in v1.36 unless asked for, and in the way of a row.
+const OFF: &[&str] = &["ImageVolumeWithDigest"];
+
+fn texts(row: &Value, field: &str) -> Vec<String> {
+    let list = row[field].as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().map(|t| t.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn edges_are_as_upstream_has_them() {
+    let schema = Schema::builtin();
+    for row in include_str!("data/edges.jsonl").lines().map(|l| l.parse::<Value>().unwrap()) {
+        let sent = &row["object"];
+        let api_version = sent["apiVersion"].as_str().unwrap();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = Gvk::new(group, version, sent["kind"].as_str().unwrap());
+        let resource = api::resources::builtin()
+            .iter()
+            .find(|r| r.group == kind.group && r.version == kind.version && r.kind == kind.kind)
+            .unwrap();
+        let root = schema.kind(&kind).unwrap();
+        let read = |v: &Value| -> Struct {
+            let mut tree = json::decode(schema, root, v.to_string().as_bytes()).unwrap().tree;
+            kinds::defaults::apply(schema, &kind, &mut tree);
+            tree
+        };
+        let warnings = Mutex::new(Vec::new());
+        let (gate, warn) = (|name: &str| !OFF.contains(&name), |text| warnings.lock().unwrap().push(text));
+        let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
+        let rules = strategy(&kind.group, resource.resource);
+        let mut new = read(sent);
+        let old = row.get("old").map(read);
+        let refused = match (&old, row["subresource"].as_str()) {
+            (None, _) => {
+                (rules.prepare_create)(&ctx, &mut new);
+                (rules.validate)(&ctx, &new)
+            }
+            (Some(old), None) => {
+                (rules.prepare_update)(&ctx, &mut new, old);
+                (rules.validate_update)(&ctx, &new, old)
+            }
+            (Some(old), Some(name)) => {
+                let rules = rules.subresources.iter().find(|s| s.name == name).unwrap();
+                (rules.prepare_update)(&ctx, &mut new, old);
+                (rules.validate_update)(&ctx, &new, old)
+            }
+        };
+        let mut refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        let mut expected = texts(&row, "refused");
+        // The entries of a map are upstream's in any order.
+        refused.sort_unstable();
+        expected.sort_unstable();
+        let about = format!("{} {}", kind.kind, sent["metadata"]["name"]);
+        assert_eq!(refused, expected, "{about}");
+        if row.get("warnings").is_some() {
+            let mut warnings = std::mem::take(&mut *warnings.lock().unwrap());
+            warnings.extend((rules.warnings)(&ctx, &new, old.as_ref()));
+            assert_eq!(warnings, texts(&row, "warnings"), "{about}");
+        }
+        let mut text = Vec::new();
+        json::encode(schema, &new, &mut text);
+        let stored: Value = serde_json::from_slice(&text).unwrap();
+        for (path, value) in row["stored"].as_object().into_iter().flatten() {
+            assert_eq!(stored.pointer(path), Some(value), "{about} {path}");
+        }
+    }
+}
