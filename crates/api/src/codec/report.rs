@@ -120,9 +120,26 @@ impl<'s> Report<'s, '_> {
     /// As [`Report::mismatch`], of the schema's type.
     pub(crate) fn mismatch_of(&mut self, what: &str, ty: TypeId) {
         if self.mismatch.is_none() {
-            let name = self.go_type_here().unwrap_or_else(|| go_type(self.schema, ty));
+            let name = self.type_name(ty);
             self.mismatch(what, &name);
         }
+    }
+
+    /// Whether no value was found so far that can't be read.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.mismatch.is_none()
+    }
+
+    /// Puts words before what is said of a value that can't be read.
+    pub(crate) fn preface(&mut self, words: &str) {
+        if let Some(DecodeError::Value(text)) = &mut self.mismatch {
+            text.insert_str(0, words);
+        }
+    }
+
+    /// Go's name of the type at the current place, which is `ty` of the schema.
+    pub(crate) fn type_name(&self, ty: TypeId) -> String {
+        self.go_type_here().unwrap_or_else(|| go_type(self.schema, ty))
     }
 
     /// A mismatch inside a value with a decoder of its own: upstream stops there.

@@ -1,4 +1,4 @@
-//! Version v1beta1 of dynamic resources, where requests are flat and devices are not.
+//! Version v1beta1 of dynamic resources, where requests are flat and devices are not; v1beta2 is like v1.
 
 use api::{Node, Schema, Struct, StructId};
 
@@ -11,7 +11,7 @@ const DEVICE: &str = "Device";
 /// holds it, and the fields that stay outside.
 fn wrapped(version: &str, name: &str) -> Option<(&'static str, &'static [&'static str])> {
     match (version, name) {
-        ("v1", REQUEST) => Some(("exactly", &["name", "firstAvailable"])),
+        ("v1" | "v1beta2", REQUEST) => Some(("exactly", &["name", "firstAvailable"])),
         ("v1beta1", DEVICE) => Some(("basic", &["name"])),
         _ => None,
     }
@@ -42,7 +42,8 @@ fn wrap(schema: &Schema, from: &Struct, to: StructId, field: &str, outside: &[&s
     let api::Type::Struct(inner) = schema.ty(schema.st(to).at(no).ty) else { return out };
     let mut part = from.clone();
     part.retain(|no, _| !outside.contains(&schema.st(from.id).at(no).json.as_str()));
-    if !part.is_empty() {
+    // Upstream's v1beta1 devices always have theirs.
+    if !part.is_empty() || schema.st(to).at(no).json == "basic" {
         out.set(no, renamed(schema, &part, *inner, &same));
     }
     out
@@ -68,25 +69,30 @@ mod tests {
     #[test]
     fn there_and_back() {
         let schema = Schema::builtin();
-        let check = |kind: &str, v1beta1: &str, v1: &str| {
+        let check = |version: &str, kind: &str, other: &str, v1: &str| {
             let gvk = |version: &str| Gvk::new("resource.k8s.io", version, kind);
             let read = |version: &str, text: &str| {
                 let root = schema.kind(&gvk(version)).unwrap();
                 api::codec::json::decode(schema, root, text.as_bytes()).unwrap().tree
             };
-            let (old, new) = (read("v1beta1", v1beta1), read("v1", v1));
-            let (from, to) = (gvk("v1beta1"), gvk("v1"));
-            assert_eq!(super::super::convert(schema, old.clone(), &from, &to).unwrap(), new, "{v1beta1}");
+            let (old, new) = (read(version, other), read("v1", v1));
+            let (from, to) = (gvk(version), gvk("v1"));
+            assert_eq!(super::super::convert(schema, old.clone(), &from, &to).unwrap(), new, "{other}");
             assert_eq!(super::super::convert(schema, new, &to, &from).unwrap(), old, "{v1}");
         };
+        let request =
+            r#"{"spec":{"devices":{"requests":[{"name":"a","exactly":{"deviceClassName":"c","count":2}}]}}}"#;
+        check("v1beta2", "ResourceClaim", request, request);
         check(
+            "v1beta1",
             "ResourceClaim",
             r#"{"spec":{"devices":{"requests":[{"name":"a","deviceClassName":"c","count":2,"selectors":[{"cel":{"expression":"x"}}]},{"name":"b","firstAvailable":[{"name":"s","deviceClassName":"d"}]}]}}}"#,
             r#"{"spec":{"devices":{"requests":[{"name":"a","exactly":{"deviceClassName":"c","count":2,"selectors":[{"cel":{"expression":"x"}}]}},{"name":"b","firstAvailable":[{"name":"s","deviceClassName":"d"}]}]}}}"#,
         );
         check(
+            "v1beta1",
             "ResourceSlice",
-            r#"{"spec":{"driver":"d","nodeName":"n","devices":[{"name":"a","basic":{"attributes":{"k":{"int":1}},"capacity":{"m":{"value":"1Gi"}}}},{"name":"b"}]}}"#,
+            r#"{"spec":{"driver":"d","nodeName":"n","devices":[{"name":"a","basic":{"attributes":{"k":{"int":1}},"capacity":{"m":{"value":"1Gi"}}}},{"name":"b","basic":{}}]}}"#,
             r#"{"spec":{"driver":"d","nodeName":"n","devices":[{"name":"a","attributes":{"k":{"int":1}},"capacity":{"m":{"value":"1Gi"}}},{"name":"b"}]}}"#,
         );
     }

@@ -37,6 +37,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("storage.v1.CSIDriverSpec", csi_driver),
     ("resource.v1.ExactDeviceRequest", device_request),
     ("resource.v1.DeviceSubRequest", device_request),
+    ("resource.v1.Device", device),
     ("apiextensions.v1.CustomResourceDefinition", custom_resource_definition),
     ("apiextensions.v1.CustomResourceDefinitionSpec", conversion),
 ];
@@ -561,6 +562,14 @@ fn device_request(e: &mut Edit<'_>) {
     e.default_str("allocationMode", "ExactCount");
     if e.view().str("allocationMode") == "ExactCount" && e.view().int("count") == 0 {
         e.set("count", 1);
+    }
+}
+
+fn device(e: &mut Edit<'_>) {
+    let schema = e.schema;
+    let Some(Node::Map(mappings)) = e.get_mut("nodeAllocatableResourceMappings") else { return };
+    for mapping in mappings.iter_mut().filter_map(|(_, n)| n.as_struct_mut()) {
+        Edit::new(schema, mapping).default("allocationMultiplier", "1");
     }
 }
 

@@ -120,7 +120,7 @@ impl Plan {
                 if live[id.0 as usize] {
                     continue;
                 }
-                if st.fields.iter().any(|f| child(schema, f.ty, &live).is_some()) {
+                if st.fields.iter().any(|f| child_of(schema, st, f.ty, &live).is_some()) {
                     live[id.0 as usize] = true;
                     grew = true;
                 }
@@ -132,7 +132,7 @@ impl Plan {
         let constants: Vec<bool> = self.rules.iter().map(|r| !r.constants.is_empty()).collect();
         for (id, st) in schema.structs() {
             for (i, f) in st.fields.iter().enumerate() {
-                let Some(mut c) = child(schema, f.ty, &live) else { continue };
+                let Some(mut c) = child_of(schema, st, f.ty, &live) else { continue };
                 if let (Child::Struct, Type::Struct(s)) = (c, schema.ty(f.ty))
                     && !f.pointer
                     && makes(schema, *s, &constants, &self.rules)
@@ -201,6 +201,13 @@ fn makes(schema: &Schema, id: StructId, constants: &[bool], rules: &[Rules]) -> 
             Type::Struct(s) if !f.pointer && *s != id => makes(schema, *s, constants, rules),
             _ => false,
         })
+}
+
+/// Only the core group's lists of resources are rounded.
+fn child_of(schema: &Schema, of: &api::schema::StructType, ty: TypeId, live: &[bool]) -> Option<Child> {
+    let name = short(&of.name);
+    let rounded = name.starts_with("core.v1.") && name != "core.v1.NodeAllocatableResourceClaimStatus";
+    child(schema, ty, live).filter(|c| rounded || !matches!(c, Child::Quantities))
 }
 
 fn child(schema: &Schema, ty: TypeId, live: &[bool]) -> Option<Child> {

@@ -152,7 +152,7 @@ fn binding(errs: &mut Errors, v: View<'_>, namespaced: bool) {
             }
             "User" | "Group" => errs.one_of_plain(&at.field("apiGroup"), group, &[GROUP]),
             other => {
-                errs.not_supported(&at.field("kind"), Plain(other), &["ServiceAccount", "User", "Group"])
+                errs.not_supported(&at.field("kind"), Plain(other), &["ServiceAccount", "User", "Group"]);
             }
         }
     }

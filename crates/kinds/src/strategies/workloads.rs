@@ -123,11 +123,16 @@ fn workload(errs: &mut Errors, c: &Ctx<'_>, spec: View<'_>, old: Option<View<'_>
         required(errs, &at.field("kind"), r.str("kind"), path_segment);
         required(errs, &at.field("name"), r.str("name"), path_segment);
     }
-    if !fixed(errs, &at, spec, old, "podGroupTemplates") {
-        return;
-    }
+    let changed = !kept(spec, old, "podGroupTemplates");
+    let made = fixed(errs, &at, spec, old, "podGroupTemplates");
     let at = at.field("podGroupTemplates");
     let count = spec.len("podGroupTemplates");
+    if !made {
+        if changed && count == 0 {
+            errs.required(&at, "");
+        }
+        return;
+    }
     if count > MAX_TEMPLATES {
         errs.too_many(&at, count, MAX_TEMPLATES);
         return;

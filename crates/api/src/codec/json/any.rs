@@ -159,6 +159,12 @@ impl Converter<'_> {
                 _ => {}
             }
         }
+        if self.numbers == Numbers::Wrap
+            && let Some(why) = self.unconvertible(ty, &node)
+        {
+            self.report.invalid(why);
+            return None;
+        }
         match (schema.ty(ty), node) {
             (_, Node::Null) => None,
             (Type::Any(AnyKind::RawExtension), node) => {
@@ -186,6 +192,14 @@ impl Converter<'_> {
                 Some(Node::Map(map))
             }
             (Type::Or { of, or }, node) => self.or(*of, *or, node),
+            (Type::Bytes, Node::Str(s)) if self.numbers == Numbers::Wrap => {
+                let first = self.report.is_readable();
+                let value = normal::from_str(&mut self.report, ty, &s);
+                if first {
+                    self.report.preface("error decoding from json: ");
+                }
+                value
+            }
             (_, Node::Str(s)) => normal::from_str(&mut self.report, ty, &s),
             (_, Node::Bool(b)) => normal::from_bool(&mut self.report, ty, b),
             (_, Node::Int(i)) => normal::from_number(&mut self.report, ty, itoa::Buffer::new().format(i)),
@@ -211,6 +225,43 @@ impl Converter<'_> {
                 normal::from_compound(&mut self.report, ty, what(&node));
                 None
             }
+        }
+    }
+
+    /// What Go's conversion of a value without a schema says of one that is none of a type.
+    fn unconvertible(&self, ty: TypeId, node: &Node) -> Option<String> {
+        let kind = match node {
+            Node::Null => return None,
+            Node::Bool(_) => "bool",
+            Node::Int(_) => "int64",
+            Node::Float(_) => "float64",
+            Node::Str(_) => "string",
+            Node::List(_) => "slice",
+            Node::Map(_) | Node::Struct(_) | Node::Raw(_) => "map",
+        };
+        let unrecognized = |wanted: &str| Some(format!("unrecognized type: {wanted}"));
+        match (self.report.schema.ty(ty), node) {
+            (Type::String | Type::Bytes, Node::Str(_))
+            | (Type::Bool, Node::Bool(_))
+            | (Type::Int32 | Type::Int64, Node::Int(_))
+            | (Type::Float64, Node::Int(_) | Node::Float(_))
+            | (Type::List { .. }, Node::List(_))
+            | (Type::Map { .. } | Type::Struct(_), Node::Map(_)) => None,
+            (Type::String, Node::Int(_)) => {
+                Some(format!("cannot convert int64 to {}", self.report.type_name(ty)))
+            }
+            (Type::Int32 | Type::Int64, Node::Float(_)) => {
+                Some(format!("cannot convert float64 to {}", self.report.type_name(ty)))
+            }
+            (Type::String, _) => unrecognized("string"),
+            (Type::Bool, _) => unrecognized("bool"),
+            (Type::Int32, _) => unrecognized("int32"),
+            (Type::Int64, _) => unrecognized("int64"),
+            (Type::Float64, _) => unrecognized("float64"),
+            (Type::List { .. } | Type::Bytes, _) => Some(format!("cannot restore slice from {kind}")),
+            (Type::Map { .. }, _) => Some(format!("cannot restore map from {kind}")),
+            (Type::Struct(_), _) => Some(format!("cannot restore struct from: {kind}")),
+            _ => None,
         }
     }
 

@@ -183,6 +183,24 @@ fn errors() {
 }
 
 #[test]
+fn what_a_merge_made_is_refused_in_the_words_of_gos_conversion() {
+    let schema = Schema::builtin();
+    for (body, expected) in [
+        (r#"{"metadata":{"name":7}}"#, "cannot convert int64 to string"),
+        (r#"{"spec":{"restartPolicy":7}}"#, "cannot convert int64 to v1.RestartPolicy"),
+        (r#"{"metadata":{"generation":1.5}}"#, "cannot convert float64 to int64"),
+        (r#"{"spec":{"priority":"1"}}"#, "unrecognized type: int32"),
+        (r#"{"spec":{"containers":{}}}"#, "cannot restore slice from map"),
+        (r#"{"spec":[]}"#, "cannot restore struct from: slice"),
+        (r#"{"metadata":{"labels":1}}"#, "cannot restore map from int64"),
+    ] {
+        let node = decode_any(body.as_bytes()).unwrap();
+        let why = root_from_merged(schema, root("Pod"), node).unwrap_err().to_string();
+        assert_eq!(why, expected, "{body}");
+    }
+}
+
+#[test]
 fn deep_nesting_is_refused() {
     for open in ["[", "{\"a\":"] {
         let body = open.repeat(100_000);

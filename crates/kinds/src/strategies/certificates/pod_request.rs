@@ -12,7 +12,7 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 use super::signer_name;
-use crate::access::{View, same};
+use crate::access::{Edit, View, same};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
@@ -40,7 +40,18 @@ pub(in crate::strategies) const POD_REQUEST: Strategy = Strategy {
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root(""), n, o, "spec");
+            // No stub and an empty one are the same.
+            let spec = |v: View<'_>| {
+                let mut spec = v.st("spec").raw()?.clone();
+                let mut fields = Edit::new(v.schema, &mut spec);
+                if fields.view().str("stubPKCS10Request").is_empty() {
+                    fields.remove("stubPKCS10Request");
+                }
+                Some(spec)
+            };
+            if spec(n) != spec(o) {
+                e.immutable(&Path::root(""), n, o, "spec");
+            }
         })
     },
     fields: &["spec.signerName", "spec.podName", "spec.nodeName"],

@@ -4,6 +4,7 @@ use super::GROUP;
 use crate::access::{View, same};
 use crate::strategies::generic::{self, CLUSTER, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::template::whole;
 use crate::strategy::{Strategy, Subresource};
 use crate::validation::names::{self, name_subdomain};
 use crate::validation::{Errors, IMMUTABLE, NEGATIVE, Path, Raw, meta, print};
@@ -113,6 +114,14 @@ fn status(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     if count > MAX_CONDITIONS {
         errs.too_many(&conditions_at, count, MAX_CONDITIONS);
     }
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, c) in status.items("conditions").enumerate() {
+        let ty = c.str("type");
+        if seen.contains(&ty) {
+            errs.duplicate(&conditions_at.index(i), whole(c));
+        }
+        seen.push(ty);
+    }
 }
 
 fn pool(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
@@ -123,8 +132,12 @@ fn pool(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
     } else {
         pool_name(errs, &at.field("poolName"), name);
     }
+    match p.int("generation") {
+        0 => errs.required(&at.field("generation"), ""),
+        n if n < 0 => errs.invalid(&at.field("generation"), n, NEGATIVE),
+        _ => {}
+    }
     let least = [
-        ("generation", 0),
         ("resourceSliceCount", 1),
         ("totalDevices", 0),
         ("allocatedDevices", 0),

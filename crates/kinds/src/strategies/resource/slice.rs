@@ -25,6 +25,7 @@ const MAX_COUNTER_SETS: usize = 8;
 const MAX_COUNTERS: usize = 32;
 const MAX_CONSUMPTIONS: usize = 2;
 const MAX_ATTRIBUTES: usize = 32;
+const MAX_ATTRIBUTE_VALUES: usize = 48;
 const MAX_VALUE: usize = 64;
 const MAX_TAINTS: usize = 16;
 const MAX_CONDITIONS: usize = 4;
@@ -236,6 +237,12 @@ fn device(errs: &mut Errors, at: &Path<'_>, d: View<'_>, old: Option<View<'_>>, 
             total,
             format!("the total number of attributes and capacities must not exceed {MAX_ATTRIBUTES}"),
         );
+    }
+    let values = |a: View<'_>| LISTS.iter().map(|f| a.len(f)).sum::<usize>().max(1);
+    let total: usize = d.entries("attributes").map(|(_, a)| values(d.of(a))).sum();
+    if total > MAX_ATTRIBUTE_VALUES {
+        let why = format!("the total number of attribute values must not exceed {MAX_ATTRIBUTE_VALUES}");
+        errs.invalid(at, total, why);
     }
     let attributes_at = at.field("attributes");
     for (key, a) in d.entries("attributes") {
