@@ -1,7 +1,7 @@
 //! certificates.k8s.io: CertificateSigningRequests, ClusterTrustBundles and PodCertificateRequests.
 
 mod pod_request;
-mod trust_bundle;
+pub(super) mod trust_bundle;
 
 pub(super) use pod_request::{POD_REQUEST, projected};
 pub(super) use trust_bundle::TRUST_BUNDLE;

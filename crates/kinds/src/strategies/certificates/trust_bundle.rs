@@ -35,7 +35,7 @@ pub(in crate::strategies) const TRUST_BUNDLE: Strategy = Strategy {
 };
 
 /// Why a name is none for a bundle of a signer.
-fn name(signer: &str, name: &str, prefix: bool) -> Vec<String> {
+pub(crate) fn name(signer: &str, name: &str, prefix: bool) -> Vec<String> {
     if signer.is_empty() {
         if name.contains(':') {
             return vec!["ClusterTrustBundle without signer name must not have \":\" in its name".into()];

@@ -4,6 +4,7 @@ use api::go::quote;
 
 use super::options::Options;
 use crate::access::View;
+use crate::strategies::certificates::{signer_name, trust_bundle};
 use crate::strategies::core::persistent_volume_claim::{ClaimOptions, claim_spec};
 use crate::validation::meta;
 use crate::validation::names;
@@ -571,7 +572,7 @@ fn projected(errs: &mut Errors, at: &Path<'_>, v: View<'_>, o: &Options<'_>) {
         }
         if let Some(b) = s.opt("clusterTrustBundle") {
             count += 1;
-            trust_bundle(errs, &src.field("clusterTrustBundle"), b);
+            projected_bundle(errs, &src.field("clusterTrustBundle"), b);
             let path = b.str("path");
             if paths.contains(&path) {
                 errs.invalid(at, path, DUPLICATE);
@@ -639,7 +640,7 @@ fn token(errs: &mut Errors, volume: &Path<'_>, at: &Path<'_>, t: View<'_>, o: &O
     }
 }
 
-fn trust_bundle(errs: &mut Errors, at: &Path<'_>, b: View<'_>) {
+fn projected_bundle(errs: &mut Errors, at: &Path<'_>, b: View<'_>) {
     match (b.opt_str("name"), b.opt_str("signerName")) {
         (Some(_), Some(_)) => {
             let all = b.raw().map(|s| print::internal(b.schema, s)).unwrap_or_default();
@@ -649,7 +650,8 @@ fn trust_bundle(errs: &mut Errors, at: &Path<'_>, b: View<'_>) {
             if name.is_empty() {
                 errs.required(&at.field("name"), "must be a valid object name");
             }
-            for msg in names::name_subdomain(name.rsplit(':').next().unwrap_or(name), false) {
+            let signer = name.rsplit_once(':').map_or_else(String::new, |(s, _)| s.replace(':', "/"));
+            for msg in trust_bundle::name(&signer, name, false) {
                 errs.invalid(&at.field("name"), name, format!("not a valid clustertrustbundlename: {msg}"));
             }
             if let Some(s) = b.opt("labelSelector") {
@@ -665,6 +667,7 @@ fn trust_bundle(errs: &mut Errors, at: &Path<'_>, b: View<'_>) {
             if signer.is_empty() {
                 errs.required(&at.field("signerName"), "must be a valid signer name");
             }
+            signer_name(errs, &at.field("signerName"), signer);
             meta::label_selector(
                 errs,
                 &at.field("labelSelector"),
