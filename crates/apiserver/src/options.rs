@@ -6,9 +6,11 @@ use api::status::{FieldError, FieldErrorKind};
 use api::{Status, Text};
 use kinds::access::View;
 
+use crate::handlers::unreadable;
 use crate::query::Query;
 
-const META: &str = "meta.k8s.io";
+/// The group of the options.
+pub(crate) const META: &str = "meta.k8s.io";
 
 /// What to do with fields that the schema does not know, and with fields given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -171,34 +173,47 @@ pub(crate) struct DeleteOptions {
     pub propagation: Option<Propagation>,
     /// Nothing is stored.
     pub dry_run: bool,
+    /// Only an object that cannot be read is deleted, whatever may depend on it.
+    pub ignore_read_error: bool,
 }
 
 impl DeleteOptions {
-    /// From the body's tree.
-    pub(crate) fn from_tree(options: View<'_>) -> Result<Self, Status> {
+    /// From the body's tree; whether objects that cannot be read may be deleted.
+    pub(crate) fn from_tree(options: View<'_>, unsafe_deletion: bool) -> Result<Self, Status> {
         let preconditions = options.st("preconditions");
         Self {
+            ignore_read_error: unsafe_deletion && options.bool(unreadable::OPTION),
             grace: options.opt_int("gracePeriodSeconds"),
             uid: preconditions.opt_str("uid").map(Text::from),
             resource_version: preconditions.opt_str("resourceVersion").map(Text::from),
             orphan_dependents: options.opt_bool("orphanDependents"),
             ..Self::default()
         }
-        .checked(options.opt_str("propagationPolicy"), options.strs("dryRun"))
+        .checked(
+            options.opt_str("propagationPolicy"),
+            options.strs("dryRun"),
+            options.has("preconditions"),
+        )
     }
-    /// From the query, when there is no body.
-    pub(crate) fn from_query(query: &Query) -> Result<Self, Status> {
+    /// From the query, when there is no body; whether objects that cannot be read may be deleted.
+    pub(crate) fn from_query(query: &Query, unsafe_deletion: bool) -> Result<Self, Status> {
         Self {
+            ignore_read_error: unsafe_deletion && query.bool(unreadable::OPTION) == Some(true),
             grace: query.int("gracePeriodSeconds")?,
             orphan_dependents: query.bool("orphanDependents"),
             ..Self::default()
         }
-        .checked(query.get("propagationPolicy").filter(|p| !p.is_empty()), query.all("dryRun"))
+        .checked(
+            query.get("propagationPolicy").filter(|p| !p.is_empty()),
+            query.all("dryRun"),
+            false,
+        )
     }
     fn checked<'a>(
         mut self,
         propagation: Option<&str>,
         dry_run: impl Iterator<Item = &'a str>,
+        preconditions: bool,
     ) -> Result<Self, Status> {
         let mut errors = Vec::new();
         if propagation.is_some() && self.orphan_dependents.is_some() {
@@ -224,6 +239,19 @@ impl DeleteOptions {
             }
         };
         self.dry_run = check_dry_run(dry_run, &mut errors);
+        if self.ignore_read_error {
+            let others = [
+                (self.dry_run, "dryRun"),
+                (propagation.is_some(), "propagationPolicy"),
+                (self.orphan_dependents.is_some(), "orphanDependents"),
+                (self.grace.is_some(), "gracePeriodSeconds"),
+                (preconditions, "preconditions"),
+            ];
+            let set = others.iter().filter(|(set, _)| *set);
+            errors.extend(set.map(|(_, other)| {
+                unreadable::option_error(&format!("cannot be set together with .{other}"))
+            }));
+        }
         if errors.is_empty() { Ok(self) } else { Err(Status::invalid(META, "DeleteOptions", "", &errors)) }
     }
 }
@@ -409,7 +437,7 @@ mod tests {
         let schema = api::Schema::builtin();
         let read = |body: &str| {
             let tree = codec::delete_options(schema, Format::Json, body.as_bytes())?;
-            DeleteOptions::from_tree(View::new(schema, &tree))
+            DeleteOptions::from_tree(View::new(schema, &tree), false)
         };
         let o = read(
             r#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}"#,
@@ -433,8 +461,44 @@ mod tests {
         ] {
             assert_eq!(read(body).unwrap_err().code, code, "{body}");
         }
-        let o = DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&dryRun=All")).unwrap();
+        let o =
+            DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&dryRun=All"), false).unwrap();
         assert!(o.dry_run && o.propagation == Some(Propagation::Orphan));
-        assert!(DeleteOptions::from_query(&Query::parse("propagationPolicy=Never")).is_err());
+        assert!(DeleteOptions::from_query(&Query::parse("propagationPolicy=Never"), false).is_err());
+    }
+
+    #[test]
+    fn unsafe_deletion_goes_with_nothing_else() {
+        let schema = api::Schema::builtin();
+        let check = |with: &str, allowed: bool, expected: Result<bool, &str>| {
+            let body = format!(r#"{{"ignoreStoreReadErrorWithClusterBreakingPotential":true{with}}}"#);
+            let tree = codec::delete_options(schema, Format::Json, body.as_bytes()).unwrap();
+            let read = DeleteOptions::from_tree(View::new(schema, &tree), allowed);
+            let start = "DeleteOptions.meta.k8s.io \"\" is invalid: ";
+            let expected = expected.map_err(|why| format!("{start}{why}"));
+            assert_eq!(read.map(|o| o.ignore_read_error).map_err(|s| s.message), expected, "{body}");
+        };
+        let one = |other: &str| {
+            format!("{}: Invalid value: true: cannot be set together with .{other}", unreadable::OPTION)
+        };
+        check("", true, Ok(true));
+        check("", false, Ok(false));
+        check(r#","dryRun":[]"#, true, Ok(true));
+        check(r#","dryRun":["All"]"#, false, Ok(false));
+        for (other, with) in [
+            ("dryRun", r#""dryRun":["All"]"#),
+            ("propagationPolicy", r#""propagationPolicy":"Orphan""#),
+            ("orphanDependents", r#""orphanDependents":false"#),
+            ("gracePeriodSeconds", r#""gracePeriodSeconds":0"#),
+            ("preconditions", r#""preconditions":{}"#),
+        ] {
+            check(&format!(",{with}"), true, Err(&one(other)));
+        }
+        let both = format!("[{}, {}]", one("dryRun"), one("gracePeriodSeconds"));
+        check(r#","gracePeriodSeconds":1,"dryRun":["All"]"#, true, Err(&both));
+        let query =
+            Query::parse("ignoreStoreReadErrorWithClusterBreakingPotential=true&gracePeriodSeconds=1");
+        assert_eq!(DeleteOptions::from_query(&query, true).unwrap_err().code, 422);
+        assert!(!DeleteOptions::from_query(&query, false).unwrap().ignore_read_error);
     }
 }

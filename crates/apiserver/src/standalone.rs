@@ -18,6 +18,7 @@ use crate::auth::StoreReader;
 use crate::config::Config;
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
+use crate::handlers::unreadable;
 use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use crate::proxy::Connect;
 use crate::reader::Reader;
@@ -235,7 +236,12 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
             encryption.start(shutdown).await;
             key_services = encryption.health();
             let forms = Arc::new(forms.encrypted(encryption));
-            let config = EtcdConfig { prefix, clock, ..EtcdConfig::new(servers, forms) };
+            let config = EtcdConfig {
+                prefix,
+                clock,
+                allow_sealed: config.gates.enabled(unreadable::GATE),
+                ..EtcdConfig::new(servers, forms)
+            };
             Store::open_etcd(config, shutdown).await?
         }
     };

@@ -322,6 +322,32 @@ impl Store {
         self.shared.as_ref()?.unreadable(resource, scope, after)
     }
 
+    /// The values of objects of a scope that cannot be read, in the order of their keys; at most `limit`.
+    pub fn all_unreadable(&self, resource: ResourceId, scope: &Scope, limit: usize) -> Vec<Arc<Unreadable>> {
+        self.shared.as_ref().map_or_else(Vec::new, |engine| engine.all_unreadable(resource, scope, limit))
+    }
+
+    /// Deletes the value of an object that cannot be read, without reading it, if it is still of revision `expect`;
+    /// resolves when that is durable and visible to readers. Watchers that saw the object when it could be read learn
+    /// that it is gone. A caller that goes away does not stop it.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`] if it is gone, [`WriteError::Changed`] if something that can be read is there by now and
+    /// [`WriteError::Unreadable`] if it is something else that cannot.
+    pub async fn delete_unreadable(
+        &self,
+        resource: ResourceId,
+        namespace: Text,
+        name: Text,
+        expect: u64,
+    ) -> Result<(), WriteError> {
+        match &self.shared {
+            // What a store of this process alone cannot read it does not open.
+            None => Err(WriteError::NotFound),
+            Some(engine) => engine.delete_unreadable(resource, namespace, name, expect).await,
+        }
+    }
+
     /// The API servers that share the store, if it can be shared.
     pub fn servers(&self) -> Option<Servers> {
         self.shared.as_ref().map(etcd::Engine::servers)

@@ -115,6 +115,9 @@ pub enum WriteError {
     /// There is no such object.
     #[error("no such object")]
     NotFound,
+    /// What is there cannot be read.
+    #[error("{} cannot be read: {}", .0.key, .0.why)]
+    Unreadable(Arc<Unreadable>),
     /// The engine could not make it durable; nothing was changed.
     #[error("the store cannot write: {0}")]
     Engine(Arc<str>),
@@ -207,6 +210,8 @@ pub struct Unreadable {
     pub key: String,
     /// Why; one sentence.
     pub why: String,
+    /// It cannot be decrypted; otherwise what it says is no object.
+    pub sealed: bool,
     /// When it was written.
     pub revision: u64,
 }

@@ -96,7 +96,7 @@ async fn release_address(reader: &Reader, address: &str) {
         };
         match reader.store.commit(write).await {
             Err(WriteError::Changed(_)) => {}
-            Err(error @ (WriteError::Engine(_) | WriteError::Closed)) => {
+            Err(error @ (WriteError::Unreadable(_) | WriteError::Engine(_) | WriteError::Closed)) => {
                 tracing::warn!(address, %error, "cannot release a ClusterIP");
                 return;
             }

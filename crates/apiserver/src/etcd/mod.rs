@@ -78,7 +78,7 @@ impl Row {
 }
 
 fn failed(e: impl std::fmt::Display) -> CodecError {
-    CodecError(e.to_string())
+    CodecError::new(e.to_string())
 }
 
 impl StoredForms {
@@ -185,7 +185,8 @@ impl Codec for StoredForms {
     }
 
     fn decode(&self, group: &str, plural: &str, key: &[u8], value: &[u8]) -> Result<NewObject, CodecError> {
-        let (mut value, stale) = self.encryption.open((group, plural), key, value)?;
+        let opened = self.encryption.open((group, plural), key, value);
+        let (mut value, stale) = opened.map_err(|e| CodecError { sealed: true, ..e })?;
         let stale = if stale { STALE } else { 0 };
         let Some(row) = self.row(group, plural) else {
             return custom::decode(&value).map(|object| NewObject { stamp: stale, ..object });

@@ -147,6 +147,9 @@ async fn store_filled(
         if let Some(existing) = inner.store.get(scope.stored.id, scope.namespace, &name) {
             return Err(taken(scope, &name, generated, existing.data.deleting).into());
         }
+        if scope.readable(&name).is_err() {
+            return Err(taken(scope, &name, generated, false).into());
+        }
         return Ok(scope.dry_answer(201, tree)?);
     }
     let object = scope.new_object(tree)?;
@@ -156,6 +159,7 @@ async fn store_filled(
         Err(WriteError::Exists(existing)) => {
             Err(taken(scope, &name, generated, existing.data.deleting).into())
         }
+        Err(WriteError::Unreadable(_)) => Err(taken(scope, &name, generated, false).into()),
         Err(e) => Err(Failed::of(scope, &e, &name)),
     }
 }

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use api::status::{Details, FieldError, FieldErrorKind};
+use api::status::{Details, FieldError};
 use api::{Object, Status, Struct};
 use jiff::{SignedDuration, Timestamp};
 use kinds::access::{Edit, View};
 use storage::{Write, WriteError};
 
 use super::update::{self, Plan};
-use super::{Scope, list, namespace, read_object};
+use super::{Scope, list, namespace, read_object, unreadable};
 use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::codec;
 use crate::conditions::{self, Condition};
 use crate::inner::time_text;
 use crate::negotiate;
-use crate::options::{DeleteOptions, ListOptions, Propagation, WriteKind, WriteOptions, write_options};
+use crate::options::{self, DeleteOptions, ListOptions, Propagation, WriteKind, WriteOptions, write_options};
 use crate::registry::Subresource;
 use crate::request::Request;
 
@@ -150,16 +150,20 @@ fn later(clock: Timestamp, seconds: i64) -> String {
 
 fn read_options(scope: &Scope<'_>) -> Result<DeleteOptions, Status> {
     let req = scope.req;
+    let unsafe_deletion = scope.gate(unreadable::GATE);
     if req.body.is_empty() {
-        return DeleteOptions::from_query(&req.query);
+        return DeleteOptions::from_query(&req.query, unsafe_deletion);
     }
     let format = negotiate::input(&req.content_type)?;
     let tree = codec::delete_options(scope.inner.schema, format, &req.body)?;
-    DeleteOptions::from_tree(View::new(scope.inner.schema, &tree))
+    DeleteOptions::from_tree(View::new(scope.inner.schema, &tree), unsafe_deletion)
 }
 
 pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let options = read_options(scope)?;
+    if options.ignore_read_error {
+        return unreadable::delete(scope).await;
+    }
     let mut outcome = one(scope, scope.name(), &options, true).await?;
     if let (Outcome::Stored { status, object, .. }, Some(false)) = (&mut outcome, options.orphan_dependents)
         && object.data.finalizers
@@ -341,6 +345,10 @@ pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let mut selection = ListOptions::from_query(&scope.req.query, false)?;
     selection.watch = false;
     let options = read_options(scope)?;
+    if options.ignore_read_error {
+        let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        return Err(Status::invalid(options::META, "DeleteOptions", "", &[unreadable::option_error(why)]));
+    }
     let found = list::select(scope, &selection).await?;
     for object in &found.items {
         let item = Scope { namespace: &object.data.namespace, now: scope.inner.now(), ..*scope };
@@ -351,8 +359,6 @@ pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
     }
     Ok(Outcome::List(found))
 }
-
-const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 /// `POST pods/x/eviction`: a deletion that PodDisruptionBudgets may refuse.
 pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
@@ -366,17 +372,15 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let wire = view.st("deleteOptions");
-    if wire.bool(IGNORE) {
+    if wire.bool(unreadable::OPTION) {
         let error = FieldError {
-            kind: FieldErrorKind::Invalid,
-            field: format!("deleteOptions.{IGNORE}"),
-            value: Some("true".into()),
-            detail: "can not be set for pod eviction, try after removing the option".into(),
+            field: format!("deleteOptions.{}", unreadable::OPTION),
+            ..unreadable::option_error("can not be set for pod eviction, try after removing the option")
         };
         return Err(Status::invalid("policy", "Eviction", name, &[error]));
     }
     // What is wrong with the options is found by the deletion, so after the Pod itself.
-    let checked = DeleteOptions::from_tree(wire);
+    let checked = DeleteOptions::from_tree(wire, false);
     let dry_run = create.dry_run || wire.len("dryRun") > 0;
     let request = scope.admission(Operation::Create, &sub.kind, name, None, dry_run);
     scope.inner.admission.validate(&request, Some(&body)).await?;

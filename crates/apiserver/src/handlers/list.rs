@@ -87,9 +87,7 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
             store.snapshot(id)
         }
     };
-    if let Some(bad) = store.unreadable(id, &selection.scope, 0) {
-        return Err(watch::unreadable(&bad));
-    }
+    scope.all_readable(&selection.scope)?;
     let after = from.as_ref().map(|f| (f.namespace.as_str(), f.name.as_str()));
     // As upstream: a page of the state "0" is the whole of it.
     let limit = if options.resource_version == "0" && options.matching != Some(Match::Exact) {

@@ -9,6 +9,7 @@ pub(crate) mod managed;
 pub(crate) mod namespace;
 pub(crate) mod patch;
 pub(crate) mod scale;
+pub(crate) mod unreadable;
 pub(crate) mod update;
 pub(crate) mod virtuals;
 pub(crate) mod watch;
@@ -305,8 +306,9 @@ impl<'a> Scope<'a> {
     pub(crate) fn gate(&self, name: &str) -> bool {
         self.inner.config.gates.enabled(name)
     }
-    /// The stored object, or a 404.
+    /// The stored object, or a 404; what is there may also be impossible to read.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Object>, Status> {
+        self.readable(name)?;
         self.inner
             .store
             .get(self.stored.id, self.namespace, name)
@@ -426,6 +428,7 @@ impl<'a> Scope<'a> {
                 Status::already_exists(&self.resource.group, &self.resource.plural, name)
             }
             WriteError::Changed(_) => self.conflict(name, MODIFIED),
+            WriteError::Unreadable(bad) => self.cannot_change(bad),
             WriteError::Engine(why) if self.inner.store.is_shared() => Status::failure(500, "", &**why),
             WriteError::Engine(_) | WriteError::Closed => Status::internal(error),
         }

@@ -107,6 +107,7 @@ pub(crate) async fn run(
     plan: &Plan<'_>,
     change: &Change<'_>,
 ) -> Result<Done, Status> {
+    scope.changeable(name)?;
     let mut current = scope.inner.store.get(scope.stored.id, scope.namespace, name);
     loop {
         let Some(object) = current else {

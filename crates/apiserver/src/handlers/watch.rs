@@ -11,11 +11,10 @@ use client::EventKind;
 use component::Shutdown;
 use futures::Stream;
 use parking_lot::Mutex;
-use storage::{
-    Batch, Cause, Event, ResourceId, Store, Unreadable, WatchEnd, WatchOptions, WatchStart, Watcher,
-};
+use storage::{Batch, Cause, Event, ResourceId, Store, WatchEnd, WatchOptions, WatchStart, Watcher};
 use tokio::time::{Instant, Sleep};
 
+use super::unreadable::transforming;
 use crate::answer::{self, Outcome};
 use crate::codec;
 use crate::front::{Due, Leash};
@@ -24,6 +23,7 @@ use crate::negotiate::{Convert, Form, Format, IncludeObject};
 use crate::options::ListOptions;
 use crate::registry::Resource;
 use crate::request::Request;
+
 use crate::select::Selection;
 use crate::table;
 
@@ -205,7 +205,7 @@ impl Stream for WatchSource {
                     this.done = true;
                 }
                 Poll::Ready(Some(Err(WatchEnd::Unreadable(bad)))) => {
-                    this.error = Some(Box::new(unreadable(&bad)));
+                    this.error = Some(Box::new(transforming(&bad)));
                     this.done = true;
                 }
                 Poll::Ready(Some(Err(WatchEnd::Behind | WatchEnd::Closed)) | None) => {
@@ -267,7 +267,7 @@ pub(crate) async fn watch(
     let (watcher, error) = match watcher {
         Ok(w) => {
             let bad = inner.store.unreadable(stored.id, &selection.scope, after);
-            let error = bad.map(|bad| Box::new(unreadable(&bad)));
+            let error = bad.map(|bad| Box::new(transforming(&bad)));
             (error.is_none().then_some(w), error)
         }
         // The watch itself begins well: clients read this error as its first event.
@@ -296,14 +296,6 @@ pub(crate) async fn reached(store: &Store, resource: ResourceId, revision: u64) 
         return Ok(());
     }
     Err(too_large(revision, store.current(resource)))
-}
-
-/// Upstream's error for a value that cannot be read, in lists and as the end of a watch. A watch through upstream's
-/// cache ends without a word, for every watcher of the resource, and the list that follows fails with this; one
-/// that goes to etcd itself has it as its last event. That is done here: it tells why, and only those for whom the list
-/// would fail.
-pub(crate) fn unreadable(bad: &Unreadable) -> Status {
-    Status::internal(format!("unable to transform key {:?}: {}", bad.key, bad.why))
 }
 
 /// Upstream's error for a revision that is still to come.

@@ -17,8 +17,20 @@ pub struct Placement {
 
 /// A value that cannot be read or written; one sentence.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub struct CodecError(pub String);
+#[error("{why}")]
+pub struct CodecError {
+    /// The sentence.
+    pub why: String,
+    /// What is wrong is how it is encrypted, not what it says.
+    pub sealed: bool,
+}
+
+impl CodecError {
+    /// What it says is wrong.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), sealed: false }
+    }
+}
 
 /// Translates between the store's objects and the values that upstream keeps in etcd.
 pub trait Codec: Send + Sync + 'static {

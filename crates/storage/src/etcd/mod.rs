@@ -76,6 +76,8 @@ pub struct EtcdConfig {
     pub progress_interval: Duration,
     /// How long opening waits for an etcd that cannot be reached; it may be starting as well.
     pub patience: Duration,
+    /// Opens also if there are encrypted values that cannot be read: what hides them may be what deletes them.
+    pub allow_sealed: bool,
 }
 
 impl EtcdConfig {
@@ -88,6 +90,7 @@ impl EtcdConfig {
             clock: Clock::system(),
             progress_interval: crate::facade::PROGRESS_INTERVAL,
             patience: PATIENCE,
+            allow_sealed: false,
         }
     }
 }
@@ -209,7 +212,7 @@ impl Engine {
         engine.wait_for_etcd(config.patience).await?;
         let state = engine.load_past().await?;
         // Whoever starts without the keys would hide what is there.
-        if let Some(bad) = state.unreadable(|entry| entry.encrypted) {
+        if let Some(bad) = state.unreadable(|entry| entry.encrypted && !config.allow_sealed) {
             return Err(EtcdOpenError::Value(load::unreadable(&bad.key, &bad.why)));
         }
         let (asking, stop) = (engine.clone(), engine.tasks.clone());
@@ -220,7 +223,9 @@ impl Engine {
         let error = match engine.caught_up().await {
             Ok(()) => {
                 // Also among what changed while it was loaded.
-                let Some(bad) = engine.unreadable.encrypted() else { return Ok(engine) };
+                let Some(bad) = engine.unreadable.encrypted().filter(|_| !config.allow_sealed) else {
+                    return Ok(engine);
+                };
                 EtcdOpenError::Value(load::unreadable(&bad.key, &bad.why))
             }
             Err(e) => e.into(),
@@ -371,6 +376,45 @@ impl Engine {
         self.unreadable.find(resource, scope, after)
     }
 
+    /// Those of a scope that cannot be read; at most so many.
+    pub(crate) fn all_unreadable(
+        &self,
+        resource: ResourceId,
+        scope: &Scope,
+        limit: usize,
+    ) -> Vec<Arc<Unreadable>> {
+        self.unreadable.all(resource, scope, limit)
+    }
+
+    /// Deletes a value without reading it.
+    pub(crate) async fn delete_unreadable(
+        &self,
+        resource: ResourceId,
+        namespace: Text,
+        name: Text,
+        expect: u64,
+    ) -> Result<(), WriteError> {
+        self.run(|engine| async move { engine.delete_value(resource, &namespace, &name, expect).await }).await
+    }
+
+    /// Writes in a task of its own: a caller that goes away does not stop the write.
+    async fn run<T: Send + 'static, F: Future<Output = Result<T, WriteError>> + Send + 'static>(
+        &self,
+        write: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, WriteError> {
+        let engine = self.me.upgrade().ok_or(WriteError::Closed)?;
+        let place = self.places.clone().acquire_owned().await.map_err(|_| WriteError::Closed)?;
+        if self.writes.stopped() {
+            return Err(WriteError::Closed);
+        }
+        let write = write(engine);
+        let task = self.writes.spawn(async move {
+            let _place = place;
+            write.await
+        });
+        task.await.unwrap_or(Err(WriteError::Closed))
+    }
+
     /// Waits until a resource is loaded and shown as of a revision; whether it is within the time.
     pub(crate) async fn wait_for(&self, id: ResourceId, revision: u64, limit: Duration) -> bool {
         match self.follower(id) {
@@ -409,19 +453,7 @@ impl Engine {
 
 impl Backend for Engine {
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Object>, WriteError>> {
-        Box::pin(async move {
-            let engine = self.me.upgrade().ok_or(WriteError::Closed)?;
-            let place = self.places.clone().acquire_owned().await.map_err(|_| WriteError::Closed)?;
-            if self.writes.stopped() {
-                return Err(WriteError::Closed);
-            }
-            // A task of its own: a caller that goes away does not stop the write.
-            let task = self.writes.spawn(async move {
-                let _place = place;
-                engine.write(write).await
-            });
-            task.await.unwrap_or(Err(WriteError::Closed))
-        })
+        Box::pin(self.run(|engine| async move { engine.write(write).await }))
     }
 
     fn view(&self) -> BoxFuture<'_, Result<View, WriteError>> {

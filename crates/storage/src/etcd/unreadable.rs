@@ -24,6 +24,7 @@ impl Entry {
         let what = Unreadable {
             key: String::from_utf8_lossy(&kv.key).into_owned(),
             why: error.to_string(),
+            sealed: error.sealed,
             revision: kv.mod_revision as u64,
         };
         Self { what: Arc::new(what), encrypted: load::is_encrypted(&kv.value) }
@@ -82,6 +83,18 @@ impl Entries {
             let asked = entry.what.revision > after && scope.may_have(namespace, name);
             asked.then(|| entry.what.clone())
         })
+    }
+
+    /// Those of a scope, in the order of their keys; at most so many.
+    pub(crate) fn all(&self, resource: ResourceId, scope: &Scope, limit: usize) -> Vec<Arc<Unreadable>> {
+        let mut all = Vec::new();
+        self.of::<()>(resource, |(namespace, name, entry)| {
+            if scope.may_have(namespace, name) {
+                all.push(entry.what.clone());
+            }
+            (all.len() >= limit).then_some(())
+        });
+        all
     }
 
     /// How many of a resource are not in its state, as they would be if they had been readable before.

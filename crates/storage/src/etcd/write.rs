@@ -15,6 +15,7 @@ use etcd::rpc::{
 };
 use tokio::time::Instant;
 
+use super::unreadable::Entry;
 use super::{CodecError, Engine};
 use crate::store::{ResourceId, Write, WriteError};
 
@@ -185,6 +186,27 @@ impl Engine {
         }
     }
 
+    /// Deletes what is at a key at this revision, whatever it is.
+    pub(super) async fn delete_value(
+        &self,
+        resource: ResourceId,
+        namespace: &str,
+        name: &str,
+        expect: u64,
+    ) -> Result<(), WriteError> {
+        let (_, _, key) = self.key_of(resource, namespace, name).ok_or(WriteError::NotFound)?;
+        let (at, outcome) = match self.transact(&key, expect, Action::Delete).await? {
+            Outcome::Done(at) => (at, Ok(())),
+            Outcome::Refused(None, at) => (at, Err(WriteError::NotFound)),
+            Outcome::Refused(Some(kv), at) => {
+                let current = self.current(resource, namespace, name, &kv).await?;
+                (at, Err(WriteError::Changed(current)))
+            }
+        };
+        self.shows(resource, at, outcome.is_ok()).await;
+        outcome
+    }
+
     /// An update that changes nothing is not written, but what it is compared with must be current.
     async fn unchanged(&self, resource: ResourceId, current: Arc<Object>) -> Result<Arc<Object>, WriteError> {
         let data = &current.data;
@@ -214,9 +236,10 @@ impl Engine {
         match self.index.get(resource, namespace, name) {
             Some(object) if object.revision >= revision => Ok(object),
             _ => {
-                let failed = |e: CodecError| WriteError::Engine(e.to_string().into());
-                self.prepare(kv).await.map_err(failed)?;
-                self.read(&kv.key, &kv.value, revision).map_err(failed)?.ok_or(WriteError::NotFound)
+                let away = |e: CodecError| WriteError::Engine(e.to_string().into());
+                self.prepare(kv).await.map_err(away)?;
+                let bad = |e: CodecError| WriteError::Unreadable(Entry::new(kv, &e).what);
+                self.read(&kv.key, &kv.value, revision).map_err(bad)?.ok_or(WriteError::NotFound)
             }
         }
     }

@@ -62,12 +62,12 @@ impl Codec for Simple {
     }
     fn prepare<'a>(&'a self, _: &str, _: &str, _: &'a [u8]) -> Option<BoxFuture<'a, Result<(), CodecError>>> {
         let away = self.away.load(Ordering::Relaxed);
-        away.then(|| Box::pin(async { Err(CodecError("the KMS does not answer".into())) }) as BoxFuture<_>)
+        away.then(|| Box::pin(async { Err(CodecError::new("the KMS does not answer")) }) as BoxFuture<_>)
     }
     fn decode(&self, _: &str, _: &str, _: &[u8], value: &[u8]) -> Result<NewObject, CodecError> {
-        let text = std::str::from_utf8(value).map_err(|e| CodecError(e.to_string()))?;
+        let text = std::str::from_utf8(value).map_err(|e| CodecError::new(e.to_string()))?;
         let mut parts = text.strip_prefix(SEALED).unwrap_or(text).splitn(4, '\n');
-        let mut part = || parts.next().ok_or_else(|| CodecError("it is cut off".into()));
+        let mut part = || parts.next().ok_or_else(|| CodecError::new("it is cut off"));
         let (name, uid, node, body) = (part()?, part()?, part()?, part()?);
         Ok(NewObject {
             uid: uid.into(),

@@ -1,0 +1,189 @@
+//! Stored objects that cannot be read: what is said of them, and how they are deleted.
+//!
+//! The texts are upstream's, which are others while `AllowUnsafeMalformedObjectDeletion` is on; what is wrong with the
+//! value is said in our words.
+
+use std::sync::Arc;
+
+use api::Status;
+use api::status::{Cause, Details, FieldError, FieldErrorKind};
+use storage::{Unreadable, WriteError};
+
+use super::Scope;
+use crate::admission::Operation;
+use crate::answer::Outcome;
+use crate::auth::Decision;
+use crate::request::{Attributes, RequestInfo};
+
+/// The feature gate.
+pub(crate) const GATE: &str = "AllowUnsafeMalformedObjectDeletion";
+
+/// The field of `DeleteOptions`.
+pub(crate) const OPTION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
+/// Who deletes what cannot be read must be allowed this.
+const VERB: &str = "unsafe-delete-ignore-read-errors";
+
+/// How many objects a list names that cannot be read, as upstream's does.
+const NAMED: usize = 100;
+
+/// One thing that is wrong with [`OPTION`].
+pub(crate) fn option_error(why: &str) -> FieldError {
+    FieldError {
+        kind: FieldErrorKind::Invalid,
+        field: OPTION.into(),
+        value: Some("true".into()),
+        detail: why.into(),
+    }
+}
+
+/// What is wrong with a value, where the gate is on. Of one that cannot be decrypted upstream does not know the
+/// revision.
+fn corrupt(bad: &Unreadable) -> String {
+    if bad.sealed {
+        format!("data from the storage is not transformable revision=0: {}", bad.why)
+    } else {
+        format!("object not decodable revision={}: {}", bad.revision, bad.why)
+    }
+}
+
+/// Upstream's error of the store, for the object of a key.
+fn storage_error(key: &str, bad: &Unreadable) -> String {
+    let why = corrupt(bad);
+    format!(
+        "StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+    )
+}
+
+/// An error that upstream passes on as it is, where it is no error of decrypting.
+fn raw(bad: &Unreadable, why: String) -> Status {
+    if bad.sealed { Status::internal(why) } else { Status::failure(500, "", why) }
+}
+
+impl Scope<'_> {
+    /// The value of the object of a name, if it cannot be read.
+    fn unreadable(&self, name: &str) -> Option<Arc<Unreadable>> {
+        let place = storage::Scope { namespace: self.namespace.into(), name: name.into(), field: None };
+        self.inner.store.unreadable(self.stored.id, &place, 0)
+    }
+
+    /// Refuses to read an object whose value cannot be read.
+    pub(crate) fn readable(&self, name: &str) -> Result<(), Status> {
+        let Some(bad) = self.unreadable(name) else { return Ok(()) };
+        if self.gate(GATE) {
+            let key = self.resource.storage_key(self.namespace, name);
+            return Err(Status::internal(storage_error(&key, &bad)));
+        }
+        Err(raw(&bad, bad.why.clone()))
+    }
+
+    /// Refuses to change an object whose value cannot be read.
+    pub(crate) fn changeable(&self, name: &str) -> Result<(), Status> {
+        self.unreadable(name).map_or(Ok(()), |bad| Err(self.cannot_change(&bad)))
+    }
+
+    /// Upstream's error for a change to a value that cannot be read.
+    pub(crate) fn cannot_change(&self, bad: &Unreadable) -> Status {
+        raw(bad, if self.gate(GATE) { corrupt(bad) } else { bad.why.clone() })
+    }
+
+    /// Refuses to list a selection with values in it that cannot be read.
+    pub(crate) fn all_readable(&self, selected: &storage::Scope) -> Result<(), Status> {
+        let bad = self.inner.store.all_unreadable(self.stored.id, selected, NAMED + 1);
+        let Some(first) = bad.first() else { return Ok(()) };
+        if !self.gate(GATE) {
+            return Err(transforming(first));
+        }
+        let named = bad.iter().take(NAMED).map(|bad| Cause {
+            reason: "UnexpectedServerResponse".into(),
+            message: storage_error(&bad.key, bad),
+            field: bad.key.clone(),
+        });
+        let more = (bad.len() > NAMED).then(|| Cause {
+            reason: "FieldValueTooMany".into(),
+            message: "too many errors, the list is truncated".into(),
+            field: String::new(),
+        });
+        let (group, plural) = (&self.resource.group, &self.resource.plural);
+        let dot = if group.is_empty() { "" } else { "." };
+        let message = format!("failed to read one or more {plural}{dot}{group} from the storage");
+        let mut status = Status::failure(500, "StorageReadError", message);
+        status.details = Some(Box::new(Details {
+            name: "list".into(),
+            group: group.to_string(),
+            kind: plural.to_string(),
+            causes: named.chain(more).collect(),
+            ..Details::default()
+        }));
+        Err(status)
+    }
+}
+
+/// Upstream's error for a value that cannot be decrypted, and ours for any that cannot be read, since it names the key:
+/// in lists, and as the end of a watch. A watch through
+/// upstream's cache ends without a word, for every watcher of the resource, and the list that follows fails with this;
+/// one that goes to etcd itself has it as its last event. That is done here: it tells why, and only those for whom the
+/// list would fail.
+pub(crate) fn transforming(bad: &Unreadable) -> Status {
+    Status::internal(format!("unable to transform key {:?}: {}", bad.key, bad.why))
+}
+
+/// Deletes an object whose value cannot be read, without admission, finalizers or anything else that would look at it.
+/// Whatever can be read is refused.
+pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
+    let name = scope.name();
+    // For the audit, however it ends.
+    let request = scope.admission(Operation::Delete, &scope.stored.kind, name, None, false);
+    request.annotate("apiserver.k8s.io/unsafe-delete-ignore-read-error", "");
+    if !deletable(&scope.resource.group, &scope.resource.plural) {
+        return Err(Status::internal(format!("no unsafe deleter provided, can not honor {OPTION}")));
+    }
+    authorize(scope)?;
+    super::fresh(&scope.inner.store, &[scope.stored.id]).await?;
+    let (group, plural) = (&scope.resource.group, &scope.resource.plural);
+    loop {
+        let Some(bad) = scope.unreadable(name) else {
+            let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
+            return Err(Status::invalid(group, plural, name, &[option_error(why)]));
+        };
+        let (store, namespace) = (&scope.inner.store, scope.namespace);
+        tracing::warn!(key = bad.key, "deleting an object that cannot be read");
+        match store.delete_unreadable(scope.stored.id, namespace.into(), name.into(), bad.revision).await {
+            // Gone is gone, whoever did it.
+            Ok(()) | Err(WriteError::NotFound) => break,
+            // Something else is there by now, and is shown.
+            Err(WriteError::Changed(_) | WriteError::Unreadable(_)) => {}
+            Err(e) => return Err(scope.write_error(&e, name)),
+        }
+    }
+    Ok(Outcome::Status(Status {
+        details: Some(Box::new(Details {
+            name: name.into(),
+            kind: scope.resource.kind.kind.to_string(),
+            ..Details::default()
+        })),
+        ..Status::success()
+    }))
+}
+
+/// Whether upstream deletes objects of a resource that cannot be read: not those whose storage it wraps.
+fn deletable(group: &str, plural: &str) -> bool {
+    match group {
+        "" => plural != "namespaces",
+        "rbac.authorization.k8s.io" => false,
+        _ => true,
+    }
+}
+
+/// Whether the caller may delete what cannot be read.
+fn authorize(scope: &Scope<'_>) -> Result<(), Status> {
+    let (user, info) = (Arc::clone(&scope.req.user), &scope.req.info);
+    let info = Arc::new(RequestInfo { verb: VERB, ..(**info).clone() });
+    match scope.inner.auth.authorizer.authorize(&Attributes { user, info }) {
+        Decision::Allow => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+            let why = format!("not permitted to do {VERB:?}, reason: {reason}");
+            Err(Status::forbidden(&scope.resource.group, &scope.resource.plural, scope.name(), why))
+        }
+    }
+}
