@@ -28,21 +28,72 @@ pub enum QuantityError {
 
 /// Billionths: the smallest part a quantity can hold.
 const NANO: i128 = 1_000_000_000;
-/// Beyond this many units a decimal quantity is cut off; binary ones already at `i64::MAX`.
+/// Beyond this many billionths an amount is [`Huge`]; binary ones are cut off at `i64::MAX` units.
 const CAP: i128 = i128::MAX / 4;
 
 /// An exact amount, in billionths.
 #[derive(Debug, Clone)]
 pub struct Quantity {
+    /// [`CAP`] or its negative for an amount that is [`Huge`].
     nanos: i128,
+    huge: Option<Box<Huge>>,
+    /// The power of ten of the last digit as it was written, where upstream keeps that digit's place.
+    place: Option<i32>,
     format: Format,
     /// The text as it came, where upstream keeps it instead of the canonical one.
     text: Option<Box<str>>,
 }
 
+/// What is beyond [`CAP`], without its sign: `digits * 10^exponent`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Huge {
+    /// Decimal digits, neither the first nor the last of them 0.
+    digits: String,
+    exponent: i32,
+}
+
+impl Huge {
+    /// The amount of these digits and exponent, in whole billionths.
+    fn new(digits: &str, exponent: i32) -> Self {
+        let mut digits = digits.trim_start_matches('0').as_bytes().to_vec();
+        let mut exponent = exponent;
+        let below = usize::try_from(-9i64 - i64::from(exponent)).unwrap_or(0).min(digits.len());
+        if below > 0 {
+            exponent = -9;
+            let cut = digits.split_off(digits.len() - below);
+            if cut.iter().any(|d| *d != b'0') {
+                // Rounded up: nines become the next ten.
+                let nines = digits.iter().rev().take_while(|d| **d == b'9').count();
+                digits.truncate(digits.len() - nines);
+                exponent += nines as i32;
+                match digits.last_mut() {
+                    Some(last) => *last += 1,
+                    None => digits.push(b'1'),
+                }
+            }
+        }
+        let kept = digits.iter().rposition(|d| *d != b'0').map_or(0, |at| at + 1);
+        exponent = exponent.saturating_add((digits.len() - kept) as i32);
+        digits.truncate(kept);
+        Self { digits: digits.iter().map(|d| char::from(*d)).collect(), exponent }
+    }
+    /// The low 64 bits of the amount in units of `10^scale`.
+    fn low_bits(&self, scale: i32) -> i64 {
+        let digits =
+            self.digits.bytes().fold(0u64, |n, d| n.wrapping_mul(10).wrapping_add(u64::from(d - b'0')));
+        // 64 factors of ten leave nothing of 64 bits.
+        let factors = self.exponent.saturating_sub(scale).clamp(0, 64);
+        (0..factors).fold(digits, |n, _| n.wrapping_mul(10)) as i64
+    }
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = |h: &Self| h.digits.len() as i64 + i64::from(h.exponent);
+        order(self).cmp(&order(other)).then_with(|| self.digits.cmp(&other.digits))
+    }
+}
+
 impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
-        self.nanos == other.nanos
+        self.cmp(other) == Ordering::Equal
     }
 }
 impl Eq for Quantity {}
@@ -53,13 +104,24 @@ impl PartialOrd for Quantity {
 }
 impl Ord for Quantity {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.nanos.cmp(&other.nanos)
+        match (&self.huge, &other.huge) {
+            (None, None) => self.nanos.cmp(&other.nanos),
+            (Some(a), Some(b)) if self.sign() == other.sign() => {
+                if self.sign() < 0 {
+                    b.cmp(a)
+                } else {
+                    a.cmp(b)
+                }
+            }
+            (Some(_), _) => self.sign().cmp(&0),
+            (None, Some(_)) => 0.cmp(&other.sign()),
+        }
     }
 }
 
 impl Default for Quantity {
     fn default() -> Self {
-        Self { nanos: 0, format: Format::DecimalSi, text: None }
+        Self { nanos: 0, huge: None, place: Some(0), format: Format::DecimalSi, text: None }
     }
 }
 
@@ -125,31 +187,19 @@ fn interpret(suffix: &str) -> Option<(u32, i32, Format)> {
     }
 }
 
-/// `value * 10^exponent`, rounded away from zero, cut off at [`CAP`].
-fn scale(value: i128, exponent: i32) -> i128 {
+/// `value * 10^exponent`, rounded away from zero; `None` beyond [`CAP`].
+fn scale(value: i128, exponent: i32) -> Option<i128> {
+    if value == 0 {
+        return Some(0);
+    }
     if exponent >= 0 {
-        let factor = 10i128.checked_pow(exponent.unsigned_abs());
-        return factor
-            .and_then(|f| value.checked_mul(f))
-            .map_or(if value == 0 { 0 } else { CAP }, |v| v.min(CAP));
+        let scaled = 10i128.checked_pow(exponent.unsigned_abs()).and_then(|f| value.checked_mul(f));
+        return scaled.filter(|v| *v < CAP);
     }
-    match 10i128.checked_pow(exponent.unsigned_abs()) {
+    Some(match 10i128.checked_pow(exponent.unsigned_abs()) {
         Some(f) => value / f + i128::from(value % f != 0),
-        None => i128::from(value != 0),
-    }
-}
-
-/// The canonical text of `value * 10^exponent` beyond what billionths can hold.
-fn far_text(mut value: i128, mut exponent: i32) -> String {
-    while value % 10 == 0 && value != 0 {
-        value /= 10;
-        exponent = exponent.saturating_add(1);
-    }
-    while exponent % 3 != 0 {
-        value *= 10;
-        exponent -= 1;
-    }
-    if exponent == 18 { format!("{value}E") } else { format!("{value}e{exponent}") }
+        None => 1,
+    })
 }
 
 impl Quantity {
@@ -177,14 +227,19 @@ impl Quantity {
         }
         mantissa += i128::from(lost);
         let shift = dropped - p.fraction.len() as i32;
+        let zeros = format!("{}{}", p.whole, p.fraction);
+        let mut huge = None;
         let (nanos, format) = if base == 10 {
-            (scale(mantissa, shift.saturating_add(exponent).saturating_add(9)), format)
+            let nanos = scale(mantissa, shift.saturating_add(exponent).saturating_add(9));
+            if nanos.is_none() {
+                huge = Some(Box::new(Huge::new(&zeros, exponent.saturating_sub(p.fraction.len() as i32))));
+            }
+            (nanos.unwrap_or(CAP), format)
         } else {
             let units = mantissa.checked_mul(1i128 << exponent).unwrap_or(CAP);
-            let nanos = scale(units, shift + 9).min(i128::from(i64::MAX) * NANO);
+            let nanos = scale(units, shift + 9).unwrap_or(CAP).min(i128::from(i64::MAX) * NANO);
             (nanos, if nanos > 0 && nanos < NANO { Format::DecimalSi } else { format })
         };
-        let zeros = format!("{}{}", p.whole, p.fraction);
         let keep = match format {
             // upstream's fast path keeps the text of what it takes for canonical
             Format::BinarySi => {
@@ -199,26 +254,28 @@ impl Quantity {
             _ => false,
         };
         let text = (keep && mantissa != 0).then(|| text.into());
-        // Few digits with a great exponent are exact in upstream, however great.
-        let far = base == 10 && digits <= 18 && nanos >= CAP;
-        let text = if far { Some(far_text(mantissa, shift.saturating_add(exponent)).into()) } else { text };
-        Ok(Self { nanos: if p.negative { -nanos } else { nanos }, format, text })
+        let place = exponent.saturating_sub(p.fraction.len() as i32);
+        let place = (base == 10 && digits <= 18 && place >= -9).then_some(place);
+        Ok(Self { nanos: if p.negative { -nanos } else { nanos }, huge, place, format, text })
     }
 
     /// A whole amount in decimal form.
     pub fn from_value(value: i64) -> Self {
-        Self { nanos: i128::from(value) * NANO, format: Format::DecimalSi, text: None }
+        Self { nanos: i128::from(value) * NANO, ..Self::default() }
     }
     /// A whole amount that is written with binary suffixes.
     pub fn from_bytes(value: i64) -> Self {
-        Self { nanos: i128::from(value) * NANO, format: Format::BinarySi, text: None }
+        Self { nanos: i128::from(value) * NANO, format: Format::BinarySi, ..Self::default() }
     }
     /// Thousandths.
     pub fn from_milli(value: i64) -> Self {
-        Self { nanos: i128::from(value) * (NANO / 1000), format: Format::DecimalSi, text: None }
+        Self { nanos: i128::from(value) * (NANO / 1000), ..Self::default() }
+    }
+    fn units(&self, unit: i128) -> i128 {
+        self.nanos / unit + i128::from(self.nanos % unit != 0) * self.nanos.signum()
     }
     fn scaled(&self, unit: i128) -> i64 {
-        let up = self.nanos / unit + i128::from(self.nanos % unit != 0) * self.nanos.signum();
+        let up = self.units(unit);
         i64::try_from(up).unwrap_or(if up > 0 { i64::MAX } else { i64::MIN })
     }
     /// Whole units, rounded away from zero, cut off at what an `i64` holds.
@@ -228,6 +285,33 @@ impl Quantity {
     /// Thousandths, rounded away from zero, cut off at what an `i64` holds.
     pub fn milli_value(&self) -> i64 {
         self.scaled(NANO / 1000)
+    }
+    /// Units of `10^scale` (0 or -3) as upstream's `Value` and `MilliValue` count them: what an `i64`
+    /// cannot hold is cut to its low 64 bits, or is 0 if the last of at most 18 digits stands far away.
+    fn wrapped(&self, unit: i128, scale: i32) -> i64 {
+        let up = self.units(unit);
+        if let (Ok(fits), None) = (i64::try_from(up), &self.huge) {
+            return fits;
+        }
+        match &self.huge {
+            _ if self
+                .place
+                .is_some_and(|place| !matches!(place.saturating_sub(scale), 1 | 2 | 3 | 6 | 9)) =>
+            {
+                0
+            }
+            None => up as i64,
+            Some(huge) if self.nanos < 0 => huge.low_bits(scale).wrapping_neg(),
+            Some(huge) => huge.low_bits(scale),
+        }
+    }
+    /// Whole units as upstream's `Value` gives them, also where they overflow.
+    pub fn wrapped_value(&self) -> i64 {
+        self.wrapped(NANO, 0)
+    }
+    /// Thousandths as upstream's `MilliValue` gives them, also where they overflow.
+    pub fn wrapped_milli_value(&self) -> i64 {
+        self.wrapped(NANO / 1000, -3)
     }
     /// As a float; may lose precision.
     pub fn as_f64(&self) -> f64 {
@@ -247,7 +331,7 @@ impl Quantity {
             self.format = other.format;
         }
         self.nanos = self.nanos.saturating_add(other.nanos).clamp(-CAP, CAP);
-        self.text = None;
+        (self.huge, self.place, self.text) = (None, None, None);
     }
     /// Subtracts another.
     pub fn sub(&mut self, other: &Self) {
@@ -255,7 +339,7 @@ impl Quantity {
             self.format = other.format;
         }
         self.nanos = self.nanos.saturating_sub(other.nanos).clamp(-CAP, CAP);
-        self.text = None;
+        (self.huge, self.place, self.text) = (None, None, None);
     }
 }
 
@@ -279,16 +363,36 @@ impl fmt::Display for Quantity {
             }
             return write!(f, "{units}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
         }
-        let (mut number, mut exponent) = (self.nanos, -9);
         let highest = if self.format == Format::DecimalExponent { i32::MAX } else { 18 };
+        if let Some(huge) = &self.huge {
+            let exponent = huge.exponent.min(highest);
+            let exponent = exponent - exponent.rem_euclid(3);
+            let zeros = "0".repeat((huge.exponent - exponent).unsigned_abs() as usize);
+            let sign = if self.nanos < 0 { "-" } else { "" };
+            return write!(f, "{sign}{}{zeros}{}", huge.digits, Suffix(self.format, exponent));
+        }
+        let (mut number, mut exponent) = (self.nanos, -9);
         while number % 1000 == 0 && exponent < highest {
             number /= 1000;
             exponent += 3;
         }
-        if self.format == Format::DecimalExponent {
-            return if exponent == 0 { write!(f, "{number}") } else { write!(f, "{number}e{exponent}") };
+        write!(f, "{number}{}", Suffix(self.format, exponent))
+    }
+}
+
+/// What stands for a power of ten behind a number.
+struct Suffix(Format, i32);
+
+impl fmt::Display for Suffix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(format, exponent) = *self;
+        if exponent == 0 {
+            return Ok(());
         }
-        let suffix = match exponent {
+        if format == Format::DecimalExponent {
+            return write!(f, "e{exponent}");
+        }
+        f.write_str(match exponent {
             -9 => "n",
             -6 => "u",
             -3 => "m",
@@ -297,10 +401,8 @@ impl fmt::Display for Quantity {
             9 => "G",
             12 => "T",
             15 => "P",
-            18 => "E",
-            _ => "",
-        };
-        write!(f, "{number}{suffix}")
+            _ => "E",
+        })
     }
 }
 
@@ -359,6 +461,52 @@ mod tests {
         ] {
             assert_eq!(Quantity::parse(text).unwrap_err(), error, "{text:?}");
         }
+    }
+
+    /// Recorded from upstream's server: canonical text, and what `Value` and `MilliValue` overflow to.
+    #[test]
+    fn amounts_beyond_64_bits() {
+        for (text, canonical, value, milli) in [
+            ("9E", "9E", 9_000_000_000_000_000_000, 0),
+            ("100P", "100P", 100_000_000_000_000_000, 0),
+            ("66703680116484957k", "66703680116484957k", -7_083_296_178_353_249_464, 253_545_951_218_356_544),
+            ("969876881473654605", "969876881473654605", 969_876_881_473_654_605, -7_800_554_432_951_630_648),
+            ("10E", "10E", 0, 0),
+            ("1.5e30", "1500e27", 0, 0),
+            ("1e38", "100e36", 0, 0),
+            ("1e400", "10e399", 0, 0),
+            ("-1e400", "-10e399", 0, 0),
+            ("123456789012345678e30", "123456789012345678e30", 0, 0),
+            ("9223372036854775808", "9223372036854775808", i64::MIN, 0),
+            (
+                "9223372036854775807E",
+                "9223372036854775807E",
+                -1_000_000_000_000_000_000,
+                -3_875_820_019_684_212_736,
+            ),
+            (
+                "1234567890123456789e30",
+                "1234567890123456789e30",
+                -6_994_426_159_689_629_696,
+                -3_110_155_753_709_633_536,
+            ),
+            (
+                "123456789012345678901234567890",
+                "123456789012345678901234567890",
+                -4_362_896_299_872_285_998,
+                8_982_045_596_877_734_992,
+            ),
+            ("99999999999999999999999999999999999999999.9999999999", "100000000000000000000000E", 0, 0),
+        ] {
+            let q = Quantity::parse(text).unwrap();
+            assert_eq!(q.to_string(), canonical, "{text}");
+            assert_eq!(q.wrapped_value(), value, "{text}");
+            assert_eq!(q.wrapped_milli_value(), milli, "{text}");
+        }
+        let sorted = ["-1e400", "-1e39", "-5", "7", "1e38", "1.5e38", "2e39", "1e400"];
+        let read: Vec<_> = sorted.iter().map(|t| Quantity::parse(t).unwrap()).collect();
+        assert!(read.is_sorted_by(|a, b| a < b));
+        assert_eq!(Quantity::parse("10e399").unwrap(), Quantity::parse("1e400").unwrap());
     }
 
     #[test]

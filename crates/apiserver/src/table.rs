@@ -38,7 +38,9 @@ fn descriptions(inner: &Inner) -> &Descriptions {
         let mut told = told.into_iter();
         all.into_iter()
             .map(|(resource, column, d)| {
-                let field = told.next().unwrap_or_default();
+                let mut field = told.next().unwrap_or_default();
+                // Columns have the text of the field's type, without the values that OpenAPI adds.
+                field.truncate(field.find("\n\nPossible enum values:").unwrap_or(field.len()));
                 let text = match d {
                     Description::Text(t) => t.replace("\\n", "\n"),
                     Description::Field { .. } => field,

@@ -46,13 +46,13 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
 /// exponent of -9 or -6.
 pub(super) fn round_up(q: &mut Text) {
     if q.ends_with("e-9") || q.ends_with("e-6") {
-        let milli = crate::validation::quantity::milli(q);
+        let milli = crate::validation::quantity::exact_milli(q);
         *q = match milli % 1000 {
             0 => compact_str::format_compact!("{}", milli / 1000),
             _ => compact_str::format_compact!("{milli}e-3"),
         };
     } else if q.ends_with('n') || q.ends_with('u') {
-        let milli = crate::validation::quantity::milli(q);
+        let milli = crate::validation::quantity::exact_milli(q);
         *q = crate::validation::quantity::decimal(milli * 1_000_000).into();
     }
 }

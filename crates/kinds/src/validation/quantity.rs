@@ -1,5 +1,7 @@
 //! Quantities as numbers, for comparisons.
 
+use api::quantity::Quantity;
+
 /// The value in billionths, for a canonical quantity. One beyond the range is the greatest.
 pub fn nano(text: &str) -> i128 {
     let t = text.trim_start_matches('+');
@@ -46,34 +48,20 @@ pub fn nano(text: &str) -> i128 {
     }
 }
 
-/// The whole value, rounded up as upstream's `Value()`.
-pub fn value(text: &str) -> i128 {
-    let n = nano(text);
-    n.div_euclid(1_000_000_000) + i128::from(n.rem_euclid(1_000_000_000) != 0)
+/// The whole value as upstream's `Value()` gives it, also where it overflows.
+pub fn value(text: &str) -> i64 {
+    Quantity::parse(text).map_or(0, |q| q.wrapped_value())
 }
 
-/// The value in thousandths, rounded up as upstream's `MilliValue()`.
-pub fn milli(text: &str) -> i128 {
+/// The value in thousandths as upstream's `MilliValue()` gives it, also where it overflows.
+pub fn milli(text: &str) -> i64 {
+    Quantity::parse(text).map_or(0, |q| q.wrapped_milli_value())
+}
+
+/// The value in thousandths, rounded up.
+pub(crate) fn exact_milli(text: &str) -> i128 {
     let n = nano(text);
     n.div_euclid(1_000_000) + i128::from(n.rem_euclid(1_000_000) != 0)
-}
-
-/// What Go's 64 bits make of a number: one beyond them is cut to its low bits, or, if it came with few
-/// digits and a great exponent, is 0.
-fn go_int(exact: i128, text: &str) -> i64 {
-    let scaled =
-        || !text.ends_with('i') && text.bytes().take_while(|b| !b.is_ascii_alphabetic()).count() <= 18;
-    i64::try_from(exact).unwrap_or_else(|_| if scaled() { 0 } else { exact as i64 })
-}
-
-/// Upstream's `Value()`, with what its overflow makes of it.
-pub fn go_value(text: &str) -> i64 {
-    go_int(value(text), text)
-}
-
-/// Upstream's `MilliValue()`, with what its overflow makes of it.
-pub fn go_milli(text: &str) -> i64 {
-    go_int(milli(text), text)
 }
 
 /// A sum of values in billionths as canonical decimal text, for messages about sums.
@@ -116,9 +104,7 @@ mod tests {
             assert_eq!(nano(text), want, "{text}");
         }
         assert_eq!(value("1500m"), 2);
-        assert_eq!(go_value("9223372036854775808"), i64::MIN);
-        assert_eq!(go_milli("1e400"), 0);
-        assert_eq!(go_milli("9223372036854775807"), -1000);
+        assert_eq!(milli("9223372036854775807"), -1000);
         assert_eq!(decimal(200_000_000), "200m");
         assert_eq!(decimal(7_000_000_000), "7");
     }

@@ -9,7 +9,7 @@ use crate::strategies::pod::core_meta;
 use crate::strategies::pod::resources::{container_resource_name, resource_name};
 use crate::strategy::Strategy;
 use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::{go_milli, go_value, nano};
+use crate::validation::quantity::{milli, nano, value};
 use crate::validation::{Errors, Path, Typed};
 
 pub(crate) const LIMIT_RANGE: Strategy = Strategy {
@@ -153,9 +153,9 @@ fn limit_values(errs: &mut Errors, at: &Path<'_>, l: View<'_>, k: &str, pod: boo
         }
         if let (Some(lo), Some(hi)) = (min, max) {
             // Thousandths, unless one of them is too great for that; Go's whole numbers wrap around.
-            let whole = [r, lo, hi].map(go_value);
+            let whole = [r, lo, hi].map(value);
             let (asked, lo, hi) = if whole.iter().all(|n| *n < i64::MAX / 1000) {
-                (go_milli(r) as f64 / 1000.0, go_milli(lo), go_milli(hi))
+                (milli(r) as f64 / 1000.0, milli(lo), milli(hi))
             } else {
                 (whole[0] as f64, whole[1], whole[2])
             };

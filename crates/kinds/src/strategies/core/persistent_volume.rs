@@ -10,7 +10,7 @@ use crate::strategies::pod::{core_meta, core_meta_update, scheduling::node_selec
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::has_invalid_value;
 use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::{go_value, nano};
+use crate::validation::quantity::{nano, value};
 use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
 
 pub(crate) const PERSISTENT_VOLUME: Strategy = Strategy {
@@ -157,7 +157,7 @@ fn volume(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     }
     for (k, q) in spec.texts("capacity") {
         let at = capacity_at.key(k);
-        let value = go_value(q);
+        let value = value(q);
         if value < 0 {
             errs.invalid(&at, value, "must be a valid resource quantity");
         }

@@ -10,7 +10,7 @@ use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector};
 use crate::validation::names::{self, name_subdomain};
 use crate::validation::print::diff_structs;
-use crate::validation::quantity::{go_value, nano};
+use crate::validation::quantity::{nano, value};
 use crate::validation::{Errors, IMMUTABLE, Path, Raw};
 
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -67,7 +67,7 @@ fn status_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     core_meta_update(errs, n.st("metadata"), o.st("metadata"));
     let status = n.st("status");
     let basic = |errs: &mut Errors, at: &Path<'_>, q: &str| {
-        let value = go_value(q);
+        let value = value(q);
         let negative = value < 0;
         if negative {
             errs.invalid(at, value, "must be a valid resource quantity");

@@ -17,23 +17,17 @@ pub(crate) enum Whose {
     Pod,
 }
 
-/// Thousandths beyond this come from quantities that are not kept exactly.
-const MOST_EXACT: u128 = 10u128.pow(31);
-
 /// An amount: not negative, and whole where the resource is counted.
 pub(crate) fn quantity_value(errs: &mut Errors, at: &Path<'_>, resource: &str, q: &str) {
     if nano(q) < 0 {
         errs.invalid(at, q, NEGATIVE);
     }
-    // Upstream looks at the low 64 bits of the thousandths, which are zero where powers of ten are so
-    // large that they are not kept exactly.
-    let thousandths = if milli(q).unsigned_abs() > MOST_EXACT { 0 } else { milli(q) as i64 };
-    if resources::is_integer(resource) && thousandths % 1000 != 0 {
+    if resources::is_integer(resource) && milli(q) % 1000 != 0 {
         errs.invalid(at, q, "must be an integer");
     }
 }
 
-fn page_size(name: &str) -> Option<i128> {
+fn page_size(name: &str) -> Option<i64> {
     let size = value(name.strip_prefix("hugepages-")?);
     (size > 0).then_some(size)
 }

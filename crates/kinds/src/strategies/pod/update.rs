@@ -104,6 +104,10 @@ fn munge(errs: &mut Errors, at: &Path<'_>, munged: &mut Struct, ns: View<'_>, os
         for (mut c, old) in m.items(list).zip(os.items(list)) {
             c.put("image", old.get("image").cloned());
         }
+        // Upstream makes the list anew, so that one which was written empty shows as absent.
+        if m.view().len(list) == 0 {
+            m.remove(list);
+        }
     }
     for f in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
         m.copy(f, old_spec);

@@ -7,7 +7,7 @@ use api::go::quote;
 use super::CONTAINER_LISTS;
 use super::security::each_container;
 use crate::access::View;
-use crate::validation::quantity::go_milli;
+use crate::validation::quantity::milli;
 use crate::validation::{Path, ip};
 
 /// Deprecated labels of nodes and what stands for them.
@@ -81,7 +81,7 @@ pub(crate) fn node_term(out: &mut Vec<String>, at: &Path<'_>, t: View<'_>, prefe
 fn fractional(out: &mut Vec<String>, at: &Path<'_>, m: Option<&api::Map>, names: &[&str]) {
     for name in names {
         if let Some(q) = m.and_then(|m| m.get(name)).map(api::Node::as_str)
-            && go_milli(q) % 1000 != 0
+            && milli(q) % 1000 != 0
         {
             out.push(format!(
                 "{}: fractional byte value {} is invalid, must be an integer",
