@@ -147,6 +147,12 @@ fn remove(st: &mut Struct, fields: &[Place]) {
         }
         kept
     });
+    // What was written empty goes, too.
+    if st.noted().next().is_some() {
+        for (_, no) in fields.iter().filter(|(of, _)| *of == id) {
+            st.remove(*no);
+        }
+    }
 }
 
 fn remove_in(node: &mut Node, fields: &[Place]) {

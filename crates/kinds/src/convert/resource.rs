@@ -54,8 +54,12 @@ fn unwrap(schema: &Schema, from: &Struct, to: StructId, field: &str) -> Struct {
     let mut out = renamed(schema, from, to, &same);
     let inner = schema.st(from.id).field(field).and_then(|no| from.get(no)).and_then(Node::as_struct);
     if let Some(inner) = inner {
-        for (no, node) in renamed(schema, inner, to, &same).iter() {
+        let inner = renamed(schema, inner, to, &same);
+        for (no, node) in inner.iter() {
             out.set(no, node.clone());
+        }
+        for (no, node) in inner.noted() {
+            out.note_empty(no, node.clone());
         }
     }
     out

@@ -1,5 +1,7 @@
 //! Webhook configurations.
 
+use api::go::quote;
+
 use super::GROUP;
 use super::rules::{FAILURE_POLICIES, MATCH_POLICIES, REINVOCATIONS, match_conditions, rule};
 use crate::access::{View, same};
@@ -172,9 +174,44 @@ fn review_versions(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
     }
 }
 
+/// Why Go can't read a text as a URL.
+fn unreadable(text: &str) -> Option<String> {
+    if text.bytes().any(|b| b < b' ' || b == 0x7f) {
+        return Some("net/url: invalid control character in URL".into());
+    }
+    if text.starts_with(':') {
+        return Some("missing protocol scheme".into());
+    }
+    let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
+    let path = text.split('?').next().unwrap_or_default();
+    let letters = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let scheme =
+        path.split_once(':').filter(|(s, _)| letters(s) && s.starts_with(|c: char| c.is_ascii_alphabetic()));
+    if scheme.is_none() && path.split('/').next().is_some_and(|first| first.contains(':')) {
+        return Some("first path segment in URL cannot contain colon".into());
+    }
+    // What follows a scheme without a slash is not read.
+    let opaque = scheme.is_some_and(|(_, rest)| !rest.starts_with('/'));
+    let escaped = [if opaque { "" } else { path }, fragment];
+    escaped.into_iter().find_map(bad_escape).map(|bad| format!("invalid URL escape {}", quote(bad)))
+}
+
+/// The first percent sign that two hexadecimal digits don't follow, with what stands there.
+fn bad_escape(text: &str) -> Option<&str> {
+    let bad = text.match_indices('%').map(|(i, _)| i).find(|i| {
+        let digits = text.as_bytes().get(i + 1..i + 3).unwrap_or_default();
+        digits.len() < 2 || !digits.iter().all(u8::is_ascii_hexdigit)
+    })?;
+    Some(&text[bad..text.ceil_char_boundary((bad + 3).min(text.len()))])
+}
+
 /// The parts of a URL; there is no scheme without a colon before any slash.
 fn url(errs: &mut Errors, at: &Path<'_>, text: &str) {
     const FORM: &str = "; desired format: https://host[/path]";
+    if let Some(why) = unreadable(text) {
+        errs.required(at, format!("url must be a valid URL: parse {}: {why}{FORM}", quote(text)));
+        return;
+    }
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (scheme, rest) = match rest.split_once(':') {
@@ -233,10 +270,9 @@ fn service(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
     if !path.starts_with('/') {
         errs.invalid(&at, path, "must start with a '/'");
     }
-    // The first character is taken for the slash, whatever it is.
-    let mut chars = path.chars();
-    chars.next();
-    let steps = chars.as_str();
+    // The first byte is taken for the slash, whatever it is.
+    let steps = String::from_utf8_lossy(&path.as_bytes()[1..]);
+    let steps = steps.as_ref();
     for (i, step) in steps.strip_suffix('/').unwrap_or(steps).split('/').enumerate() {
         if step.is_empty() {
             errs.invalid(&at, path, format!("segment[{i}] may not be empty"));
@@ -265,6 +301,12 @@ mod tests {
         check("http://host", &["'https' is the only allowed URL scheme"]);
         check("x", &["'https' is the only allowed URL scheme", "host must be specified"]);
         check("https://", &["host must be specified"]);
+        check("::1", &["url must be a valid URL: parse \"::1\": missing protocol scheme"]);
+        check("101%", &["url must be a valid URL: parse \"101%\": invalid URL escape \"%\""]);
+        check(
+            "1:2",
+            &["url must be a valid URL: parse \"1:2\": first path segment in URL cannot contain colon"],
+        );
         check("https://a:b@host", &["user information is not permitted in the URL"]);
         check(
             "https://host?q#f",

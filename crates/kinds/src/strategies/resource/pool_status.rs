@@ -113,6 +113,7 @@ fn status(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     let count = status.len("conditions");
     if count > MAX_CONDITIONS {
         errs.too_many(&conditions_at, count, MAX_CONDITIONS);
+        return;
     }
     let mut seen: Vec<&str> = Vec::new();
     for (i, c) in status.items("conditions").enumerate() {

@@ -213,7 +213,8 @@ fn devices(errs: &mut Errors, at: &Path<'_>, s: View<'_>, old: Option<View<'_>>)
     let advanced = s.items("devices").any(|d| {
         d.len("taints") > 0
             || d.len("consumesCounters") > 0
-            || d.entries("attributes").any(|(_, a)| LISTS.iter().any(|f| d.of(a).has(f)))
+            || d.entries("attributes")
+                .any(|(_, a)| LISTS.iter().any(|f| d.of(a).has(f) || d.of(a).written_empty(f)))
     });
     let max = if advanced { MAX_DEVICES_ADVANCED } else { MAX_DEVICES };
     if !fits(errs, at, s.len("devices"), max) {
@@ -379,7 +380,12 @@ fn attribute(errs: &mut Errors, at: &Path<'_>, a: View<'_>) {
             short(errs, &at.index(i), v);
         }
     }
-    let values = ["bool", "int", "string", "version"].into_iter().chain(LISTS).filter(|f| a.has(f)).count();
+    let mut values =
+        ["bool", "int", "string", "version"].into_iter().chain(LISTS).filter(|f| a.has(f)).count();
+    for f in LISTS.into_iter().filter(|f| a.written_empty(f)) {
+        values += 1;
+        errs.invalid(&at.field(f), Raw("[]".into()), "must not be empty if specified");
+    }
     match values {
         0 => errs.invalid(at, "", "exactly one value must be specified"),
         1 => {}
