@@ -2,6 +2,7 @@
 
 mod kms;
 mod sharing;
+mod unreadable;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

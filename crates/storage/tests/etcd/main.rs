@@ -11,6 +11,7 @@ mod faults;
 mod shared;
 #[path = "../suite/mod.rs"]
 mod suite;
+mod unreadable;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
