@@ -222,3 +222,78 @@ fn kubectl_edits_in_every_way() {
     let out = edit.unwrap();
     assert_eq!(String::from_utf8_lossy(&out.stdout), "pod/p edited\n", "{out:?}");
 }
+
+/// The annotations of DaemonSets and Deployments that upstream's internal types have fields for.
+#[test]
+fn annotations_that_are_numbers() {
+    const GENERATION: &str = "deprecated.daemonset.template.generation";
+    const ROLLBACK: &str = "deprecated.deployment.rollback.to";
+    let s = server();
+    let daemons = DEPLOYMENTS.replace("deployments", "daemonsets");
+    let daemon_set = |value: &str| {
+        let mut made = deployment("d");
+        made["kind"] = "DaemonSet".into();
+        made["metadata"]["annotations"] = json!({GENERATION: value});
+        made
+    };
+    let why = "strconv.ParseInt: parsing \"x\": invalid syntax";
+    let refused = |request: testkit::Request, code: u16| -> String {
+        let status: Value = request.send().unwrap().expect(code).unwrap().json().unwrap();
+        status["message"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        refused(s.request("POST", &daemons).json(&daemon_set("x")), 400),
+        format!("DaemonSet in version \"v1\" cannot be handled as a DaemonSet: {why}")
+    );
+    let made = s.create(&daemons, &daemon_set("007")).unwrap();
+    assert_eq!(made["metadata"]["annotations"][GENERATION], "7");
+    let path = format!("{daemons}/d");
+    let patch = json!({"metadata": {"annotations": {GENERATION: "x"}}});
+    assert!(refused(s.patch(&path, "merge", &patch), 422).ends_with(why));
+    assert_eq!(refused(s.patch(&path, "strategic-merge", &patch), 500), why);
+    assert_eq!(
+        refused(s.patch(&format!("{path}?fieldManager=m&force=true"), "apply", &daemon_set("x")), 500),
+        format!("failed to convert to unversioned (/d; apps/v1, Kind=DaemonSet): {why}")
+    );
+    // A status has no say in it.
+    let patch = json!({"metadata": {"annotations": {GENERATION: "9"}}, "status": {"numberReady": 1}});
+    let after = patched(&s, &format!("{path}/status"), "merge", &patch);
+    assert_eq!(after["metadata"]["annotations"][GENERATION], "7");
+
+    let mut back = deployment("d");
+    back["metadata"]["annotations"] = json!({ROLLBACK: "x"});
+    assert_eq!(
+        refused(s.request("POST", DEPLOYMENTS).json(&back), 400),
+        format!(
+            "Deployment in version \"v1\" cannot be handled as a Deployment: failed to parse \
+             annotation[{ROLLBACK}]=x as int64: {why}"
+        )
+    );
+    back["metadata"]["annotations"] = json!({ROLLBACK: "", "kept": "y"});
+    let made = s.create(DEPLOYMENTS, &back).unwrap();
+    assert_eq!(made["metadata"]["annotations"], json!({"kept": "y"}));
+}
+
+/// Go's zero time where a time is optional is a time all the same.
+#[test]
+fn zero_times() {
+    let s = server();
+    s.create(MAPS, &map("a")).unwrap();
+    let path = format!("{MAPS}/a");
+    let zero = "0001-01-01T00:00:00Z";
+    let deleted = json!({"metadata": {"deletionTimestamp": zero}});
+    let status: Value =
+        s.patch(&path, "merge", &deleted).send().unwrap().expect(422).unwrap().json().unwrap();
+    assert_eq!(
+        status["message"],
+        "ConfigMap \"a\" is invalid: metadata.deletionTimestamp: Invalid value: null: field is immutable"
+    );
+    let mut with_template = deployment("z");
+    with_template["spec"]["template"]["metadata"]["deletionTimestamp"] = zero.into();
+    let made = s.create(DEPLOYMENTS, &with_template).unwrap();
+    let metadata = &made["spec"]["template"]["metadata"];
+    assert_eq!(
+        (metadata.get("deletionTimestamp"), metadata.get("creationTimestamp")),
+        (Some(&Value::Null), None)
+    );
+}
