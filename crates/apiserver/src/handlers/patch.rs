@@ -104,10 +104,20 @@ impl Patch {
         }
         .map_err(|e| refuse(e.to_string()))?;
         // A strategic patch is of the kind that the path names, whatever it says itself.
+        if self.kind != PatchType::Strategic && decoded.api_version.matches('/').count() > 1 {
+            return Err(refuse(format!("unexpected GroupVersion string: {}", decoded.api_version)));
+        }
         if self.kind != PatchType::Strategic
             && let Some(why) = codec::unregistered(schema, kind, &decoded.api_version, &decoded.kind)
         {
             return Err(refuse(why));
+        }
+        // Upstream takes what is left without a version for an object without a name.
+        if self.kind != PatchType::Strategic && decoded.api_version.is_empty() {
+            let name = scope.name();
+            return Err(Status::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )));
         }
         kinds::convert::settle(schema, kind, &mut decoded.tree).map_err(|why| match self.kind {
             PatchType::Strategic => Status::failure(500, "", why),

@@ -14,7 +14,7 @@ use crate::access::{Edit, View, same};
 use crate::strategies::generic::{CLUSTER, check, check_update, status_only};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, path_segment};
+use crate::validation::names;
 use crate::validation::{Errors, Path};
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
@@ -159,7 +159,7 @@ fn condition_types(v: View<'_>) -> Vec<&str> {
 }
 
 fn request(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
-    core_meta(errs, v.st("metadata"), false, path_segment);
+    core_meta(errs, v.st("metadata"), false, |_, _| Vec::new());
     let at = Path::root("spec");
     let spec = v.st("spec");
     if !is_pem(spec.str("request"), "CERTIFICATE REQUEST") {
