@@ -229,10 +229,11 @@ impl Quantity {
         let shift = dropped - p.fraction.len() as i32;
         let zeros = format!("{}{}", p.whole, p.fraction);
         let mut huge = None;
+        let place = exponent.saturating_sub(p.fraction.len() as i32);
         let (nanos, format) = if base == 10 {
             let nanos = scale(mantissa, shift.saturating_add(exponent).saturating_add(9));
             if nanos.is_none() {
-                huge = Some(Box::new(Huge::new(&zeros, exponent.saturating_sub(p.fraction.len() as i32))));
+                huge = Some(Box::new(Huge::new(&zeros, place)));
             }
             (nanos.unwrap_or(CAP), format)
         } else {
@@ -248,13 +249,15 @@ impl Quantity {
                     && mantissa & 7 != 0
             }
             _ if base == 10 => {
-                let at = exponent - p.fraction.len() as i32;
-                digits <= 18 && at >= -9 && at % 3 == 0 && !zeros.ends_with("000") && !p.whole.is_empty()
+                digits <= 18
+                    && place >= -9
+                    && place % 3 == 0
+                    && !zeros.ends_with("000")
+                    && !p.whole.is_empty()
             }
             _ => false,
         };
         let text = (keep && mantissa != 0).then(|| text.into());
-        let place = exponent.saturating_sub(p.fraction.len() as i32);
         let place = (base == 10 && digits <= 18 && place >= -9).then_some(place);
         Ok(Self { nanos: if p.negative { -nanos } else { nanos }, huge, place, format, text })
     }
@@ -507,6 +510,10 @@ mod tests {
             assert_eq!(q.to_string(), canonical, "{text}");
             assert_eq!(q.wrapped_value(), value, "{text}");
             assert_eq!(q.wrapped_milli_value(), milli, "{text}");
+        }
+        for text in ["1.5e-2147483648", "1.5e2147483647", "17e2147483647", "-17e2147483647"] {
+            let q = Quantity::parse(text).unwrap();
+            assert_eq!(Quantity::parse(&q.to_string()).unwrap(), q, "{text}");
         }
         let sorted = ["-1e400", "-1e39", "-5", "7", "1e38", "1.5e38", "2e39", "1e400"];
         let read: Vec<_> = sorted.iter().map(|t| Quantity::parse(t).unwrap()).collect();
