@@ -63,6 +63,10 @@ fn raw(bad: &Unreadable, why: String) -> Status {
 impl Scope<'_> {
     /// The value of the object of a name, if it cannot be read.
     fn unreadable(&self, name: &str) -> Option<Arc<Unreadable>> {
+        // The store's own engine has none.
+        if !self.inner.store.is_shared() {
+            return None;
+        }
         let place = storage::Scope { namespace: self.namespace.into(), name: name.into(), field: None };
         self.inner.store.unreadable(self.stored.id, &place, 0)
     }
