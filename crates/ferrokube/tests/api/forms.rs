@@ -86,6 +86,13 @@ fn as_tables() {
     assert_eq!(answer.header("content-type"), "application/json");
     let table = answer.json().unwrap();
     assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")));
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let of_claims = s.get(claims).accept(TABLE).send().unwrap().expect(200).unwrap().json().unwrap();
+    assert_eq!(
+        of_claims["columnDefinitions"][1]["description"],
+        "phase represents the current phase of PersistentVolumeClaim.",
+        "without the values that OpenAPI adds"
+    );
     let columns = table["columnDefinitions"].as_array().unwrap().iter();
     let columns =
         columns.map(|c| (c["name"].as_str().unwrap(), c["priority"].as_i64().unwrap())).collect::<Vec<_>>();
