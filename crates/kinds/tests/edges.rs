@@ -4,11 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
+mod support;
+
 use std::sync::Mutex;
 
+use api::Schema;
 use api::codec::json;
-use api::schema::Gvk;
-use api::{Schema, Struct};
 use ferrokube_kinds as kinds;
 use kinds::{Ctx, strategy};
 use serde_json::Value;
@@ -26,23 +27,12 @@ fn edges_are_as_upstream_has_them() {
     let schema = Schema::builtin();
     for row in include_str!("data/edges.jsonl").lines().map(|l| l.parse::<Value>().unwrap()) {
         let sent = &row["object"];
-        let api_version = sent["apiVersion"].as_str().unwrap();
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let kind = Gvk::new(group, version, sent["kind"].as_str().unwrap());
-        let resource = api::resources::builtin()
-            .iter()
-            .find(|r| r.group == kind.group && r.version == kind.version && r.kind == kind.kind)
-            .unwrap();
-        let root = schema.kind(&kind).unwrap();
-        let read = |v: &Value| -> Struct {
-            let mut tree = json::decode(schema, root, v.to_string().as_bytes()).unwrap().tree;
-            kinds::defaults::apply(schema, &kind, &mut tree);
-            tree
-        };
+        let (kind, plural) = support::kind_of(sent);
+        let read = |object: &Value| support::read(schema, &kind, object);
         let warnings = Mutex::new(Vec::new());
         let (gate, warn) = (|name: &str| !OFF.contains(&name), |text| warnings.lock().unwrap().push(text));
         let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
-        let rules = strategy(&kind.group, resource.resource);
+        let rules = strategy(&kind.group, plural);
         let mut new = read(sent);
         let old = row.get("old").map(read);
         let refused = match (&old, row["subresource"].as_str()) {

@@ -8,6 +8,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
+mod support;
+
 use std::collections::BTreeSet;
 
 use api::codec::json;
@@ -44,9 +46,7 @@ struct Server<'a> {
 impl Server<'_> {
     /// The object that is stored, or the refusals.
     fn write(&self, kind: &Gvk, plural: &str, sent: &Value, old: Option<&Struct>) -> Result<Struct, Value> {
-        let root = self.schema.kind(kind).unwrap();
-        let mut tree = json::decode(self.schema, root, sent.to_string().as_bytes()).unwrap().tree;
-        kinds::defaults::apply(self.schema, kind, &mut tree);
+        let mut tree = support::read(self.schema, kind, sent);
         let gate = |name: &str| !self.off.contains(name);
         let warn = |_: String| {};
         let ctx = Ctx { schema: self.schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
@@ -109,14 +109,7 @@ fn gated_fields_as_upstream_has_them() {
     let (on, off) = (Server { schema, off: &none }, Server { schema, off: &gates });
     for row in &rows {
         let sent = &row["object"];
-        let api_version = sent["apiVersion"].as_str().unwrap();
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let kind = Gvk::new(group, version, sent["kind"].as_str().unwrap());
-        let plural = &api::resources::builtin()
-            .iter()
-            .find(|r| r.group == kind.group && r.version == kind.version && r.kind == kind.kind)
-            .unwrap()
-            .resource;
+        let (kind, plural) = support::kind_of(sent);
         let name = &sent["metadata"]["name"];
         let with = on.write(&kind, plural, sent, None);
         assert_eq!(on.outcome(sent, with.clone()), sorted(row["on"].clone()), "{name}, on");

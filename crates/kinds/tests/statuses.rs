@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
+mod support;
+
 use api::Schema;
-use api::codec::json;
-use api::schema::Gvk;
 use ferrokube_kinds as kinds;
 use kinds::{Ctx, strategy};
 use serde_json::Value;
@@ -20,26 +20,15 @@ fn statuses_are_refused_as_upstream_refuses_them() {
     let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
     for row in rows {
         let stored = &row["stored"];
-        let api_version = stored["apiVersion"].as_str().unwrap();
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let kind = Gvk::new(group, version, stored["kind"].as_str().unwrap());
-        let resource = api::resources::builtin()
-            .iter()
-            .find(|r| r.group == kind.group && r.version == kind.version && r.kind == kind.kind)
-            .unwrap();
-        let root = schema.kind(&kind).unwrap();
-        let read = |v: &Value| {
-            let mut tree = json::decode(schema, root, v.to_string().as_bytes()).unwrap().tree;
-            kinds::defaults::apply(schema, &kind, &mut tree);
-            tree
-        };
+        let (kind, plural) = support::kind_of(stored);
+        let read = |object: &Value| support::read(schema, &kind, object);
         let mut sent = stored.clone();
         for (field, value) in row["status"].as_object().unwrap() {
             sent["status"][field] = value.clone();
         }
         let (mut new, old) = (read(&sent), read(stored));
         kinds::gated::Gated::new(schema, |g| off.contains(&g)).drop(&mut new, Some(&old));
-        let rules = strategy(&kind.group, resource.resource);
+        let rules = strategy(&kind.group, plural);
         let rules = rules.subresources.iter().find(|s| s.name == "status").unwrap();
         (rules.prepare_update)(&ctx, &mut new, &old);
         let refused: Vec<String> =
