@@ -3,6 +3,7 @@
 pub(crate) mod binding;
 pub(crate) mod create;
 pub(crate) mod delete;
+pub(crate) mod eviction;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod managed;
@@ -239,7 +240,7 @@ async fn subresource(
     match (req.info.verb, sub.name.as_str()) {
         (_, "scale") => scale::scale(&scope, sub).await,
         ("create", "binding") => binding::bind(&scope, sub).await,
-        ("create", "eviction") => delete::evict(&scope, sub).await,
+        ("create", "eviction") => eviction::evict(&scope, sub).await,
         ("create", "token") => virtuals::token(&scope, sub).await,
         ("get", _) if sub.kind == resource.kind => get::get(&scope).await,
         (verb @ ("update" | "patch"), name) => {
