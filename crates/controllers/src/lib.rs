@@ -9,7 +9,10 @@ mod clusterroles;
 mod common;
 mod deployment;
 mod discovery;
+mod disruption;
 mod endpoints;
+#[cfg(test)]
+mod fake;
 mod gc;
 mod namespace;
 mod nodes;
@@ -97,6 +100,7 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     endpoints::start_endpoints(own("endpoint-controller"), clock, 5, &factory, shutdown);
     endpoints::start_slices(own("endpointslice-controller"), clock, 5, &factory, shutdown);
     endpoints::start_mirror(own("endpointslicemirroring-controller"), clock, 5, &factory, shutdown);
+    disruption::start(own("disruption-controller"), clock, 5, &factory, shutdown);
     protection::start_claims(own("pvc-protection-controller"), &factory, shutdown);
     protection::start_volumes(own("pv-protection-controller"), &factory, shutdown);
     protection::start_classes(own("volumeattributesclass-protection-controller"), &factory, shutdown);

@@ -6,6 +6,8 @@ pub(crate) mod claim;
 pub(crate) mod expectations;
 pub(crate) mod pods;
 pub(crate) mod selector;
+pub(crate) mod share;
+pub(crate) mod terms;
 
 use api::Status;
 use client::KubeObject;
