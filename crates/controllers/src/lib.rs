@@ -43,6 +43,8 @@ pub struct Config {
     /// The Pod network, one block or one of each family separated by a comma; "" leaves the nodes' blocks
     /// to somebody else.
     pub cluster_cidr: String,
+    /// The ranges of the Services' addresses, which nodes do not get.
+    pub service_cidrs: Vec<String>,
     /// The prefix of a node's block of IPv4 addresses.
     pub node_prefix_v4: u32,
     /// The prefix of a node's block of IPv6 addresses.
@@ -61,6 +63,7 @@ impl Config {
             root_ca,
             namespace_delay: Duration::ZERO,
             cluster_cidr: String::new(),
+            service_cidrs: Vec::new(),
             node_prefix_v4: 24,
             node_prefix_v6: 64,
             node_monitor: NodeMonitor::default(),
@@ -78,8 +81,12 @@ pub const SHARED_USER: &str = "system:kube-controller-manager";
 /// # Errors
 /// Where the configuration cannot be used.
 pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdown) -> Result<(), CidrError> {
-    let ranges =
-        nodes::ipam::Ranges::parse(&config.cluster_cidr, config.node_prefix_v4, config.node_prefix_v6)?;
+    let ranges = nodes::ipam::Ranges::parse(
+        &config.cluster_cidr,
+        config.node_prefix_v4,
+        config.node_prefix_v6,
+        &config.service_cidrs,
+    )?;
     let own = |name: &str| clients(&format!("system:serviceaccount:kube-system:{name}"));
     let factory = Factory::new(clients(SHARED_USER));
     serviceaccounts::start(own("service-account-controller"), &factory, shutdown);

@@ -136,6 +136,7 @@ impl ControlPlane {
             clock: self.clock,
             root_ca: self.running.pki.ca.certificate_pem.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
+            service_cidrs: self.service_cidrs.clone(),
         };
         if !self.running.store.is_shared() {
             parts.controllers(&self.components)?;
@@ -237,11 +238,13 @@ struct Parts {
     clock: Clock,
     root_ca: String,
     cluster_cidr: String,
+    service_cidrs: Vec<String>,
 }
 
 impl Parts {
     fn controllers(&self, stop: &Shutdown) -> Result<()> {
         let config = controllers::Config {
+            service_cidrs: self.service_cidrs.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
