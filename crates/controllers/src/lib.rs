@@ -37,8 +37,8 @@ pub struct Config {
     pub clock: Clock,
     /// PEM of the authorities by which Pods verify the API server.
     pub root_ca: String,
-    /// How long a namespace's deletion waits for API servers that have not seen it yet. Zero where
-    /// there is one API server; upstream's controller waits five seconds.
+    /// How long a namespace's deletion waits for API servers that have not seen it yet: zero where
+    /// there is one API server, [`SEVERAL_SERVERS`] otherwise.
     pub namespace_delay: Duration,
     /// The Pod network, one block or one of each family separated by a comma; "" leaves the nodes' blocks
     /// to somebody else.
@@ -71,6 +71,9 @@ impl Config {
         }
     }
 }
+
+/// Upstream's wait for API servers that have not yet seen the end of a namespace, and let objects in.
+pub const SEVERAL_SERVERS: Duration = Duration::from_secs(5);
 
 /// The user that the controllers' caches are read as.
 pub const SHARED_USER: &str = "system:kube-controller-manager";
