@@ -353,12 +353,20 @@ type Slot = (TypeId, Resource, Selection);
 pub struct Factory {
     client: Client,
     informers: Arc<Mutex<HashMap<Slot, Box<dyn AnyInformer>>>>,
+    /// What was asked for through this one, if it is a view.
+    asked: Option<Arc<Mutex<Vec<watch::Receiver<bool>>>>>,
 }
 
 impl Factory {
     /// A factory whose informers read through `client`.
     pub fn new(client: Client) -> Self {
-        Self { client, informers: Arc::default() }
+        Self { client, informers: Arc::default(), asked: None }
+    }
+
+    /// The same informers; [`Factory::synced`] of it waits for those alone that were asked for through it. So what
+    /// keeps one resource from being read does not concern those who need others.
+    pub fn view(&self) -> Self {
+        Self { asked: Some(Arc::default()), ..self.clone() }
     }
 
     /// The informer of all objects of a type.
@@ -370,11 +378,15 @@ impl Factory {
     pub fn select<T: Cached>(&self, resource: Resource, selection: Selection) -> Informer<T> {
         let mut informers = self.informers.lock();
         let slot = (TypeId::of::<T>(), resource, selection);
-        if let Some(known) = informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()) {
-            return known.clone();
+        let known = informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()).cloned();
+        let informer = known.unwrap_or_else(|| {
+            let informer = Informer::of(&self.client, slot.1.clone(), slot.2.clone());
+            informers.insert(slot, Box::new(informer.clone()));
+            informer
+        });
+        if let Some(asked) = &self.asked {
+            asked.lock().push(informer.0.synced.subscribe());
         }
-        let informer = Informer::of(&self.client, slot.1.clone(), slot.2.clone());
-        informers.insert(slot, Box::new(informer.clone()));
         informer
     }
 
@@ -387,7 +399,10 @@ impl Factory {
 
     /// Waits until every informer asked for so far is synced.
     pub async fn synced(&self) {
-        let all: Vec<_> = self.informers.lock().values().map(|i| i.seen()).collect();
+        let all: Vec<_> = match &self.asked {
+            Some(asked) => asked.lock().clone(),
+            None => self.informers.lock().values().map(|i| i.seen()).collect(),
+        };
         for mut seen in all {
             let _ = seen.wait_for(|s| *s).await;
         }
