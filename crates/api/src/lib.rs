@@ -7,6 +7,7 @@
 
 pub mod builtin;
 pub mod codec;
+pub mod depth;
 pub mod go;
 pub mod managed;
 pub mod names;

@@ -151,7 +151,7 @@ impl Wanted {
 
     async fn ensure_once(&self, transport: &dyn Transport) -> Result<(), Status> {
         let current = match transport.call(self.call(Verb::Get, "", None)).await {
-            Ok(bytes) => serde_json::from_slice::<Value>(&bytes).map_err(Status::internal)?,
+            Ok(bytes) => client::decode::<Value>(&bytes)?,
             Err(e) if e.is_not_found() => {
                 return match transport.call(self.call(Verb::Create, "", Some(&self.object))).await {
                     Err(e) if !e.is_already_exists() => Err(e),
@@ -225,7 +225,7 @@ async fn settle_range(
     recorder: &Recorder,
 ) -> Result<(), Status> {
     let bytes = transport.call(wanted.call(Verb::Get, "", None)).await?;
-    let mut object: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
+    let mut object: Value = client::decode(&bytes)?;
     let configured = inner.allocators.cidrs().iter().map(super::allocate::Cidr::text).collect::<Vec<_>>();
     let subresource = match default_range(&object, &configured) {
         RangeStep::Nothing => return Ok(()),

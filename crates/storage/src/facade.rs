@@ -343,8 +343,8 @@ impl Store {
         expect: u64,
     ) -> Result<(), WriteError> {
         match &self.shared {
-            // What a store of this process alone cannot read it does not open.
-            None => Err(WriteError::NotFound),
+            // A store of this process alone keeps bytes, and needs not understand them.
+            None => self.commit(Write::Delete { resource, namespace, name, expect }).await.map(|_| ()),
             Some(engine) => engine.delete_unreadable(resource, namespace, name, expect).await,
         }
     }

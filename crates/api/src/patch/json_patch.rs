@@ -1,6 +1,7 @@
 //! RFC 6902, with the words of the library that upstream uses.
 
 use super::PatchError;
+use super::depth::Depth;
 use crate::tree::{Node, Text};
 
 /// More operations than this are refused (upstream's `maxJSONPatchOperations`).
@@ -171,16 +172,16 @@ impl JsonPatch {
 
     /// Applies every operation, or none.
     pub fn apply(self, mut doc: Node) -> Result<Node, PatchError> {
-        let mut copied = 0;
+        let (mut copied, mut depth) = (0, Depth::new());
         for op in self.0 {
-            op.apply(&mut doc, &mut copied)?;
+            op.apply(&mut doc, &mut copied, &mut depth)?;
         }
         Ok(doc)
     }
 }
 
 impl Operation {
-    fn apply(self, doc: &mut Node, copied: &mut usize) -> Result<(), PatchError> {
+    fn apply(self, doc: &mut Node, copied: &mut usize, depth: &mut Depth) -> Result<(), PatchError> {
         let op = self.op.as_str();
         if !matches!(op, "add" | "remove" | "replace" | "move" | "test" | "copy") {
             return fails(format!("Unexpected kind: {op}"));
@@ -207,8 +208,9 @@ impl Operation {
                         "add operation does not apply: doc is missing path: \"{path}\": missing value"
                     ));
                 };
-                add(c, key, self.value.unwrap_or(Node::Null))
-                    .map_err(|e| place(&format!("add for path: '{path}'"), e))
+                let value = self.value.unwrap_or(Node::Null);
+                depth.add(path, &value)?;
+                add(c, key, value).map_err(|e| place(&format!("add for path: '{path}'"), e))
             }
             "remove" => {
                 let Some(path) = &self.path else { return missing_path() };
@@ -222,6 +224,7 @@ impl Operation {
             "replace" => {
                 let Some(path) = &self.path else { return missing_path() };
                 let value = self.value.unwrap_or(Node::Null);
+                depth.add(path, &value)?;
                 if path.is_empty() {
                     if !matches!(value, Node::Map(_) | Node::List(_)) {
                         return fails("replace operation value must be object or array: %!w(<nil>)".into());
@@ -295,6 +298,12 @@ impl Operation {
                     value
                 };
                 let Some(path) = &self.path else { return missing_path() };
+                if let Some(value) = &value {
+                    match op {
+                        "move" => depth.shift(doc, from, path, value)?,
+                        _ => depth.add(path, value)?,
+                    }
+                }
                 let Some((c, key)) = container(doc, path) else {
                     return fails(format!(
                         "{op} operation does not apply: doc is missing destination path: {path}: missing value"

@@ -390,6 +390,17 @@ impl<'a> Scope<'a> {
             warnings: &self.req.warnings,
         }
     }
+    /// Refuses an object that would nest too deeply in the store: with what admission made of it, and `managedFields`.
+    pub(crate) fn bounded(&self, tree: &Struct) -> Result<(), Status> {
+        if api::depth::is_object_bounded(tree) {
+            return Ok(());
+        }
+        Err(Status::bad_request(format!(
+            "{}: the object, with its managedFields, may nest {} levels deep",
+            api::depth::TOO_DEEP,
+            api::depth::MAX_DEPTH
+        )))
+    }
     /// The object that the store keeps for a tree.
     pub(crate) fn new_object(&self, tree: Struct) -> Result<NewObject, Status> {
         self.inner.meta.at_rest(self.inner.schema, self.strategy(), self.stored.meta_at, tree, 0)

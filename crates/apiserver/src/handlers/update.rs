@@ -187,6 +187,7 @@ async fn attempt(
         inner.admission.mutate(&request, &mut tree).await?;
         scope.dedup_owners(&mut tree, true)?;
     }
+    scope.bounded(&tree)?;
     check_revision(scope, name, &mut tree, object.revision)?;
     scope.ensure_namespace(&mut tree)?;
     keep_generation(scope, &mut tree, &old)?;

@@ -8,6 +8,7 @@ use super::super::normal;
 use super::super::report::{Report, Step, go_struct};
 use super::super::{DecodeError, Decoded};
 use super::lexer::{Lexed, Lexer};
+use crate::depth::{AROUND, MAX_DEPTH};
 use crate::schema::{AnyKind, Field, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
@@ -21,8 +22,18 @@ fn text(body: &[u8]) -> Cow<'_, str> {
 
 /// Decodes an object of the root struct `root`.
 pub fn decode(schema: &Schema, root: StructId, body: &[u8]) -> Result<Decoded, DecodeError> {
+    decode_to(schema, root, body, MAX_DEPTH)
+}
+
+/// As [`decode`], down to a depth.
+pub(crate) fn decode_to(
+    schema: &Schema,
+    root: StructId,
+    body: &[u8],
+    depth: usize,
+) -> Result<Decoded, DecodeError> {
     let text = text(body);
-    let mut d = Decoder { lexer: Lexer::new(&text), report: Report::new(schema) };
+    let mut d = Decoder { lexer: Lexer::new(&text, depth), report: Report::new(schema) };
     let mut tree = Struct::new(root);
     match d.lexer.peek() {
         b'{' => d.fields(&mut tree)?,
@@ -57,9 +68,23 @@ pub fn decode_any(body: &[u8]) -> Result<Node, DecodeError> {
 
 /// As [`decode_any`], with the complaints of strict validation about duplicate fields.
 pub fn decode_any_strict(body: &[u8]) -> Result<(Node, Vec<String>), DecodeError> {
+    decode_within(body, MAX_DEPTH)
+}
+
+/// As [`decode_any`], of a value that stands in another at this depth.
+pub(crate) fn decode_any_at(body: &[u8], depth: usize) -> Result<Node, DecodeError> {
+    decode_within(body, MAX_DEPTH.saturating_sub(depth)).map(|(node, _)| node)
+}
+
+/// As [`decode_any`], of an answer that this process made, which may be a list of objects.
+pub fn decode_answer(body: &[u8]) -> Result<Node, DecodeError> {
+    decode_within(body, MAX_DEPTH + AROUND).map(|(node, _)| node)
+}
+
+fn decode_within(body: &[u8], depth: usize) -> Result<(Node, Vec<String>), DecodeError> {
     let text = text(body);
     let schema = Schema::default();
-    let mut d = Decoder { lexer: Lexer::new(&text), report: Report::new(&schema) };
+    let mut d = Decoder { lexer: Lexer::new(&text, depth), report: Report::new(&schema) };
     let node = d.any(true)?;
     d.lexer.end()?;
     Ok((node, d.report.finish()?))
