@@ -16,7 +16,7 @@ use crate::files::{self, Links};
 use crate::volumes::blocking;
 
 /// How often sizes are looked at; upstream's `containerLogMonitorInterval`.
-const PERIOD: Duration = Duration::from_secs(10);
+pub(crate) const PERIOD: Duration = Duration::from_secs(10);
 
 /// The directory of a container's log, and the log's name in it. The path is
 /// `<logs>/<Pod>/<container>/<count>.log`.
