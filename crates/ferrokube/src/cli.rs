@@ -138,7 +138,11 @@ pub(crate) struct Up {
     /// Port of the kubelet [default: 10250, or a free one if another cluster's kubelet has it]
     #[arg(long, value_name = "N")]
     pub(crate) kubelet_port: Option<u16>,
-    /// What must stay free, as the kubelet's flag has it [default: upstream's]
+    /// Address the kubelet listens on, and the Node's own unless it is 0.0.0.0 [default: that of --bind-address]
+    #[arg(long, value_name = "IP")]
+    pub(crate) kubelet_address: Option<IpAddr>,
+    /// Below which the node reports pressure, as the kubelet's flag names it; no Pod is evicted for it yet [default:
+    /// upstream's]
     #[arg(long, value_name = "THRESHOLDS")]
     pub(crate) eviction_hard: Option<kubelet::node::Thresholds>,
     /// Address of the cluster's DNS server, for Pods' resolv.conf [default: the tenth address of the Services' range]
