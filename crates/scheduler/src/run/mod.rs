@@ -4,6 +4,8 @@
 //! what is written about a failure happen in tasks of their own.
 
 mod evict;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 use std::any::Any;
