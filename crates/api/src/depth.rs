@@ -121,7 +121,9 @@ pub(crate) mod tests {
         let crd = |levels: usize| {
             let (open, close) = (r#"{"type":"object","properties":{"p":"#, "}}");
             let schema = open.repeat(levels) + r#"{"not":{}}"# + &close.repeat(levels);
-            format!(r#"{{"metadata":{{}},"spec":{{"versions":[{{"name":"v","schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#)
+            format!(
+                r#"{{"metadata":{{}},"spec":{{"versions":[{{"name":"v","schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#
+            )
         };
         let left = (MAX_DEPTH - of_json(crd(0).as_bytes())) / 2;
         let revision = |depth: usize| format!(r#"{{"metadata":{{}},"data":{},"revision":1}}"#, lists(depth));
@@ -161,8 +163,11 @@ pub(crate) mod tests {
             assert!(is_bounded(&patch::merge(any.clone(), any.clone())));
             let merged = patch::strategic(schema, root, any.clone(), any.clone()).unwrap();
             assert_eq!(json::root_from_merged(schema, root, merged).unwrap().tree, tree);
-            let test = format!(r#"[{{"op":"test","path":"","value":{}}}]"#, String::from_utf8(written).unwrap());
-            let _ = JsonPatch::from_node(json::decode_answer(test.as_bytes()).unwrap()).unwrap().apply(any.clone());
+            let test =
+                format!(r#"[{{"op":"test","path":"","value":{}}}]"#, String::from_utf8(written).unwrap());
+            let _ = JsonPatch::from_node(json::decode_answer(test.as_bytes()).unwrap())
+                .unwrap()
+                .apply(any.clone());
             let writer = Writer {
                 schema,
                 api_version: &kind.api_version(),

@@ -118,7 +118,11 @@ fn json_patches_go_no_deeper_than_bodies() {
         check(&doc, &format!(r#"[{{"op":"move","from":"/b","path":"{at}"}}]"#), total);
         let doc = format!(r#"{{"a":{}}}"#, lists(half).replace("[]", "[0]"));
         let at = format!("/a{}", "/0".repeat(half));
-        check(&doc, &format!(r#"[{{"op":"replace","path":"{at}","value":{}}}]"#, lists(total - half - 1)), total);
+        check(
+            &doc,
+            &format!(r#"[{{"op":"replace","path":"{at}","value":{}}}]"#, lists(total - half - 1)),
+            total,
+        );
     }
     // Each copy would make it twice as deep.
     let at = innermost("a", 200);
