@@ -5,3 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "what fails here is the test")]
 
 mod alive;
+mod headers;
+#[allow(dead_code, reason = "what attacks need comes with them")]
+mod wire;

@@ -14,6 +14,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use tokio::time::Instant;
+use x509_parser::x509::AttributeTypeAndValue;
 
 use super::Failure;
 use super::tokens::Tokens;
@@ -198,9 +199,12 @@ fn take_token(headers: &mut HeaderMap) -> Option<String> {
 fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let mut groups: Vec<String> =
-        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+    // As the API server's: a part that cannot be read, or a second name, makes it nobody's certificate.
+    let texts = |of: &mut dyn Iterator<Item = &AttributeTypeAndValue<'_>>| {
+        of.map(|a| a.as_str().map(str::to_owned)).collect::<Result<Vec<_>, _>>().ok()
+    };
+    let [name] = <[String; 1]>::try_from(texts(&mut subject.iter_common_name())?).ok()?;
+    let mut groups = texts(&mut subject.iter_organization())?;
     groups.push("system:authenticated".to_owned());
     Some(User { name, groups, ..User::default() })
 }
