@@ -147,7 +147,7 @@ async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
         name: case.name,
         old: old.as_ref(),
         dry_run: false,
-        options: None,
+        options: OperationOptions::default(),
         warnings: &Mutex::default(),
     };
     let Some(object) = object else {

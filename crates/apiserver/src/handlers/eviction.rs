@@ -1,7 +1,7 @@
 //! Evictions: deletions of Pods that PodDisruptionBudgets may refuse.
 
 use api::status::{Details, FieldError};
-use api::{Object, Status, Struct};
+use api::{Object, Status, Struct, Text};
 use kinds::access::{Edit, View};
 
 use super::update::{self, Plan};
@@ -23,9 +23,28 @@ const EVICTED: Condition<'_> = Condition {
 
 /// `POST pods/x/eviction`: a deletion that PodDisruptionBudgets may refuse.
 pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+    loop {
+        if let Some(outcome) = attempt(scope, sub).await? {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// The uid of the Pod that is there now.
+fn uid(scope: &Scope<'_>) -> Option<Text> {
+    scope.inner.store.get(scope.stored.id, scope.namespace, scope.name()).map(|pod| pod.data.uid.clone())
+}
+
+/// One try; nothing if another Pod took the name while admission looked at the one before.
+async fn attempt(scope: &Scope<'_>, sub: &Subresource) -> Result<Option<Outcome>, Status> {
     let create = write_options(&scope.req.query, WriteKind::Create)?;
     let schema = scope.inner.schema;
-    let body = eviction(scope, sub, &create)?;
+    let mut body = eviction(scope, sub, &create)?;
+    let before = uid(scope);
+    let asks_dry = View::new(schema, &body).st("deleteOptions").len("dryRun") > 0;
+    let dry_run = create.dry_run || asks_dry;
+    let request = scope.admission(Operation::Create, &sub.kind, scope.name(), None, dry_run);
+    scope.inner.admission.mutate(&request, &mut body).await?;
     let view = View::new(schema, &body);
     let name = scope.name();
     super::same_namespace(view.st("metadata").str("namespace"), scope.namespace)?;
@@ -42,11 +61,14 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     }
     // What is wrong with the options is found by the deletion, so after the Pod itself.
     let checked = DeleteOptions::from_tree(wire, false);
-    let dry_run = create.dry_run || wire.len("dryRun") > 0;
-    let request = scope.admission(Operation::Create, &sub.kind, name, None, dry_run);
     scope.inner.admission.validate(&request, Some(&body)).await?;
     let pod_object = scope.find(name)?;
+    if before.as_ref() != Some(&pod_object.data.uid) {
+        return Ok(None);
+    }
     let mut options = DeleteOptions { dry_run, ..checked? };
+    // DIFFERENCE: upstream evicts whatever has the name by then, also what admission did not see.
+    options.uid.get_or_insert_with(|| pod_object.data.uid.clone());
     let pod = scope.tree(&pod_object)?;
     let view = View::new(schema, &pod);
     let ended = scope.meta(&pod).deleting()
@@ -57,7 +79,8 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     if !options.dry_run {
         delete::check_preconditions(scope, &pod_object, &options)?;
         let writes = WriteOptions::default();
-        let plan = Plan { admission: false, privileged: true, ..Plan::new(None, &writes) };
+        let uid = options.uid.as_deref().map(str::to_owned);
+        let plan = Plan { uid, admission: false, privileged: true, ..Plan::new(None, &writes) };
         let now = scope.now.clone();
         let done = update::run(scope, name, &plan, &|old| {
             let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
@@ -69,8 +92,8 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
             options.resource_version = Some(object.revision.to_string().into());
         }
     }
-    delete::one(scope, name, &options, false).await?;
-    Ok(Outcome::Status(Status { code: 201, ..Status::success() }))
+    delete::one(scope, name, &options, None).await?;
+    Ok(Some(Outcome::Status(Status { code: 201, ..Status::success() })))
 }
 
 fn eviction(scope: &Scope<'_>, sub: &Subresource, options: &WriteOptions) -> Result<Struct, Status> {

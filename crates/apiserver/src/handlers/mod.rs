@@ -24,7 +24,7 @@ use api::{NewObject, Object, Status, Struct};
 use kinds::{Ctx, Strategy};
 use storage::{ReadError, ResourceId, Store, Write, WriteError};
 
-use crate::admission::{AdmissionRequest, Operation};
+use crate::admission::{AdmissionRequest, Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::codec;
 use crate::inner::Inner;
@@ -387,7 +387,7 @@ impl<'a> Scope<'a> {
             name,
             old,
             dry_run,
-            options: None,
+            options: OperationOptions::of(operation, &self.req.query),
             warnings: &self.req.warnings,
         }
     }

@@ -4,4 +4,5 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test")]
 
+mod admission;
 mod alive;
