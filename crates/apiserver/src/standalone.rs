@@ -20,7 +20,7 @@ use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::handlers::unreadable;
 use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
-use crate::proxy::Connect;
+use crate::proxy::{Connect, Own};
 use crate::reader::Reader;
 use crate::request::UserInfo;
 use crate::security::{Security, SecurityConfig, SecurityError};
@@ -142,6 +142,8 @@ pub struct Running {
     pub advertised: IpAddr,
     /// The store.
     pub store: Store,
+    /// Where the server must not connect to for others.
+    pub place: Own,
 }
 
 impl Running {
@@ -265,7 +267,13 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     }
     let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");
     let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
-    server.set_connect(Connect::new(Client::new(Arc::clone(&own), "kube-apiserver"), kubelet, authorizer));
+    let connects = Client::new(Arc::clone(&own), "kube-apiserver");
+    let leads_here = [
+        Some(SocketAddr::new(advertised, address.port())),
+        service_address.map(|ip| SocketAddr::new(ip, 443)),
+    ];
+    let place = Own::new(address.port(), leads_here.into_iter().flatten().collect());
+    server.set_connect(Connect::new(connects, kubelet, authorizer, place.clone()));
     let tls = pki::server_tls(&pki.apiserver, &pki.ca.certificate())?;
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
@@ -276,7 +284,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         store.compact_every(compaction_interval, shutdown);
     }
     server.set_ready();
-    Ok(Running { server, pki: Arc::new(pki), address, advertised, store })
+    Ok(Running { server, pki: Arc::new(pki), address, advertised, store, place })
 }
 
 /// How kubelets are called: with the client certificate, verified against the cluster's authority.

@@ -201,6 +201,10 @@ impl ControlPlane {
     pub(crate) fn pki(&self) -> &Pki {
         &self.running.pki
     }
+    /// Says where this machine's kubelet listens, which is reached there even by loopback.
+    pub(crate) fn kubelet_at(&self, port: u16) {
+        self.running.place.set_kubelet(port);
+    }
     /// The clock.
     pub(crate) fn clock(&self) -> Clock {
         self.clock

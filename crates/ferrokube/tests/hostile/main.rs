@@ -6,3 +6,4 @@
 
 mod admission;
 mod alive;
+mod proxies;
