@@ -16,6 +16,7 @@ pub mod leader;
 pub mod queue;
 pub mod remote;
 pub mod store;
+pub mod subject;
 pub mod tls;
 pub mod transport;
 

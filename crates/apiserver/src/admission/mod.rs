@@ -1,6 +1,6 @@
 //! Admission: what may change or refuse a write between decoding and the store.
 
-mod certificates;
+pub(crate) mod certificates;
 mod chain;
 mod classes;
 mod config;

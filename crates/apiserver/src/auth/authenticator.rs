@@ -7,6 +7,7 @@ use std::time::Duration;
 use api::{Status, Text};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use client::subject::subject;
 use compact_str::format_compact;
 use component::Clock;
 use http::HeaderMap;
@@ -107,24 +108,21 @@ impl UnionAuthenticator {
     }
 }
 
-/// The user that a certificate names: the common name with the organizations as groups.
-fn certificate_user(certificate: &X509Certificate<'_>, digest: &Digest) -> Option<UserInfo> {
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok().filter(|n| !n.is_empty())?;
-    let mut groups: Vec<Text> =
-        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(Text::from).collect();
-    // Upstream's attribute for a uid in a subject.
-    let uids: Vec<&str> = subject
-        .iter_attributes()
-        .filter(|a| a.attr_type().to_id_string() == "1.3.6.1.4.1.57683.2")
-        .filter_map(|a| a.as_str().ok())
-        .collect();
-    let uid = match uids.as_slice() {
-        [] => "",
-        [""] => return None,
-        [uid] => uid,
-        _ => return None,
+/// The user that a certificate names: the common name with the organizations as groups. None if somebody could read
+/// another one from it.
+pub(crate) fn certificate_user(certificate: &X509Certificate<'_>, digest: &Digest) -> Option<UserInfo> {
+    let subject = match subject(certificate.subject().as_raw()) {
+        Ok(subject) => subject,
+        Err(error) => {
+            tracing::debug!(%error, "client certificate refused");
+            return None;
+        }
     };
+    if subject.common_name.is_empty() || subject.uid.as_deref() == Some("") {
+        return None;
+    }
+    let (name, uid) = (subject.common_name, subject.uid.unwrap_or_default());
+    let mut groups: Vec<Text> = subject.organizations.into_iter().map(Text::from).collect();
     add_authenticated(&mut groups);
     let mut hex = String::with_capacity(75);
     hex.push_str("X509SHA256=");

@@ -23,6 +23,8 @@ use http::HeaderMap;
 use http::request::Parts;
 use rustls_pki_types::CertificateDer;
 
+#[cfg(test)]
+pub(crate) use authenticator::certificate_user;
 pub(crate) use authenticator::nobody;
 pub use authenticator::{AuthenticationConfig, ClientCaError, UnionAuthenticator};
 pub use authorizer::{Access, AuthorizationMode, UnionAuthorizer, Verdict, forbidden};

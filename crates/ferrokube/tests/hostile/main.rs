@@ -7,3 +7,4 @@
 mod admission;
 mod alive;
 mod proxies;
+mod subjects;
