@@ -52,6 +52,8 @@ pub struct Options {
     pub compaction_interval: Duration,
     /// What an acknowledged write has behind it.
     pub durability: Durability,
+    /// How much the store of this process may hold, in bytes; nothing for any amount.
+    pub quota: Option<u64>,
     /// The etcd that holds the objects; the store in the data directory if absent.
     pub etcd: Option<EtcdOptions>,
     /// Changes to the defaults of security, after they were made from the keys.
@@ -73,6 +75,7 @@ impl Options {
             node: None,
             compaction_interval: Duration::from_mins(5),
             durability: Durability::default(),
+            quota: Some(storage::DEFAULT_QUOTA),
             etcd: None,
             security: Box::new(|_| {}),
         }
@@ -185,6 +188,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         node,
         compaction_interval,
         durability,
+        quota,
         etcd,
         security,
     } = options;
@@ -216,10 +220,10 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let (dir, stop) = (data_dir.clone(), shutdown.clone());
     let (clock, store_dir) = (config.clock, data_dir.join("store"));
     let local = etcd.is_none();
-    let size = local.then(|| StoreSize(store_dir.clone()));
+    let files = store_dir.clone();
     let opened = tokio::task::spawn_blocking(move || -> Result<(Pki, Option<Store>), StartError> {
         let pki = Pki::ensure(&dir, &pki_config)?;
-        let config = StoreConfig { clock, durability, ..StoreConfig::new(store_dir) };
+        let config = StoreConfig { clock, durability, quota, ..StoreConfig::new(store_dir) };
         let store = if local { Some(Store::open(config, &stop)?) } else { None };
         Ok((pki, store))
     });
@@ -262,7 +266,8 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     if let Some(check) = key_services {
         server.health().add("kms-providers", false, check);
     }
-    if let Some(size) = size {
+    if local {
+        let size = StoreSize { dir: files, store: store.clone() };
         server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
     let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");

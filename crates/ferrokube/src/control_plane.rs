@@ -95,6 +95,7 @@ impl ControlPlane {
         let served = options.config.resources();
         options.compaction_interval = api.etcd_compaction_interval;
         options.durability = api.durability.into();
+        options.quota = quota(api.quota_backend_bytes);
         options.etcd = api.etcd.chosen();
         options.hostname = machine::hostname();
         options.addresses = vec![own];
@@ -291,6 +292,14 @@ impl Failure {
             Ok(why) => anyhow!(why.unwrap_or_default()),
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+/// How much the store may hold, by etcd's flag.
+fn quota(bytes: i64) -> Option<u64> {
+    match bytes {
+        0 => Some(storage::DEFAULT_QUOTA),
+        bytes => u64::try_from(bytes).ok(),
     }
 }
 

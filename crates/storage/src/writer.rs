@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::engine::{Backend, Change, Engine, Record, View};
 use crate::index::{Index, Resource};
+use crate::quota::Quota;
 use crate::store::{Cause, Event, ResourceId, Write, WriteError};
 use crate::view::Live;
 
@@ -108,6 +109,7 @@ pub(crate) struct Start {
     pub(crate) last: u64,
     pub(crate) now: Now,
     pub(crate) progress_interval: Duration,
+    pub(crate) quota: Quota,
 }
 
 impl Writer {
@@ -340,21 +342,23 @@ impl Work {
         let mut records = Vec::new();
         let mut events = Vec::new();
         let mut waiting = Vec::new();
+        let mut live = self.start.quota.live();
 
         let expired = self.expired(now);
         let expired = expired.into_iter().map(|write| (write, None));
         for (write, done) in writes.into_iter().map(|p| (p.write, Some(p.done))).chain(expired) {
             let answer = match edit(&mut edits, &resources, write.resource()) {
                 None => Err(WriteError::NotFound),
-                Some(edit) => self.check(&edit.live, write).map(|verdict| match verdict {
-                    Verdict::Nothing(object) => object,
+                Some(edit) => self.check(&edit.live, write).and_then(|verdict| match verdict {
+                    Verdict::Nothing(object) => Ok(object),
                     Verdict::Write(step) => {
+                        live = self.room(live, &step)?;
                         self.start.last += 1;
                         let (event, record) = apply(edit, step, self.start.last, now);
                         let object = event.object.clone();
                         events.push((edit.id, Arc::new(event)));
                         records.push(record);
-                        object
+                        Ok(object)
                     }
                 }),
             };
@@ -377,6 +381,7 @@ impl Work {
             return;
         }
         self.retry_at = None;
+        self.start.quota.set(live);
         for Edit { id, resource, live, writing } in edits {
             let of_it = events.iter().filter(|(of, _)| *of == id).map(|(_, event)| event);
             Index::show(resource, live, of_it, now);
@@ -415,6 +420,17 @@ impl Work {
             expect: object.revision,
         };
         self.start.expiries.due(now).take(EXPIRED).map(delete).collect()
+    }
+
+    /// What lives after a step, if there is room for it.
+    fn room(&mut self, live: u64, step: &Step) -> Result<u64, WriteError> {
+        match step {
+            Step::Put { object, previous, .. } => {
+                let old = previous.as_ref().map(|p| &p.data);
+                self.start.quota.with(live, object, old).ok_or(WriteError::NoSpace)
+            }
+            Step::Delete { previous } => Ok(Quota::without(live, &previous.data)),
+        }
     }
 
     /// Whether a write is allowed in a state.

@@ -430,6 +430,8 @@ impl<'a> Scope<'a> {
             }
             WriteError::Changed(_) => self.conflict(name, MODIFIED),
             WriteError::Unreadable(bad) => self.cannot_change(bad),
+            // Upstream's answers name no reason for what etcd says.
+            WriteError::NoSpace => Status::failure(500, "", error.to_string()),
             WriteError::Engine(why) if self.inner.store.is_shared() => Status::failure(500, "", &**why),
             WriteError::Engine(_) | WriteError::Closed => Status::internal(error),
         }

@@ -7,4 +7,5 @@
 mod admission;
 mod alive;
 mod proxies;
+mod store;
 mod subjects;
