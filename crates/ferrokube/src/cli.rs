@@ -234,7 +234,7 @@ pub(crate) enum Snapshot {
 /// From where to save, and to where.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct SnapshotSave {
-    /// The file to write; one that exists is replaced once the new one is whole
+    /// The file to write, which must not exist yet
     pub(crate) file: PathBuf,
     /// Whom to ask, as whom [default: DATA_DIR/admin.kubeconfig]
     #[arg(long, value_name = "FILE")]

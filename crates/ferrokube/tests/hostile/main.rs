@@ -6,6 +6,7 @@
 
 mod admission;
 mod alive;
+mod files;
 mod proxies;
 mod store;
 mod subjects;
