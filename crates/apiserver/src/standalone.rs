@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::handlers::unreadable;
+use crate::health::{Hook, Of};
 use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use crate::proxy::{Connect, Own};
 use crate::reader::Reader;
@@ -261,10 +262,12 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let security = Security::new(security_config, live, &store, find, shutdown)?;
     let authorizer = Arc::clone(&security.auth.authorizer);
     let admission = Arc::clone(&security.admission);
+    let feeds = security.feeds;
     let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
+    server.health().follow(feeds);
     server.metrics().register(|registry| admission.register(registry));
     if let Some(check) = key_services {
-        server.health().add("kms-providers", false, check);
+        server.health().add("kms-providers", Of::NotLiveness, check);
     }
     if local {
         let size = StoreSize { dir: files, store: store.clone() };
@@ -282,13 +285,16 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let tls = pki::server_tls(&pki.apiserver, &pki.ca.certificate())?;
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
-    bootstrap::ensure(&*own).await.map_err(StartError::Bootstrap)?;
+    for hook in [Hook::Storage, Hook::Informers, Hook::Admission] {
+        server.health().done(hook);
+    }
+    let done = |hook| server.health().done(hook);
+    bootstrap::ensure(&*own, &done).await.map_err(StartError::Bootstrap)?;
     server.keep_flow_schemas(Arc::clone(&own), shutdown);
     server.keep_up(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
     if !compaction_interval.is_zero() {
         store.compact_every(compaction_interval, shutdown);
     }
-    server.set_ready();
     Ok(Running { server, pki: Arc::new(pki), address, advertised, store, place })
 }
 

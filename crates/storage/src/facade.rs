@@ -334,9 +334,9 @@ impl Store {
         }
     }
 
-    /// Whether what this store shows is kept up to date; the reason if not.
+    /// Whether writes are taken, and what this store shows is kept up to date; the reason if not.
     pub fn healthy(&self) -> Result<(), String> {
-        self.shared.as_ref().map_or(Ok(()), |engine| engine.healthy().map_err(|e| e.to_string()))
+        self.backend.healthy()
     }
 
     /// The value of an object of a scope that was written after a revision and cannot be read. What is shown of the

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,8 @@ struct Inbox {
 struct Shared {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
+    /// The thread is no more.
+    ended: AtomicBool,
 }
 
 /// The callers' side of the writer.
@@ -173,6 +176,14 @@ impl Backend for Writer {
         Box::pin(self.ask_view())
     }
 
+    fn healthy(&self) -> Result<(), String> {
+        if self.shared.ended.load(Ordering::Acquire) {
+            Err("the store's writer has ended".into())
+        } else {
+            Ok(())
+        }
+    }
+
     fn nudge(&self) {
         self.shared.inbox.lock().nudged = true;
         self.shared.arrived.notify_one();
@@ -207,6 +218,7 @@ impl Drop for Work {
         inbox.closing = true;
         inbox.writes.clear();
         inbox.views.clear();
+        self.shared.ended.store(true, Ordering::Release);
     }
 }
 
@@ -263,7 +275,7 @@ impl Work {
 
     /// Tells the watchers that want it how far they are, if it is time: the first an interval after it came.
     fn tell_progress(&mut self, now: Instant) {
-        if self.start.index.hub.progress.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+        if self.start.index.hub.progress.load(Ordering::Relaxed) == 0 {
             self.progress_at = None;
             return;
         }

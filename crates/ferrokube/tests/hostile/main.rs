@@ -7,6 +7,7 @@
 mod admission;
 mod alive;
 mod files;
+mod health;
 mod proxies;
 mod store;
 mod subjects;
