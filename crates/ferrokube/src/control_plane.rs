@@ -96,6 +96,7 @@ impl ControlPlane {
         let served = options.config.resources();
         options.compaction_interval = api.etcd_compaction_interval;
         options.durability = api.durability.into();
+        options.quota = quota(api.quota_backend_bytes);
         options.etcd = api.etcd.chosen();
         options.hostname = machine::hostname();
         options.addresses = vec![own];
@@ -202,6 +203,10 @@ impl ControlPlane {
     pub(crate) fn pki(&self) -> &Pki {
         &self.running.pki
     }
+    /// Says where this machine's kubelet listens, which is reached there even by loopback.
+    pub(crate) fn kubelet_at(&self, port: u16) {
+        self.running.place.set_kubelet(port);
+    }
     /// The clock.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
@@ -288,6 +293,14 @@ impl Failure {
             Ok(why) => anyhow!(why.unwrap_or_default()),
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+/// How much the store may hold, by etcd's flag.
+fn quota(bytes: i64) -> Option<u64> {
+    match bytes {
+        0 => Some(storage::DEFAULT_QUOTA),
+        bytes => u64::try_from(bytes).ok(),
     }
 }
 

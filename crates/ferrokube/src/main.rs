@@ -8,6 +8,7 @@ mod machine;
 mod migrate;
 mod node;
 mod openapi;
+mod private;
 mod snapshot;
 
 use std::process::ExitCode;

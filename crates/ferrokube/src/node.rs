@@ -59,6 +59,7 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
         Some(port) => port,
         None => free_port(address, KUBELET_PORT).context("no port is free for the kubelet")?,
     };
+    plane.kubelet_at(port);
     let mut roots = rustls::RootCertStore::empty();
     roots.add(plane.pki().ca.certificate())?;
     let serving = &credentials.serving;

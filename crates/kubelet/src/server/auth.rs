@@ -14,7 +14,6 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use tokio::time::Instant;
-use x509_parser::x509::AttributeTypeAndValue;
 
 use super::Failure;
 use super::tokens::Tokens;
@@ -198,13 +197,11 @@ fn take_token(headers: &mut HeaderMap) -> Option<String> {
 /// The user that a client certificate names: its common name, its organizations as groups.
 fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let subject = certificate.subject();
-    // As the API server's: a part that cannot be read, or a second name, makes it nobody's certificate.
-    let texts = |of: &mut dyn Iterator<Item = &AttributeTypeAndValue<'_>>| {
-        of.map(|a| a.as_str().map(str::to_owned)).collect::<Result<Vec<_>, _>>().ok()
-    };
-    let [name] = <[String; 1]>::try_from(texts(&mut subject.iter_common_name())?).ok()?;
-    let mut groups = texts(&mut subject.iter_organization())?;
+    let subject = client::subject::subject(certificate.subject().as_raw()).ok()?;
+    let (name, mut groups) = (subject.common_name, subject.organizations);
+    if name.is_empty() {
+        return None;
+    }
     groups.push("system:authenticated".to_owned());
     Some(User { name, groups, ..User::default() })
 }
