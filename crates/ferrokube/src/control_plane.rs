@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use api::Text;
@@ -138,9 +139,10 @@ impl ControlPlane {
             clock: self.clock,
             root_ca: self.running.pki.ca.certificate_pem.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
+            service_cidrs: self.service_cidrs.clone(),
         };
         if !self.running.store.is_shared() {
-            parts.controllers(&self.components)?;
+            parts.controllers(&self.components, Duration::ZERO)?;
             self.components.spawn(parts.scheduler(self.components.clone()));
             return Ok(());
         }
@@ -149,7 +151,7 @@ impl ControlPlane {
         self.elect("kube-controller-manager", move |stop: Shutdown| {
             let (parts, failure) = (controlling.clone(), failure.clone());
             async move {
-                if let Err(e) = parts.controllers(&stop) {
+                if let Err(e) = parts.controllers(&stop, controllers::SEVERAL_SERVERS) {
                     failure.report(format!("{e:#}"));
                 }
                 stop.wait().await;
@@ -243,11 +245,15 @@ struct Parts {
     clock: Clock,
     root_ca: String,
     cluster_cidr: String,
+    service_cidrs: Vec<String>,
 }
 
 impl Parts {
-    fn controllers(&self, stop: &Shutdown) -> Result<()> {
+    /// Starts the controllers; a namespace's deletion waits for `namespace_delay`.
+    fn controllers(&self, stop: &Shutdown, namespace_delay: Duration) -> Result<()> {
         let config = controllers::Config {
+            namespace_delay,
+            service_cidrs: self.service_cidrs.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };

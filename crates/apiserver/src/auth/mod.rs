@@ -29,6 +29,7 @@ pub(crate) use authenticator::nobody;
 pub use authenticator::{AuthenticationConfig, ClientCaError, UnionAuthenticator};
 pub use authorizer::{Access, AuthorizationMode, UnionAuthorizer, Verdict, forbidden};
 pub use feed::{Feeds, feed};
+pub use impersonation::wanted as impersonated;
 pub use keys::{KeyError, SigningKey, VerifyingKey};
 pub(crate) use reader::read;
 pub use reader::{Reader, ResourceName, StoreReader};

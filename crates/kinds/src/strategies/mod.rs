@@ -126,7 +126,7 @@ static ALL: &[Strategy] = &[
     networking::IP_ADDRESS,
     Strategy { no_effect_yet: inert!("NetworkPolicies"), ..networking::NETWORK_POLICY },
     networking::SERVICE_CIDR,
-    Strategy { no_effect_yet: inert!("PodDisruptionBudgets"), ..policy::BUDGET },
+    policy::BUDGET,
     rbac::CLUSTER_ROLE_BINDING,
     rbac::CLUSTER_ROLE,
     rbac::ROLE_BINDING,
