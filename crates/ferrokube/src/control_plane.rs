@@ -80,7 +80,8 @@ impl ControlPlane {
         let clock = Clock::system();
         let dir = DataDir::open(&settings.data_dir)?;
         let own = machine::primary_address();
-        let (components, serving) = (Shutdown::new(), Shutdown::new());
+        let serving = Shutdown::new();
+        let components = serving.apart();
         let api = settings.api;
         let mut options = standalone::Options::new(dir.path());
         options.bind = settings.bind;
@@ -96,6 +97,7 @@ impl ControlPlane {
         let served = options.config.resources();
         options.compaction_interval = api.etcd_compaction_interval;
         options.durability = api.durability.into();
+        options.quota = quota(api.quota_backend_bytes);
         options.etcd = api.etcd.chosen();
         options.hostname = machine::hostname();
         options.addresses = vec![own];
@@ -203,6 +205,10 @@ impl ControlPlane {
     pub(crate) fn pki(&self) -> &Pki {
         &self.running.pki
     }
+    /// Says where this machine's kubelet listens, which is reached there even by loopback.
+    pub(crate) fn kubelet_at(&self, port: u16) {
+        self.running.place.set_kubelet(port);
+    }
     /// The clock.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
@@ -293,6 +299,14 @@ impl Failure {
             Ok(why) => anyhow!(why.unwrap_or_default()),
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+/// How much the store may hold, by etcd's flag.
+fn quota(bytes: i64) -> Option<u64> {
+    match bytes {
+        0 => Some(storage::DEFAULT_QUOTA),
+        bytes => u64::try_from(bytes).ok(),
     }
 }
 

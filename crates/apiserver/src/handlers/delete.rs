@@ -9,7 +9,7 @@ use kinds::access::View;
 use storage::{Write, WriteError};
 
 use super::{Scope, list, namespace, unreadable};
-use crate::admission::Operation;
+use crate::admission::{Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::codec;
 use crate::inner::time_text;
@@ -152,7 +152,7 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     if options.ignore_read_error {
         return unreadable::delete(scope).await;
     }
-    let mut outcome = one(scope, scope.name(), &options, true).await?;
+    let mut outcome = one(scope, scope.name(), &options, Some(scope.name())).await?;
     if let (Outcome::Stored { status, object, .. }, Some(false)) = (&mut outcome, options.orphan_dependents)
         && object.data.finalizers
     {
@@ -161,28 +161,40 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     Ok(outcome)
 }
 
-/// Deletes one object.
+impl Scope<'_> {
+    /// Asks admission about the deletion of an object, under the name that it is told.
+    pub(super) async fn admit_delete(
+        &self,
+        name: &str,
+        object: &Struct,
+        options: &DeleteOptions,
+    ) -> Result<(), Status> {
+        let mut request =
+            self.admission(Operation::Delete, &self.stored.kind, name, Some(object), options.dry_run);
+        request.options = OperationOptions::delete(options);
+        self.inner.admission.validate(&request, None).await
+    }
+}
+
+/// Deletes one object. Admission is asked about each state of it that may be the last, under the name that it is to be
+/// told, if it is asked at all.
 pub(crate) async fn one(
     scope: &Scope<'_>,
     name: &str,
     options: &DeleteOptions,
-    admission: bool,
+    told: Option<&str>,
 ) -> Result<Outcome, Status> {
     if scope.is_namespace()
         && let Some(outcome) = namespace::delete(scope, name, options).await?
     {
         return Ok(outcome);
     }
-    let mut admitted = !admission;
     loop {
         let object = scope.find(name)?;
         let mut tree = scope.tree(&object)?;
         check_preconditions(scope, &object, options)?;
-        if !admitted {
-            let request =
-                scope.admission(Operation::Delete, &scope.stored.kind, name, Some(&tree), options.dry_run);
-            scope.inner.admission.validate(&request, None).await?;
-            admitted = true;
+        if let Some(told) = told {
+            scope.admit_delete(told, &tree, options).await?;
         }
         let graceful = if scope.is_pod() {
             let view = View::new(scope.inner.schema, &tree);
@@ -349,7 +361,8 @@ pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let found = list::select(scope, &selection).await?;
     for object in &found.items {
         let item = Scope { namespace: &object.data.namespace, now: scope.inner.now(), ..*scope };
-        match one(&item, &object.data.name, &options, true).await {
+        // As upstream, which tells admission the request's name.
+        match one(&item, &object.data.name, &options, Some("")).await {
             Err(e) if !e.is_not_found() => return Err(e),
             _ => {}
         }

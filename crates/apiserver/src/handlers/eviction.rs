@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use api::status::{Cause, Details, FieldError};
-use api::{Object, Status, Struct};
+use api::{Object, Status, Struct, Text};
 use kinds::access::{Edit, View};
 
 use super::update::{self, Plan};
@@ -40,9 +40,36 @@ const USED_UP: Condition<'_> =
 
 /// `POST pods/x/eviction`: a deletion that PodDisruptionBudgets may refuse.
 pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+    loop {
+        let before = uid(scope);
+        match attempt(scope, sub, before.as_ref()).await {
+            Ok(Some(outcome)) => return Ok(outcome),
+            Ok(None) => {}
+            // Another Pod took the name meanwhile, and admission has not seen that one.
+            Err(e) if e.is_conflict() && uid(scope).is_some_and(|now| before.as_ref() != Some(&now)) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// The uid of the Pod that is there now.
+fn uid(scope: &Scope<'_>) -> Option<Text> {
+    scope.inner.store.get(scope.stored.id, scope.namespace, scope.name()).map(|pod| pod.data.uid.clone())
+}
+
+/// One try; nothing if another Pod took the name while admission looked at the one `before`.
+async fn attempt(
+    scope: &Scope<'_>,
+    sub: &Subresource,
+    before: Option<&Text>,
+) -> Result<Option<Outcome>, Status> {
     let create = write_options(&scope.req.query, WriteKind::Create)?;
     let schema = scope.inner.schema;
-    let body = read_object(scope.inner, scope.req, &sub.kind, create.field_validation)?;
+    let mut body = read_object(scope.inner, scope.req, &sub.kind, create.field_validation)?;
+    let asks_dry = View::new(schema, &body).st("deleteOptions").len("dryRun") > 0;
+    let request =
+        scope.admission(Operation::Create, &sub.kind, scope.name(), None, create.dry_run || asks_dry);
+    scope.inner.admission.mutate(&request, &mut body).await?;
     let view = View::new(schema, &body);
     let name = scope.name();
     super::same_namespace(view.st("metadata").str("namespace"), scope.namespace)?;
@@ -60,12 +87,16 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     let dry_run = same_dry_run(scope.req.query.all("dryRun").collect(), wire.strs("dryRun").collect())?;
     // What is wrong with the options is found by the deletion, so after the Pod itself.
     let checked = DeleteOptions::from_tree(wire, false);
-    let request = scope.admission(Operation::Create, &sub.kind, name, None, dry_run);
     scope.inner.admission.validate(&request, Some(&body)).await?;
     let pod = scope.find(name)?;
-    let options = DeleteOptions { dry_run, ..checked? };
+    if before != Some(&pod.data.uid) {
+        return Ok(None);
+    }
+    let mut options = DeleteOptions { dry_run, ..checked? };
+    // DIFFERENCE: upstream evicts whatever has the name by then, also what admission did not see.
+    options.uid.get_or_insert_with(|| pod.data.uid.clone());
     let done = Outcome::Status(Status { code: 201, ..Status::success() });
-    let Some(pod) = without_budget(scope, pod, &options).await? else { return Ok(done) };
+    let Some(pod) = without_budget(scope, pod, &options).await? else { return Ok(Some(done)) };
     let tree = scope.tree(&pod)?;
     match budget(scope, &pod, &tree, dry_run).await? {
         Verdict::Go => remove(scope, options).await?,
@@ -81,7 +112,7 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
             }
         }
     }
-    Ok(done)
+    Ok(Some(done))
 }
 
 /// Whether nothing is stored, as the request or the eviction in it says.
@@ -119,7 +150,11 @@ async fn without_budget(
         match remove(scope, of_this).await {
             Err(e) if e.is_conflict() && options.resource_version.is_none() && left > 0 => {
                 tokio::time::sleep(PAUSE.mul_f64(1.0 + 0.1 * fastrand::f64())).await;
-                pod = scope.find(scope.name())?;
+                let now = scope.find(scope.name())?;
+                if now.data.uid != pod.data.uid {
+                    return Err(e);
+                }
+                pod = now;
             }
             other => return other.map(|()| None),
         }
@@ -147,7 +182,7 @@ async fn remove(scope: &Scope<'_>, mut options: DeleteOptions) -> Result<(), Sta
             *revision = object.revision.to_string().into();
         }
     }
-    delete::one(scope, name, &options, false).await.map(drop)
+    delete::one(scope, name, &options, None).await.map(drop)
 }
 
 /// What a Pod's budget says to its eviction; a refusal is an error.
