@@ -36,7 +36,8 @@ pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
     let runtime = Runtime::connect(endpoint)
         .await
         .with_context(|| format!("the container runtime at {endpoint} does not answer"))?;
-    Ok(format!("{} {}", runtime.version.runtime_name, runtime.version.runtime_version))
+    let version = runtime.version();
+    Ok(format!("{} {}", version.runtime_name, version.runtime_version))
 }
 
 /// Starts the node.

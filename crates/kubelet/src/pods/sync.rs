@@ -145,12 +145,14 @@ async fn prepare(kubelet: &Kubelet, pod: &Pod) -> Result<(), String> {
     }
     let dir = kubelet.config.pod_dir(spec::uid(pod));
     let logs = kubelet.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
-    for path in [dir.join("volumes"), dir.join("containers"), logs] {
-        tokio::fs::create_dir_all(&path)
-            .await
-            .map_err(|error| format!("error making pod data directories: {error}"))?;
-    }
-    Ok(())
+    volumes::blocking(move || {
+        for path in [dir.join("volumes"), dir.join("containers"), logs] {
+            std::fs::create_dir_all(&path)
+                .map_err(|error| format!("error making pod data directories: {error}"))?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// Removes what newer containers and sandboxes have replaced: of each container the one before the
@@ -161,7 +163,7 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
         let count = seen.entry(&c.name).or_default();
         *count += 1;
         if *count > 2 && c.state == State::Exited {
-            if let Err(error) = kill::remove_container(kubelet, c).await {
+            if let Err(error) = kill::remove_container(kubelet, &observed.uid, &c.id).await {
                 tracing::debug!(id = c.id, error, "old container stays");
                 continue;
             }
@@ -170,9 +172,8 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
     }
     for old in observed.sandboxes.iter().skip(1).filter(|s| !s.ready) {
         if observed.containers.iter().all(|c| c.sandbox_id != old.id) {
-            let request = pb::RemovePodSandboxRequest { pod_sandbox_id: old.id.clone() };
-            if let Err(error) = kubelet.runtime.service().remove_pod_sandbox(request).await {
-                tracing::debug!(id = old.id, error = error_text(&error), "old sandbox stays");
+            if let Err(error) = kill::remove_sandbox(kubelet, &observed.uid, &old.id).await {
+                tracing::debug!(id = old.id, error, "old sandbox stays");
             }
         }
     }
@@ -217,7 +218,7 @@ impl Doer<'_> {
             let inits = spec::init_containers(self.pod);
             let old = self.observed.clone();
             for c in old.containers.iter().filter(|c| inits.iter().any(|i| i.name == c.name)) {
-                kill::remove_container(kubelet, c).await?;
+                kill::remove_container(kubelet, &self.worker.uid, &c.id).await?;
             }
         }
         for k in &a.to_kill {
@@ -285,7 +286,7 @@ impl Doer<'_> {
         }
         let handler = self.runtime_handler().await?;
         let request = pb::RunPodSandboxRequest { config: Some(sandbox.clone()), runtime_handler: handler };
-        match kubelet.runtime.service().run_pod_sandbox(request).await {
+        match kubelet.runtime.of(&self.worker.uid).run_pod_sandbox(request).await {
             Ok(answer) => Ok(answer.into_inner().pod_sandbox_id),
             Err(error) => {
                 let error = error_text(&error);
@@ -462,13 +463,13 @@ impl Doer<'_> {
             config: Some(made),
             sandbox_config: Some(sandbox.clone()),
         };
-        let id = match kubelet.runtime.service().create_container(request).await {
+        let id = match kubelet.runtime.of(&self.worker.uid).create_container(request).await {
             Ok(answer) => answer.into_inner().container_id,
             Err(error) => return Err(failed("CreateContainerError", error.message().to_owned())),
         };
         event("Normal", "Created", "Container created".into());
         let request = pb::StartContainerRequest { container_id: id.clone() };
-        if let Err(error) = kubelet.runtime.service().start_container(request).await {
+        if let Err(error) = kubelet.runtime.of(&self.worker.uid).start_container(request).await {
             return Err(failed("RunContainerError", error.message().to_owned()));
         }
         event("Normal", "Started", "Container started".into());
@@ -567,7 +568,9 @@ impl Doer<'_> {
                     linux: Some(limits),
                     ..pb::UpdateContainerResourcesRequest::default()
                 };
-                if let Err(error) = kubelet.runtime.service().update_container_resources(request).await {
+                if let Err(error) =
+                    kubelet.runtime.of(&self.worker.uid).update_container_resources(request).await
+                {
                     let error = error_text(&error);
                     self.worker.state.lock().resize_error = Some(error.clone());
                     return Err(error);
