@@ -1,6 +1,6 @@
 //! This machine's node: kubelet and pod network, beside the control plane.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,8 +17,6 @@ use crate::machine;
 
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
-
-const ANYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The path of the runtime's socket.
 fn socket(endpoint: &str) -> &Path {
@@ -66,7 +64,7 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
     let serving = &credentials.serving;
     let tls = kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?;
     let config = kubelet::Config {
-        node_ips: vec![machine::primary_address()],
+        node_ips: machine::node_ips(&flags.node_ip)?,
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
         node: kubelet::node::Options {
@@ -75,7 +73,7 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
             ..kubelet::node::Options::default()
         },
         server: Some(kubelet::server::Options {
-            address: SocketAddr::new(ANYWHERE, port),
+            address: SocketAddr::new(machine::anywhere(), port),
             tls: Arc::new(tls),
         }),
         ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
@@ -97,7 +95,8 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
 /// This port if nobody listens on it, otherwise any that is free: clusters run side by side, and the Node
 /// says where its kubelet is.
 fn free_port(wanted: u16) -> std::io::Result<u16> {
-    let listener = TcpListener::bind((ANYWHERE, wanted)).or_else(|_| TcpListener::bind((ANYWHERE, 0)))?;
+    let ip = machine::anywhere();
+    let listener = TcpListener::bind((ip, wanted)).or_else(|_| TcpListener::bind((ip, 0)))?;
     Ok(listener.local_addr()?.port())
 }
 
