@@ -79,7 +79,8 @@ impl ControlPlane {
         let clock = Clock::system();
         let dir = DataDir::open(&settings.data_dir)?;
         let own = machine::primary_address();
-        let (components, serving) = (Shutdown::new(), Shutdown::new());
+        let serving = Shutdown::new();
+        let components = serving.apart();
         let api = settings.api;
         let mut options = standalone::Options::new(dir.path());
         options.bind = settings.bind;

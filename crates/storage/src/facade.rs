@@ -163,6 +163,7 @@ impl Loader {
         engine: Box<dyn Engine>,
         (floor, last): (u64, u64),
         progress_interval: Duration,
+        shutdown: &Shutdown,
     ) -> io::Result<Store> {
         self.settle();
         let Self { index, now, expiries, resources, .. } = self;
@@ -173,7 +174,7 @@ impl Loader {
         }
         index.loaded(floor, last);
         let start = Start { index: index.clone(), engine, expiries, last, now, progress_interval };
-        let backend = Arc::new(Writer::start(start)?);
+        let backend = Arc::new(Writer::start(start, shutdown)?);
         Ok(Store::of(index, backend))
     }
 }
@@ -196,7 +197,7 @@ impl Store {
         let mut loader = loader.into_inner();
         engine.begun(&loaded, || loader.view(loaded.last)).map_err(|e| OpenError::of(&config.dir, e))?;
         let mut store = loader
-            .start(Box::new(engine), (loaded.floor, loaded.last), config.progress_interval)
+            .start(Box::new(engine), (loaded.floor, loaded.last), config.progress_interval, shutdown)
             .map_err(|e| OpenError::of(&config.dir, e))?;
         store.clock = clock;
         if tokio::runtime::Handle::try_current().is_ok() {
@@ -213,7 +214,7 @@ impl Store {
     /// Opens a store in etcd, in upstream's layout; other API servers may use it at the same time. Returns once
     /// everything is loaded. It closes once `shutdown` stops, and `shutdown.finish()` waits until it has.
     pub async fn open_etcd(config: EtcdConfig, shutdown: &Shutdown) -> Result<Self, EtcdOpenError> {
-        let engine = etcd::Engine::open(config).await?;
+        let engine = etcd::Engine::open(config, shutdown).await?;
         let (index, clock) = (engine.index.clone(), engine.clock);
         let store = Self { index, backend: engine.clone(), shared: Some(engine), clock };
         store.close_on(shutdown);
@@ -236,7 +237,7 @@ impl Store {
     pub fn in_memory() -> Self {
         let now = || u64::try_from(Clock::system().now().as_millisecond()).unwrap_or(0);
         Loader::new(Limits::default(), Arc::new(now))
-            .start(Box::new(Forget), (0, 0), PROGRESS_INTERVAL)
+            .start(Box::new(Forget), (0, 0), PROGRESS_INTERVAL, &Shutdown::new())
             .expect("a thread")
     }
 

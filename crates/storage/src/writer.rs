@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use api::{NewObject, Object};
 use bytes::Bytes;
+use component::Shutdown;
 use futures::future::BoxFuture;
 use imbl::OrdMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -111,7 +112,8 @@ pub(crate) struct Start {
 }
 
 impl Writer {
-    pub(crate) fn start(start: Start) -> std::io::Result<Self> {
+    /// Starts the thread. If it panics, the process is told: no write would ever be answered well again.
+    pub(crate) fn start(start: Start, shutdown: &Shutdown) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let mut work = Work {
             shared: shared.clone(),
@@ -120,7 +122,9 @@ impl Writer {
             recent: (0, Duration::ZERO),
             start,
         };
-        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || work.run())?;
+        let thread = std::thread::Builder::new().name("store-writer".into());
+        let guard = shutdown.clone();
+        let thread = thread.spawn(move || guard.guard(|| work.run()))?;
         Ok(Self { shared, places: Arc::new(Semaphore::new(WAITING)), thread: Mutex::new(Some(thread)) })
     }
 

@@ -104,7 +104,7 @@ pub async fn start(kubelet: &Arc<Kubelet>, shutdown: &Shutdown) -> Result<(), St
             match accepted {
                 Ok((tcp, _)) => {
                     let (server, acceptor, stop2) = (server.clone(), acceptor.clone(), stop.clone());
-                    stop.spawn(async move {
+                    stop.spawn_one(async move {
                         let _ = stop2.run(connection(server, acceptor, tcp)).await;
                     });
                 }
