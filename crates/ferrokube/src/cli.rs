@@ -136,6 +136,9 @@ pub(crate) struct Up {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
+    /// Address of this node, or one of each family, separated by commas [default: its IPv4 address, or its IPv6 address if it has no other]
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    pub(crate) node_ip: Vec<IpAddr>,
     /// Where the container runtime looks for its network configuration
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(crate) cni_conf_dir: PathBuf,

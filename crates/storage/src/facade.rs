@@ -211,7 +211,13 @@ impl Store {
         let mut loader = loader.into_inner();
         engine.begun(&loaded, || loader.view(loaded.last)).map_err(|e| OpenError::of(&config.dir, e))?;
         let mut store = loader
-            .start(Box::new(engine), (loaded.floor, loaded.last), config.progress_interval, config.quota, shutdown)
+            .start(
+                Box::new(engine),
+                (loaded.floor, loaded.last),
+                config.progress_interval,
+                config.quota,
+                shutdown,
+            )
             .map_err(|e| OpenError::of(&config.dir, e))?;
         store.clock = clock;
         if tokio::runtime::Handle::try_current().is_ok() {

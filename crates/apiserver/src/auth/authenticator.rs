@@ -121,7 +121,7 @@ pub(crate) fn certificate_user(certificate: &X509Certificate<'_>, digest: &Diges
     if subject.common_name.is_empty() || subject.uid.as_deref() == Some("") {
         return None;
     }
-    let (name, uid) = (subject.common_name, subject.uid.unwrap_or_default());
+    let (name, uid) = (subject.common_name.into(), subject.uid.unwrap_or_default().into());
     let mut groups: Vec<Text> = subject.organizations.into_iter().map(Text::from).collect();
     add_authenticated(&mut groups);
     let mut hex = String::with_capacity(75);

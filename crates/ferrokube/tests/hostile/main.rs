@@ -9,6 +9,7 @@ mod alive;
 mod files;
 mod headers;
 mod health;
+mod node;
 mod proxies;
 mod store;
 mod subjects;

@@ -19,6 +19,7 @@ use crate::Kubelet;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::quantity;
+pub(crate) use crate::work::blocking;
 
 /// A volume that containers can mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,15 +124,6 @@ async fn mount(kubelet: &Kubelet, facts: &Facts<'_>, volume: &Volume) -> Result<
     })
     .await?;
     Ok(Mounted::Path { path: dir, read_only: true })
-}
-
-/// Runs file work off the async threads.
-pub(crate) async fn blocking<T, F>(work: F) -> Result<T, String>
-where
-    T: Send + 'static,
-    F: FnOnce() -> Result<T, String> + Send + 'static,
-{
-    tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
 }
 
 fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
