@@ -131,7 +131,7 @@ pub(crate) fn certificate_user(certificate: &X509Certificate<'_>, digest: &Diges
         hex.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
     }
     let extra = BTreeMap::from([("authentication.kubernetes.io/credential-id".into(), vec![hex.into()])]);
-    Some(UserInfo { name: name.into(), uid: uid.into(), groups, extra })
+    Some(UserInfo { name, uid, groups, extra })
 }
 
 fn add_authenticated(groups: &mut Vec<Text>) {
