@@ -6,7 +6,7 @@ use api::{Object, Schema, Status, Struct};
 use bytes::Bytes;
 use component::Shutdown;
 use http::Response;
-use http::header;
+use http::header::{self, HeaderValue};
 use kinds::gated::Gated;
 use storage::Store;
 
@@ -103,7 +103,7 @@ impl Inner {
         query: &Query,
         info: Option<&RequestInfo>,
     ) -> Seen {
-        let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        let content_type = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
         let known = info.is_some_and(|i| {
             let resource = self.registry.find(&i.group, &i.version, &i.resource);
             resource.is_some_and(|r| i.subresource.is_empty() || r.subresource(&i.subresource).is_some())

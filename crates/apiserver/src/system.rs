@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use storage::{Batch, Scope, Servers, WatchOptions, WatchStart};
 
 use crate::allocate::DEFAULT_RANGE;
+use crate::health::Hook;
 use crate::inner::Inner;
 use crate::server::Server;
 
@@ -280,6 +281,7 @@ impl Server {
         let recorders =
             [recorder("portallocator-repair-controller"), recorder("ipallocator-repair-controller")];
         self.0.allocators.keep_repaired(&self.0, recorders, shutdown).await;
+        self.0.health.done(Hook::Repair);
         let servers = self.0.store.servers();
         // Others would list an address that leads nowhere.
         if let Some(servers) = servers.as_ref().filter(|_| !address.is_loopback()) {
@@ -290,6 +292,8 @@ impl Server {
         for one in &all {
             settle(&self.0, &*transport, one, &ranges).await?;
         }
+        self.0.health.done(Hook::Services);
+        self.0.health.done(Hook::Ranges);
         for one in all {
             let (inner, transport, stop) = (Arc::clone(&self.0), Arc::clone(&transport), shutdown.clone());
             let ranges = ranges.clone();

@@ -334,6 +334,15 @@ impl<T> Api<T> {
         self.client.transport.call(call).await.map(drop)
     }
 
+    /// Reads a subresource.
+    pub async fn get_subresource<R: DeserializeOwned>(
+        &self,
+        name: &str,
+        subresource: &str,
+    ) -> Result<R, Status> {
+        self.call(self.request(Verb::Get, name, subresource, Bytes::new())).await
+    }
+
     /// Posts to a subresource and decodes its answer.
     pub async fn post<B, R>(&self, name: &str, subresource: &str, body: &B) -> Result<R, Status>
     where

@@ -17,6 +17,7 @@ pub mod queue;
 pub mod remote;
 mod skim;
 pub mod store;
+pub mod subject;
 pub mod tls;
 pub mod transport;
 

@@ -1,6 +1,7 @@
 //! How deep a document can be while operations change it.
 
 use super::PatchError;
+use super::document::Doc;
 use crate::depth::{MAX_DEPTH, measure};
 use crate::tree::Node;
 
@@ -46,13 +47,7 @@ impl Depth {
     }
 
     /// A value that was taken out of the document is about to be put at another place.
-    pub(super) fn shift(
-        &mut self,
-        doc: &Node,
-        from: &str,
-        path: &str,
-        value: &Node,
-    ) -> Result<(), PatchError> {
+    pub(super) fn shift(&mut self, doc: &Doc, from: &str, path: &str, value: &Doc) -> Result<(), PatchError> {
         let deeper = level(path).saturating_sub(level(from));
         if self.at_most + deeper <= MAX_DEPTH {
             self.at_most += deeper;
@@ -61,8 +56,8 @@ impl Depth {
         if deeper == 0 {
             return Ok(());
         }
-        let whole = measure(doc, MAX_DEPTH).ok_or(PatchError::TooDeep)?;
-        let moved = measure(value, MAX_DEPTH).ok_or(PatchError::TooDeep)?;
+        let whole = doc.measure(MAX_DEPTH).ok_or(PatchError::TooDeep)?;
+        let moved = value.measure(MAX_DEPTH).ok_or(PatchError::TooDeep)?;
         self.walked += whole.1 + moved.1;
         if self.walked > MAX_WALKED {
             return Err(PatchError::TooLarge("the patch moves too much".into()));

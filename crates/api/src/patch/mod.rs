@@ -4,6 +4,7 @@
 //! that form; the strategic one asks the schema how a list merges.
 
 mod depth;
+mod document;
 mod json_patch;
 mod merge;
 mod strategic;

@@ -14,6 +14,8 @@ use client::{Call, Resource, Transport, Verb};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
+use crate::health::Hook;
+
 /// Writes under way at once: enough for the store to commit them in a few batches.
 const AT_ONCE: usize = 64;
 /// Attempts at one object while others write it.
@@ -58,13 +60,15 @@ impl Item {
     }
 }
 
-/// Makes or completes everything that a cluster starts with. The transport's identity must be a superuser's.
-pub async fn ensure(transport: &dyn Transport) -> Result<(), Status> {
+/// Makes or completes everything that a cluster starts with, and says of each part when it is there. The transport's
+/// identity must be a superuser's.
+pub(crate) async fn ensure(transport: &dyn Transport, done: &(dyn Fn(Hook) + Sync)) -> Result<(), Status> {
     let namespaces = NAMESPACES.iter().map(|name| {
         let object = json!({ "metadata": { "name": name } });
         Item::new("", "v1", "namespaces", object, Rule::Keep)
     });
     ensure_all(transport, namespaces.collect()).await?;
+    done(Hook::Namespaces);
     let group = crate::auth::rbac::GROUP;
     let policy = rbac::policy().into_iter().map(|(plural, o)| Item::new(group, "v1", plural, o, Rule::Rbac));
     let group = "flowcontrol.apiserver.k8s.io";
@@ -77,7 +81,9 @@ pub async fn ensure(transport: &dyn Transport) -> Result<(), Status> {
     let classes = priority_classes()
         .into_iter()
         .map(|o| Item::new("scheduling.k8s.io", "v1", "priorityclasses", o, Rule::Keep));
-    ensure_all(transport, policy.chain(levels).chain(schemas).chain(classes).collect()).await
+    ensure_all(transport, policy.chain(levels).chain(schemas).chain(classes).collect()).await?;
+    [Hook::Roles, Hook::PriorityClasses, Hook::FlowControl].into_iter().for_each(done);
+    Ok(())
 }
 
 fn priority_classes() -> [Value; 2] {

@@ -3,6 +3,7 @@
 pub(crate) mod binding;
 pub(crate) mod create;
 pub(crate) mod delete;
+pub(crate) mod eviction;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod managed;
@@ -23,7 +24,7 @@ use api::{NewObject, Object, Status, Struct};
 use kinds::{Ctx, Strategy};
 use storage::{ReadError, ResourceId, Store, Write, WriteError};
 
-use crate::admission::{AdmissionRequest, Operation};
+use crate::admission::{AdmissionRequest, Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::codec;
 use crate::inner::Inner;
@@ -239,7 +240,7 @@ async fn subresource(
     match (req.info.verb, sub.name.as_str()) {
         (_, "scale") => scale::scale(&scope, sub).await,
         ("create", "binding") => binding::bind(&scope, sub).await,
-        ("create", "eviction") => delete::evict(&scope, sub).await,
+        ("create", "eviction") => eviction::evict(&scope, sub).await,
         ("create", "token") => virtuals::token(&scope, sub).await,
         ("get", _) if sub.kind == resource.kind => get::get(&scope).await,
         (verb @ ("update" | "patch"), name) => {
@@ -386,7 +387,7 @@ impl<'a> Scope<'a> {
             name,
             old,
             dry_run,
-            options: None,
+            options: OperationOptions::of(operation, &self.req.query),
             warnings: &self.req.warnings,
         }
     }
@@ -440,6 +441,8 @@ impl<'a> Scope<'a> {
             }
             WriteError::Changed(_) => self.conflict(name, MODIFIED),
             WriteError::Unreadable(bad) => self.cannot_change(bad),
+            // Upstream's answers name no reason for what etcd says.
+            WriteError::NoSpace => Status::failure(500, "", error.to_string()),
             WriteError::Engine(why) if self.inner.store.is_shared() => Status::failure(500, "", &**why),
             WriteError::Engine(_) | WriteError::Closed => Status::internal(error),
         }

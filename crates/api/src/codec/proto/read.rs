@@ -14,9 +14,12 @@ use crate::tree::{Map, Node, Struct, Text};
 
 pub(super) fn message(schema: &Schema, id: StructId, bytes: &[u8]) -> Result<Struct, DecodeError> {
     let mut tree = Struct::new(id);
-    let mut decoder = Decoder { schema, depth: 0 };
+    let mut decoder = Decoder { schema, depth: 0, unsettled: false };
     decoder.open()?;
     decoder.message(&mut tree, &schema.st(id).message, bytes)?;
+    if decoder.unsettled {
+        normal::settle(schema, &mut tree);
+    }
     Ok(tree)
 }
 
@@ -24,6 +27,8 @@ struct Decoder<'s> {
     schema: &'s Schema,
     /// At how many levels of the object's JSON the current value stands; messages have some that JSON has not.
     depth: usize,
+    /// Whether entries of a map came unsorted: they are sorted once, at the end.
+    unsettled: bool,
 }
 
 fn broken(text: String) -> DecodeError {
@@ -58,9 +63,6 @@ impl Decoder<'_> {
         let st = self.schema.st(tree.id);
         if self.depth == 1 || !fields.is_empty() {
             tree.retain(|no, v| {
-                if let Node::Map(m) = v {
-                    m.sort();
-                }
                 let f = st.at(no);
                 normal::keeps(f, self.schema.ty(f.ty), v)
             });
@@ -128,7 +130,7 @@ impl Decoder<'_> {
                 self.depth -= 1;
                 let value = value.unwrap_or_else(|| self.empty(of));
                 if let Node::Map(map) = tree.get_or_insert_with(no, || Node::Map(Map::new())) {
-                    map.insert(key, value);
+                    self.unsettled |= !map.append(key, value);
                 }
             }
             Type::Struct(_) => {
