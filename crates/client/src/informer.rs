@@ -301,7 +301,12 @@ impl<T: Cached> Reflector<'_, T> {
             self.informer.0.client.transport().watch(self.call(Verb::Watch, params.query())).await?;
         let mut events = 0usize;
         while let Some(event) = stream.next().await {
-            let event = event?;
+            let event = event.inspect_err(|e| {
+                // What the server or the connection could not make an event of would come again.
+                if e.code == 500 {
+                    self.revision = None;
+                }
+            })?;
             self.apply(event.kind, &event.object)?;
             events += 1;
         }
@@ -636,6 +641,24 @@ mod tests {
         assert_eq!(asked, ["", "5", "10", "", "12"]);
         assert_eq!(*r.changes.lock(), ["+a", "+odd", "+b", "-a", "-odd"]);
         assert_eq!(r.informer.undecoded(), 6);
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_server_cannot_tell_is_passed_over_by_a_new_state() {
+        let watches = vec![
+            Script::Events { events: vec![event(Added, "a", 1), mark(3, true)], open: false },
+            Script::Events { events: vec![Err(Status::internal("unable to transform key"))], open: false },
+            Script::Events { events: vec![event(Added, "a", 1), mark(5, true)], open: false },
+            Script::Events {
+                events: vec![Err(Status::failure(503, "ServiceUnavailable", "broke"))],
+                open: false,
+            },
+        ];
+        let r = run(watches, vec![], 5).await;
+        let asked: Vec<_> = (0..5).map(|i| query(&r, i, "resourceVersion")).collect();
+        assert_eq!(asked, ["", "3", "", "5", "5"]);
+        assert_eq!(*r.changes.lock(), ["+a"]);
         r.shutdown.finish().await;
     }
 
