@@ -94,6 +94,10 @@ pub(crate) struct Api {
     /// When a write counts, and so what a crash of the machine can lose
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
     pub(crate) durability: Durability,
+    /// How many bytes of objects may be stored before nothing new is taken; 0 for 2 GiB, less for any number. An etcd
+    /// has a quota of its own
+    #[arg(long, value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) quota_backend_bytes: i64,
     #[command(flatten)]
     pub(crate) etcd: Etcd,
 }
@@ -132,6 +136,9 @@ pub(crate) struct Up {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
+    /// Address of this node, or one of each family, separated by commas [default: its IPv4 address, or its IPv6 address if it has no other]
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    pub(crate) node_ip: Vec<IpAddr>,
     /// Where the container runtime looks for its network configuration
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(crate) cni_conf_dir: PathBuf,
@@ -234,7 +241,7 @@ pub(crate) enum Snapshot {
 /// From where to save, and to where.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct SnapshotSave {
-    /// The file to write; one that exists is replaced once the new one is whole
+    /// The file to write, which must not exist yet
     pub(crate) file: PathBuf,
     /// Whom to ask, as whom [default: DATA_DIR/admin.kubeconfig]
     #[arg(long, value_name = "FILE")]

@@ -34,7 +34,8 @@ pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
     let runtime = Runtime::connect(endpoint)
         .await
         .with_context(|| format!("the container runtime at {endpoint} does not answer"))?;
-    Ok(format!("{} {}", runtime.version.runtime_name, runtime.version.runtime_version))
+    let version = runtime.version();
+    Ok(format!("{} {}", version.runtime_name, version.runtime_version))
 }
 
 /// Starts the node.
@@ -54,17 +55,23 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
         Some(ip) => ip,
         None => machine::nth_address(plane.service_cidr(), 10)?,
     };
-    let address = flags.kubelet_address.unwrap_or(flags.server.bind_address);
+    let address = listening(flags);
+    let node_ips = match (&flags.node_ip[..], address) {
+        // Nobody reaches the kubelet by another address than the one it listens on.
+        ([], only) if !only.is_unspecified() => vec![only],
+        (asked, _) => machine::node_ips(asked)?,
+    };
     let port = match flags.kubelet_port {
         Some(port) => port,
         None => free_port(address, KUBELET_PORT).context("no port is free for the kubelet")?,
     };
+    plane.kubelet_at(port);
     let mut roots = rustls::RootCertStore::empty();
     roots.add(plane.pki().ca.certificate())?;
     let serving = &credentials.serving;
     let tls = kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?;
     let config = kubelet::Config {
-        node_ips: vec![node_address(address)],
+        node_ips,
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
         node: kubelet::node::Options {
@@ -99,9 +106,12 @@ fn free_port(address: IpAddr, wanted: u16) -> std::io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// The address of a Node whose kubelet listens on `address`: nobody reaches it by another one.
-fn node_address(address: IpAddr) -> IpAddr {
-    if address.is_unspecified() { machine::primary_address() } else { address }
+/// The address that the kubelet listens on.
+fn listening(flags: &Up) -> IpAddr {
+    flags.kubelet_address.unwrap_or(match flags.server.bind_address {
+        all if all.is_unspecified() => machine::anywhere(),
+        one => one,
+    })
 }
 
 /// The settings by which a kubelet finds its own things again.

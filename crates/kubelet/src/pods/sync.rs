@@ -1,6 +1,7 @@
 //! One step towards what a Pod wants: look, decide, act.
 
 use std::collections::HashMap;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,15 +163,16 @@ async fn prepare(kubelet: &Kubelet, pod: &Pod) -> Result<(), String> {
     }
     let dir = kubelet.config.pod_dir(spec::uid(pod));
     let logs = kubelet.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
-    // What lies in them belongs to the Pod, not to the node's users.
-    let mut private = tokio::fs::DirBuilder::new();
-    private.recursive(true).mode(0o750);
-    for path in [dir.clone(), dir.join("volumes"), dir.join("containers")] {
-        private.create(&path).await.map_err(|error| format!("error making pod data directories: {error}"))?;
-    }
-    tokio::fs::create_dir_all(&logs)
-        .await
-        .map_err(|error| format!("error making pod data directories: {error}"))
+    volumes::blocking(move || {
+        // What lies in them belongs to the Pod, not to the node's users.
+        let mut private = std::fs::DirBuilder::new();
+        private.recursive(true).mode(0o750);
+        let made = [dir.clone(), dir.join("volumes"), dir.join("containers")];
+        let made = made.iter().try_for_each(|path| private.create(path));
+        made.and_then(|()| std::fs::create_dir_all(&logs))
+            .map_err(|error| format!("error making pod data directories: {error}"))
+    })
+    .await
 }
 
 /// Removes what newer containers and sandboxes have replaced: of each container the one before the
@@ -181,7 +183,7 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
         let count = seen.entry(&c.name).or_default();
         *count += 1;
         if *count > 2 && c.state == State::Exited {
-            if let Err(error) = kill::remove_container(kubelet, c).await {
+            if let Err(error) = kill::remove_container(kubelet, &observed.uid, &c.id).await {
                 tracing::debug!(id = c.id, error, "old container stays");
                 continue;
             }
@@ -201,9 +203,8 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
     }
     for old in observed.sandboxes.iter().skip(1).filter(|s| !s.ready) {
         if observed.containers.iter().all(|c| c.sandbox_id != old.id) {
-            let request = pb::RemovePodSandboxRequest { pod_sandbox_id: old.id.clone() };
-            if let Err(error) = kubelet.runtime.service().remove_pod_sandbox(request).await {
-                tracing::debug!(id = old.id, error = error_text(&error), "old sandbox stays");
+            if let Err(error) = kill::remove_sandbox(kubelet, &observed.uid, &old.id).await {
+                tracing::debug!(id = old.id, error, "old sandbox stays");
             }
         }
     }
@@ -248,7 +249,7 @@ impl Doer<'_> {
             let inits = spec::init_containers(self.pod);
             let old = self.observed.clone();
             for c in old.containers.iter().filter(|c| inits.iter().any(|i| i.name == c.name)) {
-                kill::remove_container(kubelet, c).await?;
+                kill::remove_container(kubelet, &self.worker.uid, &c.id).await?;
             }
         }
         for k in &a.to_kill {
@@ -316,7 +317,7 @@ impl Doer<'_> {
         }
         let handler = self.runtime_handler().await?;
         let request = pb::RunPodSandboxRequest { config: Some(sandbox.clone()), runtime_handler: handler };
-        match kubelet.runtime.service().run_pod_sandbox(request).await {
+        match kubelet.runtime.of(&self.worker.uid).run_pod_sandbox(request).await {
             Ok(answer) => Ok(answer.into_inner().pod_sandbox_id),
             Err(error) => {
                 let error = error_text(&error);
@@ -496,13 +497,13 @@ impl Doer<'_> {
             config: Some(made),
             sandbox_config: Some(sandbox.clone()),
         };
-        let id = match kubelet.runtime.service().create_container(request).await {
+        let id = match kubelet.runtime.of(&self.worker.uid).create_container(request).await {
             Ok(answer) => answer.into_inner().container_id,
             Err(error) => return Err(failed("CreateContainerError", error.message().to_owned())),
         };
         event("Normal", "Created", "Container created".into());
         let request = pb::StartContainerRequest { container_id: id.clone() };
-        if let Err(error) = kubelet.runtime.service().start_container(request).await {
+        if let Err(error) = kubelet.runtime.of(&self.worker.uid).start_container(request).await {
             return Err(failed("RunContainerError", error.message().to_owned()));
         }
         event("Normal", "Started", "Container started".into());
@@ -603,7 +604,9 @@ impl Doer<'_> {
                     linux: Some(limits),
                     ..pb::UpdateContainerResourcesRequest::default()
                 };
-                if let Err(error) = kubelet.runtime.service().update_container_resources(request).await {
+                if let Err(error) =
+                    kubelet.runtime.of(&self.worker.uid).update_container_resources(request).await
+                {
                     let error = error_text(&error);
                     self.worker.state.lock().resize_error = Some(error.clone());
                     return Err(error);

@@ -197,10 +197,11 @@ fn take_token(headers: &mut HeaderMap) -> Option<String> {
 /// The user that a client certificate names: its common name, its organizations as groups.
 fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let mut groups: Vec<String> =
-        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+    let subject = client::subject::subject(certificate.subject().as_raw()).ok()?;
+    let (name, mut groups) = (subject.common_name, subject.organizations);
+    if name.is_empty() {
+        return None;
+    }
     groups.push("system:authenticated".to_owned());
     Some(User { name, groups, ..User::default() })
 }

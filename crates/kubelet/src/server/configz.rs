@@ -15,7 +15,6 @@ pub(super) fn settings(config: &Config) -> Value {
     let port = config.server.as_ref().map_or(config.node.port, |s| s.address.port());
     let address = config.server.as_ref().map(|s| s.address.ip().to_string());
     let time = |d: Duration| go_duration(d.try_into().unwrap_or_default());
-    let report = node::status::REPORT;
     json!({ "kubeletconfig": {
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -47,7 +46,7 @@ pub(super) fn settings(config: &Config) -> Value {
         "containerLogMonitorInterval": time(logs::PERIOD),
         "evictionHard": thresholds(&config.node.eviction_hard),
         "nodeStatusUpdateFrequency": time(node::UPDATE),
-        "nodeStatusReportFrequency": go_duration(report),
+        "nodeStatusReportFrequency": time(node::REPORT),
         "evictionPressureTransitionPeriod": go_duration(node::pressure::TRANSITION),
     } })
 }

@@ -31,10 +31,11 @@ impl Health {
         shutdown.spawn(async move {
             let look = async {
                 loop {
-                    // No Pod starts without it: who holds it waits for the runtime.
-                    drop(kubelet.admitted.lock().await);
-                    drop(kubelet.workers());
-                    *noted.0.lock() = Instant::now();
+                    // No Pod starts while one is decided about for long.
+                    if kubelet.admission.is_free() {
+                        drop(kubelet.workers());
+                        *noted.0.lock() = Instant::now();
+                    }
                     tokio::time::sleep(PERIOD).await;
                 }
             };

@@ -48,7 +48,7 @@ pub(super) async fn serve(
     let id = container_id(&pod, name, container, previous).map_err(Failure::bad_request)?;
     let status = container_status(kubelet, &id).await.map_err(|e| {
         tracing::debug!(error = e.message(), container, "no status of a container whose log is wanted");
-        let runtime = &kubelet.runtime.version.runtime_name;
+        let runtime = &kubelet.runtime.version().runtime_name;
         Failure::bad_request(format!("unable to retrieve container logs for {runtime}://{id}"))
     })?;
     let (sender, body) = channel_body();

@@ -20,6 +20,7 @@ use crate::Kubelet;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::quantity;
+pub(crate) use crate::work::blocking;
 
 /// How long the content of volumes that are there already is waited for: containers wait meanwhile for
 /// whoever tends them.
@@ -162,15 +163,6 @@ fn write(dir: &Path, in_memory: bool, payload: &atomic::Payload, gid: Option<u32
         own(dir, gid, 0o2777)?;
     }
     atomic::write(dir, payload, gid).map(drop)
-}
-
-/// Runs file work off the async threads.
-pub(crate) async fn blocking<T, F>(work: F) -> Result<T, String>
-where
-    T: Send + 'static,
-    F: FnOnce() -> Result<T, String> + Send + 'static,
-{
-    tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
 }
 
 fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
