@@ -1,6 +1,6 @@
 //! This machine's node: kubelet and pod network, beside the control plane.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
     Ok(format!("{} {}", version.runtime_name, version.runtime_version))
 }
 
-/// Starts the node.
-pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> {
+/// Starts the node, which has these addresses.
+pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &ControlPlane) -> Result<()> {
     let dir = plane.dir().path();
     let cgroup_root = format!("/ferrokube-{}", plane.dir().id());
     plane.dir().write_footprint(&Footprint {
@@ -64,7 +64,7 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
     let serving = &credentials.serving;
     let tls = kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?;
     let config = kubelet::Config {
-        node_ips: machine::node_ips(&flags.node_ip)?,
+        node_ips: addresses,
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
         node: kubelet::node::Options {

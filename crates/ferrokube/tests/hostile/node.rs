@@ -59,7 +59,10 @@ fn remains(cluster: &Cluster, uids: &[String]) -> Result<BTreeMap<&'static str, 
         ),
         ("cgroups", sh(&cgroups)?),
         ("network namespaces", sh("ls /run/netns 2>/dev/null || true")?),
-        ("directories", sh(&format!("ls {0}/kubelet/pods {0}/pod-logs 2>/dev/null || true", dirs.display()))?),
+        (
+            "directories",
+            sh(&format!("ls {0}/kubelet/pods {0}/pod-logs 2>/dev/null || true", dirs.display()))?,
+        ),
     ]);
     found.retain(|_, text| text.lines().any(|line| !line.is_empty() && !line.ends_with(':')));
     Ok(found)
