@@ -8,6 +8,7 @@ mod machine;
 mod migrate;
 mod node;
 mod openapi;
+mod private;
 mod snapshot;
 
 use std::process::ExitCode;
@@ -25,8 +26,9 @@ use control_plane::{ControlPlane, Settings};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Objects may be nested 500 deep, and what handles them recurses. That needs 4 MiB where nothing is optimized, more
-/// than a thread has by default; memory is what of it is used.
+/// Objects may nest as deeply as `api::depth` says, and what handles them recurses. That needs up to 5 MiB (YAML) where
+/// nothing is optimized, more than a thread has by default; a test of `api::depth` holds it below the half. Memory is
+/// what of it is used.
 const STACK: usize = 16 << 20;
 
 /// How long tasks that nobody waits for may still run at the end.
@@ -91,7 +93,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Up(flags) => {
             let name = machine::node_name(flags.node_name.as_deref())?;
             let runtime = node::check_runtime(&flags).await?;
-            let addresses = machine::node_ips(&flags.node_ip)?;
+            let addresses = node::addresses(&flags)?;
             let identity = NodeIdentity { name: name.clone(), addresses: addresses.clone() };
             let plane = ControlPlane::start(Settings::from(&flags.server), Some(identity)).await?;
             say(&format!("control plane: {}", plane.url()));

@@ -55,10 +55,12 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         Some(ip) => ip,
         None => machine::nth_address(plane.service_cidr(), 10)?,
     };
+    let address = listening(flags);
     let port = match flags.kubelet_port {
         Some(port) => port,
-        None => free_port(KUBELET_PORT).context("no port is free for the kubelet")?,
+        None => free_port(address, KUBELET_PORT).context("no port is free for the kubelet")?,
     };
+    plane.kubelet_at(port);
     let mut roots = rustls::RootCertStore::empty();
     roots.add(plane.pki().ca.certificate())?;
     let serving = &credentials.serving;
@@ -73,7 +75,7 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
             ..kubelet::node::Options::default()
         },
         server: Some(kubelet::server::Options {
-            address: SocketAddr::new(machine::anywhere(), port),
+            address: SocketAddr::new(address, port),
             tls: Arc::new(tls),
         }),
         ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
@@ -94,10 +96,26 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
 
 /// This port if nobody listens on it, otherwise any that is free: clusters run side by side, and the Node
 /// says where its kubelet is.
-fn free_port(wanted: u16) -> std::io::Result<u16> {
-    let ip = machine::anywhere();
-    let listener = TcpListener::bind((ip, wanted)).or_else(|_| TcpListener::bind((ip, 0)))?;
+fn free_port(address: IpAddr, wanted: u16) -> std::io::Result<u16> {
+    let listener = TcpListener::bind((address, wanted)).or_else(|_| TcpListener::bind((address, 0)))?;
     Ok(listener.local_addr()?.port())
+}
+
+/// The node's addresses, the primary one first.
+pub(crate) fn addresses(flags: &Up) -> Result<Vec<IpAddr>> {
+    match (&flags.node_ip[..], listening(flags)) {
+        // Nobody reaches the kubelet by another address than the one it listens on.
+        ([], only) if !only.is_unspecified() => Ok(vec![only]),
+        (asked, _) => machine::node_ips(asked),
+    }
+}
+
+/// The address that the kubelet listens on.
+fn listening(flags: &Up) -> IpAddr {
+    flags.kubelet_address.unwrap_or(match flags.server.bind_address {
+        all if all.is_unspecified() => machine::anywhere(),
+        one => one,
+    })
 }
 
 /// The settings by which a kubelet finds its own things again.

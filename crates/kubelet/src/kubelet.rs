@@ -33,7 +33,7 @@ use crate::quantity::Resources;
 use crate::recorder::PodRecorder;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::volumes::payload::Tokens;
-use crate::{events, housekeeping, logs, node, server};
+use crate::{events, housekeeping, logs, node, server, volumes};
 
 /// Everything the kubelet's parts share.
 pub struct Kubelet {
@@ -113,6 +113,7 @@ impl Kubelet {
                 .await
                 .map_err(|source| StartError::Directory { path: path.clone(), source })?;
         }
+        volumes::close(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
         let runtime = Runtime::connect(&config.container_runtime_endpoint).await?;
         let health = Health::default();
         health.ask(&runtime).await;

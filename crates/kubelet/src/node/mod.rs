@@ -18,13 +18,14 @@ use k8s_openapi::api::core::v1::{NodeStatus, Taint};
 use self::machine::{Filesystem, Machine, Pids};
 use self::pressure::{Reported, Room};
 pub use self::pressure::{Threshold, Thresholds};
+pub(crate) use self::reporter::REPORT;
 use self::reporter::Reporter;
 use self::status::Observation;
 use crate::{Kubelet, health};
 
 /// How often the status is made, and how long a request may take that reports it; upstream's
 /// `nodeStatusUpdateFrequency`.
-const UPDATE: Duration = Duration::from_secs(10);
+pub(crate) const UPDATE: Duration = Duration::from_secs(10);
 
 /// How the Node is registered.
 #[derive(Debug, Clone)]

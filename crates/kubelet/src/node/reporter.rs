@@ -13,7 +13,7 @@ use super::{Options, UPDATE};
 use crate::Config;
 
 /// A status that only its heartbeats differ in is sent this often; upstream's `nodeStatusReportFrequency`.
-const REPORT: Duration = Duration::from_mins(5);
+pub(crate) const REPORT: Duration = Duration::from_mins(5);
 /// How often an update is tried at once; upstream's.
 const ATTEMPTS: usize = 5;
 

@@ -42,6 +42,11 @@ impl Admission {
         self.ran.send_replace(Some(ran));
     }
 
+    /// Whether no Pod is decided about at this moment.
+    pub(crate) fn is_free(&self) -> bool {
+        self.decided.try_lock().is_some()
+    }
+
     /// Forgets a Pod.
     pub(crate) fn forget(&self, uid: &str) {
         self.decided.lock().remove(uid);
