@@ -74,9 +74,9 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts store and API server, and waits until the API server is ready. `node` is the name of this
-    /// machine's node, for its certificates.
-    pub(crate) async fn start(settings: Settings, node: Option<&str>) -> Result<Self> {
+    /// Starts store and API server, and waits until the API server is ready. `node` is this machine's node,
+    /// for its certificates.
+    pub(crate) async fn start(settings: Settings, node: Option<NodeIdentity>) -> Result<Self> {
         let clock = Clock::system();
         let dir = DataDir::open(&settings.data_dir)?;
         let own = machine::primary_address();
@@ -101,7 +101,7 @@ impl ControlPlane {
         options.etcd = api.etcd.chosen();
         options.hostname = machine::hostname();
         options.addresses = vec![own];
-        options.node = node.map(|name| NodeIdentity { name: name.to_owned(), addresses: vec![own] });
+        options.node = node;
         options.security = Box::new(move |security| {
             security.enable_admission = api.enable_admission_plugins;
             security.disable_admission = api.disable_admission_plugins;

@@ -19,6 +19,7 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use apiserver::pki::NodeIdentity;
 use cli::{Cli, Command};
 use control_plane::{ControlPlane, Settings};
 
@@ -92,10 +93,12 @@ async fn run(command: Command) -> Result<()> {
         Command::Up(flags) => {
             let name = machine::node_name(flags.node_name.as_deref())?;
             let runtime = node::check_runtime(&flags).await?;
-            let plane = ControlPlane::start(Settings::from(&flags.server), Some(&name)).await?;
+            let addresses = node::addresses(&flags)?;
+            let identity = NodeIdentity { name: name.clone(), addresses: addresses.clone() };
+            let plane = ControlPlane::start(Settings::from(&flags.server), Some(identity)).await?;
             say(&format!("control plane: {}", plane.url()));
             plane.start_components()?;
-            node::start(&flags, &name, &plane)?;
+            node::start(&flags, &name, addresses, &plane)?;
             say(&format!("node {name}: {runtime}"));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
             let (admin, stop) = (plane.admin(), plane.shutdown().clone());

@@ -38,8 +38,8 @@ pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
     Ok(format!("{} {}", version.runtime_name, version.runtime_version))
 }
 
-/// Starts the node.
-pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> {
+/// Starts the node, which has these addresses.
+pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &ControlPlane) -> Result<()> {
     let dir = plane.dir().path();
     let cgroup_root = format!("/ferrokube-{}", plane.dir().id());
     plane.dir().write_footprint(&Footprint {
@@ -56,11 +56,6 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
         None => machine::nth_address(plane.service_cidr(), 10)?,
     };
     let address = listening(flags);
-    let node_ips = match (&flags.node_ip[..], address) {
-        // Nobody reaches the kubelet by another address than the one it listens on.
-        ([], only) if !only.is_unspecified() => vec![only],
-        (asked, _) => machine::node_ips(asked)?,
-    };
     let port = match flags.kubelet_port {
         Some(port) => port,
         None => free_port(address, KUBELET_PORT).context("no port is free for the kubelet")?,
@@ -71,7 +66,7 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
     let serving = &credentials.serving;
     let tls = kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?;
     let config = kubelet::Config {
-        node_ips,
+        node_ips: addresses,
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
         node: kubelet::node::Options {
@@ -104,6 +99,15 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
 fn free_port(address: IpAddr, wanted: u16) -> std::io::Result<u16> {
     let listener = TcpListener::bind((address, wanted)).or_else(|_| TcpListener::bind((address, 0)))?;
     Ok(listener.local_addr()?.port())
+}
+
+/// The node's addresses, the primary one first.
+pub(crate) fn addresses(flags: &Up) -> Result<Vec<IpAddr>> {
+    match (&flags.node_ip[..], listening(flags)) {
+        // Nobody reaches the kubelet by another address than the one it listens on.
+        ([], only) if !only.is_unspecified() => Ok(vec![only]),
+        (asked, _) => machine::node_ips(asked),
+    }
 }
 
 /// The address that the kubelet listens on.

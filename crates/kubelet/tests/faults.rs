@@ -241,6 +241,18 @@ async fn shutdown_waits_for_what_is_being_made() {
 }
 
 #[tokio::test]
+async fn shutdown_does_not_wait_for_ever() {
+    let node = Node::start().await;
+    node.runtime.fault("RunPodSandbox", Fault::Late);
+    node.pod("p");
+    node.runtime.called("RunPodSandbox").await;
+    tokio::time::pause();
+    let began = Instant::now();
+    node.shutdown.finish().await;
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
 async fn a_runtime_that_died_is_used_again() {
     let runtime = Fake::default();
     let (api, config, files) = Node::settings();
@@ -379,15 +391,9 @@ async fn a_runtime_that_hangs_makes_the_node_not_ready() {
     tokio::time::resume();
     node.runtime.heal("*");
     eventually("ready again", || ready()["status"] == "True").await;
-    node.nothing_given_up_before_its_time();
+    // Calls came to their time limits here, but reads only.
+    node.nothing_given_up("a runtime that hung");
     node.finish().await;
-}
-
-impl Node {
-    /// Here calls do come to their time limits; only reads were under way.
-    fn nothing_given_up_before_its_time(&self) {
-        self.nothing_given_up("a runtime that hung");
-    }
 }
 
 #[tokio::test]
@@ -431,6 +437,21 @@ async fn the_node_is_put_right_whoever_wrote_it() {
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(revision(), before);
     passes("a heartbeat", Duration::from_mins(9), || revision() != before).await;
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn the_runtimes_version_is_that_of_now() {
+    let node = Node::start().await;
+    node::start(node.kubelet.clone(), node.kubelet.recorder(), &node.shutdown);
+    let version = || {
+        let node = node.api.object("nodes", "", "node").unwrap_or_default();
+        node["status"]["nodeInfo"]["containerRuntimeVersion"].clone()
+    };
+    eventually("a version", || version() == "fake://1.2.3").await;
+    node.runtime.upgrade("v2.0.0");
+    tokio::time::pause();
+    passes("another version", Duration::from_secs(20), || version() == "fake://2.0.0").await;
     node.finish().await;
 }
 

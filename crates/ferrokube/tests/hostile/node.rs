@@ -9,7 +9,7 @@ use testkit::{Cluster, Options, Signal, eventually};
 
 const IMAGE: &str = "test.local/app:1";
 /// How many Pods are deleted, each a moment later in its start than the one before.
-const PODS: usize = 30;
+const PODS: usize = 20;
 
 fn cluster(name: &str) -> Result<Cluster> {
     // The machine's disk is the test machine's own business.
@@ -108,15 +108,6 @@ fn pods_deleted_while_they_start_leave_nothing_and_down_removes_the_rest() -> Re
     Ok(())
 }
 
-/// Sends a signal to the containerd of the host, which is in a PID namespace of its own.
-fn signal(cluster: &Cluster, signal: &str) -> Result<()> {
-    let script = format!(
-        "for p in $(grep -lx containerd /proc/[0-9]*/comm); do p=${{p#/proc/}}; kill -{signal} ${{p%/comm}}; done"
-    );
-    cluster.host().run("sh", &["-c", &script])?;
-    Ok(())
-}
-
 #[test]
 fn a_runtime_that_hangs_is_told_and_got_over() -> Result<()> {
     let cluster = cluster("hangs")?;
@@ -128,7 +119,7 @@ fn a_runtime_that_hangs_is_told_and_got_over() -> Result<()> {
         })
     };
     phase("before", "Running")?;
-    signal(&cluster, "STOP")?;
+    cluster.signal_containerd(Signal::STOP)?;
     cluster.kubectl(&["delete", "pod", "before", "--grace-period=1", "--wait=false"])?;
     cluster.kubectl(&["run", "after", "--image", IMAGE, "--command", "--", "sleep", "1000"])?;
     let ready = || {
@@ -143,7 +134,7 @@ fn a_runtime_that_hangs_is_told_and_got_over() -> Result<()> {
         "the node is not ready",
         || Ok((ready()? == "False container runtime is down").then_some(())),
     )?;
-    signal(&cluster, "CONT")?;
+    cluster.signal_containerd(Signal::CONT)?;
     eventually("the node is ready again", || Ok(ready()?.starts_with("True").then_some(())))?;
     phase("after", "Running")?;
     eventually("the deleted one is gone", || {

@@ -36,6 +36,7 @@ struct State {
     /// Calls that their caller gave up midway.
     given_up: Vec<String>,
     made: u64,
+    version: Option<String>,
 }
 
 /// The runtime; clones are the same.
@@ -122,6 +123,10 @@ impl Fake {
             s.containers.extend(containers.into_iter().map(|c| (c.id.clone(), c)));
         });
     }
+    /// Makes it another version, as an upgrade does.
+    pub(crate) fn upgrade(&self, version: &str) {
+        self.with(|s| s.version = Some(version.to_owned()));
+    }
     /// Forgets that an image is there.
     pub(crate) fn without_images(&self) {
         self.with(|s| s.images = vec!["none".into()]);
@@ -207,7 +212,7 @@ impl RuntimeService for Fake {
         let answer = pb::VersionResponse {
             version: "0.1.0".into(),
             runtime_name: "fake".into(),
-            runtime_version: "v1.2.3".into(),
+            runtime_version: self.state.lock().version.clone().unwrap_or_else(|| "v1.2.3".into()),
             runtime_api_version: "v1".into(),
         };
         done(u, answer)
