@@ -5,3 +5,4 @@
 #![allow(clippy::unwrap_used, reason = "what fails here is the test")]
 
 mod alive;
+mod scheduler;
