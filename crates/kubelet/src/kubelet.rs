@@ -103,6 +103,7 @@ impl Kubelet {
                 .await
                 .map_err(|source| StartError::Directory { path: path.clone(), source })?;
         }
+        volumes::close(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
         let runtime = Runtime::connect(&config.container_runtime_endpoint).await?;
         let recursive_read_only = recursive_read_only(&runtime).await;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);

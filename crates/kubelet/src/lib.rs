@@ -8,6 +8,7 @@ mod backoff;
 mod cgroups;
 pub mod config;
 mod events;
+mod files;
 mod images;
 mod kubelet;
 mod logs;

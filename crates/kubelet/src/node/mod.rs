@@ -26,7 +26,7 @@ use self::status::{Image, Observation, REPORT, RuntimeState};
 use crate::Kubelet;
 
 /// How often the status is made; upstream's `nodeStatusUpdateFrequency`.
-const UPDATE: Duration = Duration::from_secs(10);
+pub(crate) const UPDATE: Duration = Duration::from_secs(10);
 /// How often the runtime is asked while the node is not ready. A new node waits for its pod network,
 /// which comes within moments, and nothing announces that the runtime has seen it.
 const UPDATE_STARTING: Duration = Duration::from_millis(100);

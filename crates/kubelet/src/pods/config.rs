@@ -133,7 +133,7 @@ pub(crate) fn restarts_by_logs(dir: &Path) -> u32 {
     entries
         .filter_map(|e| e.file_name().to_str()?.split_once(".log")?.0.parse::<u32>().ok())
         .max()
-        .map_or(0, |n| n + 1)
+        .map_or(0, |n| n.saturating_add(1))
 }
 
 /// What a container is made from.

@@ -1,6 +1,7 @@
 //! One step towards what a Pod wants: look, decide, act.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::Status;
@@ -20,10 +21,10 @@ use super::worker::{Phase, Step, Worker, instant_at};
 use super::{hooks, kill, messages, resources, spec};
 use crate::Kubelet;
 use crate::backoff::go_duration;
-use crate::images;
 use crate::runtime::error_text;
 use crate::status::patch;
 use crate::volumes::{self, Mounted, Volumes};
+use crate::{images, logs};
 
 /// Resources that running containers were given, by CRI id.
 pub(crate) type Actuated = HashMap<String, ResourceRequirements>;
@@ -36,7 +37,8 @@ pub(crate) async fn observe(kubelet: &Kubelet, pod: &Pod) -> Result<PodStatus, S
         .await
         .map_err(|e| error_text(&e))?;
     for c in observed.containers.iter_mut().filter(|c| c.state == State::Exited) {
-        messages::complete(c).await;
+        let dir = kubelet.config.pod_dir(spec::uid(pod)).join("containers").join(&c.name);
+        messages::complete(c, dir).await;
     }
     Ok(observed)
 }
@@ -145,12 +147,15 @@ async fn prepare(kubelet: &Kubelet, pod: &Pod) -> Result<(), String> {
     }
     let dir = kubelet.config.pod_dir(spec::uid(pod));
     let logs = kubelet.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
-    for path in [dir.join("volumes"), dir.join("containers"), logs] {
-        tokio::fs::create_dir_all(&path)
-            .await
-            .map_err(|error| format!("error making pod data directories: {error}"))?;
+    // What lies in them belongs to the Pod, not to the node's users.
+    let mut private = tokio::fs::DirBuilder::new();
+    private.recursive(true).mode(0o750);
+    for path in [dir.clone(), dir.join("volumes"), dir.join("containers")] {
+        private.create(&path).await.map_err(|error| format!("error making pod data directories: {error}"))?;
     }
-    Ok(())
+    tokio::fs::create_dir_all(&logs)
+        .await
+        .map_err(|error| format!("error making pod data directories: {error}"))
 }
 
 /// Removes what newer containers and sandboxes have replaced: of each container the one before the
@@ -165,7 +170,18 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
                 tracing::debug!(id = c.id, error, "old container stays");
                 continue;
             }
-            let _ = tokio::fs::remove_file(&c.log_path).await;
+            let (log, message) = (PathBuf::from(&c.log_path), c.termination_message_host_path.clone());
+            let dir = kubelet.config.pod_dir(&observed.uid).join("containers").join(&c.name);
+            let removed = volumes::blocking(move || {
+                // Only what this kubelet made: the Pod may have mounted anything at that path.
+                if let Some(message) = message.map(PathBuf::from).filter(|m| m.parent() == Some(&dir)) {
+                    let _ = std::fs::remove_file(message);
+                }
+                logs::remove(&log).map_err(|e| e.to_string())
+            });
+            if let Err(error) = removed.await {
+                tracing::debug!(id = c.id, error, "log of an old container stays");
+            }
         }
     }
     for old in observed.sandboxes.iter().skip(1).filter(|s| !s.ready) {

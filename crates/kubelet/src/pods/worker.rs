@@ -375,10 +375,7 @@ impl Worker {
         kill::remove(kubelet, &observed).await?;
         crate::volumes::remove_pod(kubelet, &self.uid).await?;
         let logs = kubelet.config.pod_log_dir(spec::namespace(&pod), spec::name(&pod), &self.uid);
-        match tokio::fs::remove_dir_all(&logs).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.to_string()),
-            _ => {}
-        }
+        crate::volumes::blocking(move || crate::files::remove_tree(&logs).map_err(|e| e.to_string())).await?;
         kubelet.release(self);
         Ok(Finish::Done)
     }
