@@ -12,6 +12,7 @@ mod headers;
 mod health;
 mod node;
 mod proxies;
+mod scheduler;
 mod store;
 mod subjects;
 #[allow(dead_code, reason = "what attacks need comes with them")]
