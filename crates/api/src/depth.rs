@@ -14,8 +14,9 @@ pub const MAX_DEPTH: usize = 256;
 /// What refuses a value that nests deeper than [`MAX_DEPTH`]: the words of Go's decoder.
 pub const TOO_DEEP: &str = "exceeded max depth";
 
-/// Levels that answers put around an object: those of a list, of a Table and its rows, of an event.
-pub(crate) const AROUND: usize = 8;
+/// More levels than answers put around an object (those of a list, of a Table and its rows) and `managedFields` into
+/// one that is not stored.
+pub(crate) const AROUND: usize = 16;
 
 /// How many objects and lists of a JSON text stand in one another. It is not checked for being JSON.
 pub fn of_json(json: &[u8]) -> usize {

@@ -7,6 +7,7 @@ use api::{Object, Status, Struct};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::codec;
+use crate::handlers::unreadable;
 use crate::handlers::watch::WatchSource;
 use crate::inner::Inner;
 use crate::negotiate::{Convert, Form, Format};
@@ -166,16 +167,16 @@ pub(crate) fn object_proto(inner: &Inner, resource: &Resource, object: &Object) 
     })
 }
 
-fn finish_json(json: Bytes, form: Form) -> Bytes {
-    match form.format {
-        Format::Yaml => codec::yaml(&json),
+fn finish_json(json: Bytes, form: Form) -> Result<Bytes, Status> {
+    Ok(match form.format {
+        Format::Yaml => codec::yaml(&json)?,
         _ if form.pretty => codec::pretty(&json),
         _ => {
             let mut out = BytesMut::from(json);
             out.put_u8(b'\n');
             out.freeze()
         }
-    }
+    })
 }
 
 /// `{"kind":"PartialObjectMetadata",…}` of an object, from its stored bytes.
@@ -254,13 +255,13 @@ fn encode_object(inner: &Inner, resource: &Resource, object: &Object, form: Form
             out.put_u8(b'\n');
             Ok(out.freeze())
         }
-        (Convert::None, _) => Ok(finish_json(object_json(inner, resource, object)?, form)),
+        (Convert::None, _) => finish_json(object_json(inner, resource, object)?, form),
         (Convert::Partial(v), Format::Protobuf) => Ok(codec::envelope(
             v.api_version(),
             "PartialObjectMetadata",
             &partial_proto(inner, resource, object, v.api_version())?,
         )),
-        (Convert::Partial(v), _) => Ok(finish_json(partial_json(resource, object, v.api_version()), form)),
+        (Convert::Partial(v), _) => finish_json(partial_json(resource, object, v.api_version()), form),
         (Convert::PartialList(_), _) => Err(not_acceptable(&format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
             go_type(&resource.kind)
@@ -268,7 +269,7 @@ fn encode_object(inner: &Inner, resource: &Resource, object: &Object, form: Form
         (Convert::Table(v), _) => {
             let json =
                 table::of_objects(inner, resource, std::slice::from_ref(object), v, form.include, true)?;
-            Ok(finish_json(json, form))
+            finish_json(json, form)
         }
     }
 }
@@ -293,7 +294,7 @@ fn encode_tree(
     match (form.convert, form.format) {
         (Convert::Table(v), _) => {
             let json = table::of_trees(inner, resource, kind, std::slice::from_ref(tree), v, form.include);
-            Ok(finish_json(json, form))
+            finish_json(json, form)
         }
         (Convert::Partial(v), format) => {
             let out = partial_of_tree(inner, tree, v.api_version());
@@ -301,7 +302,7 @@ fn encode_tree(
                 let raw = codec::proto_of_json(inner.schema, PARTIAL, &out)?;
                 return Ok(codec::envelope(v.api_version(), "PartialObjectMetadata", &raw));
             }
-            Ok(finish_json(out, form))
+            finish_json(out, form)
         }
         (Convert::PartialList(_), _) => Err(not_acceptable(&format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
@@ -310,18 +311,19 @@ fn encode_tree(
         (Convert::None, Format::Protobuf) => {
             Ok(codec::envelope(&kind.api_version(), &kind.kind, &codec::message(inner.schema, tree)))
         }
-        (Convert::None, _) => {
-            Ok(finish_json(codec::json_with(inner.schema, type_meta.as_bytes(), tree), form))
-        }
+        (Convert::None, _) => finish_json(codec::json_with(inner.schema, type_meta.as_bytes(), tree), form),
     }
 }
 
 const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 
 /// `{"kind":"PartialObjectMetadata",…}` of a tree.
-fn partial_of_tree(inner: &Inner, tree: &Struct, api_version: &str) -> Bytes {
+pub(crate) fn partial_of_tree(inner: &Inner, tree: &Struct, api_version: &str) -> Bytes {
     let full = codec::json_with(inner.schema, b"", tree);
-    let end = codec::value_end(&full, "{\"metadata\":".len()).unwrap_or(full.len() - 1);
+    let begin = b"{\"metadata\":";
+    // What is no object of the API has none.
+    let full = if full.starts_with(begin) { full } else { Bytes::from_static(b"{\"metadata\":null}") };
+    let end = codec::value_end(&full, begin.len()).unwrap_or(full.len() - 1);
     let mut out = BytesMut::new();
     out.put_slice(
         format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",").as_bytes(),
@@ -340,7 +342,7 @@ fn encode_computed(
     let (list, api_version, items) = match form.convert {
         Convert::Table(v) => {
             let json = table::of_trees(inner, Some(resource), &resource.kind, trees, v, form.include);
-            return Ok(finish_json(json, form));
+            return finish_json(json, form);
         }
         Convert::Partial(_) => return Err(not_one(&resource.kind)),
         Convert::PartialList(v) => {
@@ -371,7 +373,7 @@ fn encode_computed(
             .into_bytes();
     json.extend_from_slice(&items.join(&b','));
     json.extend_from_slice(b"]}");
-    Ok(finish_json(json.into(), form))
+    finish_json(json.into(), form)
 }
 
 fn not_one(kind: &Gvk) -> Status {
@@ -390,7 +392,8 @@ pub(crate) fn encode_status(inner: &Inner, status: &Status, form: Form) -> Bytes
     {
         return codec::envelope("v1", "Status", &raw);
     }
-    finish_json(json, form)
+    // No Status nests deeply enough to be no YAML.
+    finish_json(json.clone(), form).unwrap_or(json)
 }
 
 fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status> {
@@ -407,7 +410,8 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
                 .items
                 .iter()
                 .map(|o| object_proto(inner, &list.resource, o))
-                .collect::<Result<Vec<_>, _>>()?;
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|e| unreadable::in_list(inner, &list, e))?;
             Ok(proto_list(&list, &format!("{}List", kind.kind), &kind.api_version(), items))
         }
         (Convert::None, format) => {
@@ -427,18 +431,20 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
                     all.put_slice(&chunk);
                 }
                 all.truncate(all.len() - 1);
-                return Ok(Encoded::Whole(finish_json(all.freeze(), form)));
+                return Ok(Encoded::Whole(finish_json(all.freeze(), form)?));
             }
             let mut all = BytesMut::from(&head[..]);
             for (i, object) in list.items.iter().enumerate() {
                 if i > 0 {
                     all.put_u8(b',');
                 }
-                let tree = inner.served_tree(&list.resource, object)?;
+                let tree = inner
+                    .served_tree(&list.resource, object)
+                    .map_err(|e| unreadable::in_list(inner, &list, e))?;
                 all.put_slice(&codec::json_with(inner.schema, b"", &tree));
             }
             all.put_slice(b"]}");
-            Ok(Encoded::Whole(finish_json(all.freeze(), form)))
+            Ok(Encoded::Whole(finish_json(all.freeze(), form)?))
         }
         (Convert::PartialList(v), Format::Protobuf) => {
             let items = list
@@ -457,12 +463,12 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
                 all.put_slice(&partial_json(&list.resource, object, v.api_version()));
             }
             all.put_slice(b"]}");
-            Ok(Encoded::Whole(finish_json(all.freeze(), form)))
+            Ok(Encoded::Whole(finish_json(all.freeze(), form)?))
         }
         (Convert::Partial(_), _) => Err(not_one(kind)),
         (Convert::Table(v), _) => {
             let json = table::of_list(inner, &list, &list.meta_json(), v, form.include)?;
-            Ok(Encoded::Whole(finish_json(json, form)))
+            Ok(Encoded::Whole(finish_json(json, form)?))
         }
     }
 }

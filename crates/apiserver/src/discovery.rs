@@ -372,7 +372,7 @@ pub(crate) fn serve(
         return openapi::serve(inner, parts, path, query);
     }
     let accept = header_of(parts, header::ACCEPT);
-    let asked = aggregated_version(accept);
+    let asked = aggregated_version(&accept);
     let (document, is_aggregated) = match inner.discovery.find(path, asked.is_some()) {
         Some(found) => found,
         // Below a group that is served, what is missing is a resource.
@@ -388,7 +388,7 @@ pub(crate) fn serve(
         document.json.clone()
     } else {
         let agent = header_of(parts, header::USER_AGENT);
-        let form = negotiate::output(accept, query, agent, Allowed::Plain, false);
+        let form = negotiate::output(&accept, query, &agent, Allowed::Plain, false);
         let form = match form {
             Ok(form) => form,
             Err(status) => return Some(status_response(inner, &status, negotiate::Form::JSON)),
@@ -396,7 +396,9 @@ pub(crate) fn serve(
         match form.format {
             Format::Json if form.pretty => codec::pretty(&document.json),
             Format::Json => document.json.clone(),
-            Format::Yaml => return Some(json_response(codec::yaml(&document.json), "application/yaml")),
+            Format::Yaml => {
+                return Some(json_response(codec::yaml(&document.json).ok()?, "application/yaml"));
+            }
             Format::Protobuf => return Some(protobuf(inner, &document.json)),
         }
     };

@@ -203,7 +203,7 @@ impl Seen {
     /// Of a request; `known` if it is for a resource that is served. Others would make any number of labels.
     pub(crate) fn new(
         method: &Method,
-        content_type: &str,
+        content_type: &[u8],
         query: &Query,
         info: Option<&RequestInfo>,
         known: bool,
@@ -224,7 +224,7 @@ impl Seen {
             "POST" => "POST",
             "PUT" => "PUT",
             "DELETE" => "DELETE",
-            "PATCH" if content_type == "application/apply-patch+yaml" => "APPLY",
+            "PATCH" if content_type == b"application/apply-patch+yaml" => "APPLY",
             "PATCH" => "PATCH",
             _ => "other",
         };
@@ -414,7 +414,7 @@ impl Metrics {
     }
     /// Counts a watch of a resource.
     pub(crate) fn watch(&self, info: &RequestInfo) -> Watching {
-        let target = Seen::new(&Method::GET, "", &Query::default(), Some(info), true).labels.target;
+        let target = Seen::new(&Method::GET, b"", &Query::default(), Some(info), true).labels.target;
         let labels = VersionLabels {
             group: target.group.clone(),
             resource: target.resource.clone(),
@@ -425,7 +425,7 @@ impl Metrics {
     }
     /// Counts a request that connects its client with something else.
     pub(crate) fn connect(&self, method: &Method, info: &RequestInfo) -> LongRunning {
-        self.count(&Seen::new(method, "", &Query::default(), Some(info), true).labels.target)
+        self.count(&Seen::new(method, b"", &Query::default(), Some(info), true).labels.target)
     }
     fn count(&self, target: &Target) -> LongRunning {
         let running = self.long_running.get_or_create(target).clone();
@@ -505,7 +505,7 @@ mod tests {
             let query = Query::parse(query);
             let info = crate::request_info::parse(&method, path, &query).ok();
             let Target { verb, scope, group, version, resource, subresource, .. } =
-                Seen::new(&method, content_type, &query, info.as_ref(), true).labels.target;
+                Seen::new(&method, content_type.as_bytes(), &query, info.as_ref(), true).labels.target;
             let (group, version) = (group.0, version.0);
             let got = format!("{verb} {scope} {group}/{version}/{} {}", resource.0, subresource.0);
             assert_eq!(got, expected, "{method} {path}");

@@ -80,7 +80,7 @@ pub(crate) fn serve(
     let documents = inner.openapi.get()?;
     let accept = header_of(parts, header::ACCEPT);
     if path == "/openapi/v2" {
-        let Some(protobuf) = protobuf_wanted(accept, V2) else {
+        let Some(protobuf) = protobuf_wanted(&accept, V2) else {
             return Some(empty(StatusCode::NOT_ACCEPTABLE));
         };
         let body = documents.v2(protobuf);
@@ -106,7 +106,7 @@ pub(crate) fn serve(
         return Some(answer(parts, body, "application/json", &etag));
     }
     let name = path.strip_prefix("/openapi/v3/")?;
-    let Some(protobuf) = protobuf_wanted(accept, V3) else {
+    let Some(protobuf) = protobuf_wanted(&accept, V3) else {
         return Some(empty(StatusCode::NOT_ACCEPTABLE));
     };
     let Some(json) = documents.v3(name, false) else { return Some(empty(StatusCode::NOT_FOUND)) };
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn forms() {
-        let check = |accept: &str, expected| assert_eq!(protobuf_wanted(accept, V3), expected, "{accept}");
+        let check = |accept: &str, expected| assert_eq!(protobuf_wanted(&accept, V3), expected, "{accept}");
         check("", Some(false));
         check("*/*", Some(false));
         check("application/*;q=0.1", Some(false));

@@ -75,7 +75,7 @@ pub(crate) async fn http(
     let accept = header_of(&parts, header::ACCEPT);
     let user_agent = header_of(&parts, header::USER_AGENT);
     let stream = info.verb == "watch";
-    let form = match negotiate::output(accept, &query, user_agent, convertible(inner, &info), stream) {
+    let form = match negotiate::output(&accept, &query, &user_agent, convertible(inner, &info), stream) {
         Ok(form) => form,
         Err(status) => {
             throw_away(body, MAX_BODY).await;
@@ -95,9 +95,9 @@ pub(crate) async fn http(
     let request = Request {
         user,
         info,
-        content_type: header_of(&parts, header::CONTENT_TYPE).to_owned(),
-        accept: accept.to_owned(),
-        user_agent: user_agent.to_owned(),
+        content_type: header_of(&parts, header::CONTENT_TYPE).into_owned(),
+        accept: accept.into_owned(),
+        user_agent: user_agent.into_owned(),
         query,
         body,
         ..Request::default()
@@ -142,7 +142,7 @@ fn enter(
     info: &Arc<RequestInfo>,
 ) -> Result<Entered, Box<Response<Body>>> {
     let refuse = |status: Status, form| Box::new(status_response(inner, &status, form));
-    let form = || error_form(header_of(parts, header::ACCEPT), query);
+    let form = || error_form(&header_of(parts, header::ACCEPT), query);
     let user = inner.auth.authenticator.authenticate(parts, peer).map_err(|e| refuse(e, Form::JSON))?;
     let attributes = Attributes { user: Arc::clone(&user), info: Arc::clone(info) };
     let other = inner.auth.authenticator.impersonate(&parts.headers, &attributes);
@@ -249,7 +249,7 @@ fn plain(
 ) -> Response<Body> {
     let path = info.path.as_str();
     let answer = health::serve(inner, path, query)
-        .or_else(|| (path == "/metrics").then(|| inner.serve_metrics(header_of(parts, header::ACCEPT))))
+        .or_else(|| (path == "/metrics").then(|| inner.serve_metrics(&header_of(parts, header::ACCEPT))))
         .or_else(|| issuer_document(inner, path))
         .or_else(|| discovery::serve(inner, parts, path, query));
     // Upstream's mux leads every method to most of these.

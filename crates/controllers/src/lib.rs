@@ -9,7 +9,10 @@ mod clusterroles;
 mod common;
 mod deployment;
 mod discovery;
+mod disruption;
 mod endpoints;
+#[cfg(test)]
+mod fake;
 mod gc;
 mod namespace;
 mod nodes;
@@ -34,12 +37,14 @@ pub struct Config {
     pub clock: Clock,
     /// PEM of the authorities by which Pods verify the API server.
     pub root_ca: String,
-    /// How long a namespace's deletion waits for API servers that have not seen it yet. Zero where
-    /// there is one API server; upstream's controller waits five seconds.
+    /// How long a namespace's deletion waits for API servers that have not seen it yet: zero where
+    /// there is one API server, [`SEVERAL_SERVERS`] otherwise.
     pub namespace_delay: Duration,
     /// The Pod network, one block or one of each family separated by a comma; "" leaves the nodes' blocks
     /// to somebody else.
     pub cluster_cidr: String,
+    /// The ranges of the Services' addresses, which nodes do not get.
+    pub service_cidrs: Vec<String>,
     /// The prefix of a node's block of IPv4 addresses.
     pub node_prefix_v4: u32,
     /// The prefix of a node's block of IPv6 addresses.
@@ -58,6 +63,7 @@ impl Config {
             root_ca,
             namespace_delay: Duration::ZERO,
             cluster_cidr: String::new(),
+            service_cidrs: Vec::new(),
             node_prefix_v4: 24,
             node_prefix_v6: 64,
             node_monitor: NodeMonitor::default(),
@@ -65,6 +71,9 @@ impl Config {
         }
     }
 }
+
+/// Upstream's wait for API servers that have not yet seen the end of a namespace, and let objects in.
+pub const SEVERAL_SERVERS: Duration = Duration::from_secs(5);
 
 /// The user that the controllers' caches are read as.
 pub const SHARED_USER: &str = "system:kube-controller-manager";
@@ -75,8 +84,12 @@ pub const SHARED_USER: &str = "system:kube-controller-manager";
 /// # Errors
 /// Where the configuration cannot be used.
 pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdown) -> Result<(), CidrError> {
-    let ranges =
-        nodes::ipam::Ranges::parse(&config.cluster_cidr, config.node_prefix_v4, config.node_prefix_v6)?;
+    let ranges = nodes::ipam::Ranges::parse(
+        &config.cluster_cidr,
+        config.node_prefix_v4,
+        config.node_prefix_v6,
+        &config.service_cidrs,
+    )?;
     let own = |name: &str| clients(&format!("system:serviceaccount:kube-system:{name}"));
     let factory = Factory::new(clients(SHARED_USER));
     serviceaccounts::start(own("service-account-controller"), &factory, shutdown);
@@ -97,6 +110,7 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     endpoints::start_endpoints(own("endpoint-controller"), clock, 5, &factory, shutdown);
     endpoints::start_slices(own("endpointslice-controller"), clock, 5, &factory, shutdown);
     endpoints::start_mirror(own("endpointslicemirroring-controller"), clock, 5, &factory, shutdown);
+    disruption::start(own("disruption-controller"), clock, 5, &factory, shutdown);
     protection::start_claims(own("pvc-protection-controller"), &factory, shutdown);
     protection::start_volumes(own("pv-protection-controller"), &factory, shutdown);
     protection::start_classes(own("volumeattributesclass-protection-controller"), &factory, shutdown);

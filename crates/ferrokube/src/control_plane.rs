@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use api::Text;
@@ -79,7 +80,8 @@ impl ControlPlane {
         let clock = Clock::system();
         let dir = DataDir::open(&settings.data_dir)?;
         let own = machine::primary_address();
-        let (components, serving) = (Shutdown::new(), Shutdown::new());
+        let serving = Shutdown::new();
+        let components = serving.apart();
         let api = settings.api;
         let mut options = standalone::Options::new(dir.path());
         options.bind = settings.bind;
@@ -95,6 +97,7 @@ impl ControlPlane {
         let served = options.config.resources();
         options.compaction_interval = api.etcd_compaction_interval;
         options.durability = api.durability.into();
+        options.quota = quota(api.quota_backend_bytes);
         options.etcd = api.etcd.chosen();
         options.hostname = machine::hostname();
         options.addresses = vec![own];
@@ -136,9 +139,10 @@ impl ControlPlane {
             clock: self.clock,
             root_ca: self.running.pki.ca.certificate_pem.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
+            service_cidrs: self.service_cidrs.clone(),
         };
         if !self.running.store.is_shared() {
-            parts.controllers(&self.components)?;
+            parts.controllers(&self.components, Duration::ZERO)?;
             self.components.spawn(parts.scheduler(self.components.clone()));
             return Ok(());
         }
@@ -147,7 +151,7 @@ impl ControlPlane {
         self.elect("kube-controller-manager", move |stop: Shutdown| {
             let (parts, failure) = (controlling.clone(), failure.clone());
             async move {
-                if let Err(e) = parts.controllers(&stop) {
+                if let Err(e) = parts.controllers(&stop, controllers::SEVERAL_SERVERS) {
                     failure.report(format!("{e:#}"));
                 }
                 stop.wait().await;
@@ -201,6 +205,10 @@ impl ControlPlane {
     pub(crate) fn pki(&self) -> &Pki {
         &self.running.pki
     }
+    /// Says where this machine's kubelet listens, which is reached there even by loopback.
+    pub(crate) fn kubelet_at(&self, port: u16) {
+        self.running.place.set_kubelet(port);
+    }
     /// The clock.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
@@ -237,11 +245,15 @@ struct Parts {
     clock: Clock,
     root_ca: String,
     cluster_cidr: String,
+    service_cidrs: Vec<String>,
 }
 
 impl Parts {
-    fn controllers(&self, stop: &Shutdown) -> Result<()> {
+    /// Starts the controllers; a namespace's deletion waits for `namespace_delay`.
+    fn controllers(&self, stop: &Shutdown, namespace_delay: Duration) -> Result<()> {
         let config = controllers::Config {
+            namespace_delay,
+            service_cidrs: self.service_cidrs.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
@@ -287,6 +299,14 @@ impl Failure {
             Ok(why) => anyhow!(why.unwrap_or_default()),
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+/// How much the store may hold, by etcd's flag.
+fn quota(bytes: i64) -> Option<u64> {
+    match bytes {
+        0 => Some(storage::DEFAULT_QUOTA),
+        bytes => u64::try_from(bytes).ok(),
     }
 }
 

@@ -8,12 +8,13 @@ mod machine;
 mod migrate;
 mod node;
 mod openapi;
+mod private;
 mod snapshot;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -28,6 +29,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// nothing is optimized, more than a thread has by default; a test of `api::depth` holds it below the half. Memory is
 /// what of it is used.
 const STACK: usize = 16 << 20;
+
+/// How long tasks that nobody waits for may still run at the end.
+const LAST_TASKS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     // The allocator asks for huge pages, which make an idle process half as large again and no request
@@ -44,7 +48,10 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-    match runtime.block_on(run(command)) {
+    let result = runtime.block_on(run(command));
+    // What still runs may hang; nothing waits for it.
+    runtime.shutdown_timeout(LAST_TASKS);
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("ferrokube: {e:#}");
@@ -118,10 +125,14 @@ async fn until_stopped(plane: ControlPlane, farewell: &str) -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let failure = plane.failure();
+    let process = plane.shutdown().clone();
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}
         why = failure.wait() => return Err(why),
+        lost = process.panicked() => bail!(
+            "{lost}; that is a defect of FerroKube, please report it; nothing that was acknowledged is lost, start it again"
+        ),
     }
     say(farewell);
     let again = async {
@@ -129,6 +140,26 @@ async fn until_stopped(plane: ControlPlane, farewell: &str) -> Result<()> {
     };
     tokio::select! {
         () = plane.stop() => Ok(()),
-        () = again => anyhow::bail!("stopped at once; what was acknowledged is safe"),
+        () = again => bail!("stopped at once; what was acknowledged is safe"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A part that panics unseen would leave a cluster that only looks alive.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_part_that_panics_ends_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let arguments = ["ferrokube", "server", "--bind-address=127.0.0.1", "--port=0", "--data-dir"];
+        let arguments = arguments.map(Into::into).into_iter().chain([data.into_os_string()]);
+        let Command::Server(flags) = Cli::parse_from(arguments).command else { panic!("another command") };
+        let plane = ControlPlane::start(Settings::from(&flags), None).await.unwrap();
+        let part = plane.shutdown().child();
+        part.spawn(async { panic!("the part is gone") });
+        let why = until_stopped(plane, "").await.unwrap_err().to_string();
+        assert!(why.contains("main.rs:") && why.contains("the part is gone"), "{why}");
     }
 }

@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::cache::{Cache, NodeInfo, PodInfo};
-use crate::cycle::FitError;
-use crate::plugins;
+use crate::cycle::{FitError, filter_with_nominated};
+use crate::nominated::{Nominated, said};
+use crate::plugins::{self, Prepared};
 
 /// A node on which room can be made.
 #[derive(Debug, Clone)]
@@ -33,30 +34,48 @@ fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
     })
 }
 
+/// Why nothing is preempted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The Pod may not preempt, or has done so and waits: what it was nominated for stays.
+    NotEligible(&'static str),
+    /// No node can be made fit: it waits for none.
+    NoCandidate(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotEligible(why) => write!(f, "preemption: {why}"),
+            Self::NoCandidate(why) => write!(f, "preemption: {why}"),
+        }
+    }
+}
+
 /// Finds where evicting less important Pods makes room, or says why that can't be, in upstream's words.
 pub fn find(
     pod: &PodInfo,
     cache: &Cache,
+    nominated: &Nominated,
     error: &FitError,
     budgets: &[std::sync::Arc<PodDisruptionBudget>],
-) -> Result<Candidate, String> {
+) -> Result<Candidate, Refusal> {
     if pod.pod.spec.as_ref().and_then(|s| s.preemption_policy.as_deref()) == Some("Never") {
-        return Err("preemption: not eligible due to preemptionPolicy=Never.".into());
+        return Err(Refusal::NotEligible("not eligible due to preemptionPolicy=Never."));
     }
-    if let Some(name) = pod.pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()) {
-        let hopeless = error.rejections.get(name).is_some_and(|r| r.unresolvable);
-        let leaving = cache
-            .node(name)
-            .is_some_and(|n| n.pods.values().any(|p| p.priority() < pod.priority() && preempted(&p.pod)));
-        if !hopeless && leaving {
-            return Err("preemption: not eligible due to a terminating pod on the nominated node.".into());
-        }
+    let waits_for = nominated.node_of(pod.uid()).unwrap_or(said(pod));
+    if !error.hopeless(waits_for) && cache.node(waits_for).is_some_and(|n| leaving(pod, n)) {
+        return Err(Refusal::NotEligible("not eligible due to a terminating pod on the nominated node."));
     }
     let mut why = BTreeMap::<String, usize>::new();
     let mut candidates = Vec::new();
+    // What stopped the cycle before it looked at nodes stops this too.
+    let mut prepared = plugins::prepare(pod, cache).ok().filter(|_| error.stopped.is_none());
     for node in cache.nodes() {
-        let result = match error.rejections.get(node.name()) {
-            Some(r) if !r.unresolvable => victims_on(pod, node, budgets),
+        let result = match &mut prepared {
+            Some(prepared) if error.resolvable(node.name()) => {
+                victims_on(pod, node, prepared, nominated, budgets)
+            }
             _ => Err(vec!["Preemption is not helpful for scheduling".to_owned()]),
         };
         match result {
@@ -72,8 +91,13 @@ pub fn find(
         let mut parts: Vec<String> = why.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
         parts.sort();
         let reasons = if parts.is_empty() { String::new() } else { format!(" {}.", parts.join(", ")) };
-        format!("preemption: 0/{} nodes are available:{reasons}", cache.nodes().len())
+        Refusal::NoCandidate(format!("0/{} nodes are available:{reasons}", cache.nodes().len()))
     })
+}
+
+/// Whether Pods that are less important are leaving the node since they were preempted.
+fn leaving(pod: &PodInfo, node: &NodeInfo) -> bool {
+    node.pods.values().any(|p| p.priority() < pod.priority() && preempted(&p.pod))
 }
 
 /// Whether a Pod is going because it was preempted.
@@ -103,22 +127,41 @@ fn rank(c: &Candidate) -> (usize, i32, i64, usize, std::cmp::Reverse<Timestamp>)
     (c.violations, highest, sum, c.victims.len(), std::cmp::Reverse(earliest))
 }
 
-/// The fewest Pods that must leave a node, keeping the more important and the protected where possible.
+/// The fewest Pods that must leave a node, keeping the more important and the protected where possible. `prepared` is
+/// afterwards as it was.
 fn victims_on(
     pod: &PodInfo,
     node: &NodeInfo,
+    prepared: &mut Prepared<'_>,
+    nominated: &Nominated,
     budgets: &[std::sync::Arc<PodDisruptionBudget>],
 ) -> Result<Candidate, Vec<String>> {
-    let mut lower: Vec<PodInfo> =
-        node.pods.values().filter(|p| p.priority() < pod.priority()).cloned().collect();
+    let lower: Vec<PodInfo> = node.pods.values().filter(|p| p.priority() < pod.priority()).cloned().collect();
     if lower.is_empty() {
         return Err(vec!["No preemption victims found for incoming pod".into()]);
     }
     let mut rest = node.clone();
     for p in &lower {
         rest.remove(p.uid());
+        prepared.remove(p, node);
     }
-    plugins::filter(pod, &rest).map_err(|r| r.reasons)?;
+    let result = reprieve(pod, &mut rest, prepared, nominated, lower.clone(), budgets);
+    for p in lower.iter().filter(|p| !rest.pods.contains_key(p.uid())) {
+        prepared.add(p, node);
+    }
+    result
+}
+
+/// Lets Pods that were taken off a node stay, one after the other, while the preemptor still fits.
+fn reprieve(
+    pod: &PodInfo,
+    rest: &mut NodeInfo,
+    prepared: &mut Prepared<'_>,
+    nominated: &Nominated,
+    mut lower: Vec<PodInfo>,
+    budgets: &[std::sync::Arc<PodDisruptionBudget>],
+) -> Result<Candidate, Vec<String>> {
+    filter_with_nominated(pod, rest, prepared, nominated).map_err(|r| r.reasons)?;
     lower.sort_by(by_importance);
     let mut victims = Vec::new();
     let mut violations = 0;
@@ -127,14 +170,16 @@ fn victims_on(
         protected.into_iter().map(|p| (p, true)).chain(free.into_iter().map(|p| (p, false)))
     {
         rest.add(candidate.clone());
-        if plugins::filter(pod, &rest).is_err() {
+        prepared.add(&candidate, rest);
+        if filter_with_nominated(pod, rest, prepared, nominated).is_err() {
             rest.remove(candidate.uid());
+            prepared.remove(&candidate, rest);
             violations += usize::from(violates);
             victims.push(candidate);
         }
     }
     victims.sort_by(by_importance);
-    Ok(Candidate { node: node.name().to_owned(), victims, violations })
+    Ok(Candidate { node: rest.name().to_owned(), victims, violations })
 }
 
 /// Splits Pods into those whose going would break a disruption budget and the others, in order.
@@ -193,7 +238,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cycle::schedule;
+    use crate::cycle::{Failure, schedule};
 
     fn pod(uid: &str, priority: i32, cpu: &str) -> PodInfo {
         let pod = serde_json::from_value(json!({
@@ -222,9 +267,14 @@ mod tests {
             .into_iter()
             .map(Arc::new)
             .collect();
-        let error = schedule(incoming, &cache, &[], 0, &mut |_| 0).unwrap_err();
-        find(incoming, &cache, &error, &budgets)
+        let none = Nominated::default();
+        let Failure::Unschedulable(error) = schedule(incoming, &cache, &none, 0, &mut |_| 0).unwrap_err()
+        else {
+            panic!("an error");
+        };
+        find(incoming, &cache, &none, &error, &budgets)
             .map(|c| (c.node, c.victims.iter().map(|v| v.uid().to_owned()).collect()))
+            .map_err(|e| e.to_string())
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl History {
         self.low
     }
 
+    /// What it holds that would be gone without it, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn push(&mut self, event: Arc<Event>, now: u64) {
         self.bytes += weight(&event);
         self.events.push_back(Kept { event, at: now });

@@ -4,11 +4,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use api::{NewObject, Object};
 use bytes::Bytes;
+use component::Shutdown;
 use futures::future::BoxFuture;
 use imbl::OrdMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -16,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::engine::{Backend, Change, Engine, Record, View};
 use crate::index::{Index, Resource};
+use crate::quota::Quota;
 use crate::store::{Cause, Event, ResourceId, Write, WriteError};
 use crate::view::Live;
 
@@ -57,6 +60,8 @@ struct Inbox {
 struct Shared {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
+    /// The thread is no more.
+    ended: AtomicBool,
 }
 
 /// The callers' side of the writer.
@@ -108,10 +113,12 @@ pub(crate) struct Start {
     pub(crate) last: u64,
     pub(crate) now: Now,
     pub(crate) progress_interval: Duration,
+    pub(crate) quota: Quota,
 }
 
 impl Writer {
-    pub(crate) fn start(start: Start) -> std::io::Result<Self> {
+    /// Starts the thread. If it panics, the process is told: no write would ever be answered well again.
+    pub(crate) fn start(start: Start, shutdown: &Shutdown) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let mut work = Work {
             shared: shared.clone(),
@@ -120,7 +127,9 @@ impl Writer {
             recent: (0, Duration::ZERO),
             start,
         };
-        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || work.run())?;
+        let thread = std::thread::Builder::new().name("store-writer".into());
+        let guard = shutdown.clone();
+        let thread = thread.spawn(move || guard.guard(|| work.run()))?;
         Ok(Self { shared, places: Arc::new(Semaphore::new(WAITING)), thread: Mutex::new(Some(thread)) })
     }
 
@@ -171,6 +180,14 @@ impl Backend for Writer {
         Box::pin(self.ask_view())
     }
 
+    fn healthy(&self) -> Result<(), String> {
+        if self.shared.ended.load(Ordering::Acquire) {
+            Err("the store's writer has ended".into())
+        } else {
+            Ok(())
+        }
+    }
+
     fn nudge(&self) {
         self.shared.inbox.lock().nudged = true;
         self.shared.arrived.notify_one();
@@ -205,6 +222,7 @@ impl Drop for Work {
         inbox.closing = true;
         inbox.writes.clear();
         inbox.views.clear();
+        self.shared.ended.store(true, Ordering::Release);
     }
 }
 
@@ -261,7 +279,7 @@ impl Work {
 
     /// Tells the watchers that want it how far they are, if it is time: the first an interval after it came.
     fn tell_progress(&mut self, now: Instant) {
-        if self.start.index.hub.progress.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+        if self.start.index.hub.progress.load(Ordering::Relaxed) == 0 {
             self.progress_at = None;
             return;
         }
@@ -340,21 +358,23 @@ impl Work {
         let mut records = Vec::new();
         let mut events = Vec::new();
         let mut waiting = Vec::new();
+        let mut live = self.start.quota.live();
 
         let expired = self.expired(now);
         let expired = expired.into_iter().map(|write| (write, None));
         for (write, done) in writes.into_iter().map(|p| (p.write, Some(p.done))).chain(expired) {
             let answer = match edit(&mut edits, &resources, write.resource()) {
                 None => Err(WriteError::NotFound),
-                Some(edit) => self.check(&edit.live, write).map(|verdict| match verdict {
-                    Verdict::Nothing(object) => object,
+                Some(edit) => self.check(&edit.live, write).and_then(|verdict| match verdict {
+                    Verdict::Nothing(object) => Ok(object),
                     Verdict::Write(step) => {
+                        live = self.room(live, &step)?;
                         self.start.last += 1;
                         let (event, record) = apply(edit, step, self.start.last, now);
                         let object = event.object.clone();
                         events.push((edit.id, Arc::new(event)));
                         records.push(record);
-                        object
+                        Ok(object)
                     }
                 }),
             };
@@ -377,6 +397,7 @@ impl Work {
             return;
         }
         self.retry_at = None;
+        self.start.quota.set(live);
         for Edit { id, resource, live, writing } in edits {
             let of_it = events.iter().filter(|(of, _)| *of == id).map(|(_, event)| event);
             Index::show(resource, live, of_it, now);
@@ -415,6 +436,17 @@ impl Work {
             expect: object.revision,
         };
         self.start.expiries.due(now).take(EXPIRED).map(delete).collect()
+    }
+
+    /// What lives after a step, if there is room for it.
+    fn room(&mut self, live: u64, step: &Step) -> Result<u64, WriteError> {
+        match step {
+            Step::Put { object, previous, .. } => {
+                let old = previous.as_ref().map(|p| &p.data);
+                self.start.quota.with(live, object, old).ok_or(WriteError::NoSpace)
+            }
+            Step::Delete { previous } => Ok(Quota::without(live, &previous.data)),
+        }
     }
 
     /// Whether a write is allowed in a state.

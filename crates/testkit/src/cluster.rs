@@ -117,7 +117,8 @@ impl Cluster {
         Ok(())
     }
 
-    fn ctr(&self, args: &[&str]) -> Result<String> {
+    /// `ctr` in the namespace of the node's containers.
+    pub fn ctr(&self, args: &[&str]) -> Result<String> {
         let (ctr, sock) = (tool("ctr"), self.socket());
         let mut all = vec!["--address", sock.to_str().unwrap_or_default(), "--namespace", "k8s.io"];
         all.extend(args);

@@ -1,6 +1,8 @@
 //! HTTP as any client speaks it, through curl: what a test sees is what is on the wire.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -44,6 +46,12 @@ impl Request {
     /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.command.arg("-H").arg(format!("{name}: {value}"));
+        self
+    }
+
+    /// Adds a line of the head as it is, of any bytes.
+    pub fn raw_header(mut self, line: &[u8]) -> Self {
+        self.command.arg("-H").arg(OsStr::from_bytes(line));
         self
     }
 

@@ -6,7 +6,7 @@ use api::{Object, Status, Struct, Text};
 use kinds::access::{Edit, View, same};
 use serde::Deserialize;
 
-use super::certificates::subject;
+use super::certificates::subject_of;
 use super::chain::{Env, Plugin};
 use super::{AdmissionRequest, Operation};
 use crate::auth::node::node_name;
@@ -580,7 +580,7 @@ impl Case<'_> {
         {
             return Ok(());
         }
-        match subject(&csr) {
+        match subject_of(&csr) {
             Err(error) => self.refuse(format!("unable to parse csr: {error}")),
             Ok(subject) if subject.common_name == format!("system:node:{}", self.node) => Ok(()),
             Ok(_) => self.refuse(format!("can only create a node CSR with CN=system:node:{}", self.node)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::{Status, Text};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use compact_str::format_compact;
+use client::subject::subject;
 use component::Clock;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
@@ -18,6 +18,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest as _, Sha256};
+use streaming::websocket::is_websocket;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::cache::{Cache, Digest};
@@ -28,7 +29,7 @@ use crate::request::{Attributes, UserInfo};
 /// Certificates that are remembered.
 const CACHED: usize = 1024;
 /// Upstream's prefix of a bearer token among WebSocket protocols.
-const PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+pub(crate) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// How callers are recognised.
 pub struct AuthenticationConfig {
@@ -107,24 +108,21 @@ impl UnionAuthenticator {
     }
 }
 
-/// The user that a certificate names: the common name with the organizations as groups.
-fn certificate_user(certificate: &X509Certificate<'_>, digest: &Digest) -> Option<UserInfo> {
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok().filter(|n| !n.is_empty())?;
-    let mut groups: Vec<Text> =
-        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(Text::from).collect();
-    // Upstream's attribute for a uid in a subject.
-    let uids: Vec<&str> = subject
-        .iter_attributes()
-        .filter(|a| a.attr_type().to_id_string() == "1.3.6.1.4.1.57683.2")
-        .filter_map(|a| a.as_str().ok())
-        .collect();
-    let uid = match uids.as_slice() {
-        [] => "",
-        [""] => return None,
-        [uid] => uid,
-        _ => return None,
+/// The user that a certificate names: the common name with the organizations as groups. None if somebody could read
+/// another one from it.
+pub(crate) fn certificate_user(certificate: &X509Certificate<'_>, digest: &Digest) -> Option<UserInfo> {
+    let subject = match subject(certificate.subject().as_raw()) {
+        Ok(subject) => subject,
+        Err(error) => {
+            tracing::debug!(%error, "client certificate refused");
+            return None;
+        }
     };
+    if subject.common_name.is_empty() || subject.uid.as_deref() == Some("") {
+        return None;
+    }
+    let (name, uid) = (subject.common_name.into(), subject.uid.unwrap_or_default().into());
+    let mut groups: Vec<Text> = subject.organizations.into_iter().map(Text::from).collect();
     add_authenticated(&mut groups);
     let mut hex = String::with_capacity(75);
     hex.push_str("X509SHA256=");
@@ -133,7 +131,7 @@ fn certificate_user(certificate: &X509Certificate<'_>, digest: &Digest) -> Optio
         hex.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
     }
     let extra = BTreeMap::from([("authentication.kubernetes.io/credential-id".into(), vec![hex.into()])]);
-    Some(UserInfo { name: name.into(), uid: uid.into(), groups, extra })
+    Some(UserInfo { name, uid, groups, extra })
 }
 
 fn add_authenticated(groups: &mut Vec<Text>) {
@@ -151,36 +149,40 @@ pub(crate) fn nobody() -> Arc<UserInfo> {
     })
 }
 
+/// A bearer token of a request, or an error for what stands in the place of one.
+type Token = Result<Text, ()>;
+
 /// The token of an `Authorization` header, if it has one.
-pub(super) fn bearer_of(header: &str) -> Option<&str> {
-    let mut parts = header.trim().split(' ');
-    parts.next().filter(|scheme| scheme.eq_ignore_ascii_case("bearer"))?;
-    parts.next().filter(|token| !token.is_empty())
+pub(super) fn bearer_of(header: &[u8]) -> Option<Token> {
+    let mut parts = header.trim_ascii().split(|b| *b == b' ');
+    parts.next().filter(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))?;
+    let token = parts.next().filter(|token| !token.is_empty())?;
+    Some(std::str::from_utf8(token).map(Text::from).map_err(|_| ()))
 }
 
-/// The bearer token of a request; an error if there is one in a form that is none.
-fn bearer(headers: &HeaderMap) -> Result<Option<Text>, ()> {
-    if let Some(value) = headers.get(AUTHORIZATION)
-        && let Some(token) = bearer_of(value.to_str().map_err(|_| ())?)
-    {
-        return Ok(Some(token.into()));
+/// The token among the subprotocols of a WebSocket's handshake.
+fn protocol_token(headers: &HeaderMap) -> Option<Token> {
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !is_websocket(headers) {
+        return None;
     }
-    let protocols: Vec<&str> = headers
-        .get_all(SEC_WEBSOCKET_PROTOCOL)
-        .iter()
-        .filter_map(|v| v.to_str().ok())
-        .flat_map(|v| v.split(','))
-        .map(str::trim)
-        .collect();
-    let mut tokens = protocols.iter().filter_map(|p| p.strip_prefix(PROTOCOL));
-    let Some(encoded) = tokens.next() else { return Ok(None) };
-    // Another protocol must be there: the server never answers with the token's.
-    if tokens.next().is_some() || protocols.len() < 2 {
-        return Err(());
+    let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter();
+    let protocols = protocols.flat_map(|v| v.as_bytes().split(|b| *b == b',')).map(<[u8]>::trim_ascii);
+    let (tokens, others): (Vec<_>, Vec<_>) =
+        protocols.partition(|p| p.starts_with(TOKEN_PROTOCOL.as_bytes()));
+    let encoded = tokens.first()?.get(TOKEN_PROTOCOL.len()..).unwrap_or_default();
+    let token = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|token| String::from_utf8(token).ok());
+    match token {
+        Some(token) if tokens.len() == 1 && token.is_empty() => None,
+        // Another protocol must be there: the server never answers with the token's.
+        Some(token) if tokens.len() == 1 && !others.is_empty() => Some(Ok(token.into())),
+        _ => Some(Err(())),
     }
-    let token = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| ())?;
-    let token = std::str::from_utf8(&token).map_err(|_| ())?;
-    Ok((!token.is_empty()).then(|| format_compact!("{token}")))
+}
+
+/// The bearer tokens of a request, in upstream's order.
+fn bearers(headers: &HeaderMap) -> impl Iterator<Item = Token> + '_ {
+    let header = headers.get(AUTHORIZATION).and_then(|value| bearer_of(value.as_bytes()));
+    header.into_iter().chain(std::iter::once_with(|| protocol_token(headers)).flatten())
 }
 
 impl Authenticator for UnionAuthenticator {
@@ -197,17 +199,14 @@ impl Authenticator for UnionAuthenticator {
                 None => refused = true,
             }
         }
-        match bearer(&request.headers) {
-            Ok(None) => {}
-            Ok(Some(token)) => match self.tokens.authenticate(&token, &[], now) {
+        for token in bearers(&request.headers) {
+            refused = true;
+            let Ok(token) = token else { continue };
+            match self.tokens.authenticate(&token, &[], now) {
                 Ok(Some(who)) => return Ok(who.user),
-                Ok(None) => refused = true,
-                Err(error) => {
-                    tracing::debug!(%error, "token refused");
-                    refused = true;
-                }
-            },
-            Err(()) => refused = true,
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "token refused"),
+            }
         }
         match &self.anonymous {
             Some(nobody) if !refused => Ok(nobody.clone()),
@@ -232,28 +231,48 @@ mod tests {
 
     #[test]
     fn bearer_tokens() {
-        let protocol = format!("v5.channel.k8s.io, {PROTOCOL}{}", URL_SAFE_NO_PAD.encode("tok"));
-        let alone = format!("{PROTOCOL}{}", URL_SAFE_NO_PAD.encode("tok"));
-        type Headers<'a> = &'a [(&'a str, &'a str)];
-        let cases: [(Headers<'_>, Result<Option<&str>, ()>); 8] = [
-            (&[], Ok(None)),
-            (&[("authorization", "Bearer tok")], Ok(Some("tok"))),
-            (&[("authorization", "bearer tok")], Ok(Some("tok"))),
-            (&[("authorization", "Bearer ")], Ok(None)),
-            (&[("authorization", "Basic dTpw")], Ok(None)),
-            (&[("sec-websocket-protocol", &protocol)], Ok(Some("tok"))),
-            (&[("sec-websocket-protocol", &alone)], Err(())),
-            (&[("sec-websocket-protocol", "v4.channel.k8s.io")], Ok(None)),
-        ];
-        for (given, want) in cases {
+        let encoded = |token: &[u8]| format!("{TOKEN_PROTOCOL}{}", URL_SAFE_NO_PAD.encode(token));
+        let check = |given: &[(&str, &[u8])], want: &[Result<&str, ()>]| {
             let mut headers = HeaderMap::new();
             for (name, value) in given {
-                headers.insert(
+                headers.append(
                     http::HeaderName::from_bytes(name.as_bytes()).unwrap(),
-                    HeaderValue::from_str(value).unwrap(),
+                    HeaderValue::from_bytes(value).unwrap(),
                 );
             }
-            assert_eq!(bearer(&headers), want.map(|o| o.map(Text::from)), "{given:?}");
-        }
+            let got: Vec<_> = bearers(&headers).collect();
+            let want: Vec<_> = want.iter().map(|w| w.map(Text::from)).collect();
+            assert_eq!(got, want, "{given:?}");
+        };
+        const AUTH: &str = "authorization";
+        check(&[], &[]);
+        check(&[(AUTH, b"Bearer tok")], &[Ok("tok")]);
+        check(&[(AUTH, b" bearer tok more")], &[Ok("tok")]);
+        check(&[(AUTH, b"Bearer ")], &[]);
+        check(&[(AUTH, b"Basic dTpw")], &[]);
+        check(&[(AUTH, b"Basic \xff")], &[]);
+        check(&[(AUTH, b"Bearer \xff")], &[Err(())]);
+        check(&[(AUTH, "Bearer ü".as_bytes())], &[Ok("ü")]);
+        check(&[(AUTH, b"Bearer a"), (AUTH, b"Bearer b")], &[Ok("a")]);
+        const UPGRADE: [(&str, &[u8]); 2] = [("upgrade", b"websocket"), ("connection", b"Upgrade")];
+        let socket = |protocols: &[&[u8]], want: &[Result<&str, ()>]| {
+            let protocols = protocols.iter().map(|p| ("sec-websocket-protocol", *p));
+            check(&UPGRADE.into_iter().chain(protocols).collect::<Vec<_>>(), want);
+        };
+        let (token, none) = (encoded(b"tok"), encoded(b""));
+        socket(&[format!("v5.channel.k8s.io, {token}").as_bytes()], &[Ok("tok")]);
+        socket(&[token.as_bytes(), b"v5.channel.k8s.io"], &[Ok("tok")]);
+        socket(&[token.as_bytes(), b"\xff"], &[Ok("tok")]);
+        socket(&[token.as_bytes()], &[Err(())]);
+        socket(&[token.as_bytes(), token.as_bytes(), b"v5.channel.k8s.io"], &[Err(())]);
+        socket(&[format!("{token}\u{fc}, v4.channel.k8s.io").as_bytes()], &[Err(())]);
+        socket(&[encoded(b"\xff").as_bytes(), b"v5.channel.k8s.io"], &[Err(())]);
+        socket(&[none.as_bytes()], &[]);
+        socket(&[b"v4.channel.k8s.io"], &[]);
+        // Only a WebSocket's handshake has subprotocols.
+        check(&[("sec-websocket-protocol", format!("v5.channel.k8s.io, {token}").as_bytes())], &[]);
+        let protocols = format!("a,{token}");
+        let both = [(AUTH, &b"Bearer old"[..]), ("sec-websocket-protocol", protocols.as_bytes())];
+        check(&UPGRADE.into_iter().chain(both).collect::<Vec<_>>(), &[Ok("old"), Ok("tok")]);
     }
 }

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use api::{Status, Text};
 use compact_str::format_compact;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use kinds::validation::names;
 
 use super::authorizer::SUPERUSERS;
 use super::{Access, UnionAuthorizer, forbidden};
 use crate::request::{Attributes, UserInfo};
 
+const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
@@ -47,15 +48,23 @@ pub(super) fn impersonate(
     Err(first.unwrap_or_else(|| Status::internal("all impersonation modes failed")))
 }
 
-/// The user as the headers name it.
-fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let mut user = UserInfo { name: text(USER).into(), uid: text(UID).into(), ..UserInfo::default() };
-    user.groups = headers.get_all(GROUP).iter().filter_map(|v| v.to_str().ok()).map(Text::from).collect();
+/// The user whom impersonation headers name, whether the caller may act as it or not; `None` without such headers.
+///
+/// As upstream: of several names or uids the first counts, of groups and extra values all; an empty name is none, and
+/// anything else without a name is a 400.
+///
+/// DIFFERENCE: upstream passes on whatever bytes a value has. A user is text here, so what is not UTF-8 is a 400.
+pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
+    if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
+        return Ok(None);
+    }
+    let all = |name: &'static str| headers.get_all(name).into_iter().map(move |value| text(name, value));
+    let first = |name| all(name).reduce(|first, next| next.and(first)).unwrap_or(Ok(Text::default()));
+    let mut user = UserInfo { name: first(USER)?, uid: first(UID)?, ..UserInfo::default() };
+    user.groups = all(GROUP).collect::<Result<_, _>>()?;
     for (name, value) in headers {
         let Some(key) = name.as_str().strip_prefix(EXTRA) else { continue };
-        let Ok(value) = value.to_str() else { continue };
-        user.extra.entry(unescape(key)).or_default().push(value.into());
+        user.extra.entry(unescape(key)?).or_default().push(text(name.as_str(), value)?);
     }
     if !user.name.is_empty() {
         return Ok(Some(user));
@@ -84,8 +93,15 @@ fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     )))
 }
 
+/// The text of a header's value.
+fn text(name: &str, value: &HeaderValue) -> Result<Text, Status> {
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(Text::from)
+        .map_err(|_| Status::bad_request(format!("the value of the header {name} is not UTF-8")))
+}
+
 /// Decodes `%xx`; a key that is not well escaped stays as it is.
-fn unescape(key: &str) -> Text {
+fn unescape(key: &str) -> Result<Text, Status> {
     let mut out = Vec::with_capacity(key.len());
     let mut bytes = key.bytes();
     while let Some(b) = bytes.next() {
@@ -96,10 +112,11 @@ fn unescape(key: &str) -> Text {
         let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
         match (digit(bytes.next()), digit(bytes.next())) {
             (Some(high), Some(low)) => out.push((high * 16 + low) as u8),
-            _ => return key.into(),
+            _ => return Ok(key.into()),
         }
     }
-    String::from_utf8(out).map_or_else(|_| key.into(), Text::from)
+    let not_text = |_| Status::bad_request(format!("the key of the header {EXTRA}{key} is not UTF-8"));
+    String::from_utf8(out).map(Text::from).map_err(not_text)
 }
 
 fn node_of(name: &str) -> Option<&str> {
@@ -251,7 +268,7 @@ fn extra_error(key: &str, values: &[Text]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderName;
 
     use super::*;
     use crate::auth::AuthorizationMode;
@@ -302,14 +319,19 @@ mod tests {
         UnionAuthorizer::new(vec![AuthorizationMode::Rbac], Arc::default(), Arc::new(rbac))
     }
 
-    fn ask(caller: &str, verb: &'static str, headers: &[(&str, &str)]) -> Result<Option<String>, String> {
+    fn map(headers: &[(&str, &[u8])]) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(
                 HeaderName::from_bytes(name.as_bytes()).unwrap(),
-                HeaderValue::from_str(value).unwrap(),
+                HeaderValue::from_bytes(value).unwrap(),
             );
         }
+        map
+    }
+
+    fn ask(caller: &str, verb: &'static str, headers: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let map = map(&headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect::<Vec<_>>());
         let attributes = Attributes {
             user: Arc::new(UserInfo { name: caller.into(), ..UserInfo::default() }),
             info: Arc::new(RequestInfo {
@@ -364,10 +386,62 @@ mod tests {
 
     #[test]
     fn escaped_keys() {
-        for (given, want) in
-            [("scopes", "scopes"), ("acme.com%2fproject", "acme.com/project"), ("a%2", "a%2")]
-        {
-            assert_eq!(unescape(given), want);
+        for (given, want) in [
+            ("scopes", Some("scopes")),
+            ("acme.com%2fproject", Some("acme.com/project")),
+            ("m%c3%bcller", Some("müller")),
+            ("a%2", Some("a%2")),
+            ("%ff", None),
+        ] {
+            assert_eq!(unescape(given).ok().as_deref(), want);
         }
+    }
+
+    #[test]
+    fn no_header_is_ignored() {
+        let check = |headers: &[(&str, &[u8])], expected: Result<Option<(&str, &str, &[&str])>, &str>| {
+            let got = wanted(&map(headers));
+            let got = got.as_ref().map_err(|status| (status.code, status.message.as_str())).map(|user| {
+                user.as_ref().map(|user| {
+                    let groups: Vec<_> = user.groups.iter().map(Text::as_str).collect();
+                    (user.name.as_str(), user.uid.as_str(), groups)
+                })
+            });
+            let expected = expected.map_err(|message| (400, message));
+            let expected = expected.map(|user| user.map(|(name, uid, groups)| (name, uid, groups.to_vec())));
+            assert_eq!(got, expected, "{headers:?}");
+        };
+        const BOB: (&str, &[u8]) = (USER, b"bob");
+        check(&[("accept", b"*/*")], Ok(None));
+        check(&[(USER, "müller".as_bytes())], Ok(Some(("müller", "", &[]))));
+        check(
+            &[BOB, (UID, "ü".as_bytes()), (GROUP, "\u{1f980}".as_bytes()), (GROUP, b"")],
+            Ok(Some(("bob", "ü", &["\u{1f980}", ""]))),
+        );
+        for name in [USER, UID, GROUP, "impersonate-extra-a"] {
+            let message = format!("the value of the header {name} is not UTF-8");
+            check(&[BOB, (name, b"m\xfcller")], Err(&message));
+        }
+        check(
+            &[BOB, ("impersonate-extra-%fc", b"a")],
+            Err("the key of the header impersonate-extra-%fc is not UTF-8"),
+        );
+        // As upstream's: the first of several; an empty name is none.
+        check(&[BOB, (USER, b"eve"), (UID, b"1"), (UID, b"2")], Ok(Some(("bob", "1", &[]))));
+        check(&[(USER, b"")], Ok(None));
+        check(&[(USER, b""), BOB], Ok(None));
+        check(&[(USER, b""), (UID, b"")], Ok(None));
+        let without =
+            |what: &str| format!("requested &user.DefaultInfo{{{what}}} without impersonating a user name");
+        check(
+            &[(USER, b""), (GROUP, b"")],
+            Err(&without("Name:\"\", UID:\"\", Groups:[]string{\"\"}, Extra:map[string][]string(nil)")),
+        );
+        check(
+            &[("impersonate-extra-a", b"")],
+            Err(&without(
+                "Name:\"\", UID:\"\", Groups:[]string(nil), Extra:map[string][]string{\"a\":[]string{\"\"}}",
+            )),
+        );
     }
 }

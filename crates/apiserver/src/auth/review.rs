@@ -63,8 +63,9 @@ impl Reviews {
         }
         let audiences: Vec<Text> = spec.strs("audiences").map(Text::from).collect();
         // The token is tried as that of a request, which without one comes from nobody.
-        let answer = match bearer_of(&format!("Bearer {token}")) {
-            Some(token) => self.tokens.authenticate(token, &audiences, self.clock.now()),
+        let answer = match bearer_of(format!("Bearer {token}").as_bytes()) {
+            Some(Ok(token)) => self.tokens.authenticate(&token, &audiences, self.clock.now()),
+            Some(Err(())) => Ok(None),
             None => Ok(self.anonymous.clone().map(|user| {
                 let own = || self.tokens.audiences().to_vec();
                 let audiences = if audiences.is_empty() { own() } else { audiences.clone() };

@@ -76,7 +76,7 @@ impl Server {
                     let (server, acceptor, builders) =
                         (self.clone(), acceptor.clone(), Arc::clone(&builders));
                     let stop = connections.clone();
-                    connections.spawn(async move {
+                    connections.spawn_one(async move {
                         if let Err(error) = server.connection(stream, acceptor, &builders, &stop).await {
                             tracing::debug!(%peer, %error, "connection ended");
                         }

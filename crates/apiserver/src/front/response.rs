@@ -1,5 +1,6 @@
 //! What was answered, as HTTP.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use api::Status;
@@ -153,9 +154,10 @@ fn watch_response(
     response
 }
 
-/// The headers of a request that matter to the pipe.
-pub(crate) fn header(parts: &http::request::Parts, name: header::HeaderName) -> &str {
-    parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+/// A header of a request that matters to the pipe, "" without it. Bytes that are no text stay to be seen, so that no
+/// media type is taken for a missing one.
+pub(crate) fn header(parts: &http::request::Parts, name: header::HeaderName) -> Cow<'_, str> {
+    parts.headers.get(name).map_or(Cow::Borrowed(""), |v| String::from_utf8_lossy(v.as_bytes()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::ORIGIN;
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use streaming::websocket::{self, Accept, SocketError, accept, requested_protocols};
@@ -14,8 +14,8 @@ use super::{Body, Leash, full};
 /// Decides on a handshake as upstream's library does: it wants to know the page that asks, and takes any
 /// subprotocol, but no choice of them.
 fn handshake(headers: &HeaderMap) -> Result<Accept, StatusCode> {
-    let origin = headers.get(ORIGIN).and_then(|o| o.to_str().ok()).unwrap_or_default();
-    let known = origin.starts_with('/') || origin.parse::<Uri>().is_ok_and(|u| u.scheme().is_some());
+    let origin = headers.get(ORIGIN).map(HeaderValue::as_bytes).unwrap_or_default();
+    let known = origin.starts_with(b"/") || Uri::try_from(origin).is_ok_and(|u| u.scheme().is_some());
     let mut protocols = requested_protocols(headers);
     if protocols.is_empty() {
         protocols.push("");

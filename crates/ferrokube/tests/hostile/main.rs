@@ -4,4 +4,14 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test")]
 
+mod admission;
 mod alive;
+mod files;
+mod headers;
+mod health;
+mod node;
+mod proxies;
+mod store;
+mod subjects;
+#[allow(dead_code, reason = "what attacks need comes with them")]
+mod wire;

@@ -1,6 +1,8 @@
 //! One step towards what a Pod wants: look, decide, act.
 
 use std::collections::HashMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::Status;
@@ -20,10 +22,10 @@ use super::worker::{Phase, Step, Worker, instant_at};
 use super::{hooks, kill, messages, resources, spec};
 use crate::Kubelet;
 use crate::backoff::go_duration;
-use crate::images;
 use crate::runtime::error_text;
 use crate::status::patch;
 use crate::volumes::{self, Mounted, Volumes};
+use crate::{images, logs};
 
 /// Resources that running containers were given, by CRI id.
 pub(crate) type Actuated = HashMap<String, ResourceRequirements>;
@@ -36,7 +38,8 @@ pub(crate) async fn observe(kubelet: &Kubelet, pod: &Pod) -> Result<PodStatus, S
         .await
         .map_err(|e| error_text(&e))?;
     for c in observed.containers.iter_mut().filter(|c| c.state == State::Exited) {
-        messages::complete(c).await;
+        let dir = kubelet.config.pod_dir(spec::uid(pod)).join("containers").join(&c.name);
+        messages::complete(c, dir).await;
     }
     Ok(observed)
 }
@@ -145,12 +148,16 @@ async fn prepare(kubelet: &Kubelet, pod: &Pod) -> Result<(), String> {
     }
     let dir = kubelet.config.pod_dir(spec::uid(pod));
     let logs = kubelet.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
-    for path in [dir.join("volumes"), dir.join("containers"), logs] {
-        tokio::fs::create_dir_all(&path)
-            .await
-            .map_err(|error| format!("error making pod data directories: {error}"))?;
-    }
-    Ok(())
+    volumes::blocking(move || {
+        // What lies in them belongs to the Pod, not to the node's users.
+        let mut private = std::fs::DirBuilder::new();
+        private.recursive(true).mode(0o750);
+        let made = [dir.clone(), dir.join("volumes"), dir.join("containers")];
+        let made = made.iter().try_for_each(|path| private.create(path));
+        made.and_then(|()| std::fs::create_dir_all(&logs))
+            .map_err(|error| format!("error making pod data directories: {error}"))
+    })
+    .await
 }
 
 /// Removes what newer containers and sandboxes have replaced: of each container the one before the
@@ -161,18 +168,28 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
         let count = seen.entry(&c.name).or_default();
         *count += 1;
         if *count > 2 && c.state == State::Exited {
-            if let Err(error) = kill::remove_container(kubelet, c).await {
+            if let Err(error) = kill::remove_container(kubelet, &observed.uid, &c.id).await {
                 tracing::debug!(id = c.id, error, "old container stays");
                 continue;
             }
-            let _ = tokio::fs::remove_file(&c.log_path).await;
+            let (log, message) = (PathBuf::from(&c.log_path), c.termination_message_host_path.clone());
+            let dir = kubelet.config.pod_dir(&observed.uid).join("containers").join(&c.name);
+            let removed = volumes::blocking(move || {
+                // Only what this kubelet made: the Pod may have mounted anything at that path.
+                if let Some(message) = message.map(PathBuf::from).filter(|m| m.parent() == Some(&dir)) {
+                    let _ = std::fs::remove_file(message);
+                }
+                logs::remove(&log).map_err(|e| e.to_string())
+            });
+            if let Err(error) = removed.await {
+                tracing::debug!(id = c.id, error, "log of an old container stays");
+            }
         }
     }
     for old in observed.sandboxes.iter().skip(1).filter(|s| !s.ready) {
         if observed.containers.iter().all(|c| c.sandbox_id != old.id) {
-            let request = pb::RemovePodSandboxRequest { pod_sandbox_id: old.id.clone() };
-            if let Err(error) = kubelet.runtime.service().remove_pod_sandbox(request).await {
-                tracing::debug!(id = old.id, error = error_text(&error), "old sandbox stays");
+            if let Err(error) = kill::remove_sandbox(kubelet, &observed.uid, &old.id).await {
+                tracing::debug!(id = old.id, error, "old sandbox stays");
             }
         }
     }
@@ -217,7 +234,7 @@ impl Doer<'_> {
             let inits = spec::init_containers(self.pod);
             let old = self.observed.clone();
             for c in old.containers.iter().filter(|c| inits.iter().any(|i| i.name == c.name)) {
-                kill::remove_container(kubelet, c).await?;
+                kill::remove_container(kubelet, &self.worker.uid, &c.id).await?;
             }
         }
         for k in &a.to_kill {
@@ -285,7 +302,7 @@ impl Doer<'_> {
         }
         let handler = self.runtime_handler().await?;
         let request = pb::RunPodSandboxRequest { config: Some(sandbox.clone()), runtime_handler: handler };
-        match kubelet.runtime.service().run_pod_sandbox(request).await {
+        match kubelet.runtime.of(&self.worker.uid).run_pod_sandbox(request).await {
             Ok(answer) => Ok(answer.into_inner().pod_sandbox_id),
             Err(error) => {
                 let error = error_text(&error);
@@ -462,13 +479,13 @@ impl Doer<'_> {
             config: Some(made),
             sandbox_config: Some(sandbox.clone()),
         };
-        let id = match kubelet.runtime.service().create_container(request).await {
+        let id = match kubelet.runtime.of(&self.worker.uid).create_container(request).await {
             Ok(answer) => answer.into_inner().container_id,
             Err(error) => return Err(failed("CreateContainerError", error.message().to_owned())),
         };
         event("Normal", "Created", "Container created".into());
         let request = pb::StartContainerRequest { container_id: id.clone() };
-        if let Err(error) = kubelet.runtime.service().start_container(request).await {
+        if let Err(error) = kubelet.runtime.of(&self.worker.uid).start_container(request).await {
             return Err(failed("RunContainerError", error.message().to_owned()));
         }
         event("Normal", "Started", "Container started".into());
@@ -567,7 +584,9 @@ impl Doer<'_> {
                     linux: Some(limits),
                     ..pb::UpdateContainerResourcesRequest::default()
                 };
-                if let Err(error) = kubelet.runtime.service().update_container_resources(request).await {
+                if let Err(error) =
+                    kubelet.runtime.of(&self.worker.uid).update_container_resources(request).await
+                {
                     let error = error_text(&error);
                     self.worker.state.lock().resize_error = Some(error.clone());
                     return Err(error);

@@ -15,6 +15,7 @@ use super::observed::PodStatus;
 use super::{admission, kill, spec, sync};
 use crate::Kubelet;
 use crate::status::generate::{self, Inputs, Waiting};
+use crate::work::Work;
 
 /// What a worker is at. It only ever goes forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +70,8 @@ pub(crate) struct Worker {
     grace: watch::Sender<Option<i64>>,
     /// The last status was written, or nobody wants it any more.
     written: watch::Sender<bool>,
+    /// File work under way.
+    work: Work,
 }
 
 fn revision(pod: &Pod) -> u64 {
@@ -112,6 +115,7 @@ impl Worker {
             terminate: CancellationToken::new(),
             grace: watch::Sender::new(None),
             written: watch::Sender::new(false),
+            work: Work::default(),
         });
         worker.update(pod);
         worker
@@ -193,6 +197,11 @@ impl Worker {
         state.phase != Phase::Terminated && state.rejected.is_none()
     }
 
+    /// Whether the Pod is to run, as far as is known.
+    pub(crate) fn to_run(&self) -> bool {
+        !self.terminate.is_cancelled() && self.phase() == Phase::Running
+    }
+
     /// Notes what the runtime has.
     pub(crate) fn observe(&self, kubelet: &Kubelet, observed: Arc<PodStatus>) {
         {
@@ -223,7 +232,7 @@ impl Worker {
                 terminal,
                 failed: state.failed.as_ref(),
                 node_ips: &kubelet.config.node_ips,
-                runtime: &kubelet.runtime.version.runtime_name,
+                runtime: &kubelet.runtime.version().runtime_name,
                 actuated: &state.actuated,
                 resize_error: state.resize_error.as_deref(),
                 now: kubelet.clock.now(),
@@ -249,8 +258,10 @@ impl Worker {
         state.phase = state.phase.max(phase);
     }
 
-    /// Asks the runtime, and notes the answer.
+    /// Asks the runtime, and notes the answer. What a step began that was given up comes to its end
+    /// first, so that the answer has all there is.
     pub(crate) async fn look(&self, kubelet: &Kubelet) -> Result<Arc<PodStatus>, String> {
+        kubelet.runtime.idle(&self.uid).await;
         let pod = self.pod();
         let observed = sync::observe(kubelet, &pod).await?;
         let observed = Arc::new(observed);
@@ -262,9 +273,10 @@ impl Worker {
     pub(crate) async fn run(self: Arc<Self>, kubelet: Arc<Kubelet>) {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
         loop {
+            self.work.idle().await;
             let step = match self.phase() {
                 // Boxed: each of these steps is large, and most of a Pod's time none of them runs.
-                Phase::Running => Box::pin(self.sync(&kubelet)).await,
+                Phase::Running => self.work.scope(Box::pin(self.sync(&kubelet))).await,
                 Phase::Terminating => Box::pin(self.end(&kubelet)).await,
                 Phase::Terminated => match Box::pin(self.finish(&kubelet)).await {
                     Ok(Finish::Done) => return,
@@ -302,7 +314,8 @@ impl Worker {
         if self.terminate.is_cancelled() {
             return Ok(Step::Next(Phase::Terminating));
         }
-        // What runs must end at once when the Pod is to end: a pull or a hook may take minutes.
+        // What runs must end at once when the Pod is to end: a pull or a hook may take minutes. What the
+        // step has begun in the runtime and on files goes on, and is waited for before anything else.
         self.terminate
             .run_until_cancelled(async {
                 if let Some(refusal) = admission::admit(kubelet, self).await? {
@@ -353,7 +366,10 @@ impl Worker {
             kubelet.images.forget(&self.uid);
             kubelet.crashes.forget(&self.uid);
             crate::volumes::remove_volumes(kubelet, &self.uid).await?;
-            kubelet.cgroups.remove(&self.uid);
+            if let Err(error) = kubelet.cgroups.remove(&self.uid) {
+                // The runtime may still hold it; it is looked for again with what else is left.
+                tracing::debug!(uid = self.uid, %error, "cgroup stays");
+            }
             kubelet.balance();
             self.state.lock().cleaned = true;
             self.report.notify_one();
@@ -375,9 +391,9 @@ impl Worker {
         kill::remove(kubelet, &observed).await?;
         crate::volumes::remove_pod(kubelet, &self.uid).await?;
         let logs = kubelet.config.pod_log_dir(spec::namespace(&pod), spec::name(&pod), &self.uid);
-        match tokio::fs::remove_dir_all(&logs).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.to_string()),
-            _ => {}
+        crate::volumes::blocking(move || crate::files::remove_tree(&logs).map_err(|e| e.to_string())).await?;
+        if kubelet.cgroups.remove(&self.uid).is_err() {
+            kubelet.housekeeping.notify_one();
         }
         kubelet.release(self);
         Ok(Finish::Done)

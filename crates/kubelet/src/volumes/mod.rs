@@ -1,6 +1,7 @@
 //! Volumes of Pods: made before the first container, brought up to date while it runs, removed with it.
 
 pub(crate) mod atomic;
+pub(crate) mod env_file;
 pub(crate) mod mounts;
 pub(crate) mod payload;
 pub(crate) mod subpath;
@@ -8,16 +9,17 @@ pub(crate) mod subpath;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, FileKeySelector, HostPathVolumeSource, Pod, Volume};
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
 use rustix::mount::MountFlags;
 
 use crate::Kubelet;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::quantity;
+pub(crate) use crate::work::blocking;
 
 /// A volume that containers can mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +53,7 @@ pub(crate) struct VolumeError {
 }
 
 /// The plugin's directory name, as upstream has it.
-fn plugin(volume: &Volume) -> &'static str {
+pub(crate) fn plugin(volume: &Volume) -> &'static str {
     if volume.empty_dir.is_some() {
         "kubernetes.io~empty-dir"
     } else if volume.config_map.is_some() {
@@ -124,15 +126,6 @@ async fn mount(kubelet: &Kubelet, facts: &Facts<'_>, volume: &Volume) -> Result<
     Ok(Mounted::Path { path: dir, read_only: true })
 }
 
-/// Runs file work off the async threads.
-pub(crate) async fn blocking<T, F>(work: F) -> Result<T, String>
-where
-    T: Send + 'static,
-    F: FnOnce() -> Result<T, String> + Send + 'static,
-{
-    tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
-}
-
 fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let have = fs::metadata(dir)?.permissions().mode() & 0o777;
@@ -149,13 +142,19 @@ fn own(path: &Path, gid: u32, mode: u32) -> io::Result<()> {
 
 fn tmpfs(dir: &Path, size: Option<i64>) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    let options = match size {
-        Some(bytes) if bytes > 0 => format!("size={bytes}"),
-        _ => String::new(),
+    let size = size.filter(|bytes| *bytes > 0).map(|bytes| format!("size={bytes}"));
+    // Secrets do not belong on a disk; older kernels cannot keep them from there.
+    let without: Vec<&str> = size.as_deref().into_iter().collect();
+    let mut with = without.clone();
+    with.push("noswap");
+    let mount = |options: &[&str]| -> io::Result<()> {
+        let data = std::ffi::CString::new(options.join(","))?;
+        Ok(rustix::mount::mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(data.as_c_str()))?)
     };
-    let data = std::ffi::CString::new(options)?;
-    rustix::mount::mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(data.as_c_str()))?;
-    Ok(())
+    match mount(&with) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => mount(&without),
+        other => other,
+    }
 }
 
 fn empty_dir(
@@ -200,20 +199,20 @@ fn check_host_path(source: &HostPathVolumeSource) -> Result<(), String> {
     match source.type_.as_deref().unwrap_or_default() {
         "" => Ok(()),
         "DirectoryOrCreate" => match kind {
-            None => fs::create_dir_all(path)
-                .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
-                .map_err(|e| e.to_string()),
+            None => fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(|e| e.to_string()),
             Some(k) if k.is_dir() => Ok(()),
             Some(_) => failed("a directory"),
         },
         "Directory" if kind.is_some_and(|k| k.is_dir()) => Ok(()),
         "Directory" => failed("a directory"),
         "FileOrCreate" => match kind {
+            // What comes into its place meanwhile is not opened: it may be a pipe.
             None => fs::OpenOptions::new()
-                .create(true)
-                .append(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o644)
                 .open(path)
-                .and_then(|f| f.set_permissions(fs::Permissions::from_mode(0o644)))
+                .map(drop)
                 .map_err(|e| e.to_string()),
             Some(k) if k.is_file() => Ok(()),
             Some(_) => failed("a file"),
@@ -230,52 +229,11 @@ fn check_host_path(source: &HostPathVolumeSource) -> Result<(), String> {
     }
 }
 
-/// The value of a variable in a file of a volume; none if it is missing and optional.
-pub(crate) async fn env_file(
-    kubelet: &Kubelet,
-    pod: &Pod,
-    selector: &FileKeySelector,
-) -> Result<Option<String>, String> {
-    let volume = spec::spec(pod)
-        .volumes
-        .iter()
-        .flatten()
-        .find(|v| v.name == selector.volume_name && v.empty_dir.is_some())
-        .ok_or_else(|| {
-            format!("cannot find the volume {:?} referenced by FileKeyRef", selector.volume_name)
-        })?;
-    atomic::check_path(&selector.path)?;
-    let dir = kubelet.config.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
-    let (path, key) = (dir.join(&selector.path), selector.key.clone());
-    let value = blocking(move || {
-        let inside = fs::canonicalize(&path)
-            .is_ok_and(|real| fs::canonicalize(&dir).is_ok_and(|root| real.starts_with(root)));
-        if !inside {
-            return Err("couldn't parse env file".to_owned());
-        }
-        let text = fs::read_to_string(&path).map_err(|_| "couldn't parse env file".to_owned())?;
-        Ok(variable(&text, &key))
-    })
-    .await;
-    match value {
-        Ok(None) | Err(_) if selector.optional == Some(true) => Ok(None),
-        Ok(None) => {
-            Err(format!("environment variable key {:?} not found in file {:?}", selector.key, selector.path))
-        }
-        other => other,
-    }
-}
-
-/// The value of a key in lines of `KEY='value'`.
-fn variable(text: &str, key: &str) -> Option<String> {
-    text.lines().map(str::trim).filter(|l| !l.starts_with('#')).find_map(|line| {
-        let (name, value) = line.split_once('=')?;
-        (name.trim_end() == key).then(|| {
-            let value = value.trim();
-            let quoted = ['\'', '"'].iter().find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
-            quoted.unwrap_or(value).to_owned()
-        })
-    })
+/// Closes the directory of all Pods' files to the node's other users: files in it have the modes that
+/// containers are to see.
+pub(crate) fn close(config: &crate::Config) -> Result<(), (PathBuf, io::Error)> {
+    let pods = config.root_dir.join("pods");
+    fs::set_permissions(&pods, fs::Permissions::from_mode(0o750)).map_err(|error| (pods, error))
 }
 
 /// Unmounts and removes a Pod's volumes; what its containers said last stays.
@@ -326,13 +284,5 @@ mod tests {
         check(Path::new("/dev/null"), "CharDevice", None);
         check(Path::new("/dev/null"), "BlockDevice", Some("is not a block device"));
         assert!(dir.path().join("d/e").is_dir() && dir.path().join("n").is_file());
-    }
-
-    #[test]
-    fn variables_of_files() {
-        let text = "# c\nA='x y'\nB=\"z\"\nC = 3\n";
-        for (key, want) in [("A", Some("x y")), ("B", Some("z")), ("C", Some("3")), ("D", None)] {
-            assert_eq!(variable(text, key).as_deref(), want);
-        }
     }
 }

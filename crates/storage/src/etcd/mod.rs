@@ -181,8 +181,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Connects, loads the state and follows it. Returns once the index shows what etcd had when this was called.
-    pub(crate) async fn open(config: EtcdConfig) -> Result<Arc<Self>, EtcdOpenError> {
+    /// Connects, loads the state and follows it. Returns once the index shows what etcd had when this was called. It
+    /// stops when it is closed; `shutdown` learns of tasks that are lost.
+    pub(crate) async fn open(config: EtcdConfig, shutdown: &Shutdown) -> Result<Arc<Self>, EtcdOpenError> {
         let client = Client::new(&config.servers)?;
         let keys = Keys::new(&config.prefix, config.codec.placements());
         let addresses = Arc::new(Follower::new(Target::Servers, keys.servers()));
@@ -206,8 +207,8 @@ impl Engine {
             servers: watch::Sender::default(),
             unreadable: unreadable::Entries::default(),
             runtime: Handle::current(),
-            writes: Shutdown::new(),
-            tasks: Shutdown::new(),
+            writes: shutdown.apart(),
+            tasks: shutdown.apart(),
         });
         engine.wait_for_etcd(config.patience).await?;
         let state = engine.load_past().await?;
@@ -408,7 +409,7 @@ impl Engine {
             return Err(WriteError::Closed);
         }
         let write = write(engine);
-        let task = self.writes.spawn(async move {
+        let task = self.writes.spawn_one(async move {
             let _place = place;
             write.await
         });
@@ -452,6 +453,10 @@ impl Engine {
 }
 
 impl Backend for Engine {
+    fn healthy(&self) -> Result<(), String> {
+        Self::healthy(self).map_err(|e| e.to_string())
+    }
+
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Object>, WriteError>> {
         Box::pin(self.run(|engine| async move { engine.write(write).await }))
     }

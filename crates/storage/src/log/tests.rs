@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::{NewObject, Object};
-use component::Clock;
+use component::{Clock, Shutdown};
 use futures::StreamExt;
 use futures::future::join_all;
 use imbl::OrdMap;
@@ -237,7 +237,10 @@ pub(super) fn store(sim: &Sim, now: Arc<AtomicU64>) -> (Store, ResourceId) {
     })
     .unwrap();
     let log = log(sim, &loaded);
-    let store = loader.start(Box::new(log), (loaded.floor, loaded.last), Duration::from_mins(1)).unwrap();
+    let stop = Shutdown::new();
+    let store = loader
+        .start(Box::new(log), (loaded.floor, loaded.last), Duration::from_mins(1), None, &stop)
+        .unwrap();
     let resource =
         store.register(ResourceSpec { group: "".into(), plural: "things".into(), indexed: vec![] });
     (store, resource)

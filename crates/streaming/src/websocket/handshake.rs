@@ -45,10 +45,9 @@ pub struct Accept {
 
 /// Whether a request asks for an upgrade of any kind.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(CONNECTION)
-        .iter()
-        .any(|value| value.to_str().is_ok_and(|v| v.to_ascii_lowercase().contains("upgrade")))
+    let named =
+        |value: &HeaderValue| value.as_bytes().to_ascii_lowercase().windows(7).any(|w| w == b"upgrade");
+    headers.get_all(CONNECTION).iter().any(named)
 }
 
 /// Whether a request asks for a WebSocket.
@@ -57,14 +56,11 @@ pub fn is_websocket(headers: &HeaderMap) -> bool {
         && is_upgrade(headers)
 }
 
-/// The subprotocols a request asks for, in its order.
+/// The subprotocols a request asks for, in its order; in the place of one that is no text, one that nobody serves.
 pub fn requested_protocols(headers: &HeaderMap) -> Vec<&str> {
-    headers
-        .get_all(SEC_WEBSOCKET_PROTOCOL)
-        .iter()
-        .filter_map(|v| v.to_str().ok())
-        .flat_map(|v| v.split(','))
-        .map(str::trim)
+    let all = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter();
+    all.flat_map(|v| v.as_bytes().split(|b| *b == b','))
+        .map(|p| std::str::from_utf8(p.trim_ascii()).unwrap_or("\u{fffd}"))
         .filter(|p| !p.is_empty())
         .collect()
 }
@@ -141,6 +137,22 @@ mod tests {
         check("x", &["a"], None);
         check("", &["", "a"], Some(""));
         check("", &["a"], None);
+    }
+
+    #[test]
+    fn what_is_no_text_is_not_left_out() {
+        let check = |asked: &[u8], expected: &[&str]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_bytes(asked).unwrap());
+            assert_eq!(requested_protocols(&headers), expected);
+        };
+        check(b"a, \xff,b", &["a", "\u{fffd}", "b"]);
+        check("ü".as_bytes(), &["ü"]);
+        let mut headers = request("");
+        headers.insert(CONNECTION, HeaderValue::from_bytes(b"\xff, Upgrade").unwrap());
+        assert!(is_upgrade(&headers));
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_bytes(b"\xff").unwrap());
+        assert!(accept(&headers, &["", "a"]).is_err());
     }
 
     #[test]
