@@ -162,7 +162,7 @@ pub(super) fn reconcile(wanted: &Value, stored: &Value) -> Step {
         changed |= add_missing(&mut new["aggregationRule"]["clusterRoleSelectors"], wanted);
     } else {
         let rules = |v: &Value| serde_json::from_value::<Vec<Rule>>(v["rules"].clone()).unwrap_or_default();
-        let lacking = missing(&rules(stored), &rules(wanted));
+        let lacking = missing(&rules(stored), &rules(wanted)).unwrap_or_default();
         if !lacking.is_empty() {
             // Whole rules are added, as far as they hold something that is missing.
             let whole = wanted["rules"].as_array().into_iter().flatten().filter(|rule| {
