@@ -361,6 +361,54 @@ fn the_deepest_object_is_like_any_other() -> Result<()> {
     serves_others(&server)
 }
 
+/// The deepest of what validation looks into.
+#[test]
+fn the_deepest_definition_is_like_any_other() -> Result<()> {
+    let server = Server::start(&[])?;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let object = format!("{definitions}/deeps.example.org");
+    let definition = |levels: usize| {
+        let schema = r#"{"type":"object","properties":{"p":"#.repeat(levels)
+            + r#"{"type":"object"}"#
+            + &"}}".repeat(levels);
+        let names = r#"{"plural":"deeps","kind":"Deep"}"#;
+        let body = format!(
+            r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{{"name":"deeps.example.org"}},"spec":{{"group":"example.org","scope":"Namespaced","names":{names},"versions":[{{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#
+        );
+        (body, schema)
+    };
+    let levels = (MAX_DEPTH - of_json(definition(0).0.as_bytes())) / 2;
+    refused(
+        "create",
+        levels + 1,
+        server.request("POST", definitions).body("application/json", definition(levels + 1).0),
+    )?;
+    let (body, schema) = definition(levels);
+    assert_eq!(of_json(body.as_bytes()), MAX_DEPTH);
+    server.request("POST", definitions).body("application/json", body.clone()).send()?.expect(201)?;
+    for path in [&object, definitions] {
+        has_all("JSON", &server.get(path).send()?, &schema)?;
+        for accept in ["application/yaml", PROTOBUF, TABLE] {
+            has_all(accept, &server.get(path).accept(accept).send()?, "deeps.example.org")?;
+        }
+    }
+    // What came as protobuf goes back as protobuf.
+    let message = server.get(&object).accept(PROTOBUF).send()?.expect(200)?.body;
+    server.request("PUT", &object).body(PROTOBUF, message).send()?.expect(200)?;
+    for (kind, patch) in [
+        ("merge", json!({"metadata": {"labels": {"merge": "x"}}})),
+        ("strategic-merge", json!({"metadata": {"labels": {"strategic": "x"}}})),
+        ("json", json!([{"op": "add", "path": "/metadata/labels/json", "value": "x"}])),
+    ] {
+        server.patch(&object, kind, &patch).send()?.expect(200)?;
+    }
+    let apply = server.request("PATCH", &format!("{object}?fieldManager=me&force=true"));
+    apply.body("application/apply-patch+yaml", body).send()?.expect(200)?;
+    has_all("as it was changed", &server.get(&object).send()?, &schema)?;
+    server.request("DELETE", &object).send()?.expect(200)?;
+    serves_others(&server)
+}
+
 /// Objects with whatever is odd and still allowed.
 fn odd(server: &Server) -> Result<()> {
     let pods = "/api/v1/namespaces/default/pods";
