@@ -9,6 +9,7 @@ mod alive;
 mod files;
 mod headers;
 mod health;
+mod kubelet;
 mod node;
 mod proxies;
 mod store;
