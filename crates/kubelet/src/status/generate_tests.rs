@@ -237,8 +237,9 @@ fn messages_do_not_outgrow_a_status() {
     let p = pod("Always", &json!([]), &json!(list));
     let mut observed = seen(&(0..count).map(|n| format!("c{n}:1 ")).collect::<String>());
     observed.containers.iter_mut().for_each(|c| c.message = "\u{fc}".repeat(2048));
-    let waiting: Waiting =
-        (0..count).map(|n| (format!("c{n}"), ("RunContainerError".to_owned(), "\u{fc}".repeat(100_000)))).collect();
+    let waiting: Waiting = (0..count)
+        .map(|n| (format!("c{n}"), ("RunContainerError".to_owned(), "\u{fc}".repeat(100_000))))
+        .collect();
     let got = status(&p, &observed, &waiting, &PodStatus::default(), &|_, _| None);
     for c in got.container_statuses.unwrap() {
         let waits = c.state.unwrap().waiting.unwrap().message.unwrap();
