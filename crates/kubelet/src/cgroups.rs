@@ -114,6 +114,9 @@ impl Cgroups {
     /// Makes `kubepods` and the classes' cgroups; `cpus` is how many the node has.
     pub(crate) fn ensure_root(&self, cpus: usize) -> io::Result<()> {
         if self.driver == CgroupDriver::Systemd {
+            tracing::warn!(
+                "the container runtime uses systemd's cgroup driver: limits of whole Pods and the shares of their classes are not set with it"
+            );
             return Ok(());
         }
         for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {

@@ -10,6 +10,7 @@ mod depth;
 mod files;
 mod headers;
 mod health;
+mod kubelet;
 mod node;
 mod proxies;
 mod scheduler;

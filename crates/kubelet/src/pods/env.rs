@@ -1,6 +1,6 @@
 //! Containers' environment, and `$(VAR)` references in it and in commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Container, Service};
 
@@ -11,24 +11,31 @@ use crate::objects::NotThere;
 
 /// Variables in their order; a name stands once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Env(Vec<(String, String)>);
+pub(crate) struct Env {
+    pairs: Vec<(String, String)>,
+    /// Where each name stands.
+    places: HashMap<String, usize>,
+}
 
 impl Env {
     /// Sets a variable, in the place it has already.
     pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let (name, value) = (name.into(), value.into());
-        match self.0.iter_mut().find(|(n, _)| *n == name) {
+        match self.places.get(&name).and_then(|at| self.pairs.get_mut(*at)) {
             Some((_, v)) => *v = value,
-            None => self.0.push((name, value)),
+            None => {
+                self.places.insert(name.clone(), self.pairs.len());
+                self.pairs.push((name, value));
+            }
         }
     }
     /// A variable's value.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.pairs.get(*self.places.get(name)?).map(|(_, v)| v.as_str())
     }
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(String, String)> {
-        self.0.iter()
+        self.pairs.iter()
     }
 }
 
@@ -224,7 +231,7 @@ pub(crate) async fn environment(
         };
         env.set(&var.name, value);
     }
-    for (name, value) in services.0 {
+    for (name, value) in services.pairs {
         if env.get(&name).is_none() {
             env.set(name, value);
         }
@@ -273,6 +280,17 @@ mod tests {
         ] {
             assert_eq!(expand(input, lookup), want, "{input}");
         }
+    }
+
+    #[test]
+    fn a_name_stands_once_in_its_first_place() {
+        let mut env = Env::default();
+        for n in 0..50_000 {
+            env.set(format!("V{n}"), "1");
+            env.set("V0", n.to_string());
+        }
+        assert_eq!((env.iter().count(), env.get("V0"), env.get("V50000")), (50_000, Some("49999"), None));
+        assert_eq!(env.iter().next().unwrap().0, "V0");
     }
 
     #[test]

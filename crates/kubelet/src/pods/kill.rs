@@ -1,6 +1,6 @@
 //! Stopping containers and Pods.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,31 +100,33 @@ pub(crate) async fn container(
 /// The order in which a Pod's containers end: sidecars after the containers, the last one first.
 pub(crate) struct Turns {
     ended: HashMap<String, watch::Sender<bool>>,
-    before: HashMap<String, Vec<String>>,
+    main: Vec<String>,
+    /// The sidecars, each with the one that starts after it.
+    later: HashMap<String, Option<String>>,
 }
 
 impl Turns {
     /// From the specification and the containers that run.
     pub(crate) fn new(pod: &Pod, running: &[&str]) -> Self {
         let mut ended = HashMap::new();
-        let mut before: HashMap<String, Vec<String>> = HashMap::new();
+        let mut sidecars = HashMap::new();
+        let running: HashSet<&str> = running.iter().copied().collect();
         let main: Vec<String> = spec::containers(pod).iter().map(|c| c.name.clone()).collect();
         for c in spec::containers(pod).iter().chain(spec::init_containers(pod)) {
-            ended.insert(c.name.clone(), watch::Sender::new(!running.contains(&c.name.as_str())));
+            ended.insert(c.name.clone(), watch::Sender::new(!running.contains(c.name.as_str())));
         }
         let mut later: Option<String> = None;
         for c in spec::init_containers(pod).iter().rev().filter(|c| spec::is_sidecar(c)) {
-            let list = before.entry(c.name.clone()).or_default();
-            list.extend(main.iter().cloned());
-            list.extend(later.replace(c.name.clone()));
+            sidecars.insert(c.name.clone(), later.replace(c.name.clone()));
         }
-        Self { ended, before }
+        Self { ended, main, later: sidecars }
     }
     /// Waits for those before, at most so many seconds; answers how many it took.
     async fn wait(&self, name: &str, seconds: i64) -> i64 {
         let began = Instant::now();
         let all = async {
-            for other in self.before.get(name).into_iter().flatten() {
+            let Some(later) = self.later.get(name) else { return };
+            for other in self.main.iter().chain(later) {
                 if let Some(ended) = self.ended.get(other) {
                     // The sender lives as long as `self`.
                     let _ = ended.subscribe().wait_for(|e| *e).await;

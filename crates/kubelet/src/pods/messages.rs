@@ -32,8 +32,15 @@ pub(crate) async fn complete(c: &mut ContainerStatus, dir: PathBuf) {
 
 fn message(dir: &Path, file: Option<&str>, log: Option<&PathBuf>) -> String {
     let mut own = String::new();
-    let name = file.and_then(|f| Path::new(f).strip_prefix(dir).ok());
-    if let (Some(name), Some(path)) = (name, file) {
+    // Some runtimes tell the path without the links in it.
+    let real = std::fs::canonicalize(dir).ok();
+    let below = |f| {
+        let dirs = [Some(dir), real.as_deref()].into_iter().flatten();
+        dirs.filter_map(|dir| Path::new(f).strip_prefix(dir).ok()).next()
+    };
+    if let Some(path) = file
+        && let Some(name) = below(path)
+    {
         own = match read_head(dir, name) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),

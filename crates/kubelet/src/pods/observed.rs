@@ -1,5 +1,8 @@
 //! What the runtime has of a Pod.
 
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
 use cri::runtime as pb;
 use jiff::Timestamp;
 
@@ -171,7 +174,23 @@ impl From<pb::PodSandboxStatus> for SandboxStatus {
     }
 }
 
-/// Everything the runtime has of a Pod: sandboxes and containers, the newest first.
+/// Where the containers of each name stand, made when it is first asked for. A copy makes its own.
+#[derive(Debug, Default)]
+pub(crate) struct Places(OnceLock<HashMap<String, Vec<usize>>>);
+
+impl Clone for Places {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+impl PartialEq for Places {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// Everything the runtime has of a Pod: sandboxes and containers, the newest first. Once it was asked
+/// for a container by name, its containers must not change any more.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PodStatus {
     /// uid of the Pod.
@@ -184,6 +203,7 @@ pub struct PodStatus {
     pub sandboxes: Vec<SandboxStatus>,
     /// Containers.
     pub containers: Vec<ContainerStatus>,
+    pub(crate) places: Places,
 }
 
 impl PodStatus {
@@ -192,13 +212,24 @@ impl PodStatus {
         self.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created_at, s.attempt)));
         self.containers.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.restart_count)));
     }
+    /// The containers of a name, the newest first.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = &ContainerStatus> {
+        let places = self.places.0.get_or_init(|| {
+            let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+            for (at, c) in self.containers.iter().enumerate() {
+                places.entry(c.name.clone()).or_default().push(at);
+            }
+            places
+        });
+        places.get(name).into_iter().flatten().filter_map(|at| self.containers.get(*at))
+    }
     /// The newest container of a name.
     pub fn container(&self, name: &str) -> Option<&ContainerStatus> {
-        self.containers.iter().find(|c| c.name == name)
+        self.named(name).next()
     }
     /// The second newest container of a name.
     pub fn previous(&self, name: &str) -> Option<&ContainerStatus> {
-        self.containers.iter().filter(|c| c.name == name).nth(1)
+        self.named(name).nth(1)
     }
     /// The newest sandbox, if it is ready.
     pub fn ready_sandbox(&self) -> Option<&SandboxStatus> {

@@ -2,7 +2,7 @@
 
 pub(crate) mod check;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +58,20 @@ struct Worker {
 pub(crate) struct Probes {
     results: RwLock<HashMap<Key, bool>>,
     workers: Mutex<HashMap<Key, Worker>>,
+    counts: Mutex<BTreeMap<Counted, u64>>,
+}
+
+/// Probes that are counted together, as upstream's metric labels them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Counted {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) container: String,
+    /// `Liveness`, `Readiness` or `Startup`.
+    pub(crate) kind: &'static str,
+    /// `successful` or `failed`.
+    pub(crate) result: &'static str,
 }
 
 impl ProbeResults for Probes {
@@ -88,6 +102,29 @@ impl Probes {
                 }
             }
         }
+    }
+
+    fn count(&self, pod: &Pod, container: &Container, kind: Kind, outcome: &Outcome) {
+        let result = match outcome {
+            Outcome::Success | Outcome::Warning(_) => "successful",
+            Outcome::Failure(_) => "failed",
+            // An error says nothing of the container.
+            Outcome::Error(_) => return,
+        };
+        let counted = Counted {
+            uid: spec::uid(pod).to_owned(),
+            namespace: spec::namespace(pod).to_owned(),
+            pod: spec::name(pod).to_owned(),
+            container: container.name.clone(),
+            kind: kind.title(),
+            result,
+        };
+        *self.counts.lock().entry(counted).or_default() += 1;
+    }
+
+    /// How often probes of the Pods that are there said what.
+    pub(crate) fn counts(&self) -> Vec<(Counted, u64)> {
+        self.counts.lock().iter().map(|(counted, n)| (counted.clone(), *n)).collect()
     }
 
     /// Starts the probes of the containers that run, and ends those of the ones that do not.
@@ -187,6 +224,7 @@ impl Probes {
         for key in gone {
             results.remove(&key);
         }
+        self.counts.lock().retain(|counted, _| counted.uid != uid);
     }
 }
 
@@ -251,6 +289,7 @@ async fn run(
     let mut streak = Streak::default();
     loop {
         let outcome = ask(&kubelet, &pod, &container, &probe, id).await;
+        kubelet.probes.count(&pod, &container, kind, &outcome);
         let (ok, event) = match &outcome {
             Outcome::Success => (true, None),
             Outcome::Warning(text) => {
@@ -315,6 +354,26 @@ async fn ask(kubelet: &Kubelet, pod: &Pod, container: &Container, probe: &Probe,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn probes_are_counted_while_their_pod_is_there() {
+        let probes = Probes::default();
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some("u".into());
+        let container = Container { name: "c".into(), ..Container::default() };
+        for outcome in [
+            Outcome::Success,
+            Outcome::Warning(String::new()),
+            Outcome::Failure(String::new()),
+            Outcome::Error(String::new()),
+        ] {
+            probes.count(&pod, &container, Kind::Liveness, &outcome);
+        }
+        let got: Vec<_> = probes.counts().into_iter().map(|(c, n)| (c.kind, c.result, n)).collect();
+        assert_eq!(got, [("Liveness", "failed", 1), ("Liveness", "successful", 2)]);
+        probes.forget("u");
+        assert!(probes.counts().is_empty());
+    }
 
     #[test]
     fn outcomes_count_once_they_are_enough() {

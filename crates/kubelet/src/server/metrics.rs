@@ -40,6 +40,27 @@ fn nanos(n: u64) -> f64 {
     n as f64 / 1e9
 }
 
+/// `/metrics/probes`: what probes said.
+pub(super) fn probes(kubelet: &Kubelet) -> String {
+    let mut page = Page::default();
+    let name = "prober_probe_total";
+    let help =
+        "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.";
+    page.metric(name, "counter", help);
+    for (c, count) in kubelet.probes.counts() {
+        let labels = [
+            ("container", c.container.as_str()),
+            ("namespace", &c.namespace),
+            ("pod", &c.pod),
+            ("pod_uid", &c.uid),
+            ("probe_type", c.kind),
+            ("result", c.result),
+        ];
+        page.value(name, &labels, count as f64);
+    }
+    page.text
+}
+
 /// `/metrics`: the kubelet's own.
 pub(super) fn own(kubelet: &Kubelet) -> String {
     let mut page = Page::default();

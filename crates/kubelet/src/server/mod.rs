@@ -136,6 +136,7 @@ impl Server {
                 let stats = self.stats.collect(kubelet).await.map_err(Failure::runtime)?;
                 return metrics_answer(metrics::cadvisor(&stats, &self.machine));
             }
+            ["metrics", "probes"] => return metrics_answer(metrics::probes(kubelet)),
             ["configz"] => return json_answer(&configz::settings(&kubelet.config)),
             _ => {}
         }

@@ -29,6 +29,15 @@ pub(crate) const OWN_CONDITIONS: [&str; 7] = [
     "PodResizeInProgress",
 ];
 
+/// How long the messages of all containers that ended may be together, in bytes; upstream's.
+const MAX_MESSAGES: usize = 12 << 10;
+/// How long the reasons of all containers that wait may be together, and each of them in any case.
+///
+/// DIFFERENCE: upstream has no limit: a runtime's error may be as long as the command it is about, and
+/// then nothing of the status is stored.
+const MAX_WAITING: usize = 64 << 10;
+const MIN_WAITING: usize = 64;
+
 /// Why a container waits: reason and message.
 pub(crate) type Waiting = HashMap<String, (String, String)>;
 
@@ -161,6 +170,27 @@ fn given_to(
     Some(resources::actual(i.pod, &shown, c.resources.as_ref()))
 }
 
+fn by_name(list: &[ContainerStatus]) -> HashMap<&str, &ContainerStatus> {
+    list.iter().map(|s| (s.name.as_str(), s)).collect()
+}
+
+/// Shortens what containers and the runtime say, so that the status of many stays one that can be stored.
+fn shorten(lists: [&mut Vec<ContainerStatus>; 3]) {
+    let count = lists.iter().map(|l| l.len()).sum::<usize>().max(1);
+    let cut = |text: Option<&mut String>, most: usize| {
+        if let Some(text) = text.filter(|t| t.len() > most) {
+            text.truncate(text.floor_char_boundary(most));
+        }
+    };
+    for status in lists.into_iter().flatten() {
+        for state in [&mut status.state, &mut status.last_state].into_iter().flatten() {
+            cut(state.terminated.as_mut().and_then(|t| t.message.as_mut()), MAX_MESSAGES / count);
+            let most = (MAX_WAITING / count).max(MIN_WAITING);
+            cut(state.waiting.as_mut().and_then(|w| w.message.as_mut()), most);
+        }
+    }
+}
+
 /// Statuses of one list of containers.
 fn containers(
     i: &Inputs<'_>,
@@ -171,9 +201,10 @@ fn containers(
     let has_init = !spec::init_containers(i.pod).is_empty();
     let default_reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
     let mut out = Vec::with_capacity(list.len());
+    let old = by_name(old.map_or(&[], Vec::as_slice));
     for container in list {
-        let old = old.into_iter().flatten().find(|s| s.name == container.name);
-        let mut seen = i.observed.containers.iter().filter(|c| c.name == container.name);
+        let old = old.get(container.name.as_str()).copied();
+        let mut seen = i.observed.named(&container.name);
         let newest = seen.next();
         let mut status = ContainerStatus {
             name: container.name.clone(),
@@ -276,8 +307,9 @@ fn containers(
 
 /// Sets `started` and `ready`.
 fn readiness(i: &Inputs<'_>, list: &[Container], statuses: &mut [ContainerStatus], init: bool) {
+    let containers: HashMap<&str, &Container> = list.iter().map(|c| (c.name.as_str(), c)).collect();
     for status in statuses {
-        let Some(container) = list.iter().find(|c| c.name == status.name) else { continue };
+        let Some(container) = containers.get(status.name.as_str()) else { continue };
         let id = status.container_id.as_deref().and_then(|id| id.rsplit('/').next()).unwrap_or_default();
         let started = is_running(status)
             && (container.startup_probe.is_none() || (i.probe)(Kind::Startup, id) == Some(true));
@@ -292,13 +324,14 @@ fn readiness(i: &Inputs<'_>, list: &[Container], statuses: &mut [ContainerStatus
 
 /// The phase that containers' states make.
 fn phase(i: &Inputs<'_>, init: &[ContainerStatus], regular: &[ContainerStatus]) -> &'static str {
-    let find = |list: &'_ [ContainerStatus], name: &str| list.iter().find(|s| s.name == name).cloned();
+    let (init, regular) = (by_name(init), by_name(regular));
+    let find = |list: &HashMap<&str, &ContainerStatus>, name: &str| list.get(name).copied().cloned();
     let exit =
         |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
     let (mut pending_init, mut pending_sidecars, mut failed_init) = (0, 0, 0);
     let (mut unknown, mut running, mut waits) = (0, 0, 0);
     for container in spec::init_containers(i.pod) {
-        let status = find(init, &container.name);
+        let status = find(&init, &container.name);
         if spec::is_sidecar(container) {
             match status {
                 None => unknown += 1,
@@ -330,7 +363,7 @@ fn phase(i: &Inputs<'_>, init: &[ContainerStatus], regular: &[ContainerStatus]) 
     }
     let (mut stopped, mut final_stops, mut succeeded) = (0, 0, 0);
     for container in spec::containers(i.pod) {
-        match find(regular, &container.name) {
+        match find(&regular, &container.name) {
             None => unknown += 1,
             Some(s) if is_running(&s) => running += 1,
             Some(s) => match (exit(&s), last_terminated(&s)) {
@@ -391,8 +424,9 @@ fn listed(label: &str, names: &[&str]) -> Option<String> {
 fn containers_ready(pod: &Pod, all: &[&ContainerStatus], phase: &str, kind: &str) -> PodCondition {
     let (mut unknown, mut unready) = (Vec::new(), Vec::new());
     let sidecars = spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c));
+    let all: HashMap<&str, &ContainerStatus> = all.iter().map(|s| (s.name.as_str(), *s)).collect();
     for container in sidecars.chain(spec::containers(pod)) {
-        match all.iter().find(|s| s.name == container.name) {
+        match all.get(container.name.as_str()) {
             None => unknown.push(container.name.as_str()),
             Some(s) if !s.ready => unready.push(container.name.as_str()),
             Some(_) => {}
@@ -437,9 +471,10 @@ fn ready(pod: &Pod, all: &[&ContainerStatus], others: &[PodCondition], phase: &s
 
 fn initialized(pod: &Pod, all: &[&ContainerStatus], phase: &str) -> PodCondition {
     let (mut unknown, mut incomplete) = (Vec::new(), Vec::new());
+    let all: HashMap<&str, &ContainerStatus> = all.iter().map(|s| (s.name.as_str(), *s)).collect();
     for container in spec::init_containers(pod) {
         let name = container.name.as_str();
-        match all.iter().find(|s| s.name == name) {
+        match all.get(name) {
             None => unknown.push(name),
             Some(s) => {
                 let done = if spec::is_sidecar(container) { s.started == Some(true) } else { s.ready };
@@ -453,7 +488,7 @@ fn initialized(pod: &Pod, all: &[&ContainerStatus], phase: &str) -> PodCondition
         return condition(pod, "Initialized", true, "PodCompleted", String::new());
     }
     let began = spec::containers(pod).iter().any(|c| {
-        all.iter().find(|s| s.name == c.name).is_some_and(|s| {
+        all.get(c.name.as_str()).is_some_and(|s| {
             is_running(s) || is_terminated(s) || last_terminated(s).is_some() || s.started == Some(true)
         })
     });
@@ -488,7 +523,8 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let ephemeral: Vec<Container> = spec::ephemeral_containers(pod).into_iter().map(|(c, _)| c).collect();
     let mut regular = containers(i, spec::containers(pod), i.old.container_statuses.as_ref(), false);
     let mut init = containers(i, spec::init_containers(pod), i.old.init_container_statuses.as_ref(), true);
-    let extra = containers(i, &ephemeral, i.old.ephemeral_container_statuses.as_ref(), false);
+    let mut extra = containers(i, &ephemeral, i.old.ephemeral_container_statuses.as_ref(), false);
+    shorten([&mut regular, &mut init, &mut extra]);
     readiness(i, spec::containers(pod), &mut regular, false);
     readiness(i, spec::init_containers(pod), &mut init, true);
 

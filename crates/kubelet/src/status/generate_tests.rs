@@ -229,3 +229,57 @@ fn a_resize_is_in_progress_until_the_container_has_its_resources() {
         assert_eq!(got, want, "{containers} {actuated}");
     }
 }
+
+#[test]
+fn messages_do_not_outgrow_a_status() {
+    let count = 40;
+    let list: Vec<Value> = (0..count).map(|n| json!({"name": format!("c{n}")})).collect();
+    let p = pod("Always", &json!([]), &json!(list));
+    let mut observed = seen(&(0..count).map(|n| format!("c{n}:1 ")).collect::<String>());
+    observed.containers.iter_mut().for_each(|c| c.message = "\u{fc}".repeat(2048));
+    let waiting: Waiting = (0..count)
+        .map(|n| (format!("c{n}"), ("RunContainerError".to_owned(), "\u{fc}".repeat(100_000))))
+        .collect();
+    let got = status(&p, &observed, &waiting, &PodStatus::default(), &|_, _| None);
+    for c in got.container_statuses.unwrap() {
+        let waits = c.state.unwrap().waiting.unwrap().message.unwrap();
+        let ended = c.last_state.unwrap().terminated.unwrap().message.unwrap();
+        assert_eq!((waits.len(), ended.len()), ((64 << 10) / count & !1, (12 << 10) / count & !1));
+    }
+}
+
+/// Twice the containers are about twice the work, not four times: the best of a few runs counts.
+#[test]
+fn the_work_grows_with_the_containers() {
+    use crate::pods::actions;
+    use std::time::{Duration, Instant};
+    struct Sound;
+    impl actions::ProbeResults for Sound {
+        fn liveness(&self, _: &str) -> Option<bool> {
+            Some(true)
+        }
+        fn startup(&self, _: &str) -> Option<bool> {
+            Some(true)
+        }
+    }
+    let took = |count: usize| -> Duration {
+        let list: Vec<Value> = (0..count).map(|n| json!({"name": format!("container-{n}")})).collect();
+        let p = pod("Always", &json!([]), &json!(list));
+        let containers: String = (0..count).map(|n| format!("container-{n}:run ")).collect();
+        (0..5)
+            .map(|_| {
+                let observed = seen(&containers);
+                let began = Instant::now();
+                let old = status(&p, &observed, &Waiting::new(), &PodStatus::default(), &|_, _| None);
+                let new = status(&p, &observed, &Waiting::new(), &old, &|_, _| None);
+                assert!(crate::status::patch::difference(&old, &new).is_none());
+                let _ = actions::compute_actions(&p, &observed, &Sound);
+                began.elapsed()
+            })
+            .min()
+            .unwrap()
+    };
+    let (few, many) = (took(1500), took(6000));
+    // Four times as many: an exponent of 1.5 is a factor of 8.
+    assert!(many < few * 8, "{few:?} {many:?}");
+}
