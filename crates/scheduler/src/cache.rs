@@ -72,8 +72,8 @@ pub struct NodeInfo {
     pub requested: Resources,
     /// The same with scoring's assumptions: milli-CPU and bytes.
     pub nonzero: (Amount, Amount),
-    /// Those of its Pods that have required anti-affinity, by uid.
-    anti_affine: HashSet<String>,
+    /// Those of its Pods that have terms of affinity or anti-affinity, by uid.
+    with_terms: HashSet<String>,
     /// Images on the node by name, with their size in bytes.
     pub images: HashMap<String, i64>,
 }
@@ -88,7 +88,7 @@ impl NodeInfo {
             pods: HashMap::new(),
             requested: Resources::default(),
             nonzero: (0, 0),
-            anti_affine: HashSet::new(),
+            with_terms: HashSet::new(),
             images: HashMap::new(),
         };
         info.set_node(node);
@@ -119,23 +119,23 @@ impl NodeInfo {
     pub fn label(&self, key: &str) -> Option<&str> {
         self.node.metadata.labels.as_ref()?.get(key).map(String::as_str)
     }
-    /// The Pods on it that have required anti-affinity.
-    pub fn anti_affine(&self) -> impl Iterator<Item = &PodInfo> {
-        self.anti_affine.iter().filter_map(|uid| self.pods.get(uid))
+    /// The Pods on it that have terms of affinity or anti-affinity.
+    pub fn with_terms(&self) -> impl Iterator<Item = &PodInfo> {
+        self.with_terms.iter().filter_map(|uid| self.pods.get(uid))
     }
     /// Counts a Pod.
     pub fn add(&mut self, pod: PodInfo) {
         self.remove(pod.uid());
         self.count(&pod, 1);
-        if !pod.terms.required_anti.is_empty() {
-            self.anti_affine.insert(pod.uid().to_owned());
+        if *pod.terms != Terms::default() {
+            self.with_terms.insert(pod.uid().to_owned());
         }
         self.pods.insert(pod.uid().to_owned(), pod);
     }
     /// Counts a Pod no more.
     pub fn remove(&mut self, uid: &str) -> Option<PodInfo> {
         let pod = self.pods.remove(uid)?;
-        self.anti_affine.remove(uid);
+        self.with_terms.remove(uid);
         self.count(&pod, -1);
         Some(pod)
     }

@@ -36,9 +36,8 @@ impl FitError {
     }
     /// Whether the filters have said that nothing can help on this node.
     pub fn hopeless(&self, node: &str) -> bool {
-        self.stopped.is_some()
-            || self.excluded > 0 && !self.rejections.contains_key(node)
-            || self.rejections.get(node).is_some_and(|r| r.unresolvable)
+        let looked_at = self.rejections.get(node).map(|r| r.unresolvable);
+        self.stopped.is_some() || looked_at.unwrap_or(self.excluded > 0)
     }
 }
 
@@ -142,7 +141,7 @@ pub fn schedule(
         [] => Err(Failure::Unschedulable(Box::new(error))),
         [one] => Ok((one.name().to_owned(), next)),
         _ => {
-            let scores = score::score(pod, cache, &feasible);
+            let scores = score::score(pod, cache, &feasible).map_err(Failure::Error)?;
             let best = scores.iter().copied().max().unwrap_or(0);
             let ties: Vec<usize> = (0..scores.len()).filter(|i| scores[*i] == best).collect();
             let chosen = ties[pick(ties.len()).min(ties.len() - 1)];
@@ -172,7 +171,9 @@ pub fn filter_with_nominated(
             prepared.add(p, node);
         }
         let result = prepared.filter(&with);
-        waiting.iter().for_each(|p| prepared.remove(p, node));
+        for p in &waiting {
+            prepared.remove(p, node);
+        }
         result?;
     }
     prepared.filter(node)

@@ -1,9 +1,9 @@
-//! Upstream's own cases of InterPodAffinity and PodTopologySpread (the tables of their `filtering_test.go`, by the
-//! test's name and the case's number), with what upstream v1.36.2 answers to each: the status of every node, and the
-//! counts it had made. One case a line, in `cases/`.
+//! Upstream's own cases of InterPodAffinity and PodTopologySpread (the tables of their `filtering_test.go` and
+//! `scoring_test.go`, by the test's name and the case's number), with what upstream v1.36.2 answers to each: the
+//! status or the score of every node, and the counts it had made. One case a line, in `cases/`.
 //!
-//! Cases of spreading by the cluster's defaults are left out: with `DoNotSchedule` there are none here. Both feature
-//! gates of PodTopologySpread are on in all of them, as they are by default.
+//! Cases of spreading by the cluster's defaults are left out, as there are none here. Both feature gates of
+//! PodTopologySpread are on in all of them, as they are by default.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ fn pod(case: &Value, uid: &str) -> PodInfo {
     PodInfo::new(Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()))
 }
 
-fn read(text: &str) -> Vec<Case> {
+fn read(text: &str, at_least: usize) -> Vec<Case> {
     let cases: Vec<Case> = text.lines().map(|line| one(serde_json::from_str(line).unwrap())).collect();
-    assert!(cases.len() > 50, "{} cases", cases.len());
+    assert!(cases.len() >= at_least, "{} cases", cases.len());
     cases
 }
 
@@ -73,7 +73,7 @@ fn answers(cache: &Cache, filter: impl Fn(&NodeInfo) -> Result<(), Rejection>) -
 
 #[test]
 fn inter_pod_affinity_as_upstream() {
-    for case in read(include_str!("cases/inter_pod_affinity.jsonl")) {
+    for case in read(include_str!("cases/inter_pod_affinity.jsonl"), 55) {
         let state = inter_pod_affinity::State::new(&case.pod, &case.cache);
         if let Some(why) = case.fields["stopped"].as_str() {
             let stop = Stop::rejected(inter_pod_affinity::NAME, why);
@@ -105,7 +105,7 @@ fn inter_pod_affinity_as_upstream() {
 
 #[test]
 fn pod_topology_spread_as_upstream() {
-    for case in read(include_str!("cases/pod_topology_spread.jsonl")) {
+    for case in read(include_str!("cases/pod_topology_spread.jsonl"), 93) {
         let mut state = pod_topology_spread::State::new(&case.pod, &case.cache).unwrap();
         if let Some(changed) = case.fields.get("changed") {
             let node = case.cache.node(changed["on"].as_str().unwrap()).unwrap();
@@ -118,5 +118,29 @@ fn pod_topology_spread_as_upstream() {
             let fewest: Vec<i64> = state.domains.iter().map(|d| d.fewest(0)).collect();
             assert_eq!(json!(fewest), case.fields["fewest"], "{}", case.name);
         }
+    }
+}
+
+/// The nodes to be scored: all but those that a filter has refused.
+fn feasible(case: &Case) -> Vec<&NodeInfo> {
+    let refused = |n: &&NodeInfo| {
+        case.fields["nodes"].as_array().unwrap().iter().any(|f| f["name"] == n.name() && f["refused"] == true)
+    };
+    case.cache.nodes().iter().filter(|n| !refused(n)).collect()
+}
+
+#[test]
+fn inter_pod_affinity_scores_as_upstream() {
+    for case in read(include_str!("cases/inter_pod_affinity_scores.jsonl"), 29) {
+        let scores = soft::inter_pod_affinity(&case.pod, &case.cache, &feasible(&case));
+        assert_eq!(json!(scores), case.fields["scores"], "{}", case.name);
+    }
+}
+
+#[test]
+fn pod_topology_spread_scores_as_upstream() {
+    for case in read(include_str!("cases/pod_topology_spread_scores.jsonl"), 27) {
+        let scores = soft::pod_topology_spread(&case.pod, &case.cache, &feasible(&case)).unwrap();
+        assert_eq!(json!(scores), case.fields["scores"], "{}", case.name);
     }
 }

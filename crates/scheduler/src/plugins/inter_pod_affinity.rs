@@ -42,7 +42,7 @@ pub(super) struct Places(HashMap<String, HashMap<String, i64>>);
 
 impl Places {
     /// Counts `by` in the node's place, if it has the label.
-    fn count(&mut self, node: &NodeInfo, key: &str, by: i64) {
+    pub(super) fn count(&mut self, node: &NodeInfo, key: &str, by: i64) {
         let Some(value) = node.label(key) else { return };
         let values = self.0.entry(key.to_owned()).or_default();
         let n = values.entry(value.to_owned()).or_default();
@@ -56,6 +56,10 @@ impl Places {
     }
     fn get(&self, key: &str, value: &str) -> i64 {
         self.0.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
+    }
+    /// What was counted in all places of a node.
+    pub(super) fn sum(&self, node: &NodeInfo) -> i64 {
+        self.0.iter().filter_map(|(key, values)| values.get(node.label(key)?)).sum()
     }
     fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -111,8 +115,8 @@ impl State {
             if asks {
                 node.pods.values().for_each(|p| state.count(p, node, 1));
             } else {
-                // Only those can matter that have something against others.
-                node.anti_affine().for_each(|p| state.count(p, node, 1));
+                // Only those can matter that ask for something themselves.
+                node.with_terms().for_each(|p| state.count(p, node, 1));
             }
         }
         Ok(state)

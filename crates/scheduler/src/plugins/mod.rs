@@ -13,6 +13,7 @@ pub mod pod_topology_spread;
 #[cfg(test)]
 mod properties;
 pub mod score;
+mod soft;
 #[cfg(test)]
 mod tests;
 

@@ -21,7 +21,6 @@
 //!    (1 if unset), the fewest are none (`minMatchNum`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
 
@@ -38,8 +37,8 @@ const NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (mi
 /// A constraint, compiled.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Constraint {
-    max_skew: i64,
-    key: String,
+    pub(super) max_skew: i64,
+    pub(super) key: String,
     selector: Selector,
     min_domains: usize,
     honor_affinity: bool,
@@ -47,8 +46,15 @@ pub(super) struct Constraint {
 }
 
 impl Constraint {
-    /// Compiles a constraint of a Pod.
-    pub(super) fn new(pod: &Pod, c: &TopologySpreadConstraint) -> Result<Self, String> {
+    /// Compiles the constraints of a Pod that say this about what to do when they can't be kept.
+    pub(super) fn all(pod: &PodInfo, when: &str, word: &str) -> Result<Vec<Self>, String> {
+        let all = pod.pod.spec.as_ref().and_then(|s| s.topology_spread_constraints.as_deref());
+        let these = all.unwrap_or_default().iter().filter(|c| c.when_unsatisfiable == when);
+        let constraints: Result<Vec<Self>, String> = these.map(|c| Self::new(&pod.pod, c)).collect();
+        constraints.map_err(|e| format!("obtaining pod's {word} topology spread constraints: {e}"))
+    }
+
+    fn new(pod: &Pod, c: &TopologySpreadConstraint) -> Result<Self, String> {
         let labels = pod.metadata.labels.as_ref();
         let same = c
             .match_label_keys
@@ -67,13 +73,13 @@ impl Constraint {
     }
 
     /// Whether the node counts, provided it has the labels of all constraints.
-    fn counts_node(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+    pub(super) fn counts_node(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         (!self.honor_affinity || node::node_affinity_matches(pod, node))
             && (!self.honor_taints || !node::has_untolerated_taint(pod, node))
     }
 
     /// Whether another Pod counts.
-    fn counts_pod(&self, pod: &Pod, other: &Pod) -> bool {
+    pub(super) fn counts_pod(&self, pod: &Pod, other: &Pod) -> bool {
         !self.selector.is_everything()
             && other.metadata.deletion_timestamp.is_none()
             && namespace(other) == namespace(pod)
@@ -120,8 +126,7 @@ impl Domains {
 /// What is known of a Pod that is to be placed.
 #[derive(Debug, Clone)]
 pub struct State {
-    pod: Arc<Pod>,
-    info: PodInfo,
+    pod: PodInfo,
     pub(super) constraints: Vec<Constraint>,
     pub(super) domains: Vec<Domains>,
 }
@@ -129,20 +134,11 @@ pub struct State {
 impl State {
     /// Looks at every node and Pod once.
     pub fn new(pod: &PodInfo, cache: &Cache) -> Result<Self, Stop> {
-        let all = pod.pod.spec.as_ref().and_then(|s| s.topology_spread_constraints.as_deref());
-        let hard = all.unwrap_or_default().iter().filter(|c| c.when_unsatisfiable == "DoNotSchedule");
-        let constraints: Result<Vec<Constraint>, String> =
-            hard.map(|c| Constraint::new(&pod.pod, c)).collect();
-        let constraints = constraints.map_err(|e| {
-            let plugin = "get constraints from pod: obtaining pod's hard topology spread constraints";
-            Stop::Error(format!("running PreFilter plugin {NAME:?}: {plugin}: {e}"))
+        let constraints = Constraint::all(pod, "DoNotSchedule", "hard").map_err(|e| {
+            Stop::Error(format!("running PreFilter plugin {NAME:?}: get constraints from pod: {e}"))
         })?;
-        let mut state = Self {
-            pod: pod.pod.clone(),
-            info: pod.clone(),
-            domains: vec![Domains::default(); constraints.len()],
-            constraints,
-        };
+        let mut state =
+            Self { pod: pod.clone(), domains: vec![Domains::default(); constraints.len()], constraints };
         if state.constraints.is_empty() {
             return Ok(state);
         }
@@ -173,8 +169,8 @@ impl State {
         }
         for (c, domains) in self.constraints.iter().zip(&mut self.domains) {
             if let Some(domain) = node.label(&c.key)
-                && c.counts_pod(&self.pod, &other.pod)
-                && c.counts_node(&self.info, node)
+                && c.counts_pod(&self.pod.pod, &other.pod)
+                && c.counts_node(&self.pod, node)
             {
                 domains.add(domain, by);
             }
@@ -185,7 +181,7 @@ impl State {
     pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
         for (c, domains) in self.constraints.iter().zip(&self.domains) {
             let Some(domain) = node.label(&c.key) else { return reject(NAME, NO_LABEL, true) };
-            let itself = i64::from(c.selector.matches(self.pod.metadata.labels.as_ref()));
+            let itself = i64::from(c.selector.matches(self.pod.pod.metadata.labels.as_ref()));
             let there = domains.pods.get(domain).copied().unwrap_or(0);
             if there + itself - domains.fewest(c.min_domains) > c.max_skew {
                 return reject(NAME, SKEW, false);

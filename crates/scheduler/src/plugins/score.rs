@@ -3,14 +3,16 @@
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::node::{term_matches, tolerates, tolerations};
+use super::pod_topology_spread::NAME as SPREAD;
+use super::soft;
 use crate::cache::{Cache, NodeInfo, PodInfo};
 use crate::resources::Amount;
 
 /// The best score of a plugin for a node (upstream's `MaxNodeScore`).
 pub const MAX_SCORE: i64 = 100;
 
-/// The weighted sum of every score, for each of the feasible nodes.
-pub fn score(pod: &PodInfo, cache: &Cache, feasible: &[&NodeInfo]) -> Vec<i64> {
+/// The weighted sum of every score, for each of the feasible nodes. An error is one of the Pod: it is tried again.
+pub fn score(pod: &PodInfo, cache: &Cache, feasible: &[&NodeInfo]) -> Result<Vec<i64>, String> {
     let mut total = vec![0; feasible.len()];
     let mut add = |scores: Vec<i64>, weight: i64| {
         for (t, s) in total.iter_mut().zip(scores) {
@@ -20,9 +22,13 @@ pub fn score(pod: &PodInfo, cache: &Cache, feasible: &[&NodeInfo]) -> Vec<i64> {
     add(normalized(feasible.iter().map(|n| intolerable_preferences(pod, n)).collect(), true), 3);
     add(normalized(feasible.iter().map(|n| preferred_affinity(pod, n)).collect(), false), 2);
     add(feasible.iter().map(|n| least_allocated(pod, n)).collect(), 1);
+    let spread = soft::pod_topology_spread(pod, cache, feasible)
+        .map_err(|e| format!("running PreScore plugin {SPREAD:?}: calculating preScoreState: {e}"))?;
+    add(spread.unwrap_or_default(), 2);
+    add(soft::inter_pod_affinity(pod, cache, feasible), 2);
     add(feasible.iter().map(|n| balanced(pod, n)).collect(), 1);
     add(feasible.iter().map(|n| image_locality(pod, cache, n)).collect(), 1);
-    total
+    Ok(total)
 }
 
 /// Scales scores so that the largest becomes 100; `reverse` turns them round.

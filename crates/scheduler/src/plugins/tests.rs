@@ -121,6 +121,6 @@ fn scores_prefer_the_emptier_node() {
         pod(json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}]}));
     cache.set_pod(one.clone(), "a");
     let nodes: Vec<&NodeInfo> = cache.nodes().iter().collect();
-    let scores = score(&one, &cache, &nodes);
+    let scores = score(&one, &cache, &nodes).unwrap();
     assert!(scores[1] > scores[0], "{scores:?}");
 }
