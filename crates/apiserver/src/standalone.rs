@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::handlers::unreadable;
-use crate::health::{Hook, Of};
+use crate::health::{Check, Hook, Of};
 use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use crate::proxy::{Connect, Own};
 use crate::reader::Reader;
@@ -229,28 +229,9 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         Ok((pki, store))
     });
     let (pki, store) = opened.await.map_err(|e| StartError::Thread(e.to_string()))??;
-    let mut key_services = None;
-    let store = match (store, etcd) {
-        (Some(store), _) => store,
-        (None, etcd) => {
-            let forms = StoredForms::builtin()
-                .ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
-            let EtcdOptions { servers, prefix, encryption } = etcd.unwrap_or_default();
-            let encryption = match encryption {
-                Some(file) => Encryption::from_file(&file, &config.gates)?,
-                None => Encryption::default(),
-            };
-            encryption.start(shutdown).await;
-            key_services = encryption.health();
-            let forms = Arc::new(forms.encrypted(encryption));
-            let config = EtcdConfig {
-                prefix,
-                clock,
-                allow_sealed: config.gates.enabled(unreadable::GATE),
-                ..EtcdConfig::new(servers, forms)
-            };
-            Store::open_etcd(config, shutdown).await?
-        }
+    let (store, key_services) = match store {
+        Some(store) => (store, None),
+        None => open_etcd(etcd.unwrap_or_default(), &config, shutdown).await?,
     };
     let reader = Reader::new(store.clone(), &config)?;
     let mut security_config = SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone());
@@ -297,6 +278,31 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     }
     store.end_stuck_watchers(shutdown);
     Ok(Running { server, pki: Arc::new(pki), address, advertised, store, place })
+}
+
+/// Opens the store in an etcd; with it, what tells whether the services of its keys answer, if it has any.
+async fn open_etcd(
+    options: EtcdOptions,
+    config: &Config,
+    shutdown: &Shutdown,
+) -> Result<(Store, Option<Check>), StartError> {
+    let forms =
+        StoredForms::builtin().ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
+    let EtcdOptions { servers, prefix, encryption } = options;
+    let encryption = match encryption {
+        Some(file) => Encryption::from_file(&file, &config.gates)?,
+        None => Encryption::default(),
+    };
+    encryption.start(shutdown).await;
+    let key_services = encryption.health();
+    let forms = Arc::new(forms.encrypted(encryption));
+    let config = EtcdConfig {
+        prefix,
+        clock: config.clock,
+        allow_sealed: config.gates.enabled(unreadable::GATE),
+        ..EtcdConfig::new(servers, forms)
+    };
+    Ok((Store::open_etcd(config, shutdown).await?, key_services))
 }
 
 /// How kubelets are called: with the client certificate, verified against the cluster's authority.

@@ -76,7 +76,8 @@ fn a_node_changes_its_own_objects_and_no_others() -> Result<()> {
     let of = |name: &str| format!("{pods}/{name}");
     let own = uid(&server, "/api/v1/nodes/one")?;
     let (mine, theirs) = (uid(&server, &of("mine"))?, uid(&server, &of("theirs"))?);
-    let mine_only = "can only create and delete mirror pods";
+    let mine_only = "unexpected operation \"UPDATE\", node \"one\" can only create and delete mirror pods";
+    let mirror = "pod does not have \"kubernetes.io/config.mirror\" annotation, node \"one\" can only create mirror pods";
     let subresources = "only 'status' and 'eviction' are allowed";
     let stored = server.get(&of("theirs")).send()?.expect(200)?.json()?;
     let other_node = json!({"metadata": {"annotations": {"a": "b"}}});
@@ -99,18 +100,18 @@ fn a_node_changes_its_own_objects_and_no_others() -> Result<()> {
     let status_own = "node \"one\" can only update pod status for pods with spec.nodeName set to itself";
     // How, where, with what; what a refusal says, or nothing.
     let cases: Vec<(&str, String, Value, &str)> = vec![
-        ("POST", pods.into(), pod("new", "one"), mine_only),
+        ("POST", pods.into(), pod("new", "one"), mirror),
         ("POST", pods.into(), mirror_pod("mirror", &own), ""),
-        ("POST", format!("{pods}?dryRun=All"), pod("new", "one"), mine_only),
+        ("POST", format!("{pods}?dryRun=All"), pod("new", "one"), mirror),
         ("PUT", of("theirs"), stored, mine_only),
         ("merge", of("mine"), other_node.clone(), mine_only),
-        ("apply", format!("{}?fieldManager=m", of("fresh")), pod("fresh", "one"), mine_only),
+        ("apply", format!("{}?fieldManager=m", of("fresh")), pod("fresh", "one"), mirror),
         ("apply", format!("{}?fieldManager=m&force=true", of("theirs")), pod("theirs", "two"), mine_only),
         ("merge", format!("{}/status", of("theirs")), running.clone(), status_own),
         ("merge", format!("{}/status", of("nobodys")), running.clone(), status_own),
         ("merge", format!("{}/status", of("mine")), running, ""),
         ("POST", format!("{}/binding", of("nobodys")), binding, subresources),
-        ("strategic", format!("{}/ephemeralcontainers", of("mine")), ephemeral, subresources),
+        ("strategic-merge", format!("{}/ephemeralcontainers", of("mine")), ephemeral, subresources),
         ("merge", format!("{}/resize", of("mine")), json!({}), subresources),
         ("POST", tokens.into(), json!({"spec": {}}), "node requested token not bound to a pod"),
         (

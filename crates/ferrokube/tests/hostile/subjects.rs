@@ -80,6 +80,36 @@ fn no_request_makes_a_superuser() -> Result<()> {
     serves_others(&server)
 }
 
+/// What is no request, or not signed by the key in it, is not stored.
+#[test]
+fn a_request_is_signed_by_its_key() -> Result<()> {
+    let server = Server::start(&[])?;
+    let good = request("r", "example.com/signer", &subject("UTF8", "mine", &["me"])?)?;
+    let pem = BASE64_STANDARD.decode(good["spec"]["request"].as_str().context("no request")?)?;
+    let (_, text) = std::str::from_utf8(&pem)?.split_once("-----\n").context("no PEM")?;
+    let text: String = text.split("-----END").next().context("no end")?.split_whitespace().collect();
+    let der = BASE64_STANDARD.decode(text)?;
+    let mut forged = der.clone();
+    // The name in it.
+    let at = forged.windows(4).position(|w| w == b"mine").context("no organization")?;
+    forged[at] = b'w';
+    let longer = [&der[..], b"x"].concat();
+    for (i, (der, expected)) in
+        [(der.clone(), 201), (forged, 422), (longer, 422), (b"nonsense".to_vec(), 422)]
+            .into_iter()
+            .enumerate()
+    {
+        let text = BASE64_STANDARD.encode(&der);
+        let pem = format!("-----BEGIN CERTIFICATE REQUEST-----\n{text}\n-----END CERTIFICATE REQUEST-----\n");
+        let mut body = good.clone();
+        body["metadata"]["name"] = format!("r{i}").into();
+        body["spec"]["request"] = BASE64_STANDARD.encode(pem).into();
+        let answer = server.request("POST", REQUESTS).json(&body).send()?;
+        ensure!(answer.status == expected, "{i}: {} {}", answer.status, answer.text());
+    }
+    Ok(())
+}
+
 #[test]
 fn a_node_asks_for_its_own_certificate_only() -> Result<()> {
     let server = Server::start(&[])?;

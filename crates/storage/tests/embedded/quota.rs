@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::Object;
 use component::Shutdown;
-use ferrokube_storage::{ResourceId, Store, StoreConfig, Write, WriteError};
+use ferrokube_storage::{ResourceId, Scope, Store, StoreConfig, Write, WriteError};
 
 use crate::suite::{delete, object, pods, try_create, update};
 
@@ -94,7 +94,7 @@ async fn nothing_new_comes_in_until_something_went() {
         delete(&store, pods, &object).await.unwrap();
     }
     try_create(&store, pods, "ns", "one-more", "").await.unwrap();
-    while let Some(object) = store.snapshot(pods).scan(&Default::default(), None).next().cloned() {
+    while let Some(object) = store.snapshot(pods).scan(&Scope::default(), None).next().cloned() {
         delete(&store, pods, &object).await.unwrap();
     }
     assert_eq!(live(&store), 0);

@@ -1,5 +1,6 @@
 //! certificates.k8s.io: CertificateSigningRequests, ClusterTrustBundles and PodCertificateRequests.
 
+mod csr;
 mod pod_request;
 pub(super) mod trust_bundle;
 
@@ -17,6 +18,7 @@ use crate::strategies::generic::{CLUSTER, check, check_update, status_only};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::names;
+use crate::validation::pem::blocks;
 use crate::validation::{Errors, Path};
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
@@ -151,6 +153,13 @@ fn is_pem(text: &str, ty: &str) -> bool {
     })
 }
 
+/// Whether the first block of a PEM text is a request that its key signed; what is wrong if not.
+fn signed(text: &str) -> Result<(), &'static str> {
+    let pem = STANDARD.decode(text).unwrap_or_default();
+    let first = blocks(&String::from_utf8_lossy(&pem)).into_iter().next();
+    csr::check(&first.map(|block| block.bytes).unwrap_or_default())
+}
+
 fn repeated(all: &[&str]) -> bool {
     let mut seen = HashSet::with_capacity(all.len());
     !all.iter().all(|v| seen.insert(*v))
@@ -170,6 +179,10 @@ fn request(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     let spec = v.st("spec");
     if !is_pem(spec.str("request"), "CERTIFICATE REQUEST") {
         errs.invalid(&at.field("request"), spec.get("request"), "PEM block type must be CERTIFICATE REQUEST");
+    } else if old.is_none()
+        && let Err(why) = signed(spec.str("request"))
+    {
+        errs.invalid(&at.field("request"), spec.get("request"), why);
     }
     let all = usages(v);
     let usages_at = at.field("usages");
