@@ -295,6 +295,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     if !compaction_interval.is_zero() {
         store.compact_every(compaction_interval, shutdown);
     }
+    store.end_stuck_watchers(shutdown);
     Ok(Running { server, pki: Arc::new(pki), address, advertised, store, place })
 }
 

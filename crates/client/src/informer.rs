@@ -301,7 +301,12 @@ impl<T: Cached> Reflector<'_, T> {
             self.informer.0.client.transport().watch(self.call(Verb::Watch, params.query())).await?;
         let mut events = 0usize;
         while let Some(event) = stream.next().await {
-            let event = event?;
+            let event = event.inspect_err(|e| {
+                // What the server or the connection could not make an event of would come again.
+                if e.code == 500 {
+                    self.revision = None;
+                }
+            })?;
             self.apply(event.kind, &event.object)?;
             events += 1;
         }
@@ -404,12 +409,20 @@ type Slot = (TypeId, Resource, Selection);
 pub struct Factory {
     client: Client,
     informers: Arc<Mutex<HashMap<Slot, Box<dyn AnyInformer>>>>,
+    /// What was asked for through this one, if it is a view.
+    asked: Option<Arc<Mutex<Vec<watch::Receiver<bool>>>>>,
 }
 
 impl Factory {
     /// A factory whose informers read through `client`.
     pub fn new(client: Client) -> Self {
-        Self { client, informers: Arc::default() }
+        Self { client, informers: Arc::default(), asked: None }
+    }
+
+    /// The same informers; [`Factory::synced`] of it waits for those alone that were asked for through it. So what
+    /// keeps one resource from being read does not concern those who need others.
+    pub fn view(&self) -> Self {
+        Self { asked: Some(Arc::default()), ..self.clone() }
     }
 
     /// The informer of all objects of a type.
@@ -421,11 +434,15 @@ impl Factory {
     pub fn select<T: Cached>(&self, resource: Resource, selection: Selection) -> Informer<T> {
         let mut informers = self.informers.lock();
         let slot = (TypeId::of::<T>(), resource, selection);
-        if let Some(known) = informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()) {
-            return known.clone();
+        let known = informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()).cloned();
+        let informer = known.unwrap_or_else(|| {
+            let informer = Informer::of(&self.client, slot.1.clone(), slot.2.clone());
+            informers.insert(slot, Box::new(informer.clone()));
+            informer
+        });
+        if let Some(asked) = &self.asked {
+            asked.lock().push(informer.0.synced.subscribe());
         }
-        let informer = Informer::of(&self.client, slot.1.clone(), slot.2.clone());
-        informers.insert(slot, Box::new(informer.clone()));
         informer
     }
 
@@ -438,7 +455,10 @@ impl Factory {
 
     /// Waits until every informer asked for so far is synced.
     pub async fn synced(&self) {
-        let all: Vec<_> = self.informers.lock().values().map(|i| i.seen()).collect();
+        let all: Vec<_> = match &self.asked {
+            Some(asked) => asked.lock().clone(),
+            None => self.informers.lock().values().map(|i| i.seen()).collect(),
+        };
         for mut seen in all {
             let _ = seen.wait_for(|s| *s).await;
         }
@@ -621,6 +641,24 @@ mod tests {
         assert_eq!(asked, ["", "5", "10", "", "12"]);
         assert_eq!(*r.changes.lock(), ["+a", "+odd", "+b", "-a", "-odd"]);
         assert_eq!(r.informer.undecoded(), 6);
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_server_cannot_tell_is_passed_over_by_a_new_state() {
+        let watches = vec![
+            Script::Events { events: vec![event(Added, "a", 1), mark(3, true)], open: false },
+            Script::Events { events: vec![Err(Status::internal("unable to transform key"))], open: false },
+            Script::Events { events: vec![event(Added, "a", 1), mark(5, true)], open: false },
+            Script::Events {
+                events: vec![Err(Status::failure(503, "ServiceUnavailable", "broke"))],
+                open: false,
+            },
+        ];
+        let r = run(watches, vec![], 5).await;
+        let asked: Vec<_> = (0..5).map(|i| query(&r, i, "resourceVersion")).collect();
+        assert_eq!(asked, ["", "3", "", "5", "5"]);
+        assert_eq!(*r.changes.lock(), ["+a"]);
         r.shutdown.finish().await;
     }
 

@@ -43,6 +43,7 @@ struct State {
     watchers: Vec<Watcher>,
     calls: Vec<Call>,
     raw: BTreeMap<String, Value>,
+    unheard: Vec<&'static str>,
 }
 
 #[derive(Default)]
@@ -130,6 +131,9 @@ fn merge(target: &mut Value, patch: &Value, strategic: bool) {
 
 impl State {
     fn tell(&mut self, kind: EventKind, at: &At, object: &Value) {
+        if self.unheard.contains(&at.0.as_str()) {
+            return;
+        }
         self.watchers.retain(|w| {
             let wanted = w.resource == at.0 && (w.namespace.is_empty() || w.namespace == at.1);
             let event = WatchEvent { kind, object: bytes(object) };
@@ -246,6 +250,10 @@ impl Fake {
         let state = self.state.lock();
         let all = state.objects.iter().filter(|(at, _)| at.0 == T::URL_PATH_SEGMENT);
         all.map(|(_, value)| serde_json::from_value(value.clone()).unwrap()).collect()
+    }
+    /// No watcher hears of a resource any more.
+    pub(crate) fn deafen(&self, plural: &'static str) {
+        self.state.lock().unheard.push(plural);
     }
     /// What a path that is no resource answers.
     pub(crate) fn serve(&self, path: &str, answer: Value) {

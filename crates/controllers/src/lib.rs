@@ -92,35 +92,41 @@ pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdow
     )?;
     let own = |name: &str| clients(&format!("system:serviceaccount:kube-system:{name}"));
     let factory = Factory::new(clients(SHARED_USER));
-    serviceaccounts::start(own("service-account-controller"), &factory, shutdown);
-    root_ca::start(own("root-ca-cert-publisher"), config.root_ca.clone(), &factory, shutdown);
+    serviceaccounts::start(own("service-account-controller"), &factory.view(), shutdown);
+    root_ca::start(own("root-ca-cert-publisher"), config.root_ca.clone(), &factory.view(), shutdown);
     namespace::start(
         own("namespace-controller"),
         config.clock,
         config.namespace_delay,
         10,
-        &factory,
+        &factory.view(),
         shutdown,
     );
     let clock = config.clock;
-    replicas::start_replicasets(own("replicaset-controller"), clock, 5, &factory, shutdown);
-    replicas::start_replication_controllers(own("replication-controller"), clock, 5, &factory, shutdown);
-    deployment::start(own("deployment-controller"), clock, 5, &factory, shutdown);
+    replicas::start_replicasets(own("replicaset-controller"), clock, 5, &factory.view(), shutdown);
+    replicas::start_replication_controllers(
+        own("replication-controller"),
+        clock,
+        5,
+        &factory.view(),
+        shutdown,
+    );
+    deployment::start(own("deployment-controller"), clock, 5, &factory.view(), shutdown);
     gc::start(own("generic-garbage-collector"), clock, 20, shutdown);
-    endpoints::start_endpoints(own("endpoint-controller"), clock, 5, &factory, shutdown);
-    endpoints::start_slices(own("endpointslice-controller"), clock, 5, &factory, shutdown);
-    endpoints::start_mirror(own("endpointslicemirroring-controller"), clock, 5, &factory, shutdown);
-    disruption::start(own("disruption-controller"), clock, 5, &factory, shutdown);
-    protection::start_claims(own("pvc-protection-controller"), &factory, shutdown);
-    protection::start_volumes(own("pv-protection-controller"), &factory, shutdown);
-    protection::start_classes(own("volumeattributesclass-protection-controller"), &factory, shutdown);
-    service_cidrs::start(own("service-cidrs-controller"), clock, &factory, shutdown);
-    clusterroles::start(own("clusterrole-aggregation-controller"), &factory, shutdown);
-    nodes::ipam::start(own("node-controller"), clock, ranges, &factory, shutdown);
-    nodes::lifecycle::start(own("node-controller"), clock, config.node_monitor, &factory, shutdown);
-    nodes::eviction::start(own("node-controller"), clock, &factory, shutdown);
+    endpoints::start_endpoints(own("endpoint-controller"), clock, 5, &factory.view(), shutdown);
+    endpoints::start_slices(own("endpointslice-controller"), clock, 5, &factory.view(), shutdown);
+    endpoints::start_mirror(own("endpointslicemirroring-controller"), clock, 5, &factory.view(), shutdown);
+    disruption::start(own("disruption-controller"), clock, 5, &factory.view(), shutdown);
+    protection::start_claims(own("pvc-protection-controller"), &factory.view(), shutdown);
+    protection::start_volumes(own("pv-protection-controller"), &factory.view(), shutdown);
+    protection::start_classes(own("volumeattributesclass-protection-controller"), &factory.view(), shutdown);
+    service_cidrs::start(own("service-cidrs-controller"), clock, &factory.view(), shutdown);
+    clusterroles::start(own("clusterrole-aggregation-controller"), &factory.view(), shutdown);
+    nodes::ipam::start(own("node-controller"), clock, ranges, &factory.view(), shutdown);
+    nodes::lifecycle::start(own("node-controller"), clock, config.node_monitor, &factory.view(), shutdown);
+    nodes::eviction::start(own("node-controller"), clock, &factory.view(), shutdown);
     let threshold = config.terminated_pods;
-    nodes::podgc::start(own("pod-garbage-collector"), clock, threshold, &factory, shutdown);
+    nodes::podgc::start(own("pod-garbage-collector"), clock, threshold, &factory.view(), shutdown);
     factory.start(shutdown);
     Ok(())
 }

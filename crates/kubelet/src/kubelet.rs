@@ -139,7 +139,7 @@ impl Kubelet {
                 recorder: PodRecorder(recorder),
                 objects: Objects::new(client.clone(), shutdown.clone(), wake),
                 services: Informer::new(&client, Selection::default()),
-                images: ImageManager::new(config.max_parallel_image_pulls),
+                images: ImageManager::new(config.max_parallel_image_pulls, &config.root_dir),
                 probes: Probes::default(),
                 tokens: Tokens::default(),
                 cgroups,

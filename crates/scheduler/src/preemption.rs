@@ -300,4 +300,84 @@ mod tests {
         }]);
         assert_eq!(check(&placed, &pod("x", 10, "2"), budget), Ok(("b".into(), vec!["two".into()])));
     }
+
+    /// A Pod that asks for an amount of what there is ten of on each node.
+    fn asking(name: &str, priority: i32, amount: u32, mut spec: serde_json::Value) -> PodInfo {
+        spec["priority"] = json!(priority);
+        spec["containers"] =
+            json!([{"name": "c", "resources": {"requests": {"example.com/r": amount.to_string()}}}]);
+        let pod = json!({
+            "metadata": {"uid": name, "name": name, "namespace": "d", "labels": {"app": "x"}}, "spec": spec
+        });
+        PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()))
+    }
+
+    /// Pods `(name, priority, amount, node)` on two nodes. Gives the node and the victims.
+    fn check_rules(
+        placed: &[(&str, i32, u32, &str)],
+        incoming: &PodInfo,
+        nominated: &Nominated,
+    ) -> Result<(String, Vec<String>), String> {
+        let mut cache = Cache::default();
+        for name in ["a", "b"] {
+            let node = json!({
+                "metadata": {"name": name, "labels": {"host": name}},
+                "status": {"allocatable": {"example.com/r": "10", "pods": "9"}}
+            });
+            cache.set_node(Arc::new(serde_json::from_value(node).unwrap()));
+        }
+        for (name, priority, amount, node) in placed {
+            cache.set_pod(asking(name, *priority, *amount, json!({})), node);
+        }
+        let Failure::Unschedulable(error) = schedule(incoming, &cache, nominated, 0, &mut |_| 0).unwrap_err()
+        else {
+            panic!("an error");
+        };
+        let found = find(incoming, &cache, nominated, &error, &[]).map_err(|e| e.to_string())?;
+        let mut victims: Vec<String> = found.victims.iter().map(|v| v.uid().to_owned()).collect();
+        victims.sort();
+        Ok((found.node, victims))
+    }
+
+    #[test]
+    fn two_preemptors_do_not_count_on_the_same_room() {
+        let placed = [("low", 1, 10, "a"), ("high", 9, 10, "b")];
+        let (incoming, mut nominated) = (asking("incoming", 5, 3, json!({})), Nominated::default());
+        nominated.set(asking("less", 4, 10, json!({})), "a");
+        assert_eq!(check_rules(&placed, &incoming, &nominated), Ok(("a".into(), vec!["low".into()])));
+        nominated.set(asking("more", 6, 10, json!({})), "a");
+        assert_eq!(
+            check_rules(&placed, &incoming, &nominated).unwrap_err(),
+            "preemption: 0/2 nodes are available: 1 Insufficient example.com/r, 1 No preemption victims found for incoming pod."
+        );
+    }
+
+    #[test]
+    fn makes_room_for_rules_about_other_pods() {
+        let spread = json!({"topologySpreadConstraints": [{
+            "maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+        }]});
+        let with = |placed: &[(&str, i32, u32, &str)], amount: u32, rules: serde_json::Value| {
+            check_rules(placed, &asking("incoming", 5, amount, rules), &Nominated::default())
+        };
+        // As in upstream's end-to-end test: one victim makes room enough, but only two make it even.
+        let placed = [("high", 9, 9, "a"), ("low-1", 1, 3, "b"), ("low-2", 1, 3, "b"), ("low-3", 1, 3, "b")];
+        let (node, victims) = with(&placed, 3, spread).unwrap();
+        assert_eq!((node.as_str(), victims.len()), ("b", 2), "{victims:?}");
+        let rule = |kind: &str| {
+            json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "host"}
+            ]}}})
+        };
+        let placed = [("high", 9, 1, "a"), ("low", 1, 1, "b"), ("lower", 0, 1, "b")];
+        let all = vec!["low".to_owned(), "lower".to_owned()];
+        assert_eq!(with(&placed, 1, rule("podAntiAffinity")), Ok(("b".into(), all)));
+        // Whom the Pod wants near is not evicted for it.
+        let placed = [("low", 1, 9, "a"), ("high", 9, 9, "b")];
+        assert_eq!(
+            with(&placed, 3, rule("podAffinity")).unwrap_err(),
+            "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 node(s) didn't match pod affinity rules."
+        );
+    }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use api::{Object, Text};
 use component::{Clock, Shutdown};
+use tokio::time::{Instant, timeout_at};
 
 use crate::durability::Durability;
 use crate::engine::{Backend, Change, Engine, Forget, Record, View};
@@ -22,7 +23,7 @@ use crate::store::{
     Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, Unreadable, WatchStart, Write, WriteError,
 };
 use crate::view::{Live, Snapshot};
-use crate::watch::{WatchOptions, Watcher};
+use crate::watch::{TICK, WatchOptions, Watcher};
 use crate::writer::{Expiries, Now, Start, Writer};
 
 /// How often watchers that asked for it learn how far they have come, as upstream's bookmarks do.
@@ -413,6 +414,21 @@ impl Store {
             while stop.run(tokio::time::sleep(interval)).await.is_some() {
                 store.compact(before);
                 before = store.newest();
+            }
+        });
+    }
+
+    /// Ends, until shutdown, watchers that for long do not take what waits for them: they would keep it in memory.
+    pub fn end_stuck_watchers(&self, shutdown: &Shutdown) {
+        let (index, stop) = (Arc::clone(&self.index), shutdown.clone());
+        shutdown.spawn(async move {
+            let mut next = Instant::now() + TICK;
+            while let Some(waited) = stop.run(timeout_at(next, index.hub.much_passed.notified())).await {
+                if waited.is_err() {
+                    index.hub.tick();
+                    next = Instant::now() + TICK;
+                }
+                index.end_stuck();
             }
         });
     }

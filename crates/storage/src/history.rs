@@ -17,14 +17,22 @@ pub(crate) struct Limits {
     pub(crate) bytes: usize,
     /// Age, looked at when an event comes.
     pub(crate) age: Duration,
-    /// How many of the newest events keep their encoded forms.
+    /// How many of the newest events keep their encoded forms, if they are small enough together.
     pub(crate) encoded: usize,
+    /// How many bytes of objects these events may have.
+    pub(crate) encoded_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         // Upstream compacts every 5 minutes, and its watch cache holds up to 100 Ki events of any size.
-        Self { events: 16 << 10, bytes: 16 << 20, age: Duration::from_mins(5), encoded: 256 }
+        Self {
+            events: 16 << 10,
+            bytes: 16 << 20,
+            age: Duration::from_mins(5),
+            encoded: 256,
+            encoded_bytes: 16 << 20,
+        }
     }
 }
 
@@ -40,6 +48,8 @@ struct Kept {
 pub(crate) struct History {
     events: Vector<Kept>,
     bytes: usize,
+    /// How many of the newest events keep their encoded forms, and how many bytes their objects have.
+    encoded: (usize, usize),
     low: u64,
     limits: Limits,
 }
@@ -47,7 +57,7 @@ pub(crate) struct History {
 impl History {
     /// One that knows what comes after revision `low`.
     pub(crate) fn new(low: u64, limits: Limits) -> Self {
-        Self { events: Vector::new(), bytes: 0, low, limits }
+        Self { events: Vector::new(), bytes: 0, encoded: (0, 0), low, limits }
     }
 
     /// The oldest revision from which it can tell what changed.
@@ -62,11 +72,13 @@ impl History {
 
     pub(crate) fn push(&mut self, event: Arc<Event>, now: u64) {
         self.bytes += weight(&event);
+        self.encoded.0 += 1;
+        self.encoded.1 += event.object.data.body.len();
         self.events.push_back(Kept { event, at: now });
-        if let Some(old) = self.events.len().checked_sub(self.limits.encoded + 1)
-            && let Some(kept) = self.events.get(old)
+        while self.encoded.0 > self.limits.encoded
+            || self.encoded.0 > 1 && self.encoded.1 > self.limits.encoded_bytes
         {
-            kept.event.forget_encoded();
+            self.forget_encoded();
         }
         let age = u64::try_from(self.limits.age.as_millis()).unwrap_or(u64::MAX);
         while let Some(first) = self.events.front()
@@ -101,7 +113,20 @@ impl History {
         Ok(Past(self.events.skip(start)))
     }
 
+    /// Has the oldest of those events that keep their encoded forms forget them.
+    fn forget_encoded(&mut self) {
+        let oldest = self.events.len() - self.encoded.0;
+        self.encoded.0 -= 1;
+        if let Some(kept) = self.events.get(oldest) {
+            kept.event.forget_encoded();
+            self.encoded.1 -= kept.event.object.data.body.len();
+        }
+    }
+
     fn pop(&mut self) {
+        if self.encoded.0 == self.events.len() && self.encoded.0 > 0 {
+            self.forget_encoded();
+        }
         if let Some(kept) = self.events.pop_front() {
             self.bytes -= weight(&kept.event);
             self.low = self.low.max(kept.event.revision);

@@ -220,7 +220,7 @@ impl Index {
             };
             let routes = resource.routes.lock();
             for (_, event) in run {
-                routes.deliver(event, &mut wakers);
+                routes.deliver(event, self.hub.pass(event), &mut wakers);
             }
         }
         self.hub.delivered.store(revision, Ordering::Release);
@@ -239,7 +239,7 @@ impl Index {
             let routes = resource.routes.lock();
             for delivery in deliveries {
                 match delivery {
-                    Delivery::Event(event) => routes.deliver(event, &mut wakers),
+                    Delivery::Event(event) => routes.deliver(event, self.hub.pass(event), &mut wakers),
                     Delivery::Unreadable(namespace, name, why) => {
                         routes.fail((namespace, name), why, &mut wakers);
                     }
@@ -273,6 +273,17 @@ impl Index {
         let mut wakers = Vec::new();
         for resource in self.resources.load().iter() {
             resource.routes.lock().progress(&mut wakers);
+        }
+        self.hub.wake(wakers);
+    }
+
+    /// Ends the watchers that do not take what waits for them.
+    pub(crate) fn end_stuck(&self) {
+        let (mut wakers, now) = (Vec::new(), self.hub.now());
+        for resource in self.resources.load().iter() {
+            let routes = resource.routes.lock();
+            let of_it = resource.delivered.load(Ordering::Acquire);
+            routes.end_stuck(now, of_it.max(self.hub.delivered.load(Ordering::Acquire)), &mut wakers);
         }
         self.hub.wake(wakers);
     }

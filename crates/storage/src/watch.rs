@@ -5,11 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use api::Text;
 use futures::Stream;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use crate::index::Resource;
 use crate::store::{Batch, Cause, Event, Scope, Unreadable, WatchEnd, field};
@@ -17,6 +19,19 @@ use crate::view::Snapshot;
 
 /// How many objects of the initial state make one batch.
 const INITIAL: usize = 256;
+
+/// How often it is looked which watchers are stuck.
+pub(crate) const TICK: Duration = Duration::from_secs(15);
+
+/// For how many ticks a watcher may leave untaken what waits for it.
+const PATIENCE: u64 = 4;
+
+/// How many bytes of events may pass a watcher meanwhile. What all watchers together keep in memory is of that time, so
+/// that this is a limit of it, too.
+const PASSING: u64 = 128 << 20;
+
+/// After how many bytes of events it is looked, besides the ticks.
+const OFTEN: u64 = PASSING / 4;
 
 /// How many watchers are woken at once without help.
 const FEW: usize = 8;
@@ -26,13 +41,15 @@ const FEW: usize = 8;
 pub struct WatchOptions {
     /// How many events may wait for the watcher before it is ended as too slow.
     pub buffer: usize,
+    /// How many bytes of objects may wait for it, or be taken without it coming for more.
+    pub bytes: usize,
     /// Whether it wants [`Batch::Progress`] from time to time.
     pub progress: bool,
 }
 
 impl Default for WatchOptions {
     fn default() -> Self {
-        Self { buffer: 8192, progress: false }
+        Self { buffer: 8192, bytes: 16 << 20, progress: false }
     }
 }
 
@@ -48,12 +65,35 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     events: Vec<Arc<Event>>,
+    /// Bytes of their objects.
+    bytes: usize,
+    /// Bytes of the objects that the watcher took last, and may still hold.
+    taken: usize,
+    /// It still takes the initial state, which is held for it.
+    initial: bool,
+    /// When it came last, or when something began to wait for it.
+    came: Moment,
+    /// Everything up to this revision was there for it, and nothing after it is any more.
+    lost_after: Option<u64>,
     /// Events up to this revision are known to the watcher already.
     after: u64,
     progress_due: bool,
     end: Option<WatchEnd>,
     waker: Option<Waker>,
     behind: Option<Callback>,
+}
+
+/// A point in the course of events.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Moment {
+    /// How many bytes of events passed before it.
+    passed: u64,
+    tick: u64,
+}
+
+/// What an event keeps in memory.
+fn weight(event: &Event) -> usize {
+    event.object.data.body.len() + 256
 }
 
 /// What is run when a watcher is ended as too slow.
@@ -68,20 +108,34 @@ impl std::fmt::Debug for Callback {
 impl Queue {
     /// Adds an event. The waker of a waiting watcher is handed out, so that it is woken once a batch and
     /// without a lock held.
-    fn push(&self, event: &Arc<Event>, wakers: &mut Vec<Waker>) {
+    fn push(&self, event: &Arc<Event>, now: Moment, wakers: &mut Vec<Waker>) {
         let mut waiting = self.waiting.lock();
         if waiting.end.is_some() || event.revision <= waiting.after {
             return;
         }
-        if waiting.events.len() >= self.options.buffer {
-            waiting.end = Some(WatchEnd::Behind);
-            if let Some(Callback(tell)) = waiting.behind.take() {
-                tell();
-            }
+        if !waiting.holds() {
+            waiting.came = now;
+        }
+        let (weight, held) = (weight(event), waiting.bytes + waiting.taken);
+        let full = waiting.events.len() >= self.options.buffer
+            // One event may be as large as it likes.
+            || held > 0 && held + weight > self.options.bytes;
+        if full || waiting.is_stuck(now) {
+            waiting.fall_behind(event.revision - 1);
         } else {
             waiting.events.push(event.clone());
+            waiting.bytes += weight;
         }
         wakers.extend(waiting.waker.take());
+    }
+
+    /// Ends the watcher if it does not take what waits for it. Everything up to a revision was given to its queue.
+    fn end_if_stuck(&self, now: Moment, delivered: u64, wakers: &mut Vec<Waker>) {
+        let mut waiting = self.waiting.lock();
+        if waiting.end.is_none() && waiting.is_stuck(now) {
+            waiting.fall_behind(delivered);
+            wakers.extend(waiting.waker.take());
+        }
     }
 
     fn end(&self, end: WatchEnd, wakers: &mut Vec<Waker>) {
@@ -151,21 +205,28 @@ impl Routes {
         }
     }
 
+    /// Ends the watchers that do not take what waits for them.
+    pub(crate) fn end_stuck(&self, now: Moment, delivered: u64, wakers: &mut Vec<Waker>) {
+        for queue in self.each() {
+            queue.end_if_stuck(now, delivered, wakers);
+        }
+    }
+
     /// Hands an event to the watchers that want it.
-    pub(crate) fn deliver(&self, event: &Arc<Event>, wakers: &mut Vec<Waker>) {
+    pub(crate) fn deliver(&self, event: &Arc<Event>, now: Moment, wakers: &mut Vec<Waker>) {
         let data = &event.object.data;
         for queue in &self.all {
-            queue.push(event, wakers);
+            queue.push(event, now, wakers);
         }
         for queue in self.by_namespace.get(&data.namespace).into_iter().flatten() {
-            queue.push(event, wakers);
+            queue.push(event, now, wakers);
         }
         if !self.by_name.is_empty() {
             let mut key = (data.namespace.clone(), data.name.clone());
             for _ in 0..2 {
                 for queue in self.by_name.get(&key).into_iter().flatten() {
                     if queue.scope.concerns(event) {
-                        queue.push(event, wakers);
+                        queue.push(event, now, wakers);
                     }
                 }
                 if key.0.is_empty() {
@@ -175,12 +236,12 @@ impl Routes {
             }
         }
         for (at, values) in &self.by_field {
-            let now = field(&event.object, *at);
-            let before = event.previous.as_ref().map(|p| field(p, *at)).filter(|b| *b != now);
-            for value in [Some(now), before].into_iter().flatten() {
+            let is = field(&event.object, *at);
+            let before = event.previous.as_ref().map(|p| field(p, *at)).filter(|b| *b != is);
+            for value in [Some(is), before].into_iter().flatten() {
                 for queue in values.get(value).into_iter().flatten() {
                     if queue.scope.concerns(event) {
-                        queue.push(event, wakers);
+                        queue.push(event, now, wakers);
                     }
                 }
             }
@@ -245,6 +306,11 @@ pub(crate) struct Hub {
     /// How many watchers want to hear of progress.
     pub(crate) progress: AtomicUsize,
     ids: AtomicU64,
+    /// How many bytes of events passed.
+    passed: AtomicU64,
+    ticks: AtomicU64,
+    /// Many bytes passed since it was last looked who is stuck.
+    pub(crate) much_passed: Notify,
     /// Where watchers are woken, if there is one.
     runtime: Option<Handle>,
 }
@@ -255,8 +321,31 @@ impl Hub {
             delivered: AtomicU64::default(),
             progress: AtomicUsize::default(),
             ids: AtomicU64::default(),
+            passed: AtomicU64::default(),
+            ticks: AtomicU64::default(),
+            much_passed: Notify::new(),
             runtime: Handle::try_current().ok(),
         }
+    }
+
+    /// An event is on its way to the watchers.
+    pub(crate) fn pass(&self, event: &Event) -> Moment {
+        let weight = weight(event) as u64;
+        let before = self.passed.fetch_add(weight, Ordering::Relaxed);
+        if before / OFTEN != (before + weight) / OFTEN {
+            self.much_passed.notify_one();
+        }
+        self.now()
+    }
+
+    /// Time goes on.
+    pub(crate) fn tick(&self) {
+        self.ticks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        let (passed, tick) = (self.passed.load(Ordering::Relaxed), self.ticks.load(Ordering::Relaxed));
+        Moment { passed, tick }
     }
 
     /// Wakes watchers, many of them from inside the runtime: from outside, each costs its lock.
@@ -313,6 +402,9 @@ impl Watcher {
         let mut waiting = watcher.queue.waiting.lock();
         let meanwhile = std::mem::replace(&mut waiting.events, events);
         waiting.events.extend(meanwhile.into_iter().filter(|e| e.revision > after));
+        waiting.bytes = waiting.events.iter().map(|e| weight(e)).sum();
+        waiting.initial = watcher.initial.is_some();
+        waiting.came = watcher.hub.now();
         waiting.after = after;
         drop(waiting);
         Ok(watcher)
@@ -343,6 +435,15 @@ impl Watcher {
 
     fn poll_initial(&mut self) -> Option<Batch> {
         let initial = self.initial.as_mut()?;
+        {
+            let mut waiting = self.queue.waiting.lock();
+            waiting.came = self.hub.now();
+            // Who fell behind begins anew anyway.
+            if waiting.lost_after.is_some() {
+                self.initial = None;
+                return None;
+            }
+        }
         let after = initial.last.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
         let events: Vec<_> = initial
             .snapshot
@@ -353,6 +454,7 @@ impl Watcher {
         let Some(last) = events.last() else {
             let revision = initial.snapshot.revision();
             self.initial = None;
+            self.queue.waiting.lock().initial = false;
             return Some(Batch::Synced(revision));
         };
         initial.last = Some((last.object.data.namespace.clone(), last.object.data.name.clone()));
@@ -361,7 +463,33 @@ impl Watcher {
 }
 
 impl Waiting {
+    /// Whether something is kept in memory for the watcher.
+    fn holds(&self) -> bool {
+        self.initial || self.taken > 0 || !self.events.is_empty()
+    }
+
+    fn is_stuck(&self, now: Moment) -> bool {
+        let since = self.came;
+        let long = now.tick.saturating_sub(since.tick) > PATIENCE;
+        self.holds() && (long || now.passed.saturating_sub(since.passed) > PASSING)
+    }
+
+    /// Ends the watcher, and keeps nothing for it: it goes on from what it has taken. Everything up to a revision was
+    /// there for it.
+    fn fall_behind(&mut self, delivered: u64) {
+        self.lost_after = Some(self.events.first().map_or(delivered, |e| e.revision - 1));
+        self.end = Some(WatchEnd::Behind);
+        self.events = Vec::new();
+        self.bytes = 0;
+        if let Some(Callback(tell)) = self.behind.take() {
+            tell();
+        }
+    }
+
     fn progress(&self, delivered: u64) -> u64 {
+        if let Some(lost_after) = self.lost_after {
+            return lost_after;
+        }
         self.events.first().map_or_else(|| self.after.max(delivered), |e| e.revision - 1)
     }
 }
@@ -380,7 +508,10 @@ impl Stream for Watcher {
         // Read before the queue is looked at: what was delivered by then is in it.
         let delivered = this.delivered();
         let mut waiting = this.queue.waiting.lock();
+        waiting.taken = 0;
         if !waiting.events.is_empty() {
+            waiting.came = this.hub.now();
+            waiting.taken = std::mem::take(&mut waiting.bytes);
             return Poll::Ready(Some(Ok(Batch::Events(std::mem::take(&mut waiting.events)))));
         }
         if let Some(end) = waiting.end.clone() {
@@ -403,5 +534,134 @@ impl Drop for Watcher {
             self.hub.progress.fetch_sub(1, Ordering::Relaxed);
         }
         self.resource.routes.lock().remove(&self.queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use component::Shutdown;
+    use futures::{FutureExt, StreamExt};
+
+    use super::*;
+    use crate::facade::Store;
+    use crate::store::{ResourceId, ResourceSpec, WatchStart, Write};
+
+    fn store() -> (Store, ResourceId) {
+        let store = Store::in_memory();
+        let spec = ResourceSpec { group: "".into(), plural: "pods".into(), indexed: Vec::new() };
+        let pods = store.register(spec);
+        (store, pods)
+    }
+
+    async fn create(store: &Store, resource: ResourceId, name: &str, size: usize) {
+        let object = api::NewObject {
+            name: name.into(),
+            namespace: "ns".into(),
+            uid: "".into(),
+            labels: Box::default(),
+            owners: Box::default(),
+            fields: Box::default(),
+            deleting: false,
+            finalizers: false,
+            stamp: 0,
+            body: Bytes::from(vec![b' '; size]),
+            rv_at: 0,
+        };
+        let made = store.commit(Write::Create { resource, object, ttl: None }).await.unwrap();
+        // Who wrote may know before those who watch.
+        let any = watch(store, resource, WatchStart::After(made.revision));
+        while any.delivered() < made.revision {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn watch(store: &Store, resource: ResourceId, start: WatchStart) -> Watcher {
+        let options = WatchOptions { bytes: 10_000, ..WatchOptions::default() };
+        store.watch(resource, Scope::default(), start, options).unwrap()
+    }
+
+    /// How many events there are to be taken; an error once it has ended.
+    fn take(watcher: &mut Watcher) -> Result<usize, WatchEnd> {
+        match watcher.next().now_or_never() {
+            Some(Some(Ok(Batch::Events(events)))) => Ok(events.len()),
+            Some(Some(Err(end))) => Err(end),
+            _ => Ok(0),
+        }
+    }
+
+    #[tokio::test]
+    async fn as_many_bytes_wait_as_may() {
+        let (store, pods) = store();
+        let start = WatchStart::After(store.current(pods));
+        let (mut idle, mut slow) = (watch(&store, pods, start), watch(&store, pods, start));
+        create(&store, pods, "large", 50_000).await;
+        assert_eq!(take(&mut slow), Ok(1), "one may be as large as it likes");
+        // What it took last counts until it comes for more.
+        create(&store, pods, "small", 10).await;
+        assert_eq!(take(&mut slow), Err(WatchEnd::Behind));
+        assert_eq!(take(&mut idle), Err(WatchEnd::Behind));
+        let mut reader = watch(&store, pods, WatchStart::After(store.current(pods)));
+        for n in 0..10 {
+            create(&store, pods, &n.to_string(), 5_000).await;
+            assert_eq!(take(&mut reader), Ok(1));
+            assert_eq!(take(&mut reader), Ok(0));
+        }
+        let told = Arc::new(AtomicUsize::default());
+        let tell = Arc::clone(&told);
+        reader.on_behind(move || drop(tell.fetch_add(1, Ordering::Relaxed)));
+        for n in 10..13 {
+            create(&store, pods, &n.to_string(), 5_000).await;
+        }
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert!(reader.queue.waiting.lock().events.is_empty(), "it holds nothing any more");
+        assert!(reader.progress() < store.current(pods));
+    }
+
+    #[tokio::test]
+    async fn who_is_stuck_ends() {
+        let (store, pods) = store();
+        create(&store, pods, "a", 10).await;
+        let start = WatchStart::After(store.current(pods));
+        let mut all =
+            [start, start, start, WatchStart::Now, WatchStart::Now].map(|start| watch(&store, pods, start));
+        let [idle, waits, takes, initial, begun] = &mut all;
+        assert_eq!((take(idle), take(begun)), (Ok(0), Ok(1)));
+        create(&store, pods, "b", 10).await;
+        assert_eq!((take(takes), take(idle), take(idle)), (Ok(1), Ok(1), Ok(0)));
+        tokio::time::pause();
+        let shutdown = Shutdown::new();
+        store.end_stuck_watchers(&shutdown);
+        let ended = |watcher: &Watcher| watcher.queue.waiting.lock().end.clone();
+        tokio::time::sleep(TICK * PATIENCE as u32).await;
+        let stuck = [&*waits, &*takes, &*initial, &*begun];
+        assert!(stuck.iter().all(|w| ended(w).is_none()), "they have their time");
+        tokio::time::sleep(TICK * 2).await;
+        assert!(stuck.iter().all(|w| ended(w) == Some(WatchEnd::Behind)));
+        assert_eq!(ended(idle), None, "nothing waits for it");
+        for watcher in [waits, takes, initial, begun] {
+            assert_eq!(take(watcher), Err(WatchEnd::Behind));
+        }
+        shutdown.stop();
+        shutdown.finish().await;
+    }
+
+    #[tokio::test]
+    async fn nobody_sleeps_while_much_passes() {
+        let (store, pods) = store();
+        let mut sleeper = watch(&store, pods, WatchStart::After(store.current(pods)));
+        create(&store, pods, "a", 10).await;
+        let shutdown = Shutdown::new();
+        store.end_stuck_watchers(&shutdown);
+        // Of another resource: memory is one.
+        let other = ResourceSpec { group: "".into(), plural: "secrets".into(), indexed: Vec::new() };
+        let secrets = store.register(other);
+        for n in 0..=(PASSING + OFTEN) >> 20 {
+            create(&store, secrets, &n.to_string(), 1 << 20).await;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(take(&mut sleeper), Err(WatchEnd::Behind));
+        shutdown.stop();
+        shutdown.finish().await;
     }
 }

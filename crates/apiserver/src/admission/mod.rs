@@ -78,11 +78,7 @@ pub struct AdmissionRequest<'a> {
 impl AdmissionRequest<'_> {
     /// Adds a Warning header to the answer, once.
     pub fn warn(&self, text: impl Into<String>) {
-        let text = text.into();
-        let mut all = self.warnings.lock();
-        if !all.contains(&text) {
-            all.push(text);
-        }
+        crate::request::add_warning(self.warnings, text.into());
     }
     /// Tells what of the request is worth keeping for an audit: to the log, as `audit`.
     pub fn annotate(&self, key: &str, value: &str) {

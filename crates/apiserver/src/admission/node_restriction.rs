@@ -600,6 +600,7 @@ fn operation(operation: Operation) -> &'static str {
 /// The labels that differ and that a kubelet may not set, in order.
 fn forbidden_labels(new: &[(String, String)], old: &[(String, String)]) -> Vec<String> {
     let differs = |a: &[(String, String)], b: &[(String, String)]| {
+        let b: BTreeSet<&(String, String)> = b.iter().collect();
         a.iter().filter(|label| !b.contains(label)).map(|label| label.0.clone()).collect::<BTreeSet<_>>()
     };
     let mut modified = differs(new, old);

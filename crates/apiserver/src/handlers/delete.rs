@@ -299,28 +299,33 @@ fn mark(scope: &Scope<'_>, tree: &mut Struct, graceful: &Grace, wanted: &[String
     }
 }
 
-pub(super) fn check_preconditions(
+fn check_preconditions(scope: &Scope<'_>, object: &Object, options: &DeleteOptions) -> Result<(), Status> {
+    let revision = object.revision.to_string();
+    preconditions(scope, &object.data.name, &object.data.uid, &revision, options)
+}
+
+/// Refuses another object than the one that is meant.
+pub(super) fn preconditions(
     scope: &Scope<'_>,
-    object: &Object,
+    name: &str,
+    uid: &str,
+    revision: &str,
     options: &DeleteOptions,
 ) -> Result<(), Status> {
-    let conflict = |why: String| {
-        Status::conflict(&scope.resource.group, &scope.resource.kind.kind, &object.data.name, why)
-    };
-    if let Some(uid) = &options.uid
-        && *uid != object.data.uid
+    let conflict =
+        |why: String| Status::conflict(&scope.resource.group, &scope.resource.kind.kind, name, why);
+    if let Some(wanted) = &options.uid
+        && wanted != uid
     {
         return Err(conflict(format!(
-            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
-            object.data.uid
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
         )));
     }
-    if let Some(revision) = &options.resource_version
-        && *revision != object.revision.to_string()
+    if let Some(wanted) = &options.resource_version
+        && wanted != revision
     {
         return Err(conflict(format!(
-            "the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record ({}). The object might have been modified",
-            object.revision
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({revision}). The object might have been modified"
         )));
     }
     Ok(())

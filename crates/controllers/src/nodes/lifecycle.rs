@@ -251,6 +251,13 @@ impl Writer {
     }
 }
 
+/// A defect that one odd node shows must not end the care for all others.
+fn guarded(about: &str, look: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(look)).is_err() {
+        tracing::error!(controller = "node-lifecycle", about, "a look panicked, will retry");
+    }
+}
+
 struct Monitor {
     writer: Arc<Writer>,
     figures: NodeMonitor,
@@ -272,11 +279,7 @@ impl Monitor {
                 // What happens to many nodes at once is seen at one look.
                 () = woken.notified() => tokio::time::sleep(GATHER).await,
             }
-            // A defect that one odd node shows must not end the care for all others.
-            let look = AssertUnwindSafe(|| self.look_at_all());
-            if catch_unwind(look).is_err() {
-                tracing::error!(controller = "node-lifecycle", "a look at all nodes panicked, will retry");
-            }
+            guarded("all nodes", || self.look_at_all());
         }
     }
 
@@ -286,7 +289,7 @@ impl Monitor {
         let nodes = self.writer.nodes.list();
         self.register(&nodes);
         for node in &nodes {
-            self.check(node, now);
+            guarded(node.metadata.name.as_deref().unwrap_or_default(), || self.check(node, now));
         }
         self.taint(&nodes, now);
     }

@@ -6,11 +6,13 @@
 
 mod admission;
 mod alive;
+mod depth;
 mod files;
 mod headers;
 mod health;
 mod node;
 mod proxies;
+mod scheduler;
 mod store;
 mod subjects;
 #[allow(dead_code, reason = "what attacks need comes with them")]

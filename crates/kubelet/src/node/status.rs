@@ -23,6 +23,8 @@ const MAX_IMAGES: usize = 50;
 const MAX_NAMES: usize = 5;
 
 const READY: &str = "Ready";
+/// Whether this kubelet runs Pods in user namespaces.
+const USER_NAMESPACES: bool = false;
 
 /// An image of the runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +157,8 @@ pub fn status(name: &str, options: &Options, o: &Observation, old: &NodeStatus) 
                 name: Some(name.clone()),
                 features: Some(NodeRuntimeHandlerFeatures {
                     recursive_read_only_mounts: Some(*read_only),
-                    user_namespaces: Some(*namespaces),
+                    // Not what the runtime can do, but what a Pod gets here: hostUsers=false is refused.
+                    user_namespaces: Some(*namespaces && USER_NAMESPACES),
                 }),
             };
             o.runtime.handlers.iter().map(handler).collect()

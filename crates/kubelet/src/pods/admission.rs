@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::spec;
 use super::worker::Worker;
+use super::{spec, sysctls};
 use crate::Kubelet;
 use crate::quantity;
 
@@ -73,7 +73,7 @@ impl Admission {
                     .iter()
                     .filter(|w| w.uid != next.uid && w.active())
                     .filter(|w| ran(&w.uid) || decided.get(&w.uid).is_some_and(Option::is_none))
-                    .map(|w| w.pod())
+                    .map(|w| w.given())
                     .collect();
                 decide(&pod, node, &others)
             };
@@ -115,8 +115,8 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
     if s.os.as_ref().is_some_and(|os| os.name != "linux") {
         return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
     }
-    if let Some(refusal) = sysctls(pod) {
-        return Some(refusal);
+    if let Some(message) = sysctls::forbidden(pod) {
+        return refuse("SysctlForbidden", message);
     }
     let status = node.status.clone().unwrap_or_default();
     let allocatable = status.allocatable.or(status.capacity).unwrap_or_default();
@@ -193,50 +193,6 @@ fn lacking(name: &str, requested: i64, used: i64, capacity: i64) -> String {
     format!(
         "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
     )
-}
-
-/// Sysctls that touch nothing beyond the Pod; upstream's list.
-const SAFE_SYSCTLS: [&str; 13] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-    "net.ipv4.tcp_slow_start_after_idle",
-];
-
-fn sysctls(pod: &Pod) -> Option<Refusal> {
-    let s = spec::spec(pod);
-    for sysctl in s.security_context.iter().flat_map(|c| c.sysctls.iter().flatten()) {
-        let name = sysctl.name.replace('/', ".");
-        if spec::host_network(pod) && name.starts_with("net.") {
-            return refuse(
-                "SysctlForbidden",
-                format!("forbidden sysctl: {:?} not allowed with host net enabled", sysctl.name),
-            );
-        }
-        if s.host_ipc == Some(true)
-            && (name.starts_with("kernel.shm")
-                || name.starts_with("kernel.msg")
-                || name.starts_with("fs.mqueue."))
-        {
-            return refuse(
-                "SysctlForbidden",
-                format!("forbidden sysctl: {:?} not allowed with host ipc enabled", sysctl.name),
-            );
-        }
-        if !SAFE_SYSCTLS.contains(&name.as_str()) {
-            return refuse("SysctlForbidden", format!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
-        }
-    }
-    None
 }
 
 fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Status;
 use client::Patch;
@@ -11,20 +12,26 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus as ApiStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::actions::{self, KillReason, PodActions};
 use super::config::{self, ContainerInputs};
 use super::downward::Facts;
 use super::observed::{PodStatus, State};
 use super::worker::{Phase, Step, Worker, instant_at};
-use super::{hooks, kill, messages, resources, spec};
+use super::{allocation, hooks, kill, messages, resources, spec};
 use crate::Kubelet;
 use crate::backoff::go_duration;
 use crate::images;
 use crate::runtime::error_text;
 use crate::status::patch;
-use crate::volumes::{self, Mounted, Volumes};
+use crate::volumes::{self, Mounted, VolumeError, Volumes};
+
+/// How often it is tried whether there is room for what a Pod asks for by now.
+const RESIZE_AGAIN: Duration = Duration::from_secs(30);
+
+/// How long the Services are waited for, which are read once after the start.
+const SERVICES: Duration = Duration::from_secs(10);
 
 /// Resources that running containers were given, by CRI id.
 pub(crate) type Actuated = HashMap<String, ResourceRequirements>;
@@ -46,7 +53,7 @@ pub(crate) async fn observe(kubelet: &Kubelet, pod: &Pod) -> Result<PodStatus, S
 /// Takes one step.
 pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result<Step, String> {
     let observed = worker.look(kubelet).await?;
-    let pod = worker.pod();
+    let pod = worker.allocate(kubelet);
     if past_deadline(kubelet, worker, &pod) {
         kubelet.recorder.pod(
             &pod,
@@ -81,11 +88,17 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
     let allocatable = kubelet.allocatable();
     let facts =
         Facts { pod: &pod, pod_ips: &ips, node_ips: &kubelet.config.node_ips, allocatable: &allocatable };
-    let volumes = volumes::mount_all(kubelet, &facts).await.map_err(|error| {
+    let not_mounted = |error: VolumeError| {
         let message = format!("MountVolume.SetUp failed for volume {:?} : {}", error.volume, error.message);
         kubelet.recorder.pod(&pod, "Warning", "FailedMount", message.clone());
         message
-    })?;
+    };
+    let running = observed.running().next().is_some();
+    let mounted = volumes::mount_all(kubelet, &facts, running).await;
+    let (volumes, stale) = mounted.map_err(not_mounted)?;
+    // Containers that have a volume are tended whether or not its content can be had now.
+    let refresh = worker.refresh_after(stale.is_empty());
+    stale.into_iter().for_each(|error| drop(not_mounted(error)));
 
     let mut doer = Doer { kubelet, worker, pod: &pod, volumes: &volumes, observed, next: None };
     let acted = Box::pin(doer.act(&decided)).await;
@@ -100,7 +113,9 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
     let now = kubelet.clock.now();
     let token = kubelet.tokens.next_renewal(&worker.uid).map(|at| instant_at(at, now));
     let deadline = deadline(worker, &pod).map(|at| instant_at(at, now));
-    Ok(Step::Wait([next, token, deadline].into_iter().flatten().min()))
+    // Others may go and leave room.
+    let room = worker.state.lock().pending.is_some().then(|| Instant::now() + RESIZE_AGAIN);
+    Ok(Step::Wait([next, token, deadline, refresh, room].into_iter().flatten().min()))
 }
 
 /// Whether no container of the Pod runs or will run again, as far as the containers tell.
@@ -458,7 +473,10 @@ impl Doer<'_> {
             node_memory: kubelet.memory(),
         };
         // Environment variables name every Service there is.
-        kubelet.services.synced().await;
+        if timeout(SERVICES, kubelet.services.synced()).await.is_err() {
+            let why = "services have not yet been read at least once, cannot construct envvars";
+            return Err(failed("CreateContainerConfigError", why.to_owned()));
+        }
         let made =
             config::container(kubelet, &inputs).await.map_err(|e| failed("CreateContainerConfigError", e))?;
         let request = pb::CreateContainerRequest {
@@ -535,12 +553,14 @@ impl Doer<'_> {
         for c in spec::containers(self.pod).iter().chain(spec::init_containers(self.pod)) {
             let Some(status) = self.observed.container(&c.name).filter(|s| s.running()) else { continue };
             let want = c.resources.clone().unwrap_or_default();
-            let have = self.worker.state.lock().actuated.get(&status.id).cloned();
-            let Some(have) = have else {
-                self.worker.state.lock().actuated.insert(status.id.clone(), want);
-                continue;
-            };
-            if have == want {
+            let noted = self.worker.state.lock().actuated.get(&status.id).cloned();
+            // Of a container that an earlier kubelet started, the runtime knows what it has.
+            let known = noted.is_some();
+            let have = noted.unwrap_or_else(|| resources::actual(self.pod, c, status.resources.as_ref()));
+            if allocation::same(&have, &want) {
+                if !known {
+                    self.worker.state.lock().actuated.insert(status.id.clone(), want);
+                }
                 continue;
             }
             let restart = c.resize_policy.iter().flatten().any(|p| {

@@ -11,11 +11,16 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::allocation::{self, Allocation, Pending};
 use super::observed::PodStatus;
 use super::{admission, kill, spec, sync};
 use crate::Kubelet;
 use crate::status::generate::{self, Inputs, Waiting};
 use crate::work::Work;
+
+/// The first and the last delay after which volumes are tried again; upstream's.
+const REMOUNT_FIRST: Duration = Duration::from_millis(500);
+const REMOUNT_LAST: Duration = Duration::from_secs(122);
 
 /// What a worker is at. It only ever goes forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,8 +55,14 @@ pub(crate) struct State {
     pub(crate) cleaned: bool,
     /// Whether the object is gone from the API.
     pub(crate) gone: bool,
+    /// How often in a row volumes could not be brought up to date.
+    pub(crate) stale: u32,
     /// Why the last attempt to resize failed.
     pub(crate) resize_error: Option<String>,
+    /// What the containers are given of the node; none before they were looked at.
+    pub(crate) allocated: Option<Allocation>,
+    /// Why the node does not give what the Pod asks for by now.
+    pub(crate) pending: Option<Pending>,
     /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: sync::Actuated,
 }
@@ -106,7 +117,10 @@ impl Worker {
                 status,
                 cleaned: false,
                 gone: false,
+                stale: 0,
                 resize_error: None,
+                allocated: None,
+                pending: None,
                 actuated: sync::Actuated::default(),
                 pod: pod.clone(),
             }),
@@ -186,9 +200,69 @@ impl Worker {
         self.report.notify_one();
     }
 
+    /// When volumes that could not be brought up to date are tried again; none if all of them were.
+    pub(crate) fn refresh_after(&self, fresh: bool) -> Option<Instant> {
+        let mut state = self.state.lock();
+        state.stale = if fresh { 0 } else { state.stale.saturating_add(1) };
+        let delay =
+            REMOUNT_FIRST.saturating_mul(1 << state.stale.saturating_sub(1).min(16)).min(REMOUNT_LAST);
+        (!fresh).then(|| Instant::now() + delay)
+    }
+
     /// The Pod as the API has it.
     pub(crate) fn pod(&self) -> Arc<Pod> {
         self.state.lock().pod.clone()
+    }
+
+    /// The Pod with what it was given of the node in the place of what it asks for.
+    pub(crate) fn given(&self) -> Arc<Pod> {
+        let state = self.state.lock();
+        match &state.allocated {
+            Some(allocated) => allocation::given(&state.pod, allocated).into_owned(),
+            None => state.pod.clone(),
+        }
+    }
+
+    /// Gives the Pod what it asks for, if the node can; answers the Pod with what it has then.
+    pub(crate) fn allocate(&self, kubelet: &Kubelet) -> Arc<Pod> {
+        let _one = kubelet.pods.resizes.lock();
+        let pod = {
+            let mut state = self.state.lock();
+            if state.allocated.is_none() {
+                state.allocated = Some(allocation::before(&state.pod));
+            }
+            state.pod.clone()
+        };
+        let now = self.given();
+        let pending = if Arc::ptr_eq(&now, &pod) {
+            None
+        } else {
+            let others: Vec<_> = kubelet
+                .workers()
+                .into_iter()
+                .filter(|w| w.uid != self.uid && w.active())
+                .map(|w| w.given())
+                .collect();
+            allocation::decide(&pod, &now, &kubelet.allocatable(), &others)
+        };
+        let mut state = self.state.lock();
+        let changed = state.pending != pending;
+        state.pending.clone_from(&pending);
+        if pending.is_none() {
+            state.allocated = Some(allocation::wanted(&pod));
+        }
+        drop(state);
+        match pending {
+            None => pod,
+            Some(pending) => {
+                if changed {
+                    let reason = format!("Resize{}", pending.reason);
+                    let message = format!("Pod resize {}: {}", pending.reason, pending.message);
+                    kubelet.recorder.pod(&pod, "Warning", &reason, message);
+                }
+                now
+            }
+        }
     }
 
     /// Whether the Pod still uses the node's resources.
@@ -223,8 +297,10 @@ impl Worker {
             let probe = |kind, id: &str| kubelet.probes.get(id, kind);
             let terminal = state.phase == Phase::Terminated;
             // What was reported last is what the API has, or what it will have.
+            let given = state.allocated.as_ref().map(|a| allocation::given(&state.pod, a));
             let generated = generate::generate(&Inputs {
-                pod: &state.pod,
+                pod: given.as_deref().unwrap_or(&state.pod),
+                pending: state.pending.as_ref(),
                 observed: &state.observed,
                 waiting: &state.waiting,
                 probe: &probe,

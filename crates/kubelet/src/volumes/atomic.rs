@@ -51,6 +51,11 @@ fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty() && *name != ".")
 }
 
+/// Whether a set of files was written into `dir`.
+pub(crate) fn is_written(dir: &Path) -> bool {
+    fs::read_link(dir.join(DATA)).is_ok()
+}
+
 /// Brings the files of `dir` to `payload`; answers whether anything changed. `group` gets the files
 /// with the volume's read rights if it is set.
 pub(crate) fn write(dir: &Path, payload: &Payload, group: Option<u32>) -> io::Result<bool> {

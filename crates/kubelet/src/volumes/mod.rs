@@ -14,12 +14,17 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
 use rustix::mount::MountFlags;
+use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::Kubelet;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::quantity;
 pub(crate) use crate::work::blocking;
+
+/// How long the content of volumes that are there already is waited for: containers wait meanwhile for
+/// whoever tends them.
+const REFRESH: Duration = Duration::from_secs(2);
 
 /// A volume that containers can mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,32 +76,49 @@ fn group(pod: &Pod) -> Option<u32> {
     spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).and_then(|g| u32::try_from(g).ok())
 }
 
-/// Makes every volume of a Pod, or brings it up to date.
-pub(crate) async fn mount_all(kubelet: &Kubelet, facts: &Facts<'_>) -> Result<Volumes, VolumeError> {
-    let pod = facts.pod;
-    let mut volumes = Volumes::new();
-    for volume in spec::spec(pod).volumes.iter().flatten() {
-        let mounted = mount(kubelet, facts, volume)
-            .await
-            .map_err(|message| VolumeError { volume: volume.name.clone(), message })?;
+/// Makes every volume of a Pod, or brings it up to date. Answers the volumes, and those that stay as
+/// they were because they could not be brought up to date. `running`: a container of the Pod runs, for
+/// which they were all made.
+///
+/// # Errors
+/// A volume that was never made cannot be: no container starts without it.
+pub(crate) async fn mount_all(
+    kubelet: &Kubelet,
+    facts: &Facts<'_>,
+    running: bool,
+) -> Result<(Volumes, Vec<VolumeError>), VolumeError> {
+    let (mut volumes, mut stale) = (Volumes::new(), Vec::new());
+    let deadline = Instant::now() + REFRESH;
+    for volume in spec::spec(facts.pod).volumes.iter().flatten() {
+        let error = |message| VolumeError { volume: volume.name.clone(), message };
+        let (mounted, old) = mount(kubelet, facts, volume, running, deadline).await.map_err(error)?;
+        stale.extend(old.map(error));
         volumes.insert(volume.name.clone(), mounted);
     }
-    Ok(volumes)
+    Ok((volumes, stale))
 }
 
-async fn mount(kubelet: &Kubelet, facts: &Facts<'_>, volume: &Volume) -> Result<Mounted, String> {
+/// Answers also why the volume could not be brought up to date, if it was made before.
+async fn mount(
+    kubelet: &Kubelet,
+    facts: &Facts<'_>,
+    volume: &Volume,
+    running: bool,
+    deadline: Instant,
+) -> Result<(Mounted, Option<String>), String> {
     let pod = facts.pod;
     if let Some(source) = &volume.host_path {
         let source = source.clone();
         let path = PathBuf::from(&source.path);
-        blocking(move || check_host_path(&source)).await?;
-        return Ok(Mounted::Path { path, read_only: false });
+        // What the containers have of it is theirs, whatever is at the path by now.
+        if !running {
+            blocking(move || check_host_path(&source)).await?;
+        }
+        return Ok((Mounted::Path { path, read_only: false }, None));
     }
     if let Some(image) = &volume.image {
-        return Ok(Mounted::Image {
-            reference: image.reference.clone().unwrap_or_default(),
-            pull_policy: image.pull_policy.clone(),
-        });
+        let reference = image.reference.clone().unwrap_or_default();
+        return Ok((Mounted::Image { reference, pull_policy: image.pull_policy.clone() }, None));
     }
     let dir = kubelet.config.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
     let gid = group(pod);
@@ -104,26 +126,43 @@ async fn mount(kubelet: &Kubelet, facts: &Facts<'_>, volume: &Volume) -> Result<
         let (source, at) = (source.clone(), dir.clone());
         let memory = spec::pod_limit(pod, "memory") / 1000;
         blocking(move || empty_dir(&source, &at, gid, memory)).await?;
-        return Ok(Mounted::Path { path: dir, read_only: false });
+        return Ok((Mounted::Path { path: dir, read_only: false }, None));
     }
-    let Some(payload) = payload::of_volume(kubelet, facts, volume).await else {
-        return Err("no volume plugin matched".into());
-    };
-    let payload = payload?;
     let in_memory = volume.config_map.is_none();
     let at = dir.clone();
-    blocking(move || {
-        if in_memory && !mounts::is_mount_point(&at).unwrap_or(false) {
-            tmpfs(&at, None).map_err(|e| e.to_string())?;
+    let there = blocking(move || Ok(is_written(&at, in_memory))).await?;
+    let files = payload::of_volume(kubelet, facts, volume);
+    let late = || Some(Err("timed out waiting for the condition".to_owned()));
+    let payload =
+        if there { timeout_at(deadline, files).await.unwrap_or_else(|_| late()) } else { files.await };
+    let at = dir.clone();
+    let written = match payload {
+        None => return Err("no volume plugin matched".into()),
+        Some(Err(error)) => Err(error),
+        Some(Ok(payload)) => {
+            blocking(move || write(&at, in_memory, &payload, gid).map_err(|e| e.to_string())).await
         }
-        make_dir(&at, 0o777).map_err(|e| e.to_string())?;
-        if let Some(gid) = gid {
-            own(&at, gid, 0o2777).map_err(|e| e.to_string())?;
-        }
-        atomic::write(&at, &payload, gid).map_err(|e| e.to_string())
-    })
-    .await?;
-    Ok(Mounted::Path { path: dir, read_only: true })
+    };
+    match written {
+        Err(error) if !there => Err(error),
+        written => Ok((Mounted::Path { path: dir, read_only: true }, written.err())),
+    }
+}
+
+/// Whether a volume of files was made before, whole: its files are switched all at once.
+fn is_written(dir: &Path, in_memory: bool) -> bool {
+    atomic::is_written(dir) && (!in_memory || mounts::is_mount_point(dir).unwrap_or(false))
+}
+
+fn write(dir: &Path, in_memory: bool, payload: &atomic::Payload, gid: Option<u32>) -> io::Result<()> {
+    if in_memory && !mounts::is_mount_point(dir).unwrap_or(false) {
+        tmpfs(dir, None)?;
+    }
+    make_dir(dir, 0o777)?;
+    if let Some(gid) = gid {
+        own(dir, gid, 0o2777)?;
+    }
+    atomic::write(dir, payload, gid).map(drop)
 }
 
 fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
 
 /// Mount points in the order in which they were mounted.
@@ -65,7 +66,8 @@ pub(crate) fn unmount_all_at(path: &Path) -> io::Result<()> {
 
 /// Whether something is mounted on exactly this path.
 pub(crate) fn is_mount_point(path: &Path) -> io::Result<bool> {
-    Ok(mount_points()?.iter().any(|p| p == path))
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())?;
+    Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Unmounts what is mounted in a directory tree, and removes it.
@@ -80,6 +82,17 @@ pub(crate) fn remove_unmounted(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mount_points_are_known() {
+        let check = |path: &str, want: Option<bool>| {
+            assert_eq!(is_mount_point(Path::new(path)).ok(), want, "{path}");
+        };
+        check("/proc", Some(true));
+        check("/proc/self", Some(false));
+        check("/etc", Some(false));
+        check("/none", None);
+    }
 
     #[test]
     fn octal_is_undone() {

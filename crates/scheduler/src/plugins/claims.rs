@@ -145,3 +145,142 @@ pub(super) fn devices(pod: &PodInfo) -> Result<(), Stop> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::prepare;
+    use super::*;
+
+    /// The volumes and claims of a Pod `p` with uid `u` in namespace `d`, and why it waits, "" if it does not.
+    fn check(spec: Value, claims: Value, expected: &str) {
+        let mut cache = Cache::default();
+        for (name, mode) in [("now", "Immediate"), ("later", "WaitForFirstConsumer")] {
+            let class = json!({"metadata": {"name": name}, "provisioner": "p", "volumeBindingMode": mode});
+            cache.claims_mut().classes.insert(name.into(), Arc::new(serde_json::from_value(class).unwrap()));
+        }
+        for claim in claims.as_array().unwrap() {
+            let key = ("d".to_owned(), claim["metadata"]["name"].as_str().unwrap().to_owned());
+            cache.claims_mut().claims.insert(key, Arc::new(serde_json::from_value(claim.clone()).unwrap()));
+        }
+        let mut pod =
+            json!({"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "spec": {"containers": []}});
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap());
+        let pod = PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()));
+        let got = match prepare(&pod, &cache) {
+            Ok(_) => String::new(),
+            Err(Stop::Rejected(r)) if r.unresolvable => r.reasons.join(", "),
+            Err(other) => format!("{other:?}"),
+        };
+        assert_eq!(got, expected);
+    }
+
+    fn volume(source: Value) -> Value {
+        json!({"volumes": [source]})
+    }
+
+    fn claim(name: &str, metadata: Value, spec: Value, phase: &str) -> Value {
+        let mut claim = json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
+        claim["metadata"]["name"] = json!(name);
+        claim
+    }
+
+    #[test]
+    fn what_needs_no_claim_does_not_wait() {
+        for source in [
+            json!({"name": "v", "emptyDir": {}}),
+            json!({"name": "v", "hostPath": {"path": "/"}}),
+            json!({"name": "v", "configMap": {"name": "c"}}),
+            json!({"name": "v", "projected": {"sources": []}}),
+            json!({"name": "v", "image": {"reference": "i"}}),
+        ] {
+            check(volume(source), json!([]), "");
+        }
+    }
+
+    #[test]
+    fn claims_of_volumes() {
+        let uses = volume(json!({"name": "v", "persistentVolumeClaim": {"claimName": "x"}}));
+        let bound = json!({"annotations": {"pv.kubernetes.io/bind-completed": "yes"}});
+        check(uses.clone(), json!([]), "persistentvolumeclaim \"x\" not found");
+        for (metadata, spec, phase, why) in [
+            (
+                json!({}),
+                json!({"volumeName": "pv"}),
+                "Lost",
+                "persistentvolumeclaim \"x\" bound to non-existent persistentvolume \"pv\"",
+            ),
+            (
+                json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+                json!({}),
+                "Pending",
+                "persistentvolumeclaim \"x\" is being deleted",
+            ),
+            (json!({}), json!({}), "Pending", "pod has unbound immediate PersistentVolumeClaims"),
+            (
+                json!({}),
+                json!({"storageClassName": "now"}),
+                "Pending",
+                "pod has unbound immediate PersistentVolumeClaims",
+            ),
+            (
+                json!({}),
+                json!({"storageClassName": "later"}),
+                "Pending",
+                "persistentvolumeclaim \"x\" waits for its first consumer, but binding it then is not supported yet",
+            ),
+            (
+                json!({"annotations": {"volume.beta.kubernetes.io/storage-class": "now"}}),
+                json!({"storageClassName": "later"}),
+                "Pending",
+                "pod has unbound immediate PersistentVolumeClaims",
+            ),
+            (
+                json!({}),
+                json!({"volumeName": "pv", "storageClassName": "later"}),
+                "Pending",
+                "pod has unbound immediate PersistentVolumeClaims",
+            ),
+            (
+                bound,
+                json!({"volumeName": "pv"}),
+                "Bound",
+                "persistentvolumeclaim \"x\" is bound to \"pv\", but mounting persistent volumes is not supported yet",
+            ),
+        ] {
+            check(uses.clone(), json!([claim("x", metadata, spec, phase)]), why);
+        }
+    }
+
+    #[test]
+    fn claims_made_for_the_pod_and_devices() {
+        let own = volume(json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}));
+        check(
+            own.clone(),
+            json!([]),
+            "waiting for ephemeral volume controller to create the persistentvolumeclaim \"p-v\"",
+        );
+        check(
+            own.clone(),
+            json!([claim("p-v", json!({}), json!({}), "Pending")]),
+            "PVC d/p-v was not created for pod d/p (pod is not owner)",
+        );
+        let owner = json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true}]});
+        check(
+            own,
+            json!([claim("p-v", owner, json!({}), "Pending")]),
+            "pod has unbound immediate PersistentVolumeClaims",
+        );
+        check(
+            volume(json!({"name": "v", "csi": {"driver": "d.example.com"}})),
+            json!([]),
+            "volume \"v\": CSI volumes (d.example.com) are not supported yet",
+        );
+        check(
+            json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}),
+            json!([]),
+            "resource claim \"gpu\": allocating devices is not supported yet",
+        );
+    }
+}

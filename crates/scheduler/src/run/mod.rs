@@ -180,13 +180,14 @@ impl Scheduler {
             Input::Node(change) => self.take_node(&change),
             Input::Pod(change) => self.take_pod(&change, now),
             Input::Namespace(change) => {
-                match &change {
-                    Change::Deleted(n) => {
-                        self.cache.remove_namespace(n.metadata.name.as_deref().unwrap_or_default());
-                    }
-                    _ => self.cache.set_namespace(change.object()),
+                if let Change::Deleted(namespace) = &change {
+                    self.cache.remove_namespace(namespace.metadata.name.as_deref().unwrap_or_default());
+                    Events::NONE
+                } else {
+                    self.cache.set_namespace(change.object());
+                    // Other terms speak of its Pods now.
+                    Events::POD_LABELS
                 }
-                Events::NONE
             }
             Input::Claim(change) => {
                 let meta = &change.object().metadata;
@@ -238,6 +239,13 @@ impl Scheduler {
     }
 
     fn take_pod(&mut self, change: &Change<Pod>, now: Instant) -> Events {
+        // Deleted and made anew while nobody looked.
+        if let Change::Updated { old, new } = change
+            && old.metadata.uid != new.metadata.uid
+        {
+            let events = self.take_pod(&Change::Deleted(old.clone()), now);
+            return events | self.take_pod(&Change::Added(new.clone()), now);
+        }
         let pod = change.object();
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let gone = matches!(change, Change::Deleted(_)) || terminal(pod);

@@ -56,9 +56,8 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        if tokio::time::timeout(Duration::from_mins(20), wait).await.is_err() {
-            panic!("no {count} times {words:?} in {:#?}", self.asked.lock());
-        }
+        let came = tokio::time::timeout(Duration::from_mins(20), wait).await.is_ok();
+        assert!(came, "no {count} times {words:?} in {:#?}", self.asked.lock());
         self.asked(words)[count - 1].clone()
     }
 }
@@ -315,6 +314,18 @@ async fn a_victim_that_can_not_be_marked_is_not_deleted() {
     mark.send(down()).unwrap();
     server.asks("delete victim", 1).await;
     assert_eq!(server.asked("status victim").len(), 2, "only after it was marked");
+    shutdown.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_made_anew_is_another_one() {
+    let placed = pod("p", 0, json!({"nodeName": "n"}));
+    let (server, shutdown) = run_with(vec![node("2", json!([]))], vec![placed]).await;
+    let mut anew = pod("p", 0, json!({}));
+    anew["metadata"]["uid"] = json!("another");
+    // The one before has left its room.
+    server.send(EventKind::Modified, "pods", &anew);
+    server.asks("bind p n", 1).await;
     shutdown.finish().await;
 }
 
