@@ -189,10 +189,10 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
         }
     }
     for old in observed.sandboxes.iter().skip(1).filter(|s| !s.ready) {
-        if observed.containers.iter().all(|c| c.sandbox_id != old.id) {
-            if let Err(error) = kill::remove_sandbox(kubelet, &observed.uid, &old.id).await {
-                tracing::debug!(id = old.id, error, "old sandbox stays");
-            }
+        if observed.containers.iter().all(|c| c.sandbox_id != old.id)
+            && let Err(error) = kill::remove_sandbox(kubelet, &observed.uid, &old.id).await
+        {
+            tracing::debug!(id = old.id, error, "old sandbox stays");
         }
     }
 }
