@@ -40,7 +40,8 @@ macro_rules! reads {
         /// The runtime's, or `DeadlineExceeded` when the time is up.
         pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
             let mut client = self.client.clone();
-            limited(LIMIT, client.$name(request)).await
+            // Boxed: a call's future is large, and those who wait for one are kept in many places.
+            limited(LIMIT, Box::pin(client.$name(request))).await
         }
     )*};
 }
@@ -54,7 +55,7 @@ macro_rules! changes {
         /// The runtime's, or `DeadlineExceeded` when the time is up.
         pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
             let mut client = self.client.clone();
-            let call = async move { client.$name(request).await };
+            let call = Box::pin(async move { client.$name(request).await });
             self.calls.finish(self.owner.clone(), $limit, call).await
         }
     )*};
@@ -132,7 +133,7 @@ impl Runtime {
     ) -> Result<Response<pb::StopContainerResponse>, Status> {
         let mut client = self.client.clone();
         let limit = after(request.timeout);
-        detached(async move { limited(limit, client.stop_container(request)).await }).await
+        detached(Box::pin(async move { limited(limit, client.stop_container(request)).await })).await
     }
 
     /// Runs a command in a container. A command without a time limit is given up with its caller: the
@@ -146,10 +147,10 @@ impl Runtime {
     ) -> Result<Response<pb::ExecSyncResponse>, Status> {
         let mut client = self.client.clone();
         if request.timeout <= 0 {
-            return client.exec_sync(request).await;
+            return Box::pin(client.exec_sync(request)).await;
         }
         let limit = after(request.timeout);
-        detached(async move { limited(limit, client.exec_sync(request)).await }).await
+        detached(Box::pin(async move { limited(limit, client.exec_sync(request)).await })).await
     }
 
     /// What happens to containers, as it happens. The answer itself has the time limit, the stream none.
@@ -161,7 +162,7 @@ impl Runtime {
         request: pb::GetEventsRequest,
     ) -> Result<Response<tonic::Streaming<pb::ContainerEventResponse>>, Status> {
         let mut client = self.client.clone();
-        limited(LIMIT, client.get_container_events(request)).await
+        limited(LIMIT, Box::pin(client.get_container_events(request))).await
     }
 }
 
@@ -202,6 +203,6 @@ impl Images {
         &self,
         request: pb::PullImageRequest,
     ) -> Result<Response<pb::PullImageResponse>, Status> {
-        self.client.clone().pull_image(request).await
+        Box::pin(self.client.clone().pull_image(request)).await
     }
 }

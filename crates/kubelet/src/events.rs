@@ -73,7 +73,7 @@ pub(crate) async fn follow(kubelet: Arc<Kubelet>) {
         }
     };
     let stop = kubelet.shutdown.clone();
-    let _ = stop.run(futures::future::join(listen, compare)).await;
+    let _ = stop.run(Box::pin(futures::future::join(listen, compare))).await;
 }
 
 fn wake(kubelet: &Kubelet, event: &pb::ContainerEventResponse) {

@@ -223,8 +223,7 @@ pub(crate) async fn follow(kubelet: &Kubelet) {
 /// A duration as Go prints it (`3m5.25s`).
 fn go_duration(d: Duration) -> String {
     let (hours, minutes) = (d.as_secs() / 3600, d.as_secs() / 60 % 60);
-    let rest = d - Duration::from_secs(d.as_secs() / 60 * 60);
-    let mut seconds = format!("{}.{:09}", rest.as_secs(), rest.subsec_nanos());
+    let mut seconds = format!("{}.{:09}", d.as_secs() % 60, d.subsec_nanos());
     let kept = seconds.trim_end_matches('0').trim_end_matches('.').len();
     seconds.truncate(kept);
     match (hours, minutes) {

@@ -13,7 +13,7 @@ use crate::pods::observed::ROOT_ANNOTATION;
 use crate::pods::worker::Worker;
 use crate::pods::{kill, labels, spec};
 use crate::work::blocking;
-use crate::{Kubelet, volumes};
+use crate::{Kubelet, files, volumes};
 
 /// How often everything is looked at. Upstream looks every 2 s. Here each Pod's worker cleans after
 /// itself, and what comes into being without one wakes the search: the period is only for what nobody
@@ -206,7 +206,12 @@ async fn sweep(kubelet: &Arc<Kubelet>, pods: &Informer<Pod>) -> Vec<String> {
     }
     let garbage = listing.garbage();
     for (uid, id) in &garbage.containers {
-        errors.extend(kill::remove_container(kubelet, uid, id).await.err());
+        let observed = kubelet.worker(uid).map(|w| w.state.lock().observed.clone());
+        let status = observed.as_ref().and_then(|o| o.containers.iter().find(|c| c.id == *id));
+        errors.extend(match status {
+            Some(status) => kill::remove_with_log(kubelet, uid, status).await.err(),
+            None => kill::remove_container(kubelet, uid, id).await.err(),
+        });
     }
     for (uid, id) in &garbage.sandboxes {
         errors.extend(kill::remove_sandbox(kubelet, uid, id).await.err());
@@ -220,10 +225,8 @@ async fn sweep(kubelet: &Arc<Kubelet>, pods: &Informer<Pod>) -> Vec<String> {
     }
     for name in remains.logs.iter().filter(|name| nobodys(uid_of_logs(name))) {
         let dir = kubelet.config.pod_logs_dir.join(name);
-        let removed = blocking(move || match std::fs::remove_dir_all(&dir) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {e}", dir.display())),
-            _ => Ok(()),
-        });
+        let removed =
+            blocking(move || files::remove_tree(&dir).map_err(|e| format!("{}: {e}", dir.display())));
         errors.extend(removed.await.err());
     }
     errors

@@ -171,7 +171,7 @@ pub(crate) async fn container(
     security::verify_non_root(pod, c, i.image_user)?;
     let (command, args) = env::command(c, &vars);
     let log_dir = container_log_dir(kubelet, pod, &c.name);
-    tokio::fs::create_dir_all(&log_dir)
+    blocking(move || std::fs::create_dir_all(&log_dir).map_err(|e| e.to_string()))
         .await
         .map_err(|e| format!("create container log directory for container {} failed: {e}", c.name))?;
     let profiles = kubelet.config.root_dir.join("seccomp");

@@ -1,6 +1,8 @@
 //! Stopping containers and Pods.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +16,9 @@ use tonic::Code;
 use super::actions::KillReason;
 use super::observed::{ContainerStatus, PodStatus};
 use super::{hooks, spec};
-use crate::Kubelet;
 use crate::runtime::error_text;
+use crate::work::blocking;
+use crate::{Kubelet, logs};
 
 /// The shortest grace a container gets; upstream's.
 const MIN_GRACE: i64 = 2;
@@ -203,6 +206,24 @@ pub(crate) async fn remove_container(kubelet: &Kubelet, uid: &str, id: &str) -> 
         Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
         _ => Ok(()),
     }
+}
+
+/// Removes a container that has ended, and what it leaves on the node: its log and its message.
+pub(crate) async fn remove_with_log(kubelet: &Kubelet, uid: &str, c: &ContainerStatus) -> Result<(), String> {
+    remove_container(kubelet, uid, &c.id).await?;
+    let (log, message) = (PathBuf::from(&c.log_path), c.termination_message_host_path.clone());
+    let dir = kubelet.config.pod_dir(uid).join("containers").join(&c.name);
+    blocking(move || {
+        // Only what this kubelet made: the Pod may have mounted anything at that path.
+        if let Some(message) = message.map(PathBuf::from).filter(|m| m.parent() == Some(&dir)) {
+            let _ = std::fs::remove_file(message);
+        }
+        match logs::remove(&log) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{}: {e}", log.display())),
+            _ => Ok(()),
+        }
+    })
+    .await
 }
 
 /// Stops and removes a sandbox. It should be stopped; where it is not, its network must go first.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use super::worker::{Phase, Step, Worker, instant_at};
 use super::{allocation, hooks, kill, messages, resources, spec};
 use crate::Kubelet;
 use crate::backoff::go_duration;
+use crate::images;
 use crate::runtime::error_text;
 use crate::status::patch;
 use crate::volumes::{self, Mounted, VolumeError, Volumes};
@@ -32,7 +32,6 @@ const RESIZE_AGAIN: Duration = Duration::from_secs(30);
 
 /// How long the Services are waited for, which are read once after the start.
 const SERVICES: Duration = Duration::from_secs(10);
-use crate::{images, logs};
 
 /// Resources that running containers were given, by CRI id.
 pub(crate) type Actuated = HashMap<String, ResourceRequirements>;
@@ -182,30 +181,18 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
     for c in &observed.containers {
         let count = seen.entry(&c.name).or_default();
         *count += 1;
-        if *count > 2 && c.state == State::Exited {
-            if let Err(error) = kill::remove_container(kubelet, &observed.uid, &c.id).await {
-                tracing::debug!(id = c.id, error, "old container stays");
-                continue;
-            }
-            let (log, message) = (PathBuf::from(&c.log_path), c.termination_message_host_path.clone());
-            let dir = kubelet.config.pod_dir(&observed.uid).join("containers").join(&c.name);
-            let removed = volumes::blocking(move || {
-                // Only what this kubelet made: the Pod may have mounted anything at that path.
-                if let Some(message) = message.map(PathBuf::from).filter(|m| m.parent() == Some(&dir)) {
-                    let _ = std::fs::remove_file(message);
-                }
-                logs::remove(&log).map_err(|e| e.to_string())
-            });
-            if let Err(error) = removed.await {
-                tracing::debug!(id = c.id, error, "log of an old container stays");
-            }
+        if *count > 2
+            && c.state == State::Exited
+            && let Err(error) = kill::remove_with_log(kubelet, &observed.uid, c).await
+        {
+            tracing::debug!(id = c.id, error, "old container stays");
         }
     }
     for old in observed.sandboxes.iter().skip(1).filter(|s| !s.ready) {
-        if observed.containers.iter().all(|c| c.sandbox_id != old.id) {
-            if let Err(error) = kill::remove_sandbox(kubelet, &observed.uid, &old.id).await {
-                tracing::debug!(id = old.id, error, "old sandbox stays");
-            }
+        if observed.containers.iter().all(|c| c.sandbox_id != old.id)
+            && let Err(error) = kill::remove_sandbox(kubelet, &observed.uid, &old.id).await
+        {
+            tracing::debug!(id = old.id, error, "old sandbox stays");
         }
     }
 }
