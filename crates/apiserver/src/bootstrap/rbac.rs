@@ -167,7 +167,7 @@ pub(super) fn reconcile(wanted: &Value, stored: &Value) -> Step {
             // Whole rules are added, as far as they hold something that is missing.
             let whole = wanted["rules"].as_array().into_iter().flatten().filter(|rule| {
                 serde_json::from_value::<Rule>((*rule).clone())
-                    .is_ok_and(|r| !missing(&rules(stored), &[r]).is_empty())
+                    .is_ok_and(|r| missing(&rules(stored), &[r]).is_ok_and(|m| !m.is_empty()))
             });
             let whole: Vec<Value> = whole.cloned().collect();
             push_all(&mut new["rules"], whole);
