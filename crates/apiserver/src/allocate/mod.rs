@@ -10,6 +10,7 @@ mod ports;
 mod ranges;
 mod repair;
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -624,13 +625,13 @@ fn carry(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) {
     }
     if keep_ports {
         // By the ports' names, whatever else of them changed.
-        let had: Vec<(&str, i64)> =
+        let had: HashMap<&str, i64> =
             old_spec.items("ports").map(|p| (p.str("name"), p.int("nodePort"))).collect();
-        let used: Vec<i64> = spec.view().items("ports").map(|p| p.int("nodePort")).collect();
+        let used: HashSet<i64> = spec.view().items("ports").map(|p| p.int("nodePort")).collect();
         for mut port in spec.items("ports") {
             let view = port.view();
             // Upstream looks at the last of a name.
-            let known = had.iter().rev().find(|k| k.0 == view.str("name")).map_or(0, |k| k.1);
+            let known = had.get(view.str("name")).copied().unwrap_or_default();
             if view.int("nodePort") == 0 && known != 0 && !used.contains(&known) {
                 port.set("nodePort", known);
             }

@@ -35,7 +35,8 @@ pub(super) fn tokens(source: &str) -> (Vec<Token>, Vec<Issue>) {
     let chars: Vec<char> = source.chars().collect();
     let (mut out, mut issues) = (Vec::new(), Vec::new());
     let mut at = 0;
-    while at < chars.len() {
+    // What is wrong further on is not shown.
+    while at < chars.len() && issues.len() < super::MOST_SHOWN {
         let c = chars[at];
         let rest = &chars[at..];
         if matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{c}') {

@@ -19,6 +19,9 @@ struct Issue {
     text: String,
 }
 
+/// At most so many complaints are shown.
+const MOST_SHOWN: usize = 100;
+
 /// The type that an expression has, or why it does not compile.
 pub(crate) fn compile(env: &Env, source: &str) -> Result<Type, String> {
     let (tokens, mut issues) = lex::tokens(source);
@@ -30,7 +33,7 @@ pub(crate) fn compile(env: &Env, source: &str) -> Result<Type, String> {
         }
     }
     issues.sort_by_key(|i| i.at);
-    let shown: Vec<String> = issues.iter().take(100).map(|i| show(source, i)).collect();
+    let shown: Vec<String> = issues.iter().take(MOST_SHOWN).map(|i| show(source, i)).collect();
     Err(shown.join("\n"))
 }
 

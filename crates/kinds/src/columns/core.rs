@@ -1,5 +1,6 @@
 //! The core group.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use api::{Schema, Struct};
@@ -148,7 +149,7 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
         "resourcequotas" => super::shown!([NAME, text("Request"), text("Limit"), AGE], |m| {
             let (mut requests, mut limits) = (Vec::new(), Vec::new());
             for (name, hard) in m.status.texts("hard") {
-                let used = m.status.texts("used").find(|u| u.0 == name).map_or("0", |u| u.1);
+                let used = m.status.map("used").and_then(|u| u.get(name)).map_or("0", api::Node::as_str);
                 let list = if name.starts_with("limits.") { &mut limits } else { &mut requests };
                 list.push(format!("{name}: {used}/{hard}"));
             }
@@ -428,10 +429,10 @@ fn pod(m: &Maker<'_>) -> Vec<Value> {
     if condition("PodScheduled").is_some_and(|c| c.str("reason") == "SchedulingGated") {
         "SchedulingGated".clone_into(&mut reason);
     }
-    let sidecar = |name: &str| {
-        let container = spec.items("initContainers").rfind(|c| c.str("name") == name);
-        container.is_some_and(|c| c.str("restartPolicy") == "Always")
-    };
+    // Of several of the same name the last counts.
+    let policies: HashMap<&str, &str> =
+        spec.items("initContainers").map(|c| (c.str("name"), c.str("restartPolicy"))).collect();
+    let sidecar = |name: &str| policies.get(name) == Some(&"Always");
     let sidecars = spec.items("initContainers").filter(|c| c.str("restartPolicy") == "Always").count();
     let total = spec.len("containers") + sidecars;
     let mut ready = 0;
@@ -509,7 +510,10 @@ fn pod(m: &Maker<'_>) -> Vec<Value> {
     let gates = match spec.len("readinessGates") {
         0 => "<none>".to_owned(),
         all => {
-            let met = |kind: &str| condition(kind).is_some_and(|c| c.str("status") == "True");
+            // Of several of the same type the first counts, which goes in last.
+            let states: HashMap<&str, &str> =
+                status.items("conditions").rev().map(|c| (c.str("type"), c.str("status"))).collect();
+            let met = |kind: &str| states.get(kind) == Some(&"True");
             let open = spec.items("readinessGates").filter(|g| met(g.str("conditionType"))).count();
             format!("{open}/{all}")
         }

@@ -173,7 +173,7 @@ impl Errors {
         self.0.is_empty()
     }
     /// Whether further errors are only counted.
-    fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         matches!(self.0.last(), Some(FieldError { kind: FieldErrorKind::More(_), .. }))
     }
     /// How many the last entry stands for, beyond itself.

@@ -334,8 +334,9 @@ impl PodRefs {
         let name = &object.data.name;
         let spec = pod.spec;
         let mut names: Vec<(Kind, Text)> = Vec::new();
+        let mut seen: HashSet<(Kind, Text)> = HashSet::new();
         let mut add = |kind: Kind, name: Text| {
-            if !name.is_empty() && !names.iter().any(|n| *n == (kind, name.clone())) {
+            if !name.is_empty() && seen.insert((kind, name.clone())) {
                 names.push((kind, name));
             }
         };

@@ -223,6 +223,8 @@ fn selectors(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
             Some(c) if c.str("expression").len() > MAX_EXPRESSION => {
                 errs.too_long(&at.field("expression"), MAX_EXPRESSION);
             }
+            // Complaints about it would not be shown.
+            Some(_) if errs.is_full() => {}
             Some(c) => {
                 let (at, expression) = (at.field("expression"), c.str("expression"));
                 if let Err(text) = super::selector::compile(expression) {
