@@ -26,7 +26,13 @@ pub(crate) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         // Upstream compacts every 5 minutes, and its watch cache holds up to 100 Ki events of any size.
-        Self { events: 16 << 10, bytes: 16 << 20, age: Duration::from_mins(5), encoded: 256, encoded_bytes: 16 << 20 }
+        Self {
+            events: 16 << 10,
+            bytes: 16 << 20,
+            age: Duration::from_mins(5),
+            encoded: 256,
+            encoded_bytes: 16 << 20,
+        }
     }
 }
 

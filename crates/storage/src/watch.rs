@@ -623,7 +623,8 @@ mod tests {
         let (store, pods) = store();
         create(&store, pods, "a", 10).await;
         let start = WatchStart::After(store.current(pods));
-        let mut all = [start, start, start, WatchStart::Now, WatchStart::Now].map(|start| watch(&store, pods, start));
+        let mut all =
+            [start, start, start, WatchStart::Now, WatchStart::Now].map(|start| watch(&store, pods, start));
         let [idle, waits, takes, initial, begun] = &mut all;
         assert_eq!((take(idle), take(begun)), (Ok(0), Ok(1)));
         create(&store, pods, "b", 10).await;

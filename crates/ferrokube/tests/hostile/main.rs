@@ -5,6 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "what fails here is the test")]
 
 mod alive;
+mod credentials;
 mod headers;
+mod limits;
+mod watches;
 #[allow(dead_code, reason = "what attacks need comes with them")]
 mod wire;
