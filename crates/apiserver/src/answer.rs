@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::schema::Gvk;
 use api::{Object, Status, Struct};
 use bytes::{BufMut, Bytes, BytesMut};
+use tokio::time::Instant;
 
 use crate::codec;
 use crate::handlers::unreadable;
@@ -12,6 +13,7 @@ use crate::handlers::watch::WatchSource;
 use crate::inner::Inner;
 use crate::negotiate::{Convert, Form, Format};
 use crate::registry::Resource;
+use crate::request::in_time;
 use crate::table;
 
 /// What a handler answers.
@@ -63,9 +65,21 @@ pub(crate) struct List {
     pub remaining: Option<u64>,
     /// The objects.
     pub items: Vec<Arc<Object>>,
+    /// When nobody waits for it any more.
+    pub deadline: Option<Instant>,
 }
 
 impl List {
+    /// The objects that are to be encoded, as long as somebody waits for them.
+    pub(crate) fn in_time(&self) -> impl Iterator<Item = Result<&Arc<Object>, Status>> {
+        self.items.iter().enumerate().map(|(n, item)| {
+            // To look at the clock costs as much as a small object.
+            if n % 16 == 0 {
+                in_time(self.deadline)?;
+            }
+            Ok(item)
+        })
+    }
     /// `{"resourceVersion":"5","continue":"…","remainingItemCount":7}`
     fn meta_json(&self) -> String {
         let mut s = format!("{{\"resourceVersion\":\"{}\"", self.revision);
@@ -407,11 +421,12 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
     match (form.convert, form.format) {
         (Convert::None, Format::Protobuf) => {
             let items = list
-                .items
-                .iter()
-                .map(|o| object_proto(inner, &list.resource, o))
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(|e| unreadable::in_list(inner, &list, e))?;
+                .in_time()
+                .map(|object| {
+                    let encoded = object_proto(inner, &list.resource, object?);
+                    encoded.map_err(|e| unreadable::in_list(inner, &list, e))
+                })
+                .collect::<Result<Vec<_>, _>>()?;
             Ok(proto_list(&list, &format!("{}List", kind.kind), &kind.api_version(), items))
         }
         (Convert::None, format) => {
@@ -434,12 +449,12 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
                 return Ok(Encoded::Whole(finish_json(all.freeze(), form)?));
             }
             let mut all = BytesMut::from(&head[..]);
-            for (i, object) in list.items.iter().enumerate() {
+            for (i, object) in list.in_time().enumerate() {
                 if i > 0 {
                     all.put_u8(b',');
                 }
                 let tree = inner
-                    .served_tree(&list.resource, object)
+                    .served_tree(&list.resource, object?)
                     .map_err(|e| unreadable::in_list(inner, &list, e))?;
                 all.put_slice(&codec::json_with(inner.schema, b"", &tree));
             }
@@ -448,19 +463,18 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
         }
         (Convert::PartialList(v), Format::Protobuf) => {
             let items = list
-                .items
-                .iter()
-                .map(|o| partial_proto(inner, &list.resource, o, v.api_version()))
+                .in_time()
+                .map(|o| partial_proto(inner, &list.resource, o?, v.api_version()))
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(proto_list(&list, "PartialObjectMetadataList", v.api_version(), items))
         }
         (Convert::PartialList(v), _) => {
             let mut all = BytesMut::from(head("PartialObjectMetadataList", v.api_version()).as_bytes());
-            for (i, object) in list.items.iter().enumerate() {
+            for (i, object) in list.in_time().enumerate() {
                 if i > 0 {
                     all.put_u8(b',');
                 }
-                all.put_slice(&partial_json(&list.resource, object, v.api_version()));
+                all.put_slice(&partial_json(&list.resource, object?, v.api_version()));
             }
             all.put_slice(b"]}");
             Ok(Encoded::Whole(finish_json(all.freeze(), form)?))

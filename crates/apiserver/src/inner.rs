@@ -15,10 +15,12 @@ use crate::allocate::Allocators;
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::discovery::Discovery;
+use crate::flow::Flow;
 use crate::forms::FormCache;
 use crate::front::Body;
 use crate::handlers::unreadable;
 use crate::health::Health;
+use crate::lanes::Lanes;
 use crate::meta::Meta;
 use crate::metrics::{Metrics, Seen};
 use crate::openapi::Documents;
@@ -48,6 +50,10 @@ pub(crate) struct Inner {
     pub(crate) column_descriptions: OnceLock<Descriptions>,
     pub(crate) allocators: Allocators,
     pub(crate) forms: FormCache,
+    /// How much of the server callers may use at once.
+    pub(crate) flow: Flow,
+    /// Where long work is done.
+    pub(crate) lanes: Lanes,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     pub(crate) discovery: Discovery,
@@ -112,7 +118,7 @@ impl Inner {
     }
     /// Answers a scrape.
     pub(crate) fn serve_metrics(&self, accept: &str) -> Response<Body> {
-        self.metrics.serve(&self.reader, accept)
+        self.metrics.serve(&self.reader, &self.flow, accept)
     }
     /// Now, as `metav1.Time` text.
     pub(crate) fn now(&self) -> String {

@@ -17,11 +17,13 @@ pub mod config;
 mod dangling;
 mod discovery;
 pub mod etcd;
+mod flow;
 mod forms;
 mod front;
 mod handlers;
 pub mod health;
 mod inner;
+mod lanes;
 #[cfg(test)]
 mod list_tests;
 mod meta;
@@ -50,6 +52,7 @@ mod system;
 mod table;
 mod transport;
 mod vitals;
+mod weight;
 
 pub use config::Config;
 pub use reader::Reader;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::Text;
@@ -20,6 +20,7 @@ use storage::Scope;
 
 use crate::config::Config;
 use crate::discovery::{self, BUILD};
+use crate::flow::Flow;
 use crate::front::{Body, full};
 use crate::query::Query;
 use crate::reader::Reader;
@@ -156,17 +157,6 @@ pub struct Metrics {
     commits: Commits,
     deprecated: Level<DeprecatedLabels>,
     handshake_errors: Counter<u64, AtomicU64>,
-    reading: Arc<AtomicUsize>,
-    writing: Arc<AtomicUsize>,
-}
-
-/// A request that counts as under way until this is dropped.
-pub(crate) struct Permit(Arc<AtomicUsize>);
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// A request that goes on for as long as it likes; it counts as one until all clones are dropped.
@@ -284,8 +274,6 @@ impl Metrics {
             commits: Family::new_with_constructor(|| Histogram::new(COMMIT_SECONDS)),
             deprecated: Family::default(),
             handshake_errors: Counter::default(),
-            reading: Arc::default(),
-            writing: Arc::default(),
         };
         let features: Level<FeatureLabels> = Family::default();
         for (name, stage, on) in config.gates.iter() {
@@ -380,16 +368,6 @@ impl Metrics {
     pub fn register(&self, with: impl FnOnce(&mut Registry)) {
         with(&mut self.registry.lock());
     }
-    /// Counts a request as under way; `None` above the limit.
-    pub(crate) fn enter(&self, mutating: bool, config: &Config) -> Option<Permit> {
-        let (count, limit) = if mutating {
-            (&self.writing, config.max_mutating_in_flight)
-        } else {
-            (&self.reading, config.max_in_flight)
-        };
-        let permit = Permit(Arc::clone(count));
-        (count.fetch_add(1, Ordering::AcqRel) < limit).then_some(permit)
-    }
     /// Remembers how long a write took to be durable.
     pub(crate) fn commit(&self, group: &Text, plural: &Text, operation: &'static str, took: Duration) {
         let labels =
@@ -444,10 +422,11 @@ impl Metrics {
         self.requests.get_or_create(&RequestLabels { code, labels }).inc();
     }
     /// Answers a scrape: as OpenMetrics if that is asked for, otherwise in Prometheus' older text form.
-    pub(crate) fn serve(&self, reader: &Reader, accept: &str) -> Response<Body> {
-        for (kind, count) in [("readOnly", &self.reading), ("mutating", &self.writing)] {
+    pub(crate) fn serve(&self, reader: &Reader, flow: &Flow, accept: &str) -> Response<Body> {
+        let (reading, writing) = flow.seated();
+        for (kind, count) in [("readOnly", reading), ("mutating", writing)] {
             let labels = KindLabels { request_kind: kind };
-            self.in_flight.get_or_create(&labels).set(count.load(Ordering::Acquire) as i64);
+            self.in_flight.get_or_create(&labels).set(count as i64);
         }
         for ((group, plural), id) in reader.resources() {
             let objects = reader.store.snapshot(id).count(&Scope::default(), None) as i64;

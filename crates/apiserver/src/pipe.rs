@@ -1,4 +1,4 @@
-//! The pipe: authentication → authorization → flow control → body → handler → answer.
+//! The pipe: authentication → authorization → body → flow control → handler → answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -10,67 +10,55 @@ use futures::FutureExt;
 use http::{Method, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use rustls_pki_types::CertificateDer;
 use streaming::websocket::is_websocket;
+use tokio::time::Instant;
 
 use crate::answer::Outcome;
-use crate::auth::{Access, Decision, forbidden};
+use crate::auth::{Access, Decision, credentials, forbidden};
 use crate::config::MAX_BODY;
+use crate::flow::{Caller, Taken};
 use crate::front::{
-    Body, Leash, add_warnings, full, header as header_of, outcome_response, read_body, status_response, text,
-    throw_away, websocket,
+    Body, Leash, Peer, Unread, add_warnings, full, header as header_of, outcome_response, read_body,
+    status_response, text, throw_away, websocket,
 };
 use crate::handlers;
 use crate::inner::Inner;
-use crate::metrics::Permit;
 use crate::negotiate::{self, Allowed, Form, Format};
 use crate::proxy::Connect;
 use crate::query::Query;
 use crate::request::{Attributes, Request, RequestInfo, UserInfo};
-use crate::{discovery, health, request_info, routes, snapshot};
+use crate::{discovery, health, request_info, routes, snapshot, weight};
 
-/// Answers an HTTP request.
+/// Answers an HTTP request, by its deadline.
 pub(crate) async fn http(
     inner: &Arc<Inner>,
     request: http::Request<Incoming>,
-    peer: Option<&[CertificateDer<'static>]>,
+    peer: &Peer,
     query: Query,
     info: RequestInfo,
-    leash: &Arc<Leash>,
+    deadline: Option<Instant>,
 ) -> Response<Body> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let info = Arc::new(info);
-    let (user, _permit) = match enter(inner, &parts, peer, &query, &info) {
-        Ok(entered) => entered,
+    let user = match enter(inner, &mut parts, peer, &query, &info) {
+        Ok(user) => user,
         Err(refused) => {
             throw_away(body, MAX_BODY).await;
             return *refused;
         }
     };
+    let caller = inner.flow.caller(&user, &info);
     if !info.is_resource {
         throw_away(body, MAX_BODY).await;
-        if info.path == snapshot::PATH && parts.method == Method::GET {
-            return snapshot::serve(inner).await;
-        }
-        return plain(inner, &parts, &query, &info);
+        return path(inner, parts, query, info, caller, deadline).await;
     }
     if info.group.is_empty()
         && Connect::serves(&info.resource, &info.subresource)
         && let Some(connect) = inner.connect.get()
     {
-        let running = inner.metrics.connect(&parts.method, &info);
-        let attributes = Attributes { user, info };
         let mut request = http::Request::from_parts(parts, body);
-        // What is taken over by an upgrade goes on when the answer is long sent.
-        request.extensions_mut().insert(running.clone());
-        let response = connect.handle(request, &attributes).await;
-        return response.map(|body| {
-            body.map_frame(move |frame| {
-                let _until_the_end = &running;
-                frame
-            })
-            .boxed()
-        });
+        request.extensions_mut().insert(peer.address);
+        return connected(inner, connect, request, Attributes { user, info }).await;
     }
     let accept = header_of(&parts, header::ACCEPT);
     let user_agent = header_of(&parts, header::USER_AGENT);
@@ -83,15 +71,16 @@ pub(crate) async fn http(
         }
     };
     let plain_form = Form { convert: negotiate::Convert::None, ..form };
-    let body = if matches!(parts.method, Method::GET | Method::HEAD) {
-        Ok(bytes::Bytes::new())
-    } else {
-        read_body(body).await
-    };
+    let mutating = is_mutating(&parts.method);
+    // No seat is taken by who is still sending; the room is, until the answer.
+    let mut room = inner.flow.body(caller);
+    let body = if mutating { read_body(body, &mut room).await } else { Ok(Bytes::new()) };
     let body = match body {
         Ok(body) => body,
-        Err(status) => return status_response(inner, &status, plain_form),
+        Err(Unread::NoRoom) => return too_many(),
+        Err(Unread::Bad(status)) => return status_response(inner, &status, plain_form),
     };
+    let Ok(_seat) = seat(inner, caller, mutating, &info) else { return too_many() };
     let request = Request {
         user,
         info,
@@ -100,70 +89,172 @@ pub(crate) async fn http(
         user_agent: user_agent.into_owned(),
         query,
         body,
+        deadline,
         ..Request::default()
     };
     let gzip = parts.method == Method::GET
         && header_of(&parts, header::ACCEPT_ENCODING).split(',').any(|e| e.trim().starts_with("gzip"));
-    let result = dispatch(inner, &request).await;
-    let warnings = std::mem::take(&mut *request.warnings.lock());
-    match result {
-        Ok(outcome) => {
-            let info = &request.info;
-            // What a WebSocket is sent outlives the HTTP connection, and so what ends it.
-            let switched = matches!(outcome, Outcome::Watch(_)) && is_websocket(&parts.headers);
-            let leash = if switched { &Arc::default() } else { leash };
-            let encode = || outcome_response(inner, outcome, form, gzip, warnings, info, leash);
-            let response = std::panic::catch_unwind(AssertUnwindSafe(encode))
-                .unwrap_or_else(|_| status_response(inner, &panicked(info), Form::JSON));
-            if !switched || !response.status().is_success() {
-                return response;
-            }
-            let protobuf = form.format == Format::Protobuf;
-            let request = http::Request::from_parts(parts, ());
-            websocket::watch(request, response, Arc::clone(leash), protobuf)
-        }
+    let Handled { result, warnings, info, long } = match handle(inner, request, caller).await {
+        Ok(handled) => handled,
+        Err(status) => return status_response(inner, &status, plain_form),
+    };
+    let outcome = match result {
+        Ok(outcome) => outcome,
         Err(status) => {
             let mut response = status_response(inner, &status, plain_form);
             add_warnings(&mut response, warnings);
-            response
+            return response;
         }
+    };
+    // What a WebSocket is sent outlives the HTTP connection, and so what ends it.
+    let switched = matches!(outcome, Outcome::Watch(_)) && is_websocket(&parts.headers);
+    let leash = if switched { Arc::default() } else { Arc::clone(&peer.leash) };
+    let answer = Answer { outcome, form, gzip, warnings, info, leash: Arc::clone(&leash) };
+    let response = if long || weight::of_answer(&answer.outcome, form) {
+        let own = Arc::clone(inner);
+        let encoded = inner.lanes.run(caller.user(), deadline, async move { encode(&own, answer) }).await;
+        encoded.unwrap_or_else(|status| status_response(inner, &status, plain_form))
+    } else {
+        encode(inner, answer)
+    };
+    if !switched || !response.status().is_success() {
+        return response;
     }
+    let protobuf = form.format == Format::Protobuf;
+    websocket::watch(http::Request::from_parts(parts, ()), response, leash, protobuf)
 }
 
-/// Who sent a request, and its place among those under way; one that goes on has none.
-type Entered = (Arc<UserInfo>, Option<Permit>);
+/// What came of a request.
+struct Handled {
+    result: Result<Outcome, Status>,
+    warnings: Vec<String>,
+    info: Arc<RequestInfo>,
+    /// It was long work, and so may the answer be.
+    long: bool,
+}
 
-/// Lets a caller in: it is known, it may, there is room for its request, and there is something at its path.
+/// Handles a request, where long work is done if it is some.
+async fn handle(inner: &Arc<Inner>, request: Request, caller: Caller) -> Result<Handled, Status> {
+    let done = |request: Request, result, long| Handled {
+        result,
+        warnings: std::mem::take(&mut *request.warnings.lock()),
+        info: request.info,
+        long,
+    };
+    if !weight::of_request(inner, &request) {
+        let result = dispatch(inner, &request).await;
+        return Ok(done(request, result, false));
+    }
+    let (own, deadline) = (Arc::clone(inner), request.deadline);
+    // Boxed, so that what waits for short work has no room for this as well.
+    let work = Box::pin(async move {
+        let result = dispatch(&own, &request).await;
+        done(request, result, true)
+    });
+    inner.lanes.run(caller.user(), deadline, work).await
+}
+
+/// What is to be encoded, and how.
+struct Answer {
+    outcome: Outcome,
+    form: Form,
+    gzip: bool,
+    warnings: Vec<String>,
+    info: Arc<RequestInfo>,
+    leash: Arc<Leash>,
+}
+
+fn encode(inner: &Arc<Inner>, answer: Answer) -> Response<Body> {
+    let Answer { outcome, form, gzip, warnings, info, leash } = answer;
+    let encode = || outcome_response(inner, outcome, form, gzip, warnings, &info, &leash);
+    std::panic::catch_unwind(AssertUnwindSafe(encode))
+        .unwrap_or_else(|_| status_response(inner, &panicked(&info), Form::JSON))
+}
+
+/// Answers at a path that is no resource.
+async fn path(
+    inner: &Arc<Inner>,
+    parts: http::request::Parts,
+    query: Query,
+    info: Arc<RequestInfo>,
+    caller: Caller,
+    deadline: Option<Instant>,
+) -> Response<Body> {
+    let Ok(_seat) = seat(inner, caller, is_mutating(&parts.method), &info) else { return too_many() };
+    if info.path == snapshot::PATH && parts.method == Method::GET {
+        return snapshot::serve(inner).await;
+    }
+    // Documents are made when they are first asked for.
+    if !info.path.starts_with("/openapi") {
+        return plain(inner, &parts, &query, &info);
+    }
+    let own = Arc::clone(inner);
+    let answer = async move { plain(&own, &parts, &query, &info) };
+    let answer = inner.lanes.run(caller.user(), deadline, answer).await;
+    answer.unwrap_or_else(|status| status_response(inner, &status, Form::JSON))
+}
+
+/// Hands a request on to what it is to be connected with.
+async fn connected(
+    inner: &Arc<Inner>,
+    connect: &Connect,
+    mut request: http::Request<Incoming>,
+    attributes: Attributes,
+) -> Response<Body> {
+    let running = inner.metrics.connect(request.method(), &attributes.info);
+    // What is taken over by an upgrade goes on when the answer is long sent.
+    request.extensions_mut().insert(running.clone());
+    let response = connect.handle(request, &attributes).await;
+    response.map(|body| {
+        body.map_frame(move |frame| {
+            let _until_the_end = &running;
+            frame
+        })
+        .boxed()
+    })
+}
+
+/// Lets a caller in: it is known, it may, and there is something at its path. What it is known by is gone afterwards.
 fn enter(
     inner: &Inner,
-    parts: &http::request::Parts,
-    peer: Option<&[CertificateDer<'static>]>,
+    parts: &mut http::request::Parts,
+    peer: &Peer,
     query: &Query,
     info: &Arc<RequestInfo>,
-) -> Result<Entered, Box<Response<Body>>> {
+) -> Result<Arc<UserInfo>, Box<Response<Body>>> {
     let refuse = |status: Status, form| Box::new(status_response(inner, &status, form));
-    let form = || error_form(&header_of(parts, header::ACCEPT), query);
-    let user = inner.auth.authenticator.authenticate(parts, peer).map_err(|e| refuse(e, Form::JSON))?;
+    let user = inner.auth.authenticator.authenticate(parts, peer.certificates.as_deref());
+    peer.is(user.as_deref().ok());
+    let user = user.map_err(|e| refuse(e, Form::JSON))?;
     let attributes = Attributes { user: Arc::clone(&user), info: Arc::clone(info) };
     let other = inner.auth.authenticator.impersonate(&parts.headers, &attributes);
+    credentials::remove(&mut parts.headers);
     let user = other.map_err(|e| refuse(e, Form::JSON))?.unwrap_or(user);
+    let form = || error_form(&header_of(parts, header::ACCEPT), query);
     authorize(inner, &user, info).map_err(|e| refuse(e, form()))?;
-    let permit = if is_long_running(info) {
-        None
-    } else {
-        let mutating = !matches!(parts.method, Method::GET | Method::HEAD);
-        let permit = inner.metrics.enter(mutating, &inner.config);
-        if permit.is_none() && !user.groups.iter().any(|g| g == "system:masters") {
-            let mut response = text(429, "Too many requests, please try again later.\n");
-            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
-            return Err(Box::new(response));
-        }
-        permit
-    };
     if info.is_resource {
         routes::check(&inner.registry, &parts.method, &info.path).map_err(|e| refuse(e, form()))?;
     }
-    Ok((user, permit))
+    Ok(user)
+}
+
+fn is_mutating(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// A place among the requests that are handled, for one that needs it; an error if all are taken.
+fn seat(inner: &Inner, caller: Caller, mutating: bool, info: &RequestInfo) -> Result<Option<Taken>, ()> {
+    if is_long_running(info) {
+        return Ok(None);
+    }
+    inner.flow.seat(caller, mutating).map(Some).ok_or(())
+}
+
+/// Upstream's answer to a request for which there is no place.
+fn too_many() -> Response<Body> {
+    let mut response = text(429, "Too many requests, please try again later.\n");
+    response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    response
 }
 
 /// Whether a request goes on until its client ends it: no limit of time or number applies.

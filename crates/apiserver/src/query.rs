@@ -7,7 +7,8 @@ use api::Status;
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Parses what follows the `?`. Pairs with a bad escape or a semicolon are left out, as Go does.
+    /// Parses what follows the `?`. Pairs with a bad escape or a semicolon are left out, as Go does; bytes that are no
+    /// text are not, so that what is asked for badly is not taken for not asked for.
     pub fn parse(text: &str) -> Self {
         let mut pairs = Vec::new();
         for pair in text.split('&') {
@@ -15,8 +16,8 @@ impl Query {
                 continue;
             }
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if let (Some(key), Some(value)) = (unescape(key, true), unescape(value, true)) {
-                pairs.push((key, value));
+            if let (Some(key), Some(value)) = (unescaped(key, true), unescaped(value, true)) {
+                pairs.push((text_of(key), text_of(value)));
             }
         }
         Self(pairs)
@@ -54,8 +55,16 @@ impl Query {
 
 /// Undoes percent escapes; `None` for a bad one or what is not UTF-8.
 pub fn unescape(text: &str, plus_is_space: bool) -> Option<String> {
+    String::from_utf8(unescaped(text, plus_is_space)?).ok()
+}
+
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+}
+
+fn unescaped(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
     if !text.contains('%') && (!plus_is_space || !text.contains('+')) {
-        return Some(text.to_owned());
+        return Some(text.into());
     }
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -70,7 +79,7 @@ pub fn unescape(text: &str, plus_is_space: bool) -> Option<String> {
             b => out.push(b),
         }
     }
-    String::from_utf8(out).ok()
+    Some(out)
 }
 
 #[cfg(test)]
@@ -84,6 +93,8 @@ mod tests {
         assert_eq!(q.bool("watch"), Some(true));
         assert_eq!(q.all("watch").collect::<Vec<_>>(), ["", "0"]);
         assert_eq!(q.get("bad"), None);
+        let q = Query::parse("labelSelector=%ff&%fe=1");
+        assert_eq!((q.str("labelSelector"), q.str("\u{fffd}")), ("\u{fffd}", "1"));
     }
 
     #[test]

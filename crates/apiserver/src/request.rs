@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::Text;
+use api::{Status, Text};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
+use crate::lanes::timed_out;
 use crate::query::Query;
 
 /// Who asks.
@@ -79,6 +81,8 @@ pub struct Request {
     pub user_agent: String,
     /// The body, within the limit.
     pub body: Bytes,
+    /// When nobody waits for the answer any more.
+    pub deadline: Option<Instant>,
     /// Texts for Warning headers.
     pub warnings: Mutex<Vec<String>>,
 }
@@ -95,8 +99,17 @@ pub(crate) fn add_warning(to: &Mutex<Vec<String>>, text: String) {
 }
 
 impl Request {
+    /// Fails with upstream's 504 once the deadline has passed.
+    pub(crate) fn in_time(&self) -> Result<(), Status> {
+        in_time(self.deadline)
+    }
     /// Adds a Warning header to the answer, once.
     pub fn warn(&self, text: impl Into<String>) {
         add_warning(&self.warnings, text.into());
     }
+}
+
+/// Fails with upstream's 504 once a deadline has passed.
+pub(crate) fn in_time(deadline: Option<Instant>) -> Result<(), Status> {
+    if deadline.is_some_and(|at| Instant::now() >= at) { Err(timed_out()) } else { Ok(()) }
 }

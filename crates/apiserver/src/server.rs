@@ -10,9 +10,11 @@ use crate::allocate::Allocators;
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::discovery::Discovery;
+use crate::flow::Flow;
 use crate::forms::FormCache;
 use crate::health::Health;
 use crate::inner::Inner;
+use crate::lanes::Lanes;
 use crate::meta::Meta;
 use crate::metrics::Metrics;
 use crate::openapi::Documents;
@@ -62,6 +64,8 @@ impl Server {
             column_descriptions: OnceLock::new(),
             allocators,
             forms: FormCache::new(config.form_budget),
+            flow: Flow::new(&config),
+            lanes: Lanes::default(),
             metrics: Metrics::new(&config),
             health: Health::new(&shutdown, &store),
             reader,

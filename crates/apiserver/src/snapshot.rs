@@ -24,7 +24,7 @@ pub const PATH: &str = "/ferrokube/snapshot";
 pub(crate) async fn serve(inner: &Arc<Inner>) -> Response<Body> {
     match inner.store.backup().await {
         Ok(backup) => {
-            let mut response = Response::new(PieceBody::new(Box::new(backup), false).boxed());
+            let mut response = Response::new(PieceBody::new(Box::new(backup)).boxed());
             let media_type = HeaderValue::from_static("application/octet-stream");
             response.headers_mut().insert(CONTENT_TYPE, media_type);
             response

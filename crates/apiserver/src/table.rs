@@ -175,8 +175,8 @@ pub(crate) fn of_list(
     include: IncludeObject,
 ) -> Result<Bytes, Status> {
     let mut builder = Builder::new(inner, Some(&list.resource), version, include, meta, true);
-    for object in &list.items {
-        builder.stored(&list.resource, object)?;
+    for object in list.in_time() {
+        builder.stored(&list.resource, object?)?;
     }
     Ok(builder.finish())
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     // The allocator asks for huge pages, which make an idle process half as large again and no request
     // cheaper. A kernel that can't turn them off only costs that memory.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
+    raise_descriptors();
     let filter = EnvFilter::try_from_env("FERROKUBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let command = Cli::parse_from(arguments()).command;
@@ -59,6 +61,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Lets the process have as many open files as it may: each connection is one, and the soft limit is there for programs
+/// that use select(2).
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // What is as large as it can be stays so, and a process that may not raise it goes on with what it has.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// The arguments; a component's name in place of the program's own stands for its subcommand, so

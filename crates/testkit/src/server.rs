@@ -35,6 +35,19 @@ impl Server {
         Self::start_in(tempfile::Builder::new().prefix("ferrokube-").tempdir()?, form, flags)
     }
 
+    /// Starts `ferrokube kube-apiserver` with so many descriptors as its soft and its hard limit.
+    pub fn start_with_descriptors(soft: usize, hard: usize) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("ferrokube-").tempdir()?;
+        let (form, port) = ("kube-apiserver", free_port()?);
+        let server = Self::command(form, port, dir.path(), &[]);
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--nofile={soft}:{hard}")).arg(server.get_program()).args(server.get_args());
+        let child = limited.stdout(Stdio::null()).spawn().context("starting it")?;
+        let mut server = Self { child, dir, form, port, flags: Vec::new() };
+        server.ready()?;
+        Ok(server)
+    }
+
     /// Starts it where there may be a data directory already.
     pub fn start_in(dir: TempDir, form: &'static str, flags: &[&str]) -> Result<Self> {
         let port = free_port()?;

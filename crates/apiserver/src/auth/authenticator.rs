@@ -29,7 +29,7 @@ use crate::request::{Attributes, UserInfo};
 /// Certificates that are remembered.
 const CACHED: usize = 1024;
 /// Upstream's prefix of a bearer token among WebSocket protocols.
-pub(crate) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+pub(super) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// How callers are recognised.
 pub struct AuthenticationConfig {

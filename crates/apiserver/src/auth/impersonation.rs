@@ -16,7 +16,8 @@ use super::authorizer::SUPERUSERS;
 use super::{Access, UnionAuthorizer, forbidden};
 use crate::request::{Attributes, UserInfo};
 
-const PREFIX: &str = "impersonate-";
+/// What the names of all these headers begin with.
+pub(super) const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
@@ -399,7 +400,8 @@ mod tests {
 
     #[test]
     fn no_header_is_ignored() {
-        let check = |headers: &[(&str, &[u8])], expected: Result<Option<(&str, &str, &[&str])>, &str>| {
+        type Named<'a> = Option<(&'a str, &'a str, &'a [&'a str])>;
+        let check = |headers: &[(&str, &[u8])], expected: Result<Named<'_>, &str>| {
             let got = wanted(&map(headers));
             let got = got.as_ref().map_err(|status| (status.code, status.message.as_str())).map(|user| {
                 user.as_ref().map(|user| {

@@ -3,6 +3,7 @@
 mod authenticator;
 mod authorizer;
 mod cache;
+pub(crate) mod credentials;
 mod feed;
 mod impersonation;
 mod keys;

@@ -6,13 +6,16 @@ use std::task::{Context, Poll};
 
 use api::Status;
 use bytes::{Bytes, BytesMut};
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use tokio::sync::mpsc;
 
 use crate::config::MAX_BODY;
+use crate::flow::Taken;
 use crate::handlers::watch::{Framer, Tie, WatchSource};
+use crate::lanes::Lanes;
 use crate::metrics::Watching;
 
 /// An error while a body streams.
@@ -26,32 +29,11 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
 }
 
 /// A body of pieces that are made while it is sent.
-pub(crate) struct PieceBody {
-    pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>,
-    gzip: Option<flate2::write::GzEncoder<Vec<u8>>>,
-}
+pub(crate) struct PieceBody(Box<dyn Iterator<Item = Bytes> + Send + Sync>);
 
 impl PieceBody {
-    pub(crate) fn new(pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>, gzip: bool) -> Self {
-        let level = flate2::Compression::fast();
-        Self { pieces, gzip: gzip.then(|| flate2::write::GzEncoder::new(Vec::new(), level)) }
-    }
-    fn compressed(&mut self) -> Option<io::Result<Bytes>> {
-        use std::io::Write;
-        loop {
-            let encoder = self.gzip.as_mut()?;
-            let Some(piece) = self.pieces.next() else {
-                return self.gzip.take().map(|e| e.finish().map(Bytes::from));
-            };
-            if let Err(e) = encoder.write_all(&piece) {
-                self.gzip = None;
-                return Some(Err(e));
-            }
-            let out = encoder.get_mut();
-            if !out.is_empty() {
-                return Some(Ok(std::mem::take(out).into()));
-            }
-        }
+    pub(crate) fn new(pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>) -> Self {
+        Self(pieces)
     }
 }
 
@@ -62,11 +44,87 @@ impl http_body::Body for PieceBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self.gzip.is_some() {
-            return Poll::Ready(self.compressed().map(|r| r.map(Frame::data).map_err(Into::into)));
-        }
-        Poll::Ready(self.pieces.next().map(|b| Ok(Frame::data(b))))
+        Poll::Ready(self.0.next().map(|b| Ok(Frame::data(b))))
     }
+}
+
+/// How much is compressed before it is looked whether that is enough for a frame.
+const STEP: usize = 256 << 10;
+
+/// Pieces, compressed.
+struct Gzip {
+    pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>,
+    /// What is left of the last piece.
+    rest: Bytes,
+    encoder: Option<flate2::write::GzEncoder<Vec<u8>>>,
+}
+
+impl Gzip {
+    fn new(pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>) -> Self {
+        let encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        Self { pieces, rest: Bytes::new(), encoder: Some(encoder) }
+    }
+}
+
+impl Iterator for Gzip {
+    type Item = io::Result<Bytes>;
+    fn next(&mut self) -> Option<Self::Item> {
+        use std::io::Write;
+        loop {
+            let encoder = self.encoder.as_mut()?;
+            if self.rest.is_empty() {
+                let Some(piece) = self.pieces.next() else {
+                    return self.encoder.take().map(|e| e.finish().map(Bytes::from));
+                };
+                self.rest = piece;
+            }
+            let step = self.rest.split_to(self.rest.len().min(STEP));
+            if let Err(e) = encoder.write_all(&step) {
+                self.encoder = None;
+                return Some(Err(e));
+            }
+            let out = encoder.get_mut();
+            if !out.is_empty() {
+                return Some(Ok(std::mem::take(out).into()));
+            }
+        }
+    }
+}
+
+/// A body that is made elsewhere.
+struct Elsewhere(mpsc::Receiver<io::Result<Bytes>>);
+
+impl http_body::Body for Elsewhere {
+    type Data = Bytes;
+    type Error = BodyError;
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let piece = std::task::ready!(self.0.poll_recv(cx));
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(Into::into)))
+    }
+}
+
+/// A body of pieces that are made while it is sent; to be compressed, where long work is done.
+pub(crate) fn pieces(
+    lanes: &Lanes,
+    pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,
+    gzip: bool,
+) -> Body {
+    if !gzip {
+        return PieceBody::new(Box::new(pieces)).boxed();
+    }
+    let (send, made) = mpsc::channel(1);
+    lanes.spawn(async move {
+        for piece in Gzip::new(Box::new(pieces)) {
+            // Who waits for it may have gone.
+            if send.send(piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    Elsewhere(made).boxed()
 }
 
 /// How long a frame of several small events grows: a TLS record, with the frame's head.
@@ -112,18 +170,42 @@ impl http_body::Body for WatchBody {
     }
 }
 
-/// Reads a body within the limit; a 413 above it.
-pub(crate) async fn read_body(mut body: Incoming) -> Result<Bytes, Status> {
+/// Why a body was not read.
+pub(crate) enum Unread {
+    /// It is not as it must be.
+    Bad(Status),
+    /// The caller has no more room for bodies.
+    NoRoom,
+}
+
+/// What a body counts as, however short it is, while its client takes its time.
+const SLOW: usize = 16 << 10;
+
+/// Bodies up to this that are there at once don't count.
+const SHORT: usize = 64 << 10;
+
+/// Reads a body within the limit (a 413 above it) and the room that its caller has for all bodies.
+pub(crate) async fn read_body(mut body: Incoming, room: &mut Taken) -> Result<Bytes, Unread> {
     if http_body::Body::size_hint(&body).lower() > MAX_BODY as u64 {
         return Err(refuse(body).await);
     }
     let mut first = Bytes::new();
     let mut all: Vec<u8> = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| Status::bad_request(format!("unexpected end of the body: {e}")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if first.len() + all.len() + data.len() > MAX_BODY {
+    loop {
+        let frame = match body.frame().now_or_never() {
+            Some(frame) => frame,
+            None if room.at_least(SLOW) => body.frame().await,
+            None => return Err(no_room(body).await),
+        };
+        let Some(frame) = frame else { break };
+        let bad = |e| Unread::Bad(Status::bad_request(format!("unexpected end of the body: {e}")));
+        let Ok(data) = frame.map_err(bad)?.into_data() else { continue };
+        let size = first.len() + all.len() + data.len();
+        if size > MAX_BODY {
             return Err(refuse(body).await);
+        }
+        if size > SHORT && !room.at_least(size.next_multiple_of(SHORT)) {
+            return Err(no_room(body).await);
         }
         if first.is_empty() && all.is_empty() {
             first = data;
@@ -138,10 +220,17 @@ pub(crate) async fn read_body(mut body: Incoming) -> Result<Bytes, Status> {
     Ok(if all.is_empty() { first } else { all.into() })
 }
 
+/// The answer to a body for which there is no room.
+async fn no_room(body: Incoming) -> Unread {
+    throw_away(body, MAX_BODY).await;
+    Unread::NoRoom
+}
+
 /// The answer to a body that is too large.
-async fn refuse(body: Incoming) -> Status {
+async fn refuse(body: Incoming) -> Unread {
     throw_away(body, 8 * MAX_BODY).await;
-    Status::failure(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}"))
+    let message = format!("Request entity too large: limit is {MAX_BODY}");
+    Unread::Bad(Status::failure(413, "RequestEntityTooLarge", message))
 }
 
 /// Takes what still comes of a body that nobody wants, if that is not too much: a client that is cut off while it
@@ -160,4 +249,28 @@ pub(crate) async fn throw_away(mut body: Incoming, limit: usize) {
     };
     // However slow the client is, it gets its answer.
     let _ = tokio::time::timeout(std::time::Duration::from_secs(2), rest).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_compressed_is_whole() {
+        let lanes = Lanes::default();
+        let check = async |sizes: &[usize]| {
+            let given: Vec<Bytes> =
+                sizes.iter().map(|size| (0..*size).map(|i| (i % 251) as u8).collect()).collect();
+            let body = pieces(&lanes, given.clone().into_iter(), true);
+            let sent = body.collect().await.unwrap().to_bytes();
+            let mut got = Vec::new();
+            flate2::read::GzDecoder::new(&sent[..]).read_to_end(&mut got).unwrap();
+            assert!(got == given.concat(), "{sizes:?}");
+        };
+        check(&[]).await;
+        check(&[0, 1, 0]).await;
+        check(&[STEP, STEP + 1, 3 * STEP - 1]).await;
+    }
 }

@@ -2,10 +2,10 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::Status;
 use bytes::Bytes;
 use component::Shutdown;
 use http::header::{self, HeaderValue};
@@ -22,8 +22,11 @@ use tokio_rustls::TlsAcceptor;
 use super::coalesce::{Coalesce, after_others};
 use super::leash::{End, Leash};
 use super::outbox::Outbox;
+use super::peer::Peer;
+use super::strangers::{Limits, Stranger, Strangers};
 use super::{Body, full, status_response, text};
 use crate::inner::Inner;
+use crate::lanes::timed_out;
 use crate::negotiate::Form;
 use crate::options;
 use crate::pipe;
@@ -40,6 +43,25 @@ const HEADERS_TIME: Duration = Duration::from_secs(32);
 
 /// How long a request that does not go on may take, its answer included; upstream's `--request-timeout`.
 const REQUEST_TIME: Duration = Duration::from_mins(1);
+
+/// How many headers a request may have, if they are short enough: as many as their container can hold.
+///
+/// DIFFERENCE: upstream has no such limit.
+const HEADERS: usize = 24_576;
+
+/// How often it is said that connections cannot be accepted.
+const COMPLAINTS: Duration = Duration::from_secs(10);
+
+/// Why a connection ended that did nothing.
+const UNWANTED: &str = "another connection takes its place";
+
+/// A connection before anything was said on it.
+struct Arrived {
+    stream: TcpStream,
+    address: SocketAddr,
+    leash: Arc<Leash>,
+    stranger: Stranger,
+}
 
 /// Tells a request apart in all logs: the caller's own, or one made here.
 const AUDIT_ID: &str = "audit-id";
@@ -58,13 +80,19 @@ impl Server {
             .max_frame_size(1 << 20)
             .max_send_buf_size(1 << 20)
             .max_header_list_size(MAX_HEADERS)
+            // Streams that the client took back or misused: above these, the connection ends.
+            .max_pending_accept_reset_streams(20)
+            .max_local_error_reset_streams(1024)
             .timer(hyper_util::rt::TokioTimer::new());
         let mut h1 = auto::Builder::new(TokioExecutor::new()).http1_only();
         h1.http1()
             .max_buf_size(MAX_HEADERS as usize)
+            .max_headers(HEADERS)
             .header_read_timeout(HEADERS_TIME)
             .timer(hyper_util::rt::TokioTimer::new());
         let builders = Arc::new((h1, h2));
+        let strangers = Strangers::new(Limits::of_process());
+        let mut complaints = Complaints::default();
         let connections = shutdown.child();
         loop {
             let accepted = tokio::select! {
@@ -72,19 +100,25 @@ impl Server {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => {
+                Ok((stream, address)) => {
+                    let leash = Arc::new(Leash::default());
+                    let Some(stranger) = strangers.admit(address.ip(), &leash) else { continue };
                     let (server, acceptor, builders) =
                         (self.clone(), acceptor.clone(), Arc::clone(&builders));
                     let stop = connections.clone();
                     connections.spawn_one(async move {
-                        if let Err(error) = server.connection(stream, acceptor, &builders, &stop).await {
-                            tracing::debug!(%peer, %error, "connection ended");
+                        let arrived = Arrived { stream, address, leash, stranger };
+                        if let Err(error) = server.connection(arrived, acceptor, &builders, &stop).await {
+                            tracing::debug!(%address, %error, "connection ended");
                         }
                     });
                 }
                 Err(error) => {
                     // Out of descriptors, most likely: those under way must end first.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if let Some(times) = complaints.due(Instant::now()) {
+                        tracing::warn!(%error, times, "cannot accept connections");
+                    }
+                    strangers.make_room();
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -93,27 +127,34 @@ impl Server {
     }
     async fn connection(
         &self,
-        stream: TcpStream,
+        arrived: Arrived,
         acceptor: TlsAcceptor,
         (h1, h2): &(auto::Builder<TokioExecutor>, auto::Builder<TokioExecutor>),
         stop: &Shutdown,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let Arrived { stream, address, leash, stranger } = arrived;
         stream.set_nodelay(true)?;
         let handshake = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(Outbox::new(stream)));
-        let tls = handshake.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let tls = tokio::select! {
+            tls = handshake => tls.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+            _ = leash.end() => return Err(UNWANTED.into()),
+        };
         let mut tls = tls.inspect_err(|_| self.0.metrics.handshake_failed())?;
-        let peer: Option<Arc<[CertificateDer<'static>]>> = tls
-            .get_ref()
-            .1
-            .peer_certificates()
-            .map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect::<Vec<_>>().into());
-        let leash = Arc::new(Leash::default());
-        let requests = Arc::clone(&leash);
-        let service = hyper::service::service_fn(move |request| {
-            let (server, peer, leash) = (self.clone(), peer.clone(), Arc::clone(&requests));
-            async move { Ok::<_, Infallible>(server.respond(request, peer.as_deref(), &leash).await) }
+        let (_, session) = tls.get_ref();
+        let is_h2 = session.alpn_protocol() == Some(b"h2");
+        let chain = |chain: &[CertificateDer<'_>]| chain.iter().map(|c| c.clone().into_owned()).collect();
+        let peer = Arc::new(Peer {
+            address,
+            certificates: session.peer_certificates().map(chain),
+            leash: Arc::clone(&leash),
+            stranger,
+            strangers_leave: is_h2 && self.0.config.gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
         });
-        if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
+        let service = hyper::service::service_fn(move |request| {
+            let (server, peer) = (self.clone(), Arc::clone(&peer));
+            async move { Ok::<_, Infallible>(server.respond(request, &peer).await) }
+        });
+        if is_h2 {
             tls.get_mut().0.gather();
             let io = TokioIo::new(Coalesce::new(tls));
             after_others(serve_until(h2.serve_connection(io, service), stop, &leash)).await
@@ -123,13 +164,8 @@ impl Server {
         }
     }
     /// Answers one HTTP request.
-    pub(crate) async fn respond(
-        &self,
-        request: http::Request<Incoming>,
-        peer: Option<&[CertificateDer<'static>]>,
-        leash: &Arc<Leash>,
-    ) -> Response<Body> {
-        let _busy = leash.request();
+    pub(crate) async fn respond(&self, request: http::Request<Incoming>, peer: &Arc<Peer>) -> Response<Body> {
+        let _busy = peer.leash.request();
         let inner = &self.0;
         let started = Instant::now();
         let query = Query::parse(request.uri().query().unwrap_or_default());
@@ -139,7 +175,7 @@ impl Server {
         let info = path.map(|path| request_info::parse(request.method(), &path, &query));
         let seen = inner.seen(&request, &query, info.as_ref().and_then(|info| info.as_ref().ok()));
         let mut response = match info {
-            Some(Ok(info)) => in_time(inner, request, peer, query, info, started, leash).await,
+            Some(Ok(info)) => in_time(inner, request, peer, query, info, started).await,
             Some(Err(status)) => status_response(inner, &status, Form::JSON),
             None => text(400, "400 Bad Request"),
         };
@@ -162,28 +198,24 @@ impl Server {
 async fn in_time(
     inner: &Arc<Inner>,
     request: http::Request<Incoming>,
-    peer: Option<&[CertificateDer<'static>]>,
+    peer: &Arc<Peer>,
     query: Query,
     info: RequestInfo,
     started: Instant,
-    leash: &Arc<Leash>,
 ) -> Response<Body> {
     if pipe::is_long_running(&info) {
-        let response = pipe::http(inner, request, peer, query, info, leash).await;
-        return response.map(|body| leash.answer(body, None));
+        let response = pipe::http(inner, request, peer, query, info, None).await;
+        return response.map(|body| peer.leash.answer(body, None));
     }
     let deadline = match options::timeout(&query) {
         Ok(wanted) => started + wanted.unwrap_or(REQUEST_TIME).min(REQUEST_TIME),
         Err(status) => return status_response(inner, &status, Form::JSON),
     };
-    let answer = pipe::http(inner, request, peer, query, info, leash);
+    let answer = pipe::http(inner, request, peer, query, info, Some(deadline));
     if let Ok(response) = tokio::time::timeout_at(deadline, answer).await {
-        return response.map(|body| leash.answer(body, Some(deadline)));
+        return response.map(|body| peer.leash.answer(body, Some(deadline)));
     }
-    let text = "Timeout: request did not complete within the allotted timeout";
-    let mut status = Status::failure(504, "Timeout", text);
-    status.details = Some(Box::default());
-    status_response(inner, &status, Form::JSON)
+    status_response(inner, &timed_out(), Form::JSON)
 }
 
 /// Drives a connection to its end. After the signal, and when nothing was asked for long, only until the
@@ -194,14 +226,53 @@ async fn serve_until(
     leash: &Leash,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     tokio::pin!(connection);
-    tokio::select! {
-        done = connection.as_mut() => return done,
-        () = stop.wait() => {}
-        end = leash.end() => if end == End::Stalled {
-            return Err("the client does not take its answers".into());
+    loop {
+        let end = tokio::select! {
+            done = connection.as_mut() => return done,
+            () = stop.wait() => break,
+            end = leash.end() => end,
+        };
+        match end {
+            End::Stalled => return Err("the client does not take its answers".into()),
+            End::Unwanted => return Err(UNWANTED.into()),
+            End::Farewell => connection.as_mut().graceful_shutdown(),
+            End::Idle => break,
         }
     }
     connection.as_mut().graceful_shutdown();
     let _ = tokio::time::timeout(Duration::from_secs(5), connection).await;
     Ok(())
+}
+
+/// Says now and then that something goes wrong again and again.
+#[derive(Default)]
+struct Complaints {
+    next: Option<Instant>,
+    times: u64,
+}
+
+impl Complaints {
+    /// It went wrong once more: how often since it was last said, if it is to be said.
+    fn due(&mut self, now: Instant) -> Option<u64> {
+        self.times += 1;
+        if self.next.is_some_and(|next| now < next) {
+            return None;
+        }
+        self.next = Some(now + COMPLAINTS);
+        Some(std::mem::take(&mut self.times))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_are_few() {
+        let mut complaints = Complaints::default();
+        let start = Instant::now();
+        let mut due = |after| complaints.due(start + Duration::from_millis(after));
+        assert_eq!((due(0), due(100), due(9999)), (Some(1), None, None));
+        assert_eq!((due(10_000), due(10_100)), (Some(3), None));
+    }
 }

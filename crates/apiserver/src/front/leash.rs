@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -24,6 +24,12 @@ const IDLE: Duration = Duration::from_secs(90);
 /// How long what must end is waited for: a client that reads takes what is left of it meanwhile.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether a connection is done that is to end.
+const SOON: Duration = Duration::from_secs(1);
+
+/// How many requests may come after the farewell: those that were on their way.
+const LATE: u64 = 100;
+
 /// Bodies up to this leave the server's hands at once.
 const SMALL: u64 = 64 << 10;
 
@@ -34,17 +40,43 @@ pub(crate) enum End {
     Idle,
     /// An answer was not taken in time.
     Stalled,
+    /// Another takes its place.
+    Unwanted,
+    /// What is asked for already is still answered.
+    Farewell,
 }
 
 /// What the requests of a connection tell it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Leash {
+    begun: Instant,
     requests: AtomicU64,
     /// Requests that are handled and answers that are sent.
     busy: AtomicUsize,
     due: Mutex<HashMap<u64, Instant>>,
     ids: AtomicU64,
+    /// How often it was to end once what is asked for is answered.
+    farewells: AtomicU64,
+    /// The farewell was said.
+    parting: AtomicBool,
+    cut: AtomicBool,
     changed: Notify,
+}
+
+impl Default for Leash {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            requests: AtomicU64::default(),
+            busy: AtomicUsize::default(),
+            due: Mutex::default(),
+            ids: AtomicU64::default(),
+            farewells: AtomicU64::default(),
+            parting: AtomicBool::default(),
+            cut: AtomicBool::default(),
+            changed: Notify::new(),
+        }
+    }
 }
 
 /// Something keeps the connection busy.
@@ -90,11 +122,41 @@ impl Leash {
         Due { leash: Arc::clone(self), id }
     }
 
-    /// Returns when the connection is to end.
+    /// Since when the connection is there, if nobody waits for an answer on it.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        (self.busy.load(Ordering::Relaxed) == 0).then_some(self.begun)
+    }
+
+    /// The connection is to end at once.
+    pub(crate) fn cut(&self) {
+        self.cut.store(true, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
+
+    /// The connection is to end once what was asked for is answered.
+    pub(crate) fn farewell(&self) {
+        match self.farewells.fetch_add(1, Ordering::Relaxed) {
+            0 => self.changed.notify_one(),
+            // It does not want to hear it.
+            LATE.. => self.cut(),
+            _ => {}
+        }
+    }
+
+    /// Returns when the connection is to end, after a farewell once more when it is done.
     pub(crate) async fn end(&self) -> End {
         let mut seen = 0;
-        let mut idle = Instant::now() + IDLE;
+        let parting = self.parting.load(Ordering::Relaxed);
+        let pause = if parting { SOON } else { IDLE };
+        let mut idle = Instant::now() + pause;
         loop {
+            if self.cut.load(Ordering::Relaxed) {
+                return End::Unwanted;
+            }
+            if !parting && self.farewells.load(Ordering::Relaxed) > 0 {
+                self.parting.store(true, Ordering::Relaxed);
+                return End::Farewell;
+            }
             let stalled = self.due.lock().values().min().copied();
             let next = stalled.map_or(idle, |at| at.min(idle));
             tokio::select! {
@@ -108,11 +170,11 @@ impl Leash {
             }
             if now >= idle {
                 let requests = self.requests.load(Ordering::Relaxed);
-                if requests == seen && self.busy.load(Ordering::Relaxed) == 0 {
+                if (requests == seen || parting) && self.busy.load(Ordering::Relaxed) == 0 {
                     return End::Idle;
                 }
                 seen = requests;
-                idle = now + IDLE;
+                idle = now + pause;
             }
         }
     }
@@ -194,10 +256,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn farewells() {
+        let leash = Arc::new(Leash::default());
+        let busy = leash.request();
+        leash.farewell();
+        assert_eq!(leash.end().await, End::Farewell);
+        let start = Instant::now();
+        let rest = tokio::time::timeout(Duration::from_secs(10), leash.end());
+        assert!(rest.await.is_err(), "a request is under way");
+        drop(busy);
+        assert_eq!((leash.end().await, start.elapsed()), (End::Idle, Duration::from_secs(11)));
+        for _ in 0..=LATE {
+            leash.farewell();
+        }
+        assert_eq!(leash.end().await, End::Unwanted);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn late_answers_are_cut_off() {
         let leash = Arc::new(Leash::default());
         let pieces = (0..3).map(|_| Bytes::from_static(b"x"));
-        let body = super::super::PieceBody::new(Box::new(pieces), false).boxed();
+        let body = super::super::PieceBody::new(Box::new(pieces)).boxed();
         let mut body = leash.answer(body, Some(Instant::now() + Duration::from_mins(1)));
         assert!(body.frame().await.unwrap().is_ok());
         tokio::time::advance(Duration::from_secs(61)).await;

@@ -9,11 +9,12 @@ use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 
-use super::body::{PieceBody, WatchBody, full};
+use super::body::{WatchBody, full, pieces};
 use super::{Body, Leash};
 use crate::answer::{self, Encoded, Outcome};
 use crate::handlers::watch::{Framer, WatchSource};
 use crate::inner::Inner;
+use crate::lanes::Lanes;
 use crate::negotiate::Form;
 use crate::request::RequestInfo;
 
@@ -52,7 +53,7 @@ pub(crate) fn outcome_response(
     let mut response = match outcome {
         Outcome::Watch(source) => watch_response(inner, source, form, info, leash),
         other => match answer::encode(inner, other, form) {
-            Ok((status, encoded)) => encoded_response(status, encoded, form, gzip),
+            Ok((status, encoded)) => encoded_response(&inner.lanes, status, encoded, form, gzip),
             Err(status) => status_response(inner, &status, form),
         },
     };
@@ -105,12 +106,12 @@ fn fitting(warnings: &[String]) -> Vec<&str> {
 /// Bodies above this are compressed for those who take it; upstream's threshold.
 const GZIP_FROM: usize = 128 << 10;
 
-fn encoded_response(status: u16, encoded: Encoded, form: Form, gzip: bool) -> Response<Body> {
+fn encoded_response(lanes: &Lanes, status: u16, encoded: Encoded, form: Form, gzip: bool) -> Response<Body> {
     let mut compressed = false;
     let body = match encoded {
         Encoded::Whole(bytes) if gzip && bytes.len() > GZIP_FROM => {
             compressed = true;
-            PieceBody::new(Box::new(std::iter::once(bytes)), true).boxed()
+            pieces(lanes, std::iter::once(bytes), true)
         }
         Encoded::Whole(bytes) => full(bytes),
         Encoded::Items(mut writer) => match (writer.next_chunk(), writer.next_chunk()) {
@@ -119,12 +120,12 @@ fn encoded_response(status: u16, encoded: Encoded, form: Form, gzip: bool) -> Re
                 compressed = gzip;
                 let rest = std::iter::from_fn(move || writer.next_chunk());
                 let all = first.into_iter().chain(second).chain(rest);
-                PieceBody::new(Box::new(all), gzip).boxed()
+                pieces(lanes, all, gzip)
             }
         },
-        Encoded::Pieces(pieces) => {
-            compressed = gzip && pieces.as_slice().iter().map(Bytes::len).sum::<usize>() > GZIP_FROM;
-            PieceBody::new(Box::new(pieces), compressed).boxed()
+        Encoded::Pieces(all) => {
+            compressed = gzip && all.as_slice().iter().map(Bytes::len).sum::<usize>() > GZIP_FROM;
+            pieces(lanes, all, compressed)
         }
     };
     let mut response = Response::new(body);

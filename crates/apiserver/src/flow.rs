@@ -1,0 +1,294 @@
+//! How much of the server its callers may use at once: so many requests, and so many bytes of bodies that are still
+//! being read. No user has all of it, and some is kept for nodes and for what keeps the cluster going, in the
+//! proportions of upstream's suggested priority levels.
+//!
+//! DIFFERENCE: upstream's levels also queue what is too much for a while. Here it is refused at once, as upstream's
+//! `--max-requests-inflight` did, and a client tries again.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::config::Config;
+use crate::request::{RequestInfo, UserInfo};
+
+/// Whose requests share what is kept for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// The heartbeats of nodes.
+    NodeHigh,
+    /// What else nodes ask for.
+    System,
+    /// Locks of the control plane.
+    LeaderElection,
+    /// The control plane's controllers.
+    WorkloadHigh,
+    /// All others.
+    Others,
+}
+
+/// Of 245 parts, which upstream's levels have together, those that each level never lends.
+const KEPT: [usize; 5] = [30, 20, 10, 20, 0];
+const PARTS: usize = 245;
+
+/// How many users are told apart, most of the time.
+const USERS: usize = 1024;
+
+/// Bytes of bodies that are being read, of all callers together.
+const BODIES: usize = 256 << 20;
+
+/// What a caller counts as.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller {
+    /// None for those without limits.
+    level: Option<Level>,
+    user: usize,
+}
+
+impl Caller {
+    /// A number that is most of the time the user's own.
+    pub(crate) fn user(self) -> usize {
+        self.user
+    }
+}
+
+/// What there is of something.
+struct Pool {
+    kept: [usize; KEPT.len()],
+    used: [AtomicUsize; KEPT.len()],
+    /// What any level may take beyond what is kept for it.
+    shared: usize,
+    shared_used: AtomicUsize,
+    /// What one user may have of it.
+    share: usize,
+    of_users: Box<[AtomicUsize; USERS]>,
+    /// All that is used, also by those without limits.
+    all: AtomicUsize,
+}
+
+impl Pool {
+    fn new(limit: usize) -> Self {
+        let kept = KEPT.map(|part| limit * part / PARTS);
+        let shared = limit - kept.iter().sum::<usize>();
+        Self {
+            kept,
+            used: Default::default(),
+            shared,
+            shared_used: AtomicUsize::default(),
+            share: shared.div_ceil(2),
+            of_users: Box::new([const { AtomicUsize::new(0) }; USERS]),
+            all: AtomicUsize::default(),
+        }
+    }
+
+    /// Takes some of it; false if there is not as much for the caller.
+    fn take(&self, caller: Caller, amount: usize) -> bool {
+        let Some(level) = caller.level else {
+            self.all.fetch_add(amount, Ordering::Relaxed);
+            return true;
+        };
+        // What is kept for a level is taken first, as far as it goes.
+        let used = self.used[level as usize].fetch_add(amount, Ordering::AcqRel);
+        let shared = beyond(self.kept[level as usize], used, amount);
+        let of_user = self.of_users[caller.user].fetch_add(amount, Ordering::AcqRel);
+        let all_shared = self.shared_used.fetch_add(shared, Ordering::AcqRel);
+        self.all.fetch_add(amount, Ordering::Relaxed);
+        if shared > 0 && (all_shared + shared > self.shared || of_user + amount > self.share) {
+            self.give_back(caller, amount);
+            return false;
+        }
+        true
+    }
+
+    fn give_back(&self, caller: Caller, amount: usize) {
+        self.all.fetch_sub(amount, Ordering::Relaxed);
+        let Some(level) = caller.level else { return };
+        let used = self.used[level as usize].fetch_sub(amount, Ordering::AcqRel);
+        let shared = beyond(self.kept[level as usize], used.saturating_sub(amount), amount);
+        self.of_users[caller.user].fetch_sub(amount, Ordering::AcqRel);
+        self.shared_used.fetch_sub(shared, Ordering::AcqRel);
+    }
+}
+
+/// How much of an amount that comes on top of what is used is beyond what is kept.
+fn beyond(kept: usize, used: usize, amount: usize) -> usize {
+    (used + amount).saturating_sub(kept.max(used))
+}
+
+/// What callers share.
+pub(crate) struct Flow {
+    reading: Arc<Pool>,
+    writing: Arc<Pool>,
+    bodies: Arc<Pool>,
+    hasher: RandomState,
+}
+
+/// Something that was taken, until this is dropped.
+pub(crate) struct Taken {
+    pool: Arc<Pool>,
+    caller: Caller,
+    amount: usize,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.pool.give_back(self.caller, self.amount);
+    }
+}
+
+impl Taken {
+    /// Takes more, until it is as much as this; false if there is no more for the caller.
+    pub(crate) fn at_least(&mut self, amount: usize) -> bool {
+        let more = amount.saturating_sub(self.amount);
+        if more > 0 && !self.pool.take(self.caller, more) {
+            return false;
+        }
+        self.amount += more;
+        true
+    }
+}
+
+impl Flow {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            reading: Arc::new(Pool::new(config.max_in_flight)),
+            writing: Arc::new(Pool::new(config.max_mutating_in_flight)),
+            bodies: Arc::new(Pool::new(BODIES)),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// What a request counts as.
+    pub(crate) fn caller(&self, user: &UserInfo, info: &RequestInfo) -> Caller {
+        Caller { level: level(user, info), user: self.hasher.hash_one(&user.name) as usize % USERS }
+    }
+
+    /// A seat for a request, from where it begins to be handled until it is answered; none if too many have one.
+    pub(crate) fn seat(&self, caller: Caller, mutating: bool) -> Option<Taken> {
+        let pool = if mutating { &self.writing } else { &self.reading };
+        pool.take(caller, 1).then(|| Taken { pool: Arc::clone(pool), caller, amount: 1 })
+    }
+
+    /// Room for a body, none of it yet.
+    pub(crate) fn body(&self, caller: Caller) -> Taken {
+        Taken { pool: Arc::clone(&self.bodies), caller, amount: 0 }
+    }
+
+    /// How many requests have a seat: reading and writing ones.
+    pub(crate) fn seated(&self) -> (usize, usize) {
+        (self.reading.all.load(Ordering::Relaxed), self.writing.all.load(Ordering::Relaxed))
+    }
+}
+
+/// Who is in control: their locks come first.
+const CONTROL_PLANE: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
+
+/// By upstream's suggested flow schemas; none for who is exempt.
+fn level(user: &UserInfo, info: &RequestInfo) -> Option<Level> {
+    let member = |group: &str| user.groups.iter().any(|g| g == group);
+    let probe = !info.is_resource && matches!(info.path.as_str(), "/healthz" | "/livez" | "/readyz");
+    if probe || member("system:masters") {
+        return None;
+    }
+    let leases = info.group == "coordination.k8s.io" && info.resource == "leases";
+    if member("system:nodes") {
+        let heartbeat = leases && info.namespace == "kube-node-lease"
+            || info.group.is_empty()
+                && info.resource == "nodes"
+                && matches!(&*info.subresource, "" | "status");
+        return Some(if heartbeat { Level::NodeHigh } else { Level::System });
+    }
+    if CONTROL_PLANE.contains(&user.name.as_str()) || member("system:serviceaccounts:kube-system") {
+        let lock = leases && info.namespace == "kube-system";
+        return Some(if lock { Level::LeaderElection } else { Level::WorkloadHigh });
+    }
+    Some(Level::Others)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+    use crate::query::Query;
+
+    fn user(name: &str, groups: &[&str]) -> UserInfo {
+        let groups = groups.iter().map(|g| (*g).into()).collect();
+        UserInfo { name: name.into(), groups, ..UserInfo::default() }
+    }
+
+    fn at(path: &str) -> RequestInfo {
+        crate::request_info::parse(&Method::PUT, path, &Query::default()).unwrap()
+    }
+
+    #[test]
+    fn levels() {
+        let check = |user: &UserInfo, path: &str, expected: Option<Level>| {
+            assert_eq!(level(user, &at(path)), expected, "{} {path}", user.name);
+        };
+        let leases = "/apis/coordination.k8s.io/v1/namespaces";
+        let pods = "/api/v1/namespaces/a/pods/b";
+        let node = user("system:node:n", &["system:nodes", "system:authenticated"]);
+        check(&node, &format!("{leases}/kube-node-lease/leases/n"), Some(Level::NodeHigh));
+        check(&node, "/api/v1/nodes/n/status", Some(Level::NodeHigh));
+        check(&node, "/api/v1/nodes/n/proxy", Some(Level::System));
+        check(&node, pods, Some(Level::System));
+        let manager = user("system:kube-controller-manager", &["system:authenticated"]);
+        check(&manager, &format!("{leases}/kube-system/leases/l"), Some(Level::LeaderElection));
+        check(&manager, &format!("{leases}/a/leases/l"), Some(Level::WorkloadHigh));
+        let account = user("system:serviceaccount:kube-system:a", &["system:serviceaccounts:kube-system"]);
+        check(&account, pods, Some(Level::WorkloadHigh));
+        check(
+            &user("system:node:n", &[]),
+            &format!("{leases}/kube-node-lease/leases/n"),
+            Some(Level::Others),
+        );
+        check(&user("a", &["system:masters"]), pods, None);
+        check(&user("system:anonymous", &["system:unauthenticated"]), "/readyz", None);
+        check(&user("system:anonymous", &["system:unauthenticated"]), "/version", Some(Level::Others));
+    }
+
+    #[test]
+    fn nobody_has_all_and_some_is_kept() {
+        let flow = Flow::new(&Config { max_mutating_in_flight: 245, ..Config::default() });
+        let (mine, other) =
+            (Caller { level: Some(Level::Others), user: 1 }, Caller { level: Some(Level::Others), user: 2 });
+        let third = Caller { user: 3, ..mine };
+        let node = Caller { level: Some(Level::NodeHigh), user: 4 };
+        let master = Caller { level: None, user: 1 };
+        let mut all = Vec::new();
+        let mut take = |caller| {
+            let before = all.len();
+            all.extend(std::iter::from_fn(|| flow.seat(caller, true)).take(500));
+            all.len() - before
+        };
+        assert_eq!(take(mine), 83, "half of what is shared");
+        assert_eq!(take(other), 82, "the other half");
+        assert_eq!((take(mine), take(other), take(third)), (0, 0, 0));
+        assert_eq!(take(node), 30, "what is kept for it");
+        assert_eq!(take(master), 500);
+        assert_eq!(flow.seated(), (0, 695));
+        assert!(flow.seat(mine, false).is_some(), "reading is apart");
+        all.clear();
+        assert_eq!(flow.seated(), (0, 0));
+        let mut again: Vec<_> = std::iter::from_fn(|| flow.seat(node, true)).collect();
+        assert_eq!(again.len(), 83, "its own, and of what is shared as much as any other");
+        again.truncate(10);
+        let mine: Vec<_> = std::iter::from_fn(|| flow.seat(mine, true)).collect();
+        assert_eq!(mine.len(), 83, "what is given back is there for others");
+    }
+
+    #[test]
+    fn bodies_grow() {
+        let flow = Flow::new(&Config::default());
+        let caller = Caller { level: Some(Level::Others), user: 1 };
+        let mut body = flow.body(caller);
+        assert!(body.at_least(1 << 20) && body.at_least(10) && body.at_least(2 << 20));
+        assert_eq!(flow.bodies.all.load(Ordering::Relaxed), 2 << 20);
+        let mut next = flow.body(caller);
+        assert!(!next.at_least(BODIES / 2));
+        assert_eq!(flow.bodies.all.load(Ordering::Relaxed), 2 << 20);
+        drop(body);
+        assert_eq!(flow.bodies.shared_used.load(Ordering::Relaxed), 0);
+    }
+}
