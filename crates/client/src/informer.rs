@@ -336,9 +336,9 @@ impl<T: Cached> Reflector<'_, T> {
             Read::Object(object) => {
                 self.revision = Some(object.resource_version().to_owned());
                 if kind == EventKind::Deleted {
-                    store.delete(object)
+                    store.delete(object);
                 } else {
-                    store.put(object)
+                    store.put(object);
                 }
                 Ok(())
             }

@@ -392,6 +392,7 @@ impl<'a> Scope<'a> {
         }
     }
     /// Refuses an object that would nest too deeply in the store: with what admission made of it, and `managedFields`.
+    #[allow(clippy::unused_self, reason = "it reads as the other checks of an object do")]
     pub(crate) fn bounded(&self, tree: &Struct) -> Result<(), Status> {
         if api::depth::is_object_bounded(tree) {
             return Ok(());
