@@ -51,7 +51,8 @@ pub(crate) fn own_directory(path: &Path) -> Result<()> {
             "{shown} belongs to another user ({owner}); give it to user {me}, or choose another --data-dir"
         );
     }
-    if found.mode() & 0o077 == 0 {
+    let others = found.mode() & 0o077;
+    if others == 0 {
         return Ok(());
     }
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))

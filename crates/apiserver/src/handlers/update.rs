@@ -195,13 +195,11 @@ async fn attempt(
         if !plan.tracked {
             managed::track_update(scope, Some(&old), &mut tree, plan.options)?;
         }
-        match plan.scale {
-            Some(sub) => scale::mutate(scope, sub, &old, &mut tree, dry_run).await?,
-            None => {
-                let request =
-                    scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
-                inner.admission.mutate(&request, &mut tree).await?;
-            }
+        if let Some(sub) = plan.scale {
+            scale::mutate(scope, sub, &old, &mut tree, dry_run).await?;
+        } else {
+            let request = scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
+            inner.admission.mutate(&request, &mut tree).await?;
         }
         scope.dedup_owners(&mut tree, true)?;
     }
@@ -280,13 +278,11 @@ async fn attempt_filled(
         }
     }
     if plan.admission {
-        match plan.scale {
-            Some(sub) => scale::validate(scope, sub, &old, &tree, dry_run).await?,
-            None => {
-                let request =
-                    scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
-                inner.admission.validate(&request, Some(&tree)).await?;
-            }
+        if let Some(sub) = plan.scale {
+            scale::validate(scope, sub, &old, &tree, dry_run).await?;
+        } else {
+            let request = scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
+            inner.admission.validate(&request, Some(&tree)).await?;
         }
     }
     let gone = finalized(scope, &tree, &old);

@@ -74,7 +74,8 @@ fn keys_are_private_and_replace_links() -> Result<()> {
             if path.is_dir() {
                 pending.push(path);
             } else {
-                ensure!(mode(&path)? & 0o077 == 0, "{} {:o}", path.display(), mode(&path)?);
+                let others = mode(&path)? & 0o077;
+                ensure!(others == 0, "{} {:o}", path.display(), mode(&path)?);
             }
         }
     }
