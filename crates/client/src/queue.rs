@@ -17,6 +17,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// The delay of what is due after the end of time.
+const FAR: Duration = Duration::from_hours(24 * 365 * 30);
+
 /// What a queue tells about itself, for metrics. Every method does nothing unless overridden.
 pub trait QueueMetrics: Send + Sync + 'static {
     /// A key was added; `depth` keys are ready now.
@@ -152,7 +155,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         if s.shut {
             return;
         }
-        let at = Instant::now() + delay;
+        // Some delays are what users wrote, and these may be any.
+        let now = Instant::now();
+        let at = now.checked_add(delay).unwrap_or_else(|| now + FAR);
         if let Some(&old) = s.delayed_at.get(&key) {
             if old.0 <= at {
                 return;
@@ -356,6 +361,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn of_two_delays_the_shorter_counts() {
         let q: Queue<&str> = Queue::default();
+        q.add_after("never", Duration::MAX);
         let start = Instant::now();
         q.add_after("a", Duration::from_mins(1));
         q.add_after("a", Duration::from_secs(5));

@@ -265,6 +265,10 @@ impl Fake {
         let writes = state.calls.iter().filter(|c| c.verb != Verb::Get && c.resource.plural != "events");
         writes.map(|c| (c.verb, format!("{}/{}/{}", c.resource.plural, c.name, c.subresource))).collect()
     }
+    /// How many requests there were about a resource.
+    pub(crate) fn requests(&self, plural: &str) -> usize {
+        self.state.lock().calls.iter().filter(|c| c.resource.plural == plural).count()
+    }
     /// The reasons of the Events so far.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let state = self.state.lock();

@@ -14,6 +14,7 @@ use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use serde_json::{Value, json};
 
 use crate::common::cidr::Cidr;
+use crate::common::terms::Terms;
 
 const NAME: &str = "service-cidr-controller";
 /// What holds one that is deleted.
@@ -123,14 +124,24 @@ pub(crate) fn start(client: Client, clock: Clock, factory: &Factory, shutdown: &
     });
     crate::when_synced(factory, shutdown, move |shutdown| {
         let again = queue.clone();
+        let deletions = Arc::new(Terms::<Key>::default());
         queue.work(NAME, 1, shutdown, move |key| {
-            let step = cidrs.get_key(&key).map(|cidr| {
+            let known = cidrs.get_key(&key);
+            if known.is_none() {
+                deletions.forget(&key);
+            }
+            let step = known.map(|cidr| {
                 let all = cidrs.list();
                 let all = all.iter().map(|c| &**c).collect::<Vec<_>>();
                 let deleted = cidr.metadata.deletion_timestamp.is_some();
                 let used = if deleted { addresses.list() } else { Vec::new() };
                 let used = used.iter().filter_map(|ip| address(ip)).collect::<Vec<_>>();
-                let step = plan(&cidr, &all, &used, clock.now());
+                // The grace runs on whoever sets the clock.
+                let now = cidr.metadata.deletion_timestamp.as_ref().and_then(|deleted| {
+                    let passed = deletions.passed(key.clone(), deleted.0, clock);
+                    deleted.0.checked_add(SignedDuration::try_from(passed).ok()?).ok()
+                });
+                let step = plan(&cidr, &all, &used, now.unwrap_or_else(|| clock.now()));
                 (cidr, step)
             });
             let (client, again, recorder) = (client.clone(), again.clone(), recorder.clone());

@@ -49,6 +49,8 @@ pub(super) fn strategy(d: &Deployment) -> Strategy {
         rolling.and_then(|r| r.max_unavailable.as_ref()),
         wanted(d),
     );
+    // All that may be there is a number that the API has.
+    let surge = surge.min(i32::MAX - wanted(d).max(0));
     Strategy::Rolling { surge, unavailable: if wanted(d) == 0 { 0 } else { unavailable.min(wanted(d)) } }
 }
 
@@ -75,7 +77,12 @@ pub(super) fn max_unavailable(d: &Deployment) -> i32 {
 }
 
 pub(super) fn total<'a>(sets: impl IntoIterator<Item = &'a Arc<ReplicaSet>>) -> i32 {
-    sets.into_iter().map(|rs| size(rs)).sum()
+    sum(sets.into_iter().map(|rs| size(rs)))
+}
+
+/// Adds numbers of Pods, which may be any, up to the largest that there is.
+pub(super) fn sum(numbers: impl Iterator<Item = i32>) -> i32 {
+    numbers.fold(0, i32::saturating_add)
 }
 
 /// What the new ReplicaSet should have during a rollout; `current` is what all have together.
@@ -100,10 +107,11 @@ pub(super) fn shrink_old(d: &Deployment, new: &Arc<ReplicaSet>, old: &[Arc<Repli
     if old.is_empty() {
         return Vec::new();
     }
-    let before: i32 = old.iter().map(|(_, n)| n).sum();
+    let before = sum(old.iter().map(|(_, n)| *n));
     let min_available = wanted(d) - max_unavailable(d);
     let new_unavailable = size(new) - available(new);
-    let mut budget = before + size(new) - min_available - new_unavailable;
+    let mut budget =
+        before.saturating_add(size(new)).saturating_sub(min_available).saturating_sub(new_unavailable);
     if budget <= 0 {
         return Vec::new();
     }
@@ -113,8 +121,8 @@ pub(super) fn shrink_old(d: &Deployment, new: &Arc<ReplicaSet>, old: &[Arc<Repli
         *n -= unhealthy;
         budget -= unhealthy;
     }
-    let all_available = old.iter().map(|(rs, _)| available(rs)).sum::<i32>() + available(new);
-    let mut spare = (all_available - min_available).max(0);
+    let all_available = sum(old.iter().map(|(rs, _)| available(rs))).saturating_add(available(new));
+    let mut spare = all_available.saturating_sub(min_available).max(0);
     for (_, n) in &mut old {
         let surplus = (*n).min(spare);
         *n -= surplus;
@@ -165,12 +173,12 @@ pub(super) fn scale(
     let mut sizes: Vec<Resize> = Vec::with_capacity(all.len());
     for rs in all {
         let share = proportion(d, &rs, to_add, added);
-        added += share;
-        let n = size(&rs) + share;
+        added = added.saturating_add(share);
+        let n = size(&rs).saturating_add(share);
         sizes.push((rs, n));
     }
     if let Some((_, largest)) = sizes.first_mut() {
-        *largest = (*largest + to_add - added).max(0);
+        *largest = largest.saturating_add(to_add).saturating_sub(added).max(0);
     }
     (sizes, true)
 }
@@ -227,7 +235,7 @@ fn fraction(d: &Deployment, rs: &ReplicaSet) -> i32 {
         return 0;
     }
     let after = f64::from(size(rs)) * f64::from(wanted(d) + max_surge(d)) / f64::from(before);
-    after.round() as i32 - size(rs)
+    (after.round() as i32).saturating_sub(size(rs))
 }
 
 #[cfg(test)]
@@ -278,6 +286,22 @@ mod tests {
         check(None, None, 10, (0, 1));
         check(Some("25%"), Some("25%"), 1, (1, 0));
         check(Some("2"), Some("0"), 3, (2, 0));
+        check(Some("1000000000%"), None, i32::MAX, (i32::MAX, 0));
+    }
+
+    /// The largest numbers that the API lets in.
+    #[test]
+    fn numbers_at_the_edge() {
+        let d = deployment(i32::MAX, json!("1000000000%"), json!("100%"));
+        assert_eq!(strategy(&d), Strategy::Rolling { surge: 0, unavailable: i32::MAX });
+        assert_eq!(new_size(&d, 0, 0), i32::MAX);
+        let some = deployment(5, json!("1000000000%"), json!(0));
+        assert_eq!(max_surge(&some), 50_000_000);
+        let sets: Vec<_> = (0..3).map(|i| set(&format!("s{i}"), i, i32::MAX, i32::MAX, json!({}))).collect();
+        assert_eq!(total(&sets), i32::MAX);
+        assert!(!shrink_old(&d, &sets[0], &sets[1..]).is_empty());
+        scale(&d, Some(&sets[0]), &sets[1..]);
+        scale(&some, Some(&sets[0]), &sets[1..]);
     }
 
     /// Upstream's cases of `TestDeploymentController_reconcileNewReplicaSet`.

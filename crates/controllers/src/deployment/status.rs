@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::plan::{available, max_unavailable, size, wanted};
+use super::plan::{available, max_unavailable, size, sum as add_up, wanted};
 
 pub(super) const PROGRESSING: &str = "Progressing";
 const AVAILABLE: &str = "Available";
@@ -93,12 +93,11 @@ pub(super) fn of(
     now: Timestamp,
 ) -> DeploymentStatus {
     let all = || old.iter().chain(new);
-    let sum =
-        |count: fn(&ReplicaSet) -> i32| Some(all().map(|rs| count(rs)).sum::<i32>()).filter(|n| *n != 0);
+    let sum = |count: fn(&ReplicaSet) -> i32| Some(add_up(all().map(|rs| count(rs)))).filter(|n| *n != 0);
     let ready = |rs: &ReplicaSet| rs.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0);
     let actual = |rs: &ReplicaSet| rs.status.as_ref().map_or(0, |s| s.replicas);
-    let have = all().map(|rs| available(rs)).sum::<i32>();
-    let missing = all().map(|rs| size(rs)).sum::<i32>() - have;
+    let have = add_up(all().map(|rs| available(rs)));
+    let missing = add_up(all().map(|rs| size(rs))).saturating_sub(have);
     let before = d.status.clone().unwrap_or_default();
     let mut status = DeploymentStatus {
         observed_generation: d.metadata.generation,

@@ -17,6 +17,9 @@ use tokio::time::Instant;
 use super::taints::{self, NO_EXECUTE, tolerates};
 use crate::common::{deleting, pods};
 
+/// How long is waited where tolerations last beyond the end of time.
+const FAR: Duration = Duration::from_hours(24 * 365 * 30);
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Item {
     Node(String),
@@ -161,7 +164,8 @@ impl Controller {
             Verdict::GoAfter(term) => {
                 let now = Instant::now();
                 // The time runs from the first taint on, also where more come.
-                let until = *self.waiting.lock().entry(key.clone()).or_insert(now + term);
+                let end = now.checked_add(term).unwrap_or_else(|| now + FAR);
+                let until = *self.waiting.lock().entry(key.clone()).or_insert(end);
                 if until > now {
                     self.queue.add_after(Item::Pod(key), until - now);
                     return Ok(());

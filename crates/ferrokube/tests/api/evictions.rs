@@ -84,8 +84,8 @@ fn what_budgets_refuse() {
         ("Running", unready, counts(0, 1, 2), strict, "needs 2 healthy pods and has 1 currently"),
         ("Running", ready, said(counts(0, 0, 0), "SyncFailed", "hoge"), &all,
             "does not allow evicting pods currently because it failed sync: hoge"),
-        ("Running", ready, said(counts(0, 4, 3), "bar-reason", "hoge"), &all,
-            "does not allow evicting pods currently (bar-reason): hoge"),
+        ("Running", ready, said(counts(0, 4, 3), "BarReason", "hoge"), &all,
+            "does not allow evicting pods currently (BarReason): hoge"),
         ("Running", ready, behind, &all, "is still being processed by the server."),
     ];
     for (i, (phase, is_ready, status, policies, refused)) in cases.iter().enumerate() {
@@ -168,7 +168,7 @@ fn evictions_that_are_refused_otherwise() {
     let s = prepared();
     let many: serde_json::Map<String, Value> =
         (0..2001).map(|i| (format!("p{i}"), json!("2026-01-01T00:00:00Z"))).collect();
-    let counts = json!({"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2,
+    let counts = json!({"observedGeneration": 1, "disruptionsAllowed": 5, "currentHealthy": 3, "desiredHealthy": 2,
         "expectedPods": 3});
     running(&s, "two", "Running", Some(true));
     budget(&s, "first", "two", None, &counts);
@@ -194,11 +194,16 @@ fn evictions_that_are_refused_otherwise() {
         running(&s, name, phase, ready);
         budget(&s, name, name, Some("AlwaysAllow"), &counts);
         let has = s.get(&format!("{PODS}/{name}")).send().unwrap().json().unwrap();
-        for wrong in [json!({"uid": "other"}), json!({"resourceVersion": "1"})] {
-            let answer =
-                evict(&s, name, &json!({"preconditions": wrong})).expect(409).unwrap().json().unwrap();
-            let message = answer["message"].as_str().unwrap();
-            assert!(message.contains("in the precondition"), "{message}");
+        for (wrong, code) in [
+            // Of a Pod that is not healthy upstream says that it may have become so.
+            (json!({"uid": "other"}), if name == "unready" { 429 } else { 409 }),
+            (json!({"resourceVersion": "1"}), 409),
+        ] {
+            let answer = evict(&s, name, &json!({"preconditions": wrong})).expect(code).unwrap();
+            if code == 409 {
+                let message = answer.json().unwrap()["message"].as_str().unwrap().to_owned();
+                assert!(message.contains("in the precondition"), "{message}");
+            }
         }
         let right =
             json!({"uid": has["metadata"]["uid"], "resourceVersion": has["metadata"]["resourceVersion"]});
