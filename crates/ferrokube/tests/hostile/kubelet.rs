@@ -238,8 +238,7 @@ spec:
         let c = k.container("tended")?;
         Ok((c["restartCount"] == 1 && !c["state"]["running"].is_null()).then_some(()))
     })?;
-    ensure!(k.cluster.kubectl(&["logs", "tended"])?.trim() == "12");
-    Ok(())
+    eventually("its files", || Ok((k.cluster.kubectl(&["logs", "tended"])?.trim() == "12").then_some(())))
 }
 
 /// Pods that cannot run as they are leave others alone.

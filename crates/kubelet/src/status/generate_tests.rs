@@ -244,7 +244,7 @@ fn messages_do_not_outgrow_a_status() {
     for c in got.container_statuses.unwrap() {
         let waits = c.state.unwrap().waiting.unwrap().message.unwrap();
         let ended = c.last_state.unwrap().terminated.unwrap().message.unwrap();
-        assert_eq!((waits.len(), ended.len()), ((64 << 10) / count & !1, (12 << 10) / count & !1));
+        assert_eq!((waits.len(), ended.len()), (((64 << 10) / count) & !1, ((12 << 10) / count) & !1));
     }
 }
 
