@@ -229,7 +229,7 @@ fn methods(parts: &[&str]) -> Option<&'static [Method]> {
         ["portForward", _, _] | ["portForward", _, _, _] => &[Method::GET, Method::POST],
         ["run", _, _, _] | ["run", _, _, _, _] => &[Method::POST],
         ["stats", "summary"] => &[Method::GET, Method::POST],
-        ["pods"] | ["runningpods"] | ["runningpods", ""] | ["containerLogs", _, _, _] | ["logs", ..] => {
+        ["pods" | "runningpods"] | ["runningpods", ""] | ["containerLogs", _, _, _] | ["logs", ..] => {
             &[Method::GET]
         }
         _ => return None,
