@@ -27,7 +27,7 @@ impl Times {
 }
 
 /// Shorter times are not compared.
-const FLOOR: Duration = Duration::from_millis(2);
+const FLOOR: Duration = Duration::from_millis(3);
 /// A time grows at most with this power of the size.
 const MOST: f64 = 1.5;
 
