@@ -6,6 +6,7 @@
 
 mod admission;
 mod alive;
+mod controllers;
 mod files;
 mod headers;
 mod health;
