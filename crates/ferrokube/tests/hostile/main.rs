@@ -6,6 +6,7 @@
 
 mod admission;
 mod alive;
+mod controllers;
 mod credentials;
 mod depth;
 mod files;
