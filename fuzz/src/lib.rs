@@ -4,5 +4,7 @@
 pub mod api;
 #[path = "../../crates/apiserver/tests/properties/mod.rs"]
 pub mod apiserver;
+#[path = "../../crates/client/tests/properties/mod.rs"]
+pub mod clients;
 #[path = "../../crates/streaming/tests/properties/mod.rs"]
 pub mod streaming;

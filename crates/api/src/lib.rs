@@ -6,7 +6,9 @@
 //! know a kind by name: what a kind's own rules say stands in the `kinds` crate.
 
 pub mod builtin;
+mod by_value;
 pub mod codec;
+pub mod depth;
 pub mod go;
 pub mod managed;
 pub mod names;
@@ -23,6 +25,7 @@ pub mod time;
 pub mod tree;
 pub mod yaml;
 
+pub use by_value::ByValue;
 pub use object::{NewObject, Object, OwnerRef};
 pub use schema::{Field, FieldNo, Gvk, Schema, StructId, Type, TypeId};
 pub use status::Status;

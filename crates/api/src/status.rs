@@ -1,6 +1,7 @@
 //! Errors as clients see them: upstream's `metav1.Status`, and field errors with upstream's texts.
 
 use crate::go::quote;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -160,16 +161,27 @@ impl Status {
     /// 422 with its field errors.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let subject = qualified(group, kind);
-        let all: Vec<String> = {
-            let mut seen = Vec::new();
-            for e in errors {
-                let text = e.to_string();
-                if !seen.contains(&text) {
-                    seen.push(text);
-                }
+        let (shown, more) = shown(errors);
+        let mut seen = HashSet::with_capacity(shown.len());
+        let mut all: Vec<String> = Vec::with_capacity(shown.len() + 1);
+        for e in &shown {
+            let text = e.to_string();
+            if !seen.contains(&text) {
+                seen.insert(text.clone());
+                all.push(text);
             }
-            seen
+        }
+        let cause = |e: &&FieldError| Cause {
+            reason: e.kind.reason().into(),
+            message: e.body(),
+            field: e.field.clone(),
         };
+        let mut causes: Vec<Cause> = shown.iter().map(cause).collect();
+        if more > 0 {
+            let rest = FieldError::more(more);
+            all.push(rest.to_string());
+            causes.push(Cause { message: rest.to_string(), ..Cause::default() });
+        }
         let what = match all.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -177,10 +189,7 @@ impl Status {
         let mut s = Self::failure(422, "Invalid", format!("{subject} {} is invalid: {what}", quote(name)))
             .about(group, kind, name);
         if let Some(d) = &mut s.details {
-            d.causes = errors
-                .iter()
-                .map(|e| Cause { reason: e.kind.reason().into(), message: e.body(), field: e.field.clone() })
-                .collect();
+            d.causes = causes;
         }
         s
     }
@@ -283,6 +292,8 @@ pub enum FieldErrorKind {
     Internal,
     /// A value of another type.
     TypeInvalid,
+    /// So many errors more that are not shown.
+    More(usize),
 }
 
 impl FieldErrorKind {
@@ -298,6 +309,7 @@ impl FieldErrorKind {
             Self::TooLong => "Too long",
             Self::TooMany => "Too many",
             Self::Internal => "Internal error",
+            Self::More(_) => "",
         }
     }
     /// The cause's reason.
@@ -313,6 +325,7 @@ impl FieldErrorKind {
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
             Self::Internal => "InternalError",
+            Self::More(_) => "",
         }
     }
 }
@@ -331,6 +344,10 @@ pub struct FieldError {
 }
 
 impl FieldError {
+    /// What stands for `more` errors that are not shown.
+    pub fn more(more: usize) -> Self {
+        Self { kind: FieldErrorKind::More(more), field: String::new(), value: None, detail: String::new() }
+    }
     /// The text after the field's path, as in a cause's message.
     pub fn body(&self) -> String {
         let mut s = self.kind.text().to_owned();
@@ -348,6 +365,61 @@ impl FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.body())
+        match self.kind {
+            FieldErrorKind::More(1) => f.write_str("1 more error"),
+            FieldErrorKind::More(more) => write!(f, "{more} more errors"),
+            _ => write!(f, "{}: {}", self.field, self.body()),
+        }
     }
+}
+
+/// At most so many errors of an object are shown.
+///
+/// DIFFERENCE: upstream shows them all, each in the message and again as a cause. With 100,000 wrong labels in 3 MB,
+/// or a few errors that each repeat a large value, the answer is a multiple of the request, and whoever sends such
+/// requests fills memory.
+const MOST_ERRORS: usize = 1000;
+/// Errors are shown until their texts have so many bytes.
+const MOST_BYTES: usize = 1 << 20;
+
+/// What is left of the room that an answer has for errors.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    errors: usize,
+    bytes: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { errors: MOST_ERRORS, bytes: MOST_BYTES }
+    }
+}
+
+impl Room {
+    /// Whether no further error is shown.
+    pub fn is_used_up(&self) -> bool {
+        self.errors == 0 || self.bytes == 0
+    }
+    /// Takes the room of an error. The last one may be larger than what is left.
+    pub fn take(&mut self, e: &FieldError) {
+        let size = e.field.len() + e.detail.len() + e.value.as_ref().map_or(0, String::len);
+        self.errors = self.errors.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(size);
+    }
+}
+
+/// The errors that an answer shows, and how many there are beside them.
+fn shown(errors: &[FieldError]) -> (Vec<&FieldError>, usize) {
+    let (mut room, mut shown, mut more) = (Room::default(), Vec::new(), 0);
+    for e in errors {
+        match e.kind {
+            FieldErrorKind::More(n) => more += n,
+            _ if room.is_used_up() => more += 1,
+            _ => {
+                room.take(e);
+                shown.push(e);
+            }
+        }
+    }
+    (shown, more)
 }

@@ -5,6 +5,8 @@
 //! while a pointer's zero is present (`replicas: 0`), and a plain struct field without `omitempty`
 //! (`resources: {}`) may be absent in the tree and is written as `{}` by the encoder.
 
+use std::collections::BTreeMap;
+
 use compact_str::CompactString;
 
 use crate::schema::{FieldNo, StructId};
@@ -94,10 +96,7 @@ impl Node {
             (Node::List(a), Node::List(b)) => {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_as_written(b))
             }
-            (Node::Map(a), Node::Map(b)) => {
-                a.len() == b.len()
-                    && a.iter().all(|(k, v)| b.get(k).is_some_and(|other| v.same_as_written(other)))
-            }
+            (Node::Map(a), Node::Map(b)) => a.agrees(b, Node::same_as_written),
             (a, b) => a == b,
         }
     }
@@ -322,12 +321,7 @@ pub struct Map {
 
 impl PartialEq for Map {
     fn eq(&self, other: &Self) -> bool {
-        self.len() == other.len()
-            && if self.sorted && other.sorted {
-                self.entries == other.entries
-            } else {
-                self.iter().all(|(k, v)| other.get(k) == Some(v))
-            }
+        self.agrees(other, |a, b| a == b)
     }
 }
 
@@ -347,6 +341,71 @@ impl Map {
             self.entries.sort_by(|a, b| a.0.cmp(&b.0));
             self.sorted = true;
         }
+    }
+    /// The entries, sorted by key.
+    pub fn by_key(&self) -> Vec<&(Text, Node)> {
+        let mut all: Vec<&(Text, Node)> = self.entries.iter().collect();
+        if !self.sorted {
+            all.sort_by(|a, b| a.0.cmp(&b.0));
+        }
+        all
+    }
+    /// As [`Map::by_key`], one by one; of a map that is sorted at no further cost.
+    pub(crate) fn sorted(&self) -> impl Iterator<Item = &(Text, Node)> {
+        let (in_place, sorted) =
+            if self.sorted { (self.entries.as_slice(), Vec::new()) } else { (&[][..], self.by_key()) };
+        in_place.iter().chain(sorted)
+    }
+    /// Whether both have the same keys, in whatever order, with values that are `alike`.
+    pub fn agrees(&self, other: &Self, alike: impl Fn(&Node, &Node) -> bool) -> bool {
+        fn pairs<'a>(
+            a: impl Iterator<Item = &'a (Text, Node)> + Clone,
+            b: impl Iterator<Item = &'a (Text, Node)> + Clone,
+            alike: impl Fn(&Node, &Node) -> bool,
+        ) -> Option<bool> {
+            let same_keys = a.clone().zip(b.clone()).all(|(a, b)| a.0 == b.0);
+            same_keys.then(|| a.zip(b).all(|(a, b)| alike(&a.1, &b.1)))
+        }
+        if self.len() != other.len() {
+            return false;
+        }
+        if let Some(agree) = pairs(self.entries.iter(), other.entries.iter(), &alike) {
+            return agree;
+        }
+        if self.sorted && other.sorted {
+            return false;
+        }
+        pairs(self.by_key().into_iter(), other.by_key().into_iter(), alike).unwrap_or(false)
+    }
+    /// The entries to change one by one, each at the cost of a search only: taking one out of a map itself, or
+    /// putting one in, moves those behind it. [`Map::from_tree`] makes a map of them again.
+    pub fn into_tree(self) -> BTreeMap<Text, Node> {
+        self.entries.into_iter().collect()
+    }
+    /// A map of sorted entries.
+    pub fn from_tree(entries: BTreeMap<Text, Node>) -> Self {
+        Self { entries: entries.into_iter().collect(), sorted: true }
+    }
+    /// Adds an entry at the end, be its key there already or not; says whether the map is still sorted and its
+    /// keys distinct. If not, [`Map::settle`] must follow.
+    pub(crate) fn append(&mut self, key: Text, value: Node) -> bool {
+        self.sorted &= self.entries.last().is_none_or(|last| last.0 < key);
+        self.entries.push((key, value));
+        self.sorted
+    }
+    /// Sorts what was appended by key, and keeps the last of entries with the same key.
+    pub(crate) fn settle(&mut self) {
+        if self.sorted {
+            return;
+        }
+        self.sort();
+        self.entries.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                std::mem::swap(later, kept);
+            }
+            same
+        });
     }
     /// The number of entries.
     pub fn len(&self) -> usize {

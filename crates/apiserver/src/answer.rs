@@ -8,6 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tokio::time::Instant;
 
 use crate::codec;
+use crate::handlers::unreadable;
 use crate::handlers::watch::WatchSource;
 use crate::inner::Inner;
 use crate::negotiate::{Convert, Form, Format};
@@ -180,16 +181,16 @@ pub(crate) fn object_proto(inner: &Inner, resource: &Resource, object: &Object) 
     })
 }
 
-fn finish_json(json: Bytes, form: Form) -> Bytes {
-    match form.format {
-        Format::Yaml => codec::yaml(&json),
+fn finish_json(json: Bytes, form: Form) -> Result<Bytes, Status> {
+    Ok(match form.format {
+        Format::Yaml => codec::yaml(&json)?,
         _ if form.pretty => codec::pretty(&json),
         _ => {
             let mut out = BytesMut::from(json);
             out.put_u8(b'\n');
             out.freeze()
         }
-    }
+    })
 }
 
 /// `{"kind":"PartialObjectMetadata",…}` of an object, from its stored bytes.
@@ -268,13 +269,13 @@ fn encode_object(inner: &Inner, resource: &Resource, object: &Object, form: Form
             out.put_u8(b'\n');
             Ok(out.freeze())
         }
-        (Convert::None, _) => Ok(finish_json(object_json(inner, resource, object)?, form)),
+        (Convert::None, _) => finish_json(object_json(inner, resource, object)?, form),
         (Convert::Partial(v), Format::Protobuf) => Ok(codec::envelope(
             v.api_version(),
             "PartialObjectMetadata",
             &partial_proto(inner, resource, object, v.api_version())?,
         )),
-        (Convert::Partial(v), _) => Ok(finish_json(partial_json(resource, object, v.api_version()), form)),
+        (Convert::Partial(v), _) => finish_json(partial_json(resource, object, v.api_version()), form),
         (Convert::PartialList(_), _) => Err(not_acceptable(&format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
             go_type(&resource.kind)
@@ -282,7 +283,7 @@ fn encode_object(inner: &Inner, resource: &Resource, object: &Object, form: Form
         (Convert::Table(v), _) => {
             let json =
                 table::of_objects(inner, resource, std::slice::from_ref(object), v, form.include, true)?;
-            Ok(finish_json(json, form))
+            finish_json(json, form)
         }
     }
 }
@@ -307,7 +308,7 @@ fn encode_tree(
     match (form.convert, form.format) {
         (Convert::Table(v), _) => {
             let json = table::of_trees(inner, resource, kind, std::slice::from_ref(tree), v, form.include);
-            Ok(finish_json(json, form))
+            finish_json(json, form)
         }
         (Convert::Partial(v), format) => {
             let out = partial_of_tree(inner, tree, v.api_version());
@@ -315,7 +316,7 @@ fn encode_tree(
                 let raw = codec::proto_of_json(inner.schema, PARTIAL, &out)?;
                 return Ok(codec::envelope(v.api_version(), "PartialObjectMetadata", &raw));
             }
-            Ok(finish_json(out, form))
+            finish_json(out, form)
         }
         (Convert::PartialList(_), _) => Err(not_acceptable(&format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
@@ -324,18 +325,19 @@ fn encode_tree(
         (Convert::None, Format::Protobuf) => {
             Ok(codec::envelope(&kind.api_version(), &kind.kind, &codec::message(inner.schema, tree)))
         }
-        (Convert::None, _) => {
-            Ok(finish_json(codec::json_with(inner.schema, type_meta.as_bytes(), tree), form))
-        }
+        (Convert::None, _) => finish_json(codec::json_with(inner.schema, type_meta.as_bytes(), tree), form),
     }
 }
 
 const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 
 /// `{"kind":"PartialObjectMetadata",…}` of a tree.
-fn partial_of_tree(inner: &Inner, tree: &Struct, api_version: &str) -> Bytes {
+pub(crate) fn partial_of_tree(inner: &Inner, tree: &Struct, api_version: &str) -> Bytes {
     let full = codec::json_with(inner.schema, b"", tree);
-    let end = codec::value_end(&full, "{\"metadata\":".len()).unwrap_or(full.len() - 1);
+    let begin = b"{\"metadata\":";
+    // What is no object of the API has none.
+    let full = if full.starts_with(begin) { full } else { Bytes::from_static(b"{\"metadata\":null}") };
+    let end = codec::value_end(&full, begin.len()).unwrap_or(full.len() - 1);
     let mut out = BytesMut::new();
     out.put_slice(
         format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",").as_bytes(),
@@ -354,7 +356,7 @@ fn encode_computed(
     let (list, api_version, items) = match form.convert {
         Convert::Table(v) => {
             let json = table::of_trees(inner, Some(resource), &resource.kind, trees, v, form.include);
-            return Ok(finish_json(json, form));
+            return finish_json(json, form);
         }
         Convert::Partial(_) => return Err(not_one(&resource.kind)),
         Convert::PartialList(v) => {
@@ -385,7 +387,7 @@ fn encode_computed(
             .into_bytes();
     json.extend_from_slice(&items.join(&b','));
     json.extend_from_slice(b"]}");
-    Ok(finish_json(json.into(), form))
+    finish_json(json.into(), form)
 }
 
 fn not_one(kind: &Gvk) -> Status {
@@ -404,7 +406,8 @@ pub(crate) fn encode_status(inner: &Inner, status: &Status, form: Form) -> Bytes
     {
         return codec::envelope("v1", "Status", &raw);
     }
-    finish_json(json, form)
+    // No Status nests deeply enough to be no YAML.
+    finish_json(json.clone(), form).unwrap_or(json)
 }
 
 fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status> {
@@ -419,7 +422,9 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
         (Convert::None, Format::Protobuf) => {
             let items = list
                 .in_time()
-                .map(|o| object_proto(inner, &list.resource, o?))
+                .map(|o| {
+                    object_proto(inner, &list.resource, o?).map_err(|e| unreadable::in_list(inner, &list, e))
+                })
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(proto_list(&list, &format!("{}List", kind.kind), &kind.api_version(), items))
         }
@@ -440,18 +445,20 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
                     all.put_slice(&chunk);
                 }
                 all.truncate(all.len() - 1);
-                return Ok(Encoded::Whole(finish_json(all.freeze(), form)));
+                return Ok(Encoded::Whole(finish_json(all.freeze(), form)?));
             }
             let mut all = BytesMut::from(&head[..]);
             for (i, object) in list.in_time().enumerate() {
                 if i > 0 {
                     all.put_u8(b',');
                 }
-                let tree = inner.served_tree(&list.resource, object?)?;
+                let tree = inner
+                    .served_tree(&list.resource, object?)
+                    .map_err(|e| unreadable::in_list(inner, &list, e))?;
                 all.put_slice(&codec::json_with(inner.schema, b"", &tree));
             }
             all.put_slice(b"]}");
-            Ok(Encoded::Whole(finish_json(all.freeze(), form)))
+            Ok(Encoded::Whole(finish_json(all.freeze(), form)?))
         }
         (Convert::PartialList(v), Format::Protobuf) => {
             let items = list
@@ -469,12 +476,12 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
                 all.put_slice(&partial_json(&list.resource, object?, v.api_version()));
             }
             all.put_slice(b"]}");
-            Ok(Encoded::Whole(finish_json(all.freeze(), form)))
+            Ok(Encoded::Whole(finish_json(all.freeze(), form)?))
         }
         (Convert::Partial(_), _) => Err(not_one(kind)),
         (Convert::Table(v), _) => {
             let json = table::of_list(inner, &list, &list.meta_json(), v, form.include)?;
-            Ok(Encoded::Whole(finish_json(json, form)))
+            Ok(Encoded::Whole(finish_json(json, form)?))
         }
     }
 }

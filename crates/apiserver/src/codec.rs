@@ -370,9 +370,11 @@ pub(crate) fn proto_of_json(schema: &Schema, name: &str, body: &[u8]) -> Result<
     Ok(message(schema, &decoded.tree))
 }
 
-/// JSON as YAML, as upstream's conversion writes it.
-pub(crate) fn yaml(json: &[u8]) -> Bytes {
-    api::yaml::emit(&json::decode_any(json).unwrap_or(api::Node::Null)).into()
+/// The JSON of an answer as YAML, as upstream's conversion writes it.
+pub(crate) fn yaml(json: &[u8]) -> Result<Bytes, Status> {
+    let node =
+        json::decode_answer(json).map_err(|e| Status::internal(format!("the answer is no YAML: {e}")))?;
+    Ok(api::yaml::emit(&node).into())
 }
 
 #[cfg(test)]

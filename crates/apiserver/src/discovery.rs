@@ -396,7 +396,9 @@ pub(crate) fn serve(
         match form.format {
             Format::Json if form.pretty => codec::pretty(&document.json),
             Format::Json => document.json.clone(),
-            Format::Yaml => return Some(json_response(codec::yaml(&document.json), "application/yaml")),
+            Format::Yaml => {
+                return Some(json_response(codec::yaml(&document.json).ok()?, "application/yaml"));
+            }
             Format::Protobuf => return Some(protobuf(inner, &document.json)),
         }
     };

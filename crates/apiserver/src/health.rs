@@ -1,13 +1,16 @@
 //! `/livez`, `/readyz`, `/healthz` and their single checks.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use component::Shutdown;
 use http::Response;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use storage::Store;
 
+use crate::auth::Feeds;
 use crate::front::{Body, text};
 use crate::inner::Inner;
 use crate::query::Query;
@@ -15,63 +18,187 @@ use crate::query::Query;
 /// Tells whether something works; the reason if not.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
+/// What a server does at its start, by the names of upstream's hooks and in their order.
+///
+/// Left out is what this server does not do, since a check of nothing would always pass: definitions of resources
+/// (`start-apiextensions-*`, `crd-informer-synced`), aggregation (`*-kube-aggregator-*`, `apiservice-*`,
+/// `autoregister-completion`), flow control by levels (`priority-and-fairness-config-consumer`, `-filter`,
+/// `storage-object-count-tracker-hook`), leases of servers, the map of front proxies
+/// (`start-cluster-authentication-info-controller`), the tracking of legacy tokens, and a connection of the server to
+/// itself (`loopback-serving-certificate`).
+const HOOKS: [Hook; 10] = [
+    Hook::Admission,
+    Hook::Informers,
+    Hook::Namespaces,
+    Hook::Storage,
+    Hook::Repair,
+    Hook::Roles,
+    Hook::PriorityClasses,
+    Hook::FlowControl,
+    Hook::Services,
+    Hook::Ranges,
+];
+
+/// One of [`HOOKS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hook {
+    /// The admission plugins know what they look at.
+    Admission,
+    /// What authorization follows was read.
+    Informers,
+    /// The namespaces of the system are there.
+    Namespaces,
+    /// Every resource was read from the store.
+    Storage,
+    /// Addresses and node ports in use were looked through.
+    Repair,
+    /// The roles and bindings of the system are there.
+    Roles,
+    /// The priority classes of the system are there.
+    PriorityClasses,
+    /// The flow schemas and priority levels of the system are there.
+    FlowControl,
+    /// The `kubernetes` Service leads here.
+    Services,
+    /// The default ServiceCIDR is as it is configured.
+    Ranges,
+}
+
+impl Hook {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Admission => "start-apiserver-admission-initializer",
+            Self::Informers => "generic-apiserver-start-informers",
+            Self::Namespaces => "start-system-namespaces-controller",
+            Self::Storage => "storage-readiness",
+            Self::Repair => "start-service-ip-repair-controllers",
+            Self::Roles => "rbac/bootstrap-roles",
+            Self::PriorityClasses => "scheduling/bootstrap-system-priority-classes",
+            Self::FlowControl => "priority-and-fairness-config-producer",
+            Self::Services => "bootstrap-controller",
+            Self::Ranges => "start-kubernetes-service-cidr-controller",
+        }
+    }
+}
+
+/// The endpoints that have a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// All three.
+    All,
+    /// `/readyz` alone.
+    Readiness,
+    /// `/readyz` and `/healthz`.
+    NotLiveness,
+}
+
 #[derive(Clone)]
 struct Named {
     name: String,
-    ready_only: bool,
+    of: Of,
     check: Check,
 }
 
 /// The checks of a server.
-#[derive(Default)]
 pub struct Health {
     checks: RwLock<Vec<Named>>,
-    started: Arc<AtomicBool>,
+    done: Arc<[AtomicBool; HOOKS.len()]>,
+    feeds: Arc<OnceLock<Feeds>>,
 }
 
 impl Health {
-    /// Those of every API server, by upstream's names. The store goes by that of etcd, whatever it is.
+    /// Those of every API server, by upstream's names and in its order. The store goes by that of etcd, whatever it is.
     pub(crate) fn new(shutdown: &Shutdown, store: &Store) -> Self {
-        let health = Self::default();
-        health.add("ping", false, Arc::new(|| Ok(())));
-        for (name, ready_only) in [("etcd", false), ("etcd-readiness", true)] {
+        let feeds = Arc::<OnceLock<Feeds>>::default();
+        let done: Arc<[AtomicBool; HOOKS.len()]> = Arc::default();
+        let mut checks = Vec::new();
+        let mut add = |name: String, of: Of, check: Check| checks.push(Named { name, of, check });
+        add("ping".into(), Of::All, Arc::new(|| Ok(())));
+        add("log".into(), Of::All, logging());
+        for (name, of) in [("etcd", Of::All), ("etcd-readiness", Of::Readiness)] {
             let store = store.clone();
-            health.add(name, ready_only, Arc::new(move || store.healthy()));
+            add(name.into(), of, Arc::new(move || store.healthy()));
         }
-        for hook in [
-            "start-system-namespaces-controller",
-            "rbac/bootstrap-roles",
-            "scheduling/bootstrap-system-priority-classes",
-            "bootstrap-controller",
-        ] {
-            let started = Arc::clone(&health.started);
-            let check = move || {
-                if started.load(Ordering::Acquire) { Ok(()) } else { Err("not finished".to_owned()) }
+        let followed = Arc::clone(&feeds);
+        let synced = move || followed.get().map_or(Ok(()), Feeds::healthy);
+        add(INFORMERS.into(), Of::Readiness, Arc::new(synced));
+        for (at, hook) in HOOKS.iter().enumerate() {
+            let done = Arc::clone(&done);
+            let check = move || match done.get(at) {
+                Some(done) if done.load(Ordering::Acquire) => Ok(()),
+                _ => Err("not finished".to_owned()),
             };
-            health.add(format!("poststarthook/{hook}"), false, Arc::new(check));
+            add(format!("poststarthook/{}", hook.name()), Of::All, Arc::new(check));
         }
         let shutdown = shutdown.clone();
         let check = move || {
             if shutdown.stopped() { Err("process is shutting down".to_owned()) } else { Ok(()) }
         };
-        health.add("shutdown", true, Arc::new(check));
-        health
+        add("shutdown".into(), Of::Readiness, Arc::new(check));
+        Self { checks: RwLock::new(checks), done, feeds }
     }
-    /// What every cluster has is there.
-    pub(crate) fn started(&self) {
-        self.started.store(true, Ordering::Release);
+    /// A part of the start is done.
+    pub(crate) fn done(&self, hook: Hook) {
+        let at = HOOKS.iter().position(|h| *h == hook);
+        if let Some(done) = at.and_then(|at| self.done.get(at)) {
+            done.store(true, Ordering::Release);
+        }
     }
-    /// Adds a check; one of readiness only does not count for liveness.
-    pub fn add(&self, name: impl Into<String>, ready_only: bool, check: Check) {
-        self.checks.write().push(Named { name: name.into(), ready_only, check });
+    /// What authorization knows is kept up by these.
+    pub(crate) fn follow(&self, feeds: Feeds) {
+        // There is one set of them.
+        let _ = self.feeds.set(feeds);
+    }
+    /// Adds a check, after those of the store.
+    pub fn add(&self, name: impl Into<String>, of: Of, check: Check) {
+        let mut checks = self.checks.write();
+        let at = checks.iter().position(|c| c.name == INFORMERS).unwrap_or(checks.len());
+        checks.insert(at, Named { name: name.into(), of, check });
     }
     /// Whether every check of readiness passes.
     pub fn ready(&self) -> bool {
         self.checks.read().iter().all(|c| (c.check)().is_ok())
     }
     fn of(&self, endpoint: &str) -> Vec<Named> {
-        self.checks.read().iter().filter(|c| endpoint == "readyz" || !c.ready_only).cloned().collect()
+        let has = |of: Of| match endpoint {
+            "readyz" => true,
+            "healthz" => of != Of::Readiness,
+            _ => of == Of::All,
+        };
+        self.checks.read().iter().filter(|c| has(c.of)).cloned().collect()
     }
+}
+
+const INFORMERS: &str = "informer-sync";
+
+/// How often it is tried whether what is logged gets away, and after what time it is said that it does not; upstream's.
+const FLUSHED: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(2));
+
+/// Whether the log gets away. A thread of its own tries, from the first time that somebody asks: where nobody reads
+/// what the process writes, everybody who writes waits.
+fn logging() -> Check {
+    let last = Arc::new(Mutex::new(None::<Instant>));
+    Arc::new(move || {
+        let mut at = last.lock();
+        let Some(at) = *at else {
+            *at = Some(Instant::now());
+            let last = Arc::downgrade(&last);
+            let flush = move || {
+                loop {
+                    let flushed = std::io::Write::flush(&mut std::io::stderr().lock());
+                    let Some(last) = last.upgrade() else { return };
+                    if flushed.is_ok() {
+                        *last.lock() = Some(Instant::now());
+                    }
+                    drop(last);
+                    std::thread::park_timeout(FLUSHED.0);
+                }
+            };
+            let started = std::thread::Builder::new().name("log-check".into()).spawn(flush);
+            return started.map(drop).map_err(|e| e.to_string());
+        };
+        if at.elapsed() < FLUSHED.1 { Ok(()) } else { Err("logging blocked".into()) }
+    })
 }
 
 /// Answers a health path.
@@ -86,11 +213,11 @@ pub(crate) fn serve(inner: &Inner, path: &str, query: &Query) -> Option<Response
             Err(why) => text(500, format!("internal server error: {why}\n")),
         });
     }
-    let excluded: Vec<&str> = query.all("exclude").collect();
+    let excluded: BTreeSet<&str> = query.all("exclude").collect();
     let mut out = String::new();
     let mut failed = false;
     for check in &checks {
-        let (sign, outcome) = if excluded.contains(&check.name.as_str()) {
+        let (sign, outcome) = if excluded.contains(check.name.as_str()) {
             ("[+]", " excluded: ok\n")
         } else if let Err(why) = (check.check)() {
             tracing::warn!(check = check.name, why, "health check failed");

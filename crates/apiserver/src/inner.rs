@@ -13,12 +13,12 @@ use storage::Store;
 use crate::admission::Admission;
 use crate::allocate::Allocators;
 use crate::auth::Auth;
-use crate::codec;
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::flow::Flow;
 use crate::forms::FormCache;
 use crate::front::Body;
+use crate::handlers::unreadable;
 use crate::health::Health;
 use crate::lanes::Lanes;
 use crate::meta::Meta;
@@ -65,7 +65,7 @@ impl Inner {
     /// Decodes a stored object into the version of a resource.
     pub(crate) fn served_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
         let stored = resource.stored()?;
-        let mut tree = codec::stored(self.schema, stored.root, object)?;
+        let mut tree = self.stored_tree(resource, object)?;
         if let Some(mut meta) = self.meta.of_mut(&mut tree, stored.meta_at) {
             meta.set_resource_version(&object.revision.to_string());
         }
@@ -73,7 +73,18 @@ impl Inner {
     }
     /// Decodes a stored object in the version in which it is stored, without its resourceVersion.
     pub(crate) fn stored_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
-        codec::stored(self.schema, resource.stored()?.root, object)
+        unreadable::decoded(self, resource, object)?.map_err(|bad| unreadable::corrupted(self, &bad))
+    }
+    /// What is known of a stored object without decoding it, in the version in which it is stored.
+    pub(crate) fn outline(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+        let stored = resource.stored()?;
+        let mut tree = Struct::new(stored.root);
+        if let Some(mut meta) = self.meta.of_mut(&mut tree, stored.meta_at) {
+            meta.set_name(&object.data.name);
+            meta.set_namespace(&object.data.namespace);
+            meta.set_uid(&object.data.uid);
+        }
+        Ok(tree)
     }
     /// Converts a tree from the stored version to the one that is served.
     pub(crate) fn to_served(&self, resource: &Resource, tree: Struct) -> Result<Struct, Status> {

@@ -5,6 +5,8 @@
 //! stage is one module with one function to read; what differs between kinds stands in `kinds`.
 
 pub mod admission;
+#[cfg(test)]
+mod admission_tests;
 mod allocate;
 mod answer;
 pub mod auth;

@@ -1,6 +1,8 @@
 //! Reads and writes `metadata` in trees of any kind.
 
-use api::{FieldNo, NewObject, Node, OwnerRef, Schema, Status, Struct, StructId, Text};
+use std::collections::HashSet;
+
+use api::{ByValue, FieldNo, NewObject, Node, OwnerRef, Schema, Status, Struct, StructId, Text};
 use kinds::Strategy;
 
 use crate::codec;
@@ -290,15 +292,16 @@ impl MetaMut<'_> {
         let uid = self.f.owner.uid;
         let mut duplicates = Vec::new();
         if let Some(list) = self.s.get_mut(self.f.owners).and_then(Node::as_list_mut) {
-            let mut kept: Vec<Node> = Vec::with_capacity(list.len());
-            for node in list.drain(..) {
-                if kept.contains(&node) {
+            let mut seen = HashSet::with_capacity(list.len());
+            let again: Vec<bool> = list.iter().map(|node| !seen.insert(ByValue(node))).collect();
+            let mut again = again.into_iter();
+            list.retain(|node| {
+                let kept = again.next() != Some(true);
+                if !kept {
                     duplicates.push(node.as_struct().map_or("", |s| s.str(uid)).to_owned());
-                } else {
-                    kept.push(node);
                 }
-            }
-            *list = kept;
+                kept
+            });
         }
         duplicates
     }

@@ -71,10 +71,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new() -> Self {
+        Self::with(Arc::new(Open))
+    }
+    pub(crate) fn with(admission: Arc<dyn Admission>) -> Self {
         let auth =
             Auth { authenticator: Arc::new(Open), authorizer: Arc::new(Open), reviewer: Arc::new(Open) };
         let reader = Reader::new(Store::in_memory(), &Config::default()).unwrap();
-        let server = Server::new(Config::default(), reader, auth, Arc::new(Open), Shutdown::new()).unwrap();
+        let server = Server::new(Config::default(), reader, auth, admission, Shutdown::new()).unwrap();
         let user = UserInfo { name: "test".into(), ..UserInfo::default() };
         let transport = server.transport(user, "test");
         Self { server, transport }

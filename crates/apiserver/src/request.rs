@@ -87,6 +87,17 @@ pub struct Request {
     pub warnings: Mutex<Vec<String>>,
 }
 
+/// More warnings have no room in any answer.
+const MOST_WARNINGS: usize = 5000;
+
+/// Adds a text to those of Warning headers, once.
+pub(crate) fn add_warning(to: &Mutex<Vec<String>>, text: String) {
+    let mut all = to.lock();
+    if all.len() < MOST_WARNINGS && !all.contains(&text) {
+        all.push(text);
+    }
+}
+
 impl Request {
     /// Fails with upstream's 504 once the deadline has passed.
     pub(crate) fn in_time(&self) -> Result<(), Status> {
@@ -94,11 +105,7 @@ impl Request {
     }
     /// Adds a Warning header to the answer, once.
     pub fn warn(&self, text: impl Into<String>) {
-        let text = text.into();
-        let mut all = self.warnings.lock();
-        if !all.contains(&text) {
-            all.push(text);
-        }
+        add_warning(&self.warnings, text.into());
     }
 }
 

@@ -13,7 +13,7 @@ use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacIndex;
 use crate::auth::token::TokenService;
 use crate::auth::{
-    self, Auth, AuthenticationConfig, AuthorizationMode, ClientCaError, KeyError, Reader, Reviews,
+    self, Auth, AuthenticationConfig, AuthorizationMode, ClientCaError, Feeds, KeyError, Reader, Reviews,
     SigningKey, UnionAuthenticator, UnionAuthorizer, VerifyingKey,
 };
 
@@ -91,6 +91,8 @@ pub struct Security {
     pub auth: Auth,
     /// What changes or refuses writes.
     pub admission: Arc<Chain>,
+    /// What keeps authorization in step with the store.
+    pub feeds: Feeds,
 }
 
 impl Security {
@@ -119,7 +121,7 @@ impl Security {
             Arc::new(NodeAuthorizer::new(config.gates.enabled("PodCertificateRequest"))),
             Arc::new(RbacIndex::default()),
         ));
-        auth::feed(&authorizer, store, shutdown, find);
+        let feeds = auth::feed(&authorizer, store, shutdown, find);
         let authentication = AuthenticationConfig {
             client_ca: config.client_ca,
             anonymous: config.anonymous,
@@ -151,6 +153,7 @@ impl Security {
         Ok(Self {
             auth: Auth { authenticator: Arc::new(authenticator), authorizer, reviewer: Arc::new(reviews) },
             admission: Arc::new(admission),
+            feeds,
         })
     }
 }

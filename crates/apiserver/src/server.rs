@@ -82,10 +82,6 @@ impl Server {
     pub fn set_openapi(&self, documents: Box<dyn Documents>) {
         let _ = self.0.openapi.set(documents);
     }
-    /// Says that what every cluster has is there: `/readyz` passes from now on.
-    pub fn set_ready(&self) {
-        self.0.health.started();
-    }
     /// The metrics, to register more.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics

@@ -19,8 +19,9 @@ use crate::config::Config;
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::handlers::unreadable;
+use crate::health::{Hook, Of};
 use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
-use crate::proxy::Connect;
+use crate::proxy::{Connect, Own};
 use crate::reader::Reader;
 use crate::request::UserInfo;
 use crate::security::{Security, SecurityConfig, SecurityError};
@@ -52,6 +53,8 @@ pub struct Options {
     pub compaction_interval: Duration,
     /// What an acknowledged write has behind it.
     pub durability: Durability,
+    /// How much the store of this process may hold, in bytes; nothing for any amount.
+    pub quota: Option<u64>,
     /// The etcd that holds the objects; the store in the data directory if absent.
     pub etcd: Option<EtcdOptions>,
     /// Changes to the defaults of security, after they were made from the keys.
@@ -73,6 +76,7 @@ impl Options {
             node: None,
             compaction_interval: Duration::from_mins(5),
             durability: Durability::default(),
+            quota: Some(storage::DEFAULT_QUOTA),
             etcd: None,
             security: Box::new(|_| {}),
         }
@@ -142,6 +146,8 @@ pub struct Running {
     pub advertised: IpAddr,
     /// The store.
     pub store: Store,
+    /// Where the server must not connect to for others.
+    pub place: Own,
 }
 
 impl Running {
@@ -183,6 +189,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         node,
         compaction_interval,
         durability,
+        quota,
         etcd,
         security,
     } = options;
@@ -214,10 +221,10 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let (dir, stop) = (data_dir.clone(), shutdown.clone());
     let (clock, store_dir) = (config.clock, data_dir.join("store"));
     let local = etcd.is_none();
-    let size = local.then(|| StoreSize(store_dir.clone()));
+    let files = store_dir.clone();
     let opened = tokio::task::spawn_blocking(move || -> Result<(Pki, Option<Store>), StartError> {
         let pki = Pki::ensure(&dir, &pki_config)?;
-        let config = StoreConfig { clock, durability, ..StoreConfig::new(store_dir) };
+        let config = StoreConfig { clock, durability, quota, ..StoreConfig::new(store_dir) };
         let store = if local { Some(Store::open(config, &stop)?) } else { None };
         Ok((pki, store))
     });
@@ -255,29 +262,41 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let security = Security::new(security_config, live, &store, find, shutdown)?;
     let authorizer = Arc::clone(&security.auth.authorizer);
     let admission = Arc::clone(&security.admission);
+    let feeds = security.feeds;
     let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
+    server.health().follow(feeds);
     server.metrics().register(|registry| admission.register(registry));
     if let Some(check) = key_services {
-        server.health().add("kms-providers", false, check);
+        server.health().add("kms-providers", Of::NotLiveness, check);
     }
-    if let Some(size) = size {
+    if local {
+        let size = StoreSize { dir: files, store: store.clone() };
         server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
     let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");
     let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
-    server.set_connect(Connect::new(Client::new(Arc::clone(&own), "kube-apiserver"), kubelet, authorizer));
+    let connects = Client::new(Arc::clone(&own), "kube-apiserver");
+    let leads_here = [
+        Some(SocketAddr::new(advertised, address.port())),
+        service_address.map(|ip| SocketAddr::new(ip, 443)),
+    ];
+    let place = Own::new(address.port(), leads_here.into_iter().flatten().collect());
+    server.set_connect(Connect::new(connects, kubelet, authorizer, place.clone()));
     let tls = pki::server_tls(&pki.apiserver, &pki.ca.certificate())?;
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
-    bootstrap::ensure(&*own).await.map_err(StartError::Bootstrap)?;
+    for hook in [Hook::Storage, Hook::Informers, Hook::Admission] {
+        server.health().done(hook);
+    }
+    let done = |hook| server.health().done(hook);
+    bootstrap::ensure(&*own, &done).await.map_err(StartError::Bootstrap)?;
     server.keep_flow_schemas(Arc::clone(&own), shutdown);
     server.keep_up(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
     if !compaction_interval.is_zero() {
         store.compact_every(compaction_interval, shutdown);
     }
     store.end_stuck_watchers(shutdown);
-    server.set_ready();
-    Ok(Running { server, pki: Arc::new(pki), address, advertised, store })
+    Ok(Running { server, pki: Arc::new(pki), address, advertised, store, place })
 }
 
 /// How kubelets are called: with the client certificate, verified against the cluster's authority.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use storage::{Batch, Scope, Servers, WatchOptions, WatchStart};
 
 use crate::allocate::DEFAULT_RANGE;
+use crate::health::Hook;
 use crate::inner::Inner;
 use crate::server::Server;
 
@@ -151,7 +152,7 @@ impl Wanted {
 
     async fn ensure_once(&self, transport: &dyn Transport) -> Result<(), Status> {
         let current = match transport.call(self.call(Verb::Get, "", None)).await {
-            Ok(bytes) => serde_json::from_slice::<Value>(&bytes).map_err(Status::internal)?,
+            Ok(bytes) => client::decode::<Value>(&bytes)?,
             Err(e) if e.is_not_found() => {
                 return match transport.call(self.call(Verb::Create, "", Some(&self.object))).await {
                     Err(e) if !e.is_already_exists() => Err(e),
@@ -225,7 +226,7 @@ async fn settle_range(
     recorder: &Recorder,
 ) -> Result<(), Status> {
     let bytes = transport.call(wanted.call(Verb::Get, "", None)).await?;
-    let mut object: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
+    let mut object: Value = client::decode(&bytes)?;
     let configured = inner.allocators.cidrs().iter().map(super::allocate::Cidr::text).collect::<Vec<_>>();
     let subresource = match default_range(&object, &configured) {
         RangeStep::Nothing => return Ok(()),
@@ -280,6 +281,7 @@ impl Server {
         let recorders =
             [recorder("portallocator-repair-controller"), recorder("ipallocator-repair-controller")];
         self.0.allocators.keep_repaired(&self.0, recorders, shutdown).await;
+        self.0.health.done(Hook::Repair);
         let servers = self.0.store.servers();
         // Others would list an address that leads nowhere.
         if let Some(servers) = servers.as_ref().filter(|_| !address.is_loopback()) {
@@ -290,6 +292,8 @@ impl Server {
         for one in &all {
             settle(&self.0, &*transport, one, &ranges).await?;
         }
+        self.0.health.done(Hook::Services);
+        self.0.health.done(Hook::Ranges);
         for one in all {
             let (inner, transport, stop) = (Arc::clone(&self.0), Arc::clone(&transport), shutdown.clone());
             let ranges = ranges.clone();

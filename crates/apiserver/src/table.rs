@@ -6,7 +6,7 @@ use api::schema::Gvk;
 use api::{Object, Status, Struct};
 use bytes::Bytes;
 use kinds::columns::{self, Columns, Description};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::answer::{self, List};
 use crate::codec;
@@ -74,10 +74,6 @@ fn definitions(inner: &Inner, resource: Option<&Resource>, columns: &Columns) ->
         .collect()
 }
 
-fn raw(bytes: &[u8]) -> Result<Value, Status> {
-    serde_json::from_slice(bytes).map_err(Status::internal)
-}
-
 struct Builder<'a> {
     inner: &'a Inner,
     columns: &'static Columns,
@@ -127,11 +123,19 @@ impl<'a> Builder<'a> {
         self.out.push(b'}');
     }
     fn stored(&mut self, resource: &Resource, object: &Object) -> Result<(), Status> {
-        let tree = self.inner.stored_tree(resource, object)?;
+        // DIFFERENCE: upstream shows no Table that has an object which cannot be read, so that people do not see the
+        // others, either. Here its row has what is known: its name.
+        let tree = match self.inner.stored_tree(resource, object) {
+            Ok(tree) => tree,
+            Err(_) => self.inner.outline(resource, object)?,
+        };
+        let partial = || answer::partial_json(resource, object, self.version.api_version());
         let bytes = match self.include {
             IncludeObject::None => Bytes::from_static(b"null"),
-            IncludeObject::Metadata => answer::partial_json(resource, object, self.version.api_version()),
-            IncludeObject::Object => answer::object_json(self.inner, resource, object)?,
+            IncludeObject::Metadata => partial(),
+            IncludeObject::Object => {
+                answer::object_json(self.inner, resource, object).unwrap_or_else(|_| partial())
+            }
         };
         self.row(&tree, &bytes);
         Ok(())
@@ -188,27 +192,16 @@ pub(crate) fn of_trees(
 ) -> Bytes {
     let mut builder = Builder::new(inner, resource, version, include, "{}", true);
     for tree in trees {
-        let full = codec::json_with(inner.schema, b"", tree);
         let object = match include {
-            IncludeObject::None => Value::Null,
+            IncludeObject::None => Bytes::from_static(b"null"),
             IncludeObject::Object => {
-                let mut value = raw(&full).unwrap_or_default();
-                if let Some(map) = value.as_object_mut() {
-                    map.insert("kind".into(), kind.kind.as_str().into());
-                    map.insert("apiVersion".into(), kind.api_version().as_str().into());
-                }
-                value
+                let type_meta =
+                    format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version());
+                codec::json_with(inner.schema, type_meta.as_bytes(), tree)
             }
-            IncludeObject::Metadata => {
-                let metadata = raw(&full).ok().and_then(|v| v.get("metadata").cloned()).unwrap_or_default();
-                let mut map = Map::new();
-                map.insert("kind".into(), "PartialObjectMetadata".into());
-                map.insert("apiVersion".into(), version.api_version().into());
-                map.insert("metadata".into(), metadata);
-                Value::Object(map)
-            }
+            IncludeObject::Metadata => answer::partial_of_tree(inner, tree, version.api_version()),
         };
-        builder.row(tree, object.to_string().as_bytes());
+        builder.row(tree, &object);
     }
     builder.finish()
 }

@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use rustix::process::{Resource, getrlimit};
+use storage::Store;
 
 /// The metrics that Prometheus' libraries tell of every process, by their names and texts.
 #[derive(Debug)]
@@ -53,13 +54,27 @@ impl Collector for Process {
     }
 }
 
-/// The size of a store in a directory.
+/// The size of a store of this process.
 #[derive(Debug)]
-pub(crate) struct StoreSize(pub(crate) PathBuf);
+pub(crate) struct StoreSize {
+    /// Where its files are.
+    pub(crate) dir: PathBuf,
+    /// What is in memory.
+    pub(crate) store: Store,
+}
 
 impl Collector for StoreSize {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
-        let Ok(files) = fs::read_dir(&self.0) else { return Ok(()) };
+        if let Some(usage) = self.store.usage() {
+            // What etcd says of itself, by its names.
+            let help = "Bytes of the objects in the store, which count against its quota";
+            gauge(&mut out, "etcd_mvcc_db_total_size_in_use_in_bytes", help, usage.live as f64)?;
+            let help = "Bytes of replaced and deleted objects that are kept in memory for watches and lists of the past";
+            gauge(&mut out, "ferrokube_store_history_bytes", help, usage.history as f64)?;
+            let help = "How many bytes of objects may be in the store; 0 for any";
+            gauge(&mut out, "etcd_server_quota_backend_bytes", help, usage.quota.unwrap_or(0) as f64)?;
+        }
+        let Ok(files) = fs::read_dir(&self.dir) else { return Ok(()) };
         let size = files.filter_map(|f| f.ok()?.metadata().ok()).map(|m| m.len()).sum::<u64>();
         let help = "[STABLE] Size of the storage database file physically allocated in bytes";
         let gauge = ConstGauge::new(size as f64);

@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::skim::Skim;
 use crate::transport::{Call, EventKind, Resource, Transport, Verb};
 
 /// A type of k8s-openapi that the API serves with object metadata.
@@ -69,16 +70,41 @@ impl Client {
 }
 
 /// Decodes an answer; a body that does not fit is an error of the server.
-pub(crate) fn decode<R: DeserializeOwned>(body: &[u8]) -> Result<R, Status> {
+pub fn decode<R: DeserializeOwned>(body: &[u8]) -> Result<R, Status> {
     serde_json::from_slice(body).or_else(|e| {
         // A required time that nobody set is `null` on the wire; the types have no value for that.
-        serde_json::from_slice(body)
-            .and_then(|mut value| {
-                set_times(&mut value);
-                R::deserialize(value)
-            })
-            .map_err(|_| Status::internal(format_args!("unable to decode an answer: {e}")))
+        let mut value = value(body);
+        if let Some(value) = &mut value {
+            set_times(value);
+        }
+        value
+            .and_then(|value| R::deserialize(value).ok())
+            .ok_or_else(|| Status::internal(format_args!("unable to decode an answer: {e}")))
     })
+}
+
+/// Any JSON that nests no deeper than [`api::depth::MAX_DEPTH`], or does not but for its `managedFields`; serde_json's
+/// own decoder stops at 128.
+fn value(body: &[u8]) -> Option<serde_json::Value> {
+    let deep = |body: &[u8]| api::codec::json::decode_any(body).ok().map(of_node);
+    serde_json::from_slice(body).ok().or_else(|| deep(body)).or_else(|| deep(&Skim::new(body).json))
+}
+
+fn of_node(node: api::Node) -> serde_json::Value {
+    use api::Node;
+    use serde_json::Value;
+    match node {
+        Node::Bool(b) => b.into(),
+        Node::Int(i) => i.into(),
+        Node::Float(f) => f.into(),
+        Node::Str(s) => Value::String(s.into()),
+        Node::List(list) => list.into_iter().map(of_node).collect(),
+        Node::Map(map) => {
+            map.into_entries().into_iter().map(|(k, v)| (String::from(k), of_node(v))).collect()
+        }
+        // Text that is decoded without a schema has neither structs nor raw parts.
+        Node::Null | Node::Struct(_) | Node::Raw(_) => Value::Null,
+    }
 }
 
 /// Puts Go's zero time, which upstream reads a `null` as, in the place of times that are `null`.
@@ -308,6 +334,15 @@ impl<T> Api<T> {
         self.client.transport.call(call).await.map(drop)
     }
 
+    /// Reads a subresource.
+    pub async fn get_subresource<R: DeserializeOwned>(
+        &self,
+        name: &str,
+        subresource: &str,
+    ) -> Result<R, Status> {
+        self.call(self.request(Verb::Get, name, subresource, Bytes::new())).await
+    }
+
     /// Posts to a subresource and decodes its answer.
     pub async fn post<B, R>(&self, name: &str, subresource: &str, body: &B) -> Result<R, Status>
     where
@@ -461,5 +496,28 @@ mod tests {
         let condition: Condition = decode(body).unwrap();
         assert_eq!(condition.last_transition_time.0.to_string(), "0001-01-01T00:00:00Z");
         assert!(decode::<Condition>(br#"{"type":null}"#).is_err());
+    }
+
+    #[test]
+    fn answers_may_nest_as_deeply_as_the_server_stores() {
+        use k8s_openapi::api::apps::v1::ControllerRevision;
+        let check = |depth: usize| {
+            let data = r#"{"a":"#.repeat(depth - 2) + "[1.5,true,\"x\"]" + &"}".repeat(depth - 2);
+            let body = format!(r#"{{"metadata":{{"creationTimestamp":null}},"revision":7,"data":{data}}}"#);
+            assert_eq!(api::depth::of_json(body.as_bytes()), depth);
+            let read = decode::<ControllerRevision>(body.as_bytes()).ok()?;
+            assert_eq!(serde_json::to_string(&read.data).unwrap(), data);
+            Some(read.revision)
+        };
+        let fields = "[".repeat(100_000) + &"]".repeat(100_000);
+        let body = format!(r#"{{"metadata":{{"managedFields":{fields},"name":"a"}},"revision":7}}"#);
+        assert_eq!(
+            decode::<ControllerRevision>(body.as_bytes()).unwrap().metadata.name.as_deref(),
+            Some("a")
+        );
+        for depth in [127, 128, 129, api::depth::MAX_DEPTH] {
+            assert_eq!(check(depth), Some(7), "{depth}");
+        }
+        assert_eq!(check(api::depth::MAX_DEPTH + 1), None);
     }
 }

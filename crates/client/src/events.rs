@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::client::{Client, KubeObject, Patch};
 
@@ -136,7 +137,10 @@ fn name_at(object: &str, now: Timestamp) -> String {
 async fn write(client: Client, clock: Clock, mut events: mpsc::Receiver<Event>) {
     let mut correlator = Correlator::default();
     while let Some(event) = events.recv().await {
-        let Some(known) = correlator.correlate(event, clock.now()) else { continue };
+        let Some(known) = correlator.correlate(event, Now { day: clock.now(), monotonic: clock.monotonic() })
+        else {
+            continue;
+        };
         for attempt in 0..TRIES {
             if write_one(&client, &known, &mut correlator).await {
                 break;
@@ -188,9 +192,18 @@ struct Correlated {
     key: String,
 }
 
+/// When an Event comes, by both clocks.
+#[derive(Clone, Copy)]
+struct Now {
+    /// What is written.
+    day: Timestamp,
+    /// By which it is told how long something was ago.
+    monotonic: Instant,
+}
+
 struct Similar {
     messages: HashSet<String>,
-    last: Timestamp,
+    last: Instant,
 }
 
 struct Seen {
@@ -201,7 +214,7 @@ struct Seen {
 
 struct Budget {
     tokens: f64,
-    at: Timestamp,
+    at: Instant,
 }
 
 #[derive(Default)]
@@ -213,7 +226,7 @@ struct Correlator {
 
 impl Correlator {
     /// What is to be written for an Event; `None` if its source says too much.
-    fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Correlated> {
+    fn correlate(&mut self, event: Event, now: Now) -> Option<Correlated> {
         let (mut event, key) = self.aggregate(event, now);
         if let Some(seen) = self.seen.get(&key).filter(|s| s.count > 0) {
             event.metadata.name.clone_from(&seen.name);
@@ -221,18 +234,18 @@ impl Correlator {
             event.count = Some(seen.count.saturating_add(1));
         }
         self.written(key.clone(), &event);
-        self.within_budget(&event, now).then_some(Correlated { event, key })
+        self.within_budget(&event, now.monotonic).then_some(Correlated { event, key })
     }
 
-    fn aggregate(&mut self, event: Event, now: Timestamp) -> (Event, String) {
+    fn aggregate(&mut self, event: Event, now: Now) -> (Event, String) {
         let own = joined(&event, &[&event.involved_object.field_path, &event.reason, &event.message]);
         let group = joined(&event, &[&event.reason, &event.reporting_component, &event.reporting_instance]);
-        let fresh = || Similar { messages: HashSet::new(), last: now };
+        let fresh = || Similar { messages: HashSet::new(), last: now.monotonic };
         let mut similar = self.similar.take(&group).unwrap_or_else(fresh);
-        if Duration::try_from(now.duration_since(similar.last)).is_ok_and(|d| d > SIMILAR_WITHIN) {
+        if now.monotonic.saturating_duration_since(similar.last) > SIMILAR_WITHIN {
             similar = fresh();
         }
-        similar.last = now;
+        similar.last = now.monotonic;
         similar.messages.insert(event.message.clone().unwrap_or_default());
         let many = similar.messages.len() >= SIMILAR;
         if many && let Some(any) = similar.messages.iter().next().cloned() {
@@ -245,13 +258,13 @@ impl Correlator {
         let message = event.message.as_deref().unwrap_or_default();
         let combined = Event {
             metadata: ObjectMeta {
-                name: Some(name_at(event.involved_object.name.as_deref().unwrap_or_default(), now)),
+                name: Some(name_at(event.involved_object.name.as_deref().unwrap_or_default(), now.day)),
                 namespace: event.metadata.namespace,
                 ..ObjectMeta::default()
             },
             message: Some(format!("(combined from similar events): {message}")),
-            first_timestamp: Some(Time(now)),
-            last_timestamp: Some(Time(now)),
+            first_timestamp: Some(Time(now.day)),
+            last_timestamp: Some(Time(now.day)),
             count: Some(1),
             involved_object: event.involved_object,
             type_: event.type_,
@@ -262,10 +275,10 @@ impl Correlator {
         (combined, group)
     }
 
-    fn within_budget(&mut self, event: &Event, now: Timestamp) -> bool {
+    fn within_budget(&mut self, event: &Event, now: Instant) -> bool {
         let key = joined(event, &[]);
         let mut budget = self.budgets.take(&key).unwrap_or(Budget { tokens: SPAM_BURST, at: now });
-        let passed = now.duration_since(budget.at).as_secs_f64().max(0.0);
+        let passed = now.saturating_duration_since(budget.at).as_secs_f64();
         budget.tokens = (budget.tokens + passed * SPAM_PER_SECOND).min(SPAM_BURST);
         budget.at = now;
         let within = budget.tokens >= 1.0;
@@ -362,8 +375,11 @@ mod tests {
         events.try_recv().unwrap()
     }
 
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(1_000_000 + seconds).unwrap()
+    /// So many seconds after the beginning; the time of day runs backwards meanwhile.
+    fn at(seconds: u64) -> Now {
+        static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+        let day = Timestamp::from_second(1_000_000 - seconds.cast_signed()).unwrap();
+        Now { day, monotonic: *START + Duration::from_secs(seconds) }
     }
 
     #[tokio::test]

@@ -31,6 +31,8 @@ pub(crate) struct Fake {
     revision: Mutex<u64>,
     /// Whether single-object requests fail.
     pub(crate) broken: Mutex<bool>,
+    /// Whether they are not answered at all.
+    pub(crate) silent: Mutex<bool>,
 }
 
 impl Fake {
@@ -80,6 +82,9 @@ impl Fake {
 impl Transport for Fake {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
         self.note(&call);
+        if *self.silent.lock() {
+            return std::future::pending().boxed();
+        }
         let answer = self.answer(&call);
         async move { answer }.boxed()
     }

@@ -1,9 +1,10 @@
 //! Informers: a cache of a resource that follows the server by list and watch.
 
 use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::Status;
@@ -16,8 +17,12 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::client::{Client, KubeObject, ListParams, WatchParams, bookmark, resource_of};
 use crate::key::Key;
-use crate::store::{Cached, PartialObject, Store};
+use crate::skim::Skim;
+use crate::store::{Cached, Store};
 use crate::transport::{Call, EventKind, Resource, Verb};
+
+/// So many objects that cannot be decoded are remembered, so that each is told of once.
+const ODD: usize = 1000;
 
 /// What an informer selects of its resource. The default is everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -37,6 +42,7 @@ struct Shared<T> {
     selection: Selection,
     synced: watch::Sender<bool>,
     started: Mutex<bool>,
+    undecoded: AtomicU64,
 }
 
 /// A shared informer. Clones are the same informer; it derefs to its [`Store`].
@@ -72,6 +78,7 @@ impl<T: Cached> Informer<T> {
             selection,
             synced: watch::Sender::new(false),
             started: Mutex::new(false),
+            undecoded: AtomicU64::new(0),
         }))
     }
 
@@ -91,6 +98,11 @@ impl<T: Cached> Informer<T> {
         &self.0.resource
     }
 
+    /// How many states of objects came that could not be decoded. The store is as if there were no such objects.
+    pub fn undecoded(&self) -> u64 {
+        self.0.undecoded.load(Ordering::Relaxed)
+    }
+
     /// Whether it has seen one whole state.
     pub fn is_synced(&self) -> bool {
         *self.0.synced.borrow()
@@ -106,7 +118,8 @@ impl<T: Cached> Informer<T> {
     async fn follow(&self) {
         // client-go's numbers: 800 ms to 30 s, forgotten after two quiet minutes.
         let mut backoff = Backoff::new(Duration::from_millis(800), Duration::from_secs(30));
-        let mut reflector = Reflector { informer: self, revision: None, stream_initial: true };
+        let mut reflector =
+            Reflector { informer: self, revision: None, stream_initial: true, odd: BTreeSet::new() };
         loop {
             let began = Instant::now();
             let step = reflector.step().await;
@@ -131,6 +144,17 @@ struct Reflector<'a, T> {
     revision: Option<String>,
     /// Whether the first state is asked for as a watch; the server may not know how.
     stream_initial: bool,
+    /// Objects that cannot be decoded, as far as they were told of.
+    odd: BTreeSet<Key>,
+}
+
+/// What an object's JSON is.
+enum Read<T> {
+    Object(T),
+    /// An object that cannot be decoded, of this resourceVersion.
+    Odd(Key, String),
+    /// Not even its name can be read.
+    Nothing(Status),
 }
 
 impl<T: Cached> Reflector<'_, T> {
@@ -204,7 +228,7 @@ impl<T: Cached> Reflector<'_, T> {
                 page => page?,
             };
             for item in &page.items {
-                if let Some(object) = self.read(item) {
+                if let Read::Object(object) = self.read(item) {
                     objects.insert(object.key(), object);
                 }
             }
@@ -234,14 +258,24 @@ impl<T: Cached> Reflector<'_, T> {
                 continue;
             };
             match event.kind {
-                EventKind::Added | EventKind::Modified => {
-                    if let Some(object) = self.read(&event.object) {
+                EventKind::Added | EventKind::Modified => match self.read(&event.object) {
+                    Read::Object(object) => {
                         state.insert(object.key(), object);
                     }
-                }
-                EventKind::Deleted => {
-                    state.remove(&meta_of(&event.object)?.key());
-                }
+                    Read::Odd(key, _) => {
+                        state.remove(&key);
+                    }
+                    Read::Nothing(_) => {}
+                },
+                EventKind::Deleted => match self.read(&event.object) {
+                    Read::Object(object) => {
+                        state.remove(&object.key());
+                    }
+                    Read::Odd(key, _) => {
+                        state.remove(&key);
+                    }
+                    Read::Nothing(error) => return Err(error),
+                },
                 EventKind::Bookmark => {
                     let (revision, end) = bookmark(&event.object)?;
                     if end && let Some(objects) = objects.take() {
@@ -267,7 +301,12 @@ impl<T: Cached> Reflector<'_, T> {
             self.informer.0.client.transport().watch(self.call(Verb::Watch, params.query())).await?;
         let mut events = 0usize;
         while let Some(event) = stream.next().await {
-            let event = event?;
+            let event = event.inspect_err(|e| {
+                // What the server or the connection could not make an event of would come again.
+                if e.code == 500 {
+                    self.revision = None;
+                }
+            })?;
             self.apply(event.kind, &event.object)?;
             events += 1;
         }
@@ -277,44 +316,65 @@ impl<T: Cached> Reflector<'_, T> {
         Ok(())
     }
 
+    /// Takes a change. What cannot be read at all is passed over by reading the state anew: the watch would begin with
+    /// it again, for ever.
     fn apply(&mut self, kind: EventKind, json: &[u8]) -> Result<(), Status> {
-        let store = &self.informer.0.store;
-        match kind {
-            EventKind::Bookmark => self.revision = Some(bookmark(json)?.0),
-            EventKind::Added | EventKind::Modified => {
-                if let Some(object) = self.read(json) {
-                    self.revision = Some(object.resource_version().to_owned());
-                    store.put(object);
-                } else {
-                    let meta = meta_of(json)?;
-                    store.delete_key(&meta.key());
-                    self.revision = Some(meta.resource_version().to_owned());
-                }
-            }
-            EventKind::Deleted => {
-                let meta = meta_of(json)?;
-                self.revision = Some(meta.resource_version().to_owned());
-                match self.read(json) {
-                    Some(object) => store.delete(object),
-                    None => store.delete_key(&meta.key()),
-                }
-            }
+        let done = self.try_apply(kind, json);
+        if done.is_err() {
+            self.revision = None;
         }
-        Ok(())
+        done
+    }
+
+    fn try_apply(&mut self, kind: EventKind, json: &[u8]) -> Result<(), Status> {
+        if kind == EventKind::Bookmark {
+            self.revision = Some(bookmark(json)?.0);
+            return Ok(());
+        }
+        let store = &self.informer.0.store;
+        match self.read(json) {
+            Read::Object(object) => {
+                self.revision = Some(object.resource_version().to_owned());
+                if kind == EventKind::Deleted {
+                    store.delete(object)
+                } else {
+                    store.put(object)
+                }
+                Ok(())
+            }
+            Read::Odd(key, revision) => {
+                store.delete_key(&key);
+                self.revision = Some(revision);
+                Ok(())
+            }
+            Read::Nothing(error) => Err(error),
+        }
     }
 
     /// Decodes an object. One that does not fit its type is left out, with a warning: it must not
     /// keep the others from being seen.
-    fn read(&self, json: &[u8]) -> Option<T> {
-        match T::decode(json) {
-            Ok(object) => Some(object),
-            Err(error) => {
-                let key = meta_of(json).map(|m| m.key().to_string()).unwrap_or_default();
-                tracing::warn!(resource = %self.informer.0.resource.plural, object = %key, %error,
-                    "an object cannot be decoded and is ignored");
-                None
+    fn read(&mut self, json: &[u8]) -> Read<T> {
+        let skim = Skim::new(json);
+        let error = match T::decode(&skim.json) {
+            Ok(object) => {
+                if !self.odd.is_empty() {
+                    self.odd.remove(&object.key());
+                }
+                return Read::Object(object);
             }
+            Err(error) => error,
+        };
+        let shared = &self.informer.0;
+        shared.undecoded.fetch_add(1, Ordering::Relaxed);
+        let resource = &shared.resource.plural;
+        let Some((key, revision)) = skim.identity() else {
+            tracing::warn!(%resource, %error, "something that is no object is ignored");
+            return Read::Nothing(error);
+        };
+        if self.odd.len() < ODD && self.odd.insert(key.clone()) {
+            tracing::warn!(%resource, object = %key, %error, "an object cannot be decoded and is ignored");
         }
+        Read::Odd(key, revision)
     }
 
     fn take(&mut self, objects: BTreeMap<Key, T>, revision: String) {
@@ -322,10 +382,6 @@ impl<T: Cached> Reflector<'_, T> {
         self.revision = Some(revision);
         self.informer.0.synced.send_replace(true);
     }
-}
-
-fn meta_of(json: &[u8]) -> Result<PartialObject, Status> {
-    PartialObject::decode(json)
 }
 
 trait AnyInformer: Send + Sync {
@@ -353,12 +409,20 @@ type Slot = (TypeId, Resource, Selection);
 pub struct Factory {
     client: Client,
     informers: Arc<Mutex<HashMap<Slot, Box<dyn AnyInformer>>>>,
+    /// What was asked for through this one, if it is a view.
+    asked: Option<Arc<Mutex<Vec<watch::Receiver<bool>>>>>,
 }
 
 impl Factory {
     /// A factory whose informers read through `client`.
     pub fn new(client: Client) -> Self {
-        Self { client, informers: Arc::default() }
+        Self { client, informers: Arc::default(), asked: None }
+    }
+
+    /// The same informers; [`Factory::synced`] of it waits for those alone that were asked for through it. So what
+    /// keeps one resource from being read does not concern those who need others.
+    pub fn view(&self) -> Self {
+        Self { asked: Some(Arc::default()), ..self.clone() }
     }
 
     /// The informer of all objects of a type.
@@ -370,11 +434,15 @@ impl Factory {
     pub fn select<T: Cached>(&self, resource: Resource, selection: Selection) -> Informer<T> {
         let mut informers = self.informers.lock();
         let slot = (TypeId::of::<T>(), resource, selection);
-        if let Some(known) = informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()) {
-            return known.clone();
+        let known = informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()).cloned();
+        let informer = known.unwrap_or_else(|| {
+            let informer = Informer::of(&self.client, slot.1.clone(), slot.2.clone());
+            informers.insert(slot, Box::new(informer.clone()));
+            informer
+        });
+        if let Some(asked) = &self.asked {
+            asked.lock().push(informer.0.synced.subscribe());
         }
-        let informer = Informer::of(&self.client, slot.1.clone(), slot.2.clone());
-        informers.insert(slot, Box::new(informer.clone()));
         informer
     }
 
@@ -387,7 +455,10 @@ impl Factory {
 
     /// Waits until every informer asked for so far is synced.
     pub async fn synced(&self) {
-        let all: Vec<_> = self.informers.lock().values().map(|i| i.seen()).collect();
+        let all: Vec<_> = match &self.asked {
+            Some(asked) => asked.lock().clone(),
+            None => self.informers.lock().values().map(|i| i.seen()).collect(),
+        };
         for mut seen in all {
             let _ = seen.wait_for(|s| *s).await;
         }
@@ -533,6 +604,61 @@ mod tests {
         ];
         let r = run(vec![Script::Events { events, open: true }], vec![], 1).await;
         assert_eq!(*r.changes.lock(), ["+a", "+z"]);
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_decoded_is_not_asked_for_again() {
+        let raw = |kind, json: String| Ok(crate::transport::WatchEvent { kind, object: json.into() });
+        let bad = |revision: u64| {
+            format!(
+                r#"{{"metadata":{{"namespace":"ns","name":"bad","resourceVersion":"{revision}"}},"data":7}}"#
+            )
+        };
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        let odd = format!(
+            r#"{{"metadata":{{"namespace":"ns","name":"odd","resourceVersion":"9","managedFields":{deep}}}}}"#
+        );
+        let watches = vec![
+            Script::Events {
+                events: vec![
+                    event(Added, "a", 1),
+                    raw(Added, bad(2)),
+                    raw(Added, "7".into()),
+                    mark(3, true),
+                    raw(Modified, bad(4)),
+                    raw(Modified, bad(5)),
+                ],
+                open: false,
+            },
+            Script::Events { events: vec![raw(Added, odd), raw(Deleted, bad(10))], open: false },
+            // Nothing of this can be read, not even its revision.
+            Script::Events { events: vec![event(Added, "b", 11), raw(Modified, "[1]".into())], open: false },
+            Script::Events { events: vec![event(Added, "b", 11), mark(12, true)], open: false },
+        ];
+        let r = run(watches, vec![], 5).await;
+        let asked: Vec<_> = (0..5).map(|i| query(&r, i, "resourceVersion")).collect();
+        assert_eq!(asked, ["", "5", "10", "", "12"]);
+        assert_eq!(*r.changes.lock(), ["+a", "+odd", "+b", "-a", "-odd"]);
+        assert_eq!(r.informer.undecoded(), 6);
+        r.shutdown.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_server_cannot_tell_is_passed_over_by_a_new_state() {
+        let watches = vec![
+            Script::Events { events: vec![event(Added, "a", 1), mark(3, true)], open: false },
+            Script::Events { events: vec![Err(Status::internal("unable to transform key"))], open: false },
+            Script::Events { events: vec![event(Added, "a", 1), mark(5, true)], open: false },
+            Script::Events {
+                events: vec![Err(Status::failure(503, "ServiceUnavailable", "broke"))],
+                open: false,
+            },
+        ];
+        let r = run(watches, vec![], 5).await;
+        let asked: Vec<_> = (0..5).map(|i| query(&r, i, "resourceVersion")).collect();
+        assert_eq!(asked, ["", "3", "", "5", "5"]);
+        assert_eq!(*r.changes.lock(), ["+a"]);
         r.shutdown.finish().await;
     }
 

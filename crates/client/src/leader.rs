@@ -69,8 +69,8 @@ impl Election {
             () = candidate.renew() => Outcome::Lost,
         };
         inner.finish().await;
-        if outcome != Outcome::Lost {
-            candidate.release().await;
+        if outcome != Outcome::Lost && timeout(self.renew, candidate.release()).await.is_err() {
+            tracing::debug!(lease = %self.name, "unable to give the lease up in time");
         }
         outcome
     }
@@ -96,11 +96,17 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
+    /// One attempt, which a request without an answer does not hold up for ever.
     async fn attempt_logged(&mut self) -> bool {
-        match self.attempt().await {
-            Ok(leads) => leads,
-            Err(error) => {
-                tracing::debug!(lease = %self.election.name, %error, "unable to acquire or renew");
+        let lease = &self.election.name;
+        match timeout(self.election.renew, self.attempt()).await {
+            Ok(Ok(leads)) => leads,
+            Ok(Err(error)) => {
+                tracing::debug!(%lease, %error, "unable to acquire or renew");
+                false
+            }
+            Err(_) => {
+                tracing::debug!(%lease, "unable to acquire or renew: the API server did not answer in time");
                 false
             }
         }
@@ -130,7 +136,7 @@ impl Candidate<'_> {
                     spec: Some(wanted),
                 };
                 let made = self.api.create(&lease).await?;
-                self.observed = Some((made.spec.unwrap_or_default(), Instant::now()));
+                self.observed = Some((made.spec.unwrap_or_default(), self.clock.monotonic()));
                 return Ok(true);
             }
             Err(status) => return Err(status),
@@ -139,7 +145,7 @@ impl Candidate<'_> {
         let seen_at = match &self.observed {
             Some((spec, at)) if *spec == current => *at,
             _ => {
-                let at = Instant::now();
+                let at = self.clock.monotonic();
                 self.observed = Some((current.clone(), at));
                 at
             }
@@ -159,7 +165,7 @@ impl Candidate<'_> {
         }
         lease.spec = Some(wanted);
         let written = self.api.update(&lease).await?;
-        self.observed = Some((written.spec.unwrap_or_default(), Instant::now()));
+        self.observed = Some((written.spec.unwrap_or_default(), self.clock.monotonic()));
         Ok(true)
     }
 
@@ -209,7 +215,7 @@ mod tests {
 
     use super::*;
     use crate::fake::Fake;
-    use jiff::Timestamp;
+    use jiff::{SignedDuration, Timestamp};
 
     fn client(fake: &Arc<Fake>) -> Client {
         Client::new(fake.clone(), "test")
@@ -286,5 +292,57 @@ mod tests {
         assert!(!candidate.attempt().await.unwrap());
         sleep(Duration::from_secs(2)).await;
         assert!(candidate.attempt().await.unwrap());
+    }
+
+    /// Whoever sets the clock, here or there, ends no term and begins none.
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_day_is_set() {
+        for hours in [1, -1] {
+            let (fake, clock) = (Fake::new(), Clock::from(Timestamp::UNIX_EPOCH));
+            let step = SignedDuration::from_hours(hours);
+            let (shutdown, stepping) = (Shutdown::new(), clock);
+            let (leads, client_a) = (Election::new("kube-system", "x", "a"), client(&fake));
+            let leading = tokio::spawn({
+                let shutdown = shutdown.clone();
+                async move { leads.lead(&client_a, clock, &shutdown, |_| std::future::pending()).await }
+            });
+            sleep(Duration::from_secs(1)).await;
+            let other = Election::new("kube-system", "x", "b");
+            // The other machine's clock is set too, the other way.
+            let its_clock = Clock::from(Timestamp::UNIX_EPOCH);
+            let api = client(&fake).api("kube-system");
+            let mut candidate = Candidate { election: &other, api, clock: its_clock, observed: None };
+            for _ in 0..20 {
+                stepping.step(step);
+                its_clock.step(-step);
+                assert!(!candidate.attempt().await.unwrap(), "{hours}");
+                sleep(Duration::from_secs(7)).await;
+            }
+            let lease = fake.object("x").unwrap();
+            assert_eq!(
+                (&lease["spec"]["holderIdentity"], &lease["spec"]["leaseTransitions"]),
+                (&"a".into(), &0.into())
+            );
+            shutdown.stop();
+            assert_eq!(leading.await.unwrap(), Outcome::Stopped);
+        }
+    }
+
+    /// Requests without an answer: whoever wants to lead asks again.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_is_made_again() {
+        let (fake, clock) = (Fake::new(), Clock::from(Timestamp::UNIX_EPOCH));
+        *fake.silent.lock() = true;
+        let (election, client, shutdown) =
+            (Election::new("kube-system", "x", "a"), client(&fake), Shutdown::new());
+        let answering = fake.clone();
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(25)).await;
+            *answering.silent.lock() = false;
+        });
+        let began = Instant::now();
+        let outcome = election.lead(&client, clock, &shutdown, |_| async {}).await;
+        assert_eq!(outcome, Outcome::Done);
+        assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
     }
 }

@@ -15,12 +15,14 @@ pub mod key;
 pub mod leader;
 pub mod queue;
 pub mod remote;
+mod skim;
 pub mod store;
+pub mod subject;
 pub mod tls;
 pub mod transport;
 
 pub use backoff::Backoff;
-pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchParams, resource_of};
+pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchParams, decode, resource_of};
 pub use config::{Config, ConfigError, Token};
 pub use events::{EventType, Recorder, reference};
 pub use informer::{Factory, Informer, Selection};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use api::Status;
@@ -220,7 +221,7 @@ impl<T: Cached> Store<T> {
             inner.objects.values().cloned().collect()
         };
         for object in objects {
-            handler(&Change::Added(object));
+            tell(std::slice::from_ref(&handler), &Change::Added(object));
         }
     }
 
@@ -328,8 +329,11 @@ impl<T: Cached> Store<T> {
     }
 }
 
+/// Tells handlers of a change. One that panics misses it; the others, and the informer's task, go on.
 fn tell<T>(handlers: &[Arc<Handler<T>>], change: &Change<T>) {
     for handler in handlers {
-        handler(change);
+        if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
+            tracing::error!(object = std::any::type_name::<T>(), "a handler of changes panicked");
+        }
     }
 }

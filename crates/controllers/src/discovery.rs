@@ -74,6 +74,10 @@ struct Resources {
 #[derive(Deserialize)]
 struct Entry {
     name: String,
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    version: String,
     kind: String,
     #[serde(default)]
     namespaced: bool,
@@ -125,4 +129,69 @@ pub(crate) async fn discover(client: &Client) -> Result<Discovered, Status> {
         }
     }
     Ok(found)
+}
+
+/// A resource that can be asked for its scale.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scaled {
+    pub(crate) resource: Resource,
+    /// Whether it has the scale subresource, in a form that is known.
+    pub(crate) has_scale: bool,
+}
+
+/// The forms of a scale, as group and version.
+const SCALES: [(&str, &str); 4] =
+    [("autoscaling", "v1"), ("extensions", "v1beta1"), ("apps", "v1beta1"), ("apps", "v1beta2")];
+
+/// The resource of a kind, in the version that its object names or else in any that is served; `None` for a kind
+/// that nobody serves.
+pub(crate) async fn find_scaled(
+    client: &Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<Option<Scaled>, Status> {
+    if let Some(found) = scaled_in(client, group, version, kind).await? {
+        return Ok(Some(found));
+    }
+    if group.is_empty() {
+        return Ok(None);
+    }
+    let served = client.raw::<Groups>("/apis").await?.groups.into_iter().find(|g| g.name == group);
+    for other in served.into_iter().flat_map(|g| g.versions).filter(|v| v.version != version) {
+        if let Some(found) = scaled_in(client, group, &other.version, kind).await? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+async fn scaled_in(
+    client: &Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<Option<Scaled>, Status> {
+    // What an owner's reference says is any text: it must not lead to another path.
+    let segment =
+        |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
+    if !(segment(version) && (group.is_empty() || segment(group))) {
+        return Ok(None);
+    }
+    let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    let entries = match client.raw::<Resources>(&path).await {
+        Ok(list) => list.resources,
+        Err(e) if e.is_not_found() => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let Some(plural) = entries.iter().find(|e| e.kind == kind && !e.name.contains('/')).map(|e| &e.name)
+    else {
+        return Ok(None);
+    };
+    let scale = format!("{plural}/scale");
+    let has_scale = entries.iter().any(|e| {
+        e.name == scale && e.kind == "Scale" && SCALES.contains(&(e.group.as_str(), e.version.as_str()))
+    });
+    let resource = Resource { group: group.into(), version: version.into(), plural: plural.as_str().into() };
+    Ok(Some(Scaled { resource, has_scale }))
 }

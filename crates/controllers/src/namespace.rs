@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::Status;
-use client::{Api, Change, Client, Factory, Key, ListParams, PartialObject, Queue, RateLimit};
+use client::{Api, Change, Client, Factory, Key, ListParams, PartialObject, Queue, RateLimit, resource_of};
 use component::{Clock, Shutdown};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Time};
+use serde::Deserialize;
 
-use crate::common::{deleting, pods, retry};
+use crate::common::{deleting, retry};
 use crate::discovery::{Served, discover};
 
 const FINALIZER: &str = "kubernetes";
@@ -57,7 +58,8 @@ pub(crate) fn start(
             if known.get("", namespace).is_some_and(|n| deleting(&n.metadata))
                 && left.list_namespace(namespace).is_empty()
             {
-                enqueue.add(Key::new("", namespace));
+                // Also then an API server that has not seen the end may let another in.
+                enqueue.add_after(Key::new("", namespace), delay);
             }
         }
     });
@@ -78,6 +80,26 @@ pub(crate) fn start(
             }
         });
     });
+}
+
+/// What of a Pod says how long it may take to end. A Pod that is odd elsewhere holds up no namespace.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Ending {
+    spec: EndingSpec,
+    status: EndingStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EndingSpec {
+    termination_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EndingStatus {
+    phase: String,
 }
 
 struct Deleter {
@@ -203,14 +225,10 @@ impl Deleter {
 
     /// The longest grace period of the namespace's Pods, unless it should have passed already.
     async fn grace_of_pods(&self, namespace: &str, deleted_at: Timestamp) -> Result<i64, Status> {
-        let all = self.client.api::<Pod>(namespace).list(&ListParams::default()).await?;
-        let longest = all
-            .items
-            .iter()
-            .filter(|p| !pods::is_terminal(p))
-            .filter_map(|p| p.spec.as_ref()?.termination_grace_period_seconds)
-            .max()
-            .unwrap_or(0);
+        let api = self.client.resource::<Ending>(resource_of::<Pod>(), namespace);
+        let all = api.list(&ListParams::default()).await?;
+        let alive = all.items.iter().filter(|p| !matches!(p.status.phase.as_str(), "Succeeded" | "Failed"));
+        let longest = alive.filter_map(|p| p.spec.termination_grace_period_seconds).max().unwrap_or(0);
         let passed = self.clock.now().duration_since(deleted_at);
         Ok(if passed >= SignedDuration::from_secs(longest) { 0 } else { longest })
     }

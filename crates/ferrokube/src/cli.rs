@@ -94,6 +94,10 @@ pub(crate) struct Api {
     /// When a write counts, and so what a crash of the machine can lose
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
     pub(crate) durability: Durability,
+    /// How many bytes of objects may be stored before nothing new is taken; 0 for 2 GiB, less for any number. An etcd
+    /// has a quota of its own
+    #[arg(long, value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) quota_backend_bytes: i64,
     #[command(flatten)]
     pub(crate) etcd: Etcd,
 }
@@ -132,13 +136,20 @@ pub(crate) struct Up {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
+    /// Address of this node, or one of each family, separated by commas [default: its IPv4 address, or its IPv6 address if it has no other]
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    pub(crate) node_ip: Vec<IpAddr>,
     /// Where the container runtime looks for its network configuration
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(crate) cni_conf_dir: PathBuf,
     /// Port of the kubelet [default: 10250, or a free one if another cluster's kubelet has it]
     #[arg(long, value_name = "N")]
     pub(crate) kubelet_port: Option<u16>,
-    /// What must stay free, as the kubelet's flag has it [default: upstream's]
+    /// Address the kubelet listens on, and the Node's own unless it is 0.0.0.0 [default: that of --bind-address]
+    #[arg(long, value_name = "IP")]
+    pub(crate) kubelet_address: Option<IpAddr>,
+    /// Below which the node reports pressure, as the kubelet's flag names it; no Pod is evicted for it yet [default:
+    /// upstream's]
     #[arg(long, value_name = "THRESHOLDS")]
     pub(crate) eviction_hard: Option<kubelet::node::Thresholds>,
     /// Address of the cluster's DNS server, for Pods' resolv.conf [default: the tenth address of the Services' range]
@@ -230,7 +241,7 @@ pub(crate) enum Snapshot {
 /// From where to save, and to where.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct SnapshotSave {
-    /// The file to write; one that exists is replaced once the new one is whole
+    /// The file to write, which must not exist yet
     pub(crate) file: PathBuf,
     /// Whom to ask, as whom [default: DATA_DIR/admin.kubeconfig]
     #[arg(long, value_name = "FILE")]

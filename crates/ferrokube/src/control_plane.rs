@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use api::Text;
@@ -73,9 +74,9 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts store and API server, and waits until the API server is ready. `node` is the name of this
-    /// machine's node, for its certificates.
-    pub(crate) async fn start(settings: Settings, node: Option<&str>) -> Result<Self> {
+    /// Starts store and API server, and waits until the API server is ready. `node` is this machine's node,
+    /// for its certificates.
+    pub(crate) async fn start(settings: Settings, node: Option<NodeIdentity>) -> Result<Self> {
         let clock = Clock::system();
         let dir = DataDir::open(&settings.data_dir)?;
         let own = machine::primary_address();
@@ -96,10 +97,11 @@ impl ControlPlane {
         let served = options.config.resources();
         options.compaction_interval = api.etcd_compaction_interval;
         options.durability = api.durability.into();
+        options.quota = quota(api.quota_backend_bytes);
         options.etcd = api.etcd.chosen();
         options.hostname = machine::hostname();
         options.addresses = vec![own];
-        options.node = node.map(|name| NodeIdentity { name: name.to_owned(), addresses: vec![own] });
+        options.node = node;
         options.security = Box::new(move |security| {
             security.enable_admission = api.enable_admission_plugins;
             security.disable_admission = api.disable_admission_plugins;
@@ -137,9 +139,10 @@ impl ControlPlane {
             clock: self.clock,
             root_ca: self.running.pki.ca.certificate_pem.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
+            service_cidrs: self.service_cidrs.clone(),
         };
         if !self.running.store.is_shared() {
-            parts.controllers(&self.components)?;
+            parts.controllers(&self.components, Duration::ZERO)?;
             self.components.spawn(parts.scheduler(self.components.clone()));
             return Ok(());
         }
@@ -148,7 +151,7 @@ impl ControlPlane {
         self.elect("kube-controller-manager", move |stop: Shutdown| {
             let (parts, failure) = (controlling.clone(), failure.clone());
             async move {
-                if let Err(e) = parts.controllers(&stop) {
+                if let Err(e) = parts.controllers(&stop, controllers::SEVERAL_SERVERS) {
                     failure.report(format!("{e:#}"));
                 }
                 stop.wait().await;
@@ -202,6 +205,10 @@ impl ControlPlane {
     pub(crate) fn pki(&self) -> &Pki {
         &self.running.pki
     }
+    /// Says where this machine's kubelet listens, which is reached there even by loopback.
+    pub(crate) fn kubelet_at(&self, port: u16) {
+        self.running.place.set_kubelet(port);
+    }
     /// The clock.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
@@ -238,11 +245,15 @@ struct Parts {
     clock: Clock,
     root_ca: String,
     cluster_cidr: String,
+    service_cidrs: Vec<String>,
 }
 
 impl Parts {
-    fn controllers(&self, stop: &Shutdown) -> Result<()> {
+    /// Starts the controllers; a namespace's deletion waits for `namespace_delay`.
+    fn controllers(&self, stop: &Shutdown, namespace_delay: Duration) -> Result<()> {
         let config = controllers::Config {
+            namespace_delay,
+            service_cidrs: self.service_cidrs.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
@@ -288,6 +299,14 @@ impl Failure {
             Ok(why) => anyhow!(why.unwrap_or_default()),
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+/// How much the store may hold, by etcd's flag.
+fn quota(bytes: i64) -> Option<u64> {
+    match bytes {
+        0 => Some(storage::DEFAULT_QUOTA),
+        bytes => u64::try_from(bytes).ok(),
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+
+use crate::private;
 
 /// The layout this program writes. Raised when an older program could not read it.
 const VERSION: u32 = 1;
@@ -39,7 +41,7 @@ impl DataDir {
     /// Opens or makes a data directory and locks it.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let shown = path.display();
-        match fs::create_dir_all(path) {
+        match fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
             Ok(()) => {}
             Err(e) if e.kind() == ErrorKind::PermissionDenied => {
                 bail!("no permission to make {shown}; run as root or choose another --data-dir")
@@ -59,7 +61,7 @@ impl DataDir {
         let version = path.join("version");
         match fs::read_to_string(&version) {
             Ok(text) => match text.trim().parse::<u32>() {
-                Ok(VERSION) => {}
+                Ok(VERSION) => private::own_directory(&path)?,
                 Ok(v) if v > VERSION => bail!(
                     "{shown} was written by a newer FerroKube (layout {v}, this one knows {VERSION}); use that version or another --data-dir"
                 ),
@@ -75,9 +77,7 @@ impl DataDir {
                         "{shown} is not empty and not a data directory of FerroKube; choose another --data-dir"
                     );
                 }
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).with_context(|| {
-                    format!("no permission on {shown}; run as root or choose another --data-dir")
-                })?;
+                private::own_directory(&path)?;
                 fs::write(&version, format!("{VERSION}\n"))
                     .with_context(|| format!("{shown} can't be written to"))?;
             }
@@ -142,6 +142,8 @@ impl DataDir {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn refused(dir: &Path) -> String {
@@ -163,6 +165,14 @@ mod tests {
         let foreign = dir.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
         fs::write(foreign.join("file"), "").unwrap();
+        fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(refused(&foreign).contains("is not empty"));
+        let mode = |dir: &Path| fs::metadata(dir).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&foreign), 0o755, "what is not ours is left as it is");
+        assert_eq!(mode(&ours), 0o700);
+        fs::write(ours.join("version"), format!("{VERSION}\n")).unwrap();
+        fs::set_permissions(&ours, fs::Permissions::from_mode(0o755)).unwrap();
+        DataDir::open(&ours).unwrap();
+        assert_eq!(mode(&ours), 0o700);
     }
 }

@@ -8,6 +8,7 @@ mod machine;
 mod migrate;
 mod node;
 mod openapi;
+mod private;
 mod snapshot;
 
 use std::process::ExitCode;
@@ -19,14 +20,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use apiserver::pki::NodeIdentity;
 use cli::{Cli, Command};
 use control_plane::{ControlPlane, Settings};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Objects may be nested 500 deep, and what handles them recurses. That needs 4 MiB where nothing is optimized, more
-/// than a thread has by default; memory is what of it is used.
+/// Objects may nest as deeply as `api::depth` says, and what handles them recurses. That needs up to 5 MiB (YAML) where
+/// nothing is optimized, more than a thread has by default; a test of `api::depth` holds it below the half. Memory is
+/// what of it is used.
 const STACK: usize = 16 << 20;
 
 /// How long tasks that nobody waits for may still run at the end.
@@ -100,10 +103,12 @@ async fn run(command: Command) -> Result<()> {
         Command::Up(flags) => {
             let name = machine::node_name(flags.node_name.as_deref())?;
             let runtime = node::check_runtime(&flags).await?;
-            let plane = ControlPlane::start(Settings::from(&flags.server), Some(&name)).await?;
+            let addresses = node::addresses(&flags)?;
+            let identity = NodeIdentity { name: name.clone(), addresses: addresses.clone() };
+            let plane = ControlPlane::start(Settings::from(&flags.server), Some(identity)).await?;
             say(&format!("control plane: {}", plane.url()));
             plane.start_components()?;
-            node::start(&flags, &name, &plane)?;
+            node::start(&flags, &name, addresses, &plane)?;
             say(&format!("node {name}: {runtime}"));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
             let (admin, stop) = (plane.admin(), plane.shutdown().clone());

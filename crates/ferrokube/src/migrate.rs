@@ -13,6 +13,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::cli::{Migrate, Storage};
 use crate::data_dir::DataDir;
+use crate::private;
 
 /// Runs `ferrokube storage`.
 pub(crate) async fn run(command: &Storage) -> Result<()> {
@@ -106,11 +107,15 @@ async fn from_etcd(flags: &Migrate) -> Result<()> {
     Ok(())
 }
 
-/// Writes the whole store to a file that only its owner can read.
+/// Writes the whole store to a new file that only its owner can read.
 async fn save(store: &Store, file: &Path) -> Result<()> {
     let backup = store.backup().await?;
-    let mut options = fs::OpenOptions::new();
-    let mut out = options.create(true).write(true).truncate(true).mode(0o600).open(file).await?;
+    // What an interrupted move left.
+    match fs::remove_file(file).await {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
+        _ => {}
+    }
+    let mut out = fs::File::from_std(private::create(file)?);
     for piece in backup {
         out.write_all(&piece).await?;
     }

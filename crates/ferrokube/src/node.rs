@@ -1,6 +1,6 @@
 //! This machine's node: kubelet and pod network, beside the control plane.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,8 +18,6 @@ use crate::machine;
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
 
-const ANYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-
 /// The path of the runtime's socket.
 fn socket(endpoint: &str) -> &Path {
     Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
@@ -36,11 +34,12 @@ pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
     let runtime = Runtime::connect(endpoint)
         .await
         .with_context(|| format!("the container runtime at {endpoint} does not answer"))?;
-    Ok(format!("{} {}", runtime.version.runtime_name, runtime.version.runtime_version))
+    let version = runtime.version();
+    Ok(format!("{} {}", version.runtime_name, version.runtime_version))
 }
 
-/// Starts the node.
-pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> {
+/// Starts the node, which has these addresses.
+pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &ControlPlane) -> Result<()> {
     let dir = plane.dir().path();
     let cgroup_root = format!("/ferrokube-{}", plane.dir().id());
     plane.dir().write_footprint(&Footprint {
@@ -56,16 +55,18 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
         Some(ip) => ip,
         None => machine::nth_address(plane.service_cidr(), 10)?,
     };
+    let address = listening(flags);
     let port = match flags.kubelet_port {
         Some(port) => port,
-        None => free_port(KUBELET_PORT).context("no port is free for the kubelet")?,
+        None => free_port(address, KUBELET_PORT).context("no port is free for the kubelet")?,
     };
+    plane.kubelet_at(port);
     let mut roots = rustls::RootCertStore::empty();
     roots.add(plane.pki().ca.certificate())?;
     let serving = &credentials.serving;
     let tls = kubelet::server::tls(vec![serving.certificate()], serving.key(), roots)?;
     let config = kubelet::Config {
-        node_ips: vec![machine::primary_address()],
+        node_ips: addresses,
         cluster_dns: vec![cluster_dns],
         resolv_conf: flags.resolv_conf.clone(),
         node: kubelet::node::Options {
@@ -74,7 +75,7 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
             ..kubelet::node::Options::default()
         },
         server: Some(kubelet::server::Options {
-            address: SocketAddr::new(ANYWHERE, port),
+            address: SocketAddr::new(address, port),
             tls: Arc::new(tls),
         }),
         ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
@@ -95,9 +96,26 @@ pub(crate) fn start(flags: &Up, name: &str, plane: &ControlPlane) -> Result<()> 
 
 /// This port if nobody listens on it, otherwise any that is free: clusters run side by side, and the Node
 /// says where its kubelet is.
-fn free_port(wanted: u16) -> std::io::Result<u16> {
-    let listener = TcpListener::bind((ANYWHERE, wanted)).or_else(|_| TcpListener::bind((ANYWHERE, 0)))?;
+fn free_port(address: IpAddr, wanted: u16) -> std::io::Result<u16> {
+    let listener = TcpListener::bind((address, wanted)).or_else(|_| TcpListener::bind((address, 0)))?;
     Ok(listener.local_addr()?.port())
+}
+
+/// The node's addresses, the primary one first.
+pub(crate) fn addresses(flags: &Up) -> Result<Vec<IpAddr>> {
+    match (&flags.node_ip[..], listening(flags)) {
+        // Nobody reaches the kubelet by another address than the one it listens on.
+        ([], only) if !only.is_unspecified() => Ok(vec![only]),
+        (asked, _) => machine::node_ips(asked),
+    }
+}
+
+/// The address that the kubelet listens on.
+fn listening(flags: &Up) -> IpAddr {
+    flags.kubelet_address.unwrap_or(match flags.server.bind_address {
+        all if all.is_unspecified() => machine::anywhere(),
+        one => one,
+    })
 }
 
 /// The settings by which a kubelet finds its own things again.

@@ -14,6 +14,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::cli::{Snapshot, SnapshotRestore, SnapshotSave};
 use crate::data_dir::DataDir;
+use crate::private;
 
 /// Runs `ferrokube snapshot`.
 pub(crate) async fn run(command: &Snapshot) -> Result<()> {
@@ -46,6 +47,7 @@ fn status(info: &BackupInfo) -> String {
 }
 
 async fn save(flags: &SnapshotSave) -> Result<()> {
+    private::ensure_free(&flags.file)?;
     let kubeconfig = flags.kubeconfig.clone().unwrap_or_else(|| flags.data_dir.join("admin.kubeconfig"));
     if !kubeconfig.exists() {
         bail!(
@@ -63,13 +65,13 @@ async fn save(flags: &SnapshotSave) -> Result<()> {
         StatusCode::NOT_FOUND => bail!("the server is not FerroKube, or an older one: it has no {PATH}"),
         code => bail!("the server refused ({code}): {}", refusal(answer.into_body()).await),
     }
-    let part = beside(&flags.file, ".part");
+    // Nobody who may write to the directory can guess the name.
+    let part = beside(&flags.file, &format!(".{}.part", uuid::Uuid::new_v4().simple()));
     let saved = async {
         receive(answer.into_body(), &part).await?;
         let info = inspect(&part).await.context("what the server sent is not a whole snapshot")?;
-        let to = &flags.file;
-        fs::rename(&part, to).await.with_context(|| format!("cannot write {}", to.display()))?;
-        sync_directory(to).await?;
+        private::publish(&part, &flags.file)?;
+        sync_directory(&flags.file).await?;
         anyhow::Ok(info)
     }
     .await;
@@ -99,9 +101,7 @@ async fn refusal(body: Incoming) -> String {
 /// Writes what comes to a file, durably.
 async fn receive(mut body: Incoming, part: &Path) -> Result<()> {
     let failed = || format!("cannot write {}", part.display());
-    let mut options = fs::OpenOptions::new();
-    let mut file =
-        options.create(true).write(true).truncate(true).mode(0o600).open(part).await.with_context(failed)?;
+    let mut file = fs::File::from_std(private::create(part).with_context(failed)?);
     while let Some(frame) = body.frame().await {
         let frame = frame.context("the server ended before the snapshot did")?;
         if let Some(data) = frame.data_ref() {

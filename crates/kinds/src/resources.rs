@@ -1,5 +1,7 @@
 //! Names of compute resources and the sums of what a pod's containers ask for.
 
+use std::collections::HashMap;
+
 use api::{Map, Text};
 
 use crate::access::View;
@@ -83,40 +85,45 @@ pub fn is_integer(name: &str) -> bool {
 
 /// What a pod's containers ask for together: the containers' sum, and during the start no less than
 /// any init container needs beside the sidecars before it.
-pub struct PodTotals(Vec<(Text, i128)>);
+#[derive(Default)]
+pub struct PodTotals {
+    sums: Vec<(Text, i128)>,
+    places: HashMap<Text, usize>,
+}
 
 impl PodTotals {
     /// Of a pod's spec; `what` is `requests` or `limits`.
     pub fn of(spec: View<'_>, what: &str) -> Self {
-        let mut total = Self(Vec::new());
+        let mut total = Self::default();
         for c in spec.items("containers") {
             total.add(c.st("resources").map(what));
         }
-        let mut sidecars = Self(Vec::new());
-        let mut most = Self(Vec::new());
+        let mut sidecars = Self::default();
+        let mut most = Self::default();
         for c in spec.items("initContainers") {
             let own = c.st("resources").map(what);
-            if c.str("restartPolicy") == "Always" {
+            let stays = c.str("restartPolicy") == "Always";
+            if stays {
                 total.add(own);
                 sidecars.add(own);
-                most.max(&sidecars);
-            } else {
-                let mut beside = Self(sidecars.0.clone());
-                beside.add(own);
-                most.max(&beside);
+            }
+            // What the sidecars need counted when the last of them came.
+            for (name, own) in own.into_iter().flat_map(Map::iter) {
+                let own = if stays { 0 } else { nano(own.as_str()) };
+                let beside = sidecars.nano(name).unwrap_or_default().saturating_add(own);
+                let most = most.at(name);
+                *most = (*most).max(beside);
             }
         }
         total.max(&most);
         total
     }
     fn at(&mut self, name: &str) -> &mut i128 {
-        let i = if let Some(i) = self.0.iter().position(|(n, _)| n == name) {
-            i
-        } else {
-            self.0.push((name.into(), 0));
-            self.0.len() - 1
-        };
-        &mut self.0[i].1
+        let i = *self.places.entry(name.into()).or_insert_with(|| {
+            self.sums.push((name.into(), 0));
+            self.sums.len() - 1
+        });
+        &mut self.sums[i].1
     }
     fn add(&mut self, m: Option<&Map>) {
         for (k, v) in m.into_iter().flat_map(Map::iter) {
@@ -125,17 +132,17 @@ impl PodTotals {
         }
     }
     fn max(&mut self, other: &Self) {
-        for (k, v) in &other.0 {
+        for (k, v) in &other.sums {
             let at = self.at(k);
             *at = (*at).max(*v);
         }
     }
     /// The value of a resource in billionths.
     pub fn nano(&self, name: &str) -> Option<i128> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
+        self.places.get(name).map(|i| self.sums[*i].1)
     }
     /// Names and values as text.
     pub fn iter(&self) -> impl Iterator<Item = (&str, String)> {
-        self.0.iter().map(|(n, v)| (n.as_str(), decimal(*v)))
+        self.sums.iter().map(|(n, v)| (n.as_str(), decimal(*v)))
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Written for both hierarchies: the unified one, and v1 with a directory a controller.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -172,25 +173,48 @@ impl Cgroups {
         let depth = if own.len() > 1 { own.len() - 1 } else { 1 };
         for base in self.bases() {
             let dir = own.iter().take(depth).fold(base, |d, n| d.join(n));
-            if dir.is_dir() {
-                remove_tree(&dir);
+            if dir.is_dir()
+                && let Err(error) = remove_tree(&dir)
+            {
+                tracing::debug!(dir = %dir.display(), %error, "cgroup stays");
             }
         }
     }
 
     /// Removes a Pod's cgroup from every hierarchy, whatever its class was.
-    pub(crate) fn remove(&self, uid: &str) {
+    ///
+    /// # Errors
+    /// The last one; what could be removed is removed.
+    pub(crate) fn remove(&self, uid: &str) -> io::Result<()> {
         if self.driver == CgroupDriver::Systemd {
-            return;
+            return Ok(());
         }
+        let mut result = Ok(());
         for base in self.bases() {
             for class in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
                 let dir = self.names(class, Some(uid)).iter().fold(base.clone(), |d, n| d.join(n));
                 if dir.is_dir() {
-                    remove_tree(&dir);
+                    result = remove_tree(&dir).and(result);
                 }
             }
         }
+        result
+    }
+
+    /// uids of the Pods that have a cgroup in any hierarchy.
+    pub(crate) fn pods(&self) -> BTreeSet<String> {
+        if self.driver == CgroupDriver::Systemd {
+            return BTreeSet::new();
+        }
+        let classes = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
+        let dirs = self.bases().into_iter().flat_map(|base| {
+            classes.map(|class| self.names(class, None).iter().fold(base.clone(), |d, n| d.join(n)))
+        });
+        dirs.filter_map(|dir| std::fs::read_dir(dir).ok())
+            .flat_map(|entries| entries.flatten())
+            .filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()))
+            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("pod").map(str::to_owned))
+            .collect()
     }
 }
 
@@ -215,13 +239,15 @@ fn write(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
 }
 
 /// Removes a cgroup and those in it; a directory of cgroupfs goes by rmdir with its files in it.
-fn remove_tree(dir: &Path) {
+fn remove_tree(dir: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            remove_tree(&entry.path());
+            // What stays keeps its parent, whose removal tells of it.
+            let _ = remove_tree(&entry.path());
         }
     }
-    if let Err(error) = std::fs::remove_dir(dir) {
-        tracing::debug!(dir = %dir.display(), %error, "cgroup stays");
+    match std::fs::remove_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+pub use crate::images::Verification;
+
 /// A kubelet's settings. Two kubelets on one machine differ in node name, root directory, log directory,
 /// cgroup root and runtime socket.
 #[derive(Debug, Clone)]
@@ -29,6 +31,9 @@ pub struct Config {
     pub max_pods: u32,
     /// How many images are pulled at once; upstream's `maxParallelImagePulls`.
     pub max_parallel_image_pulls: usize,
+    /// Of which images that are there it is asked who may use them; upstream's
+    /// `imagePullCredentialsVerificationPolicy`.
+    pub image_verification: Verification,
     /// Directory of static Pods' manifests, if any.
     pub static_pod_path: Option<PathBuf>,
     /// Size at which a container's log is rotated, in bytes; upstream's `containerLogMaxSize`, 10 MiB.
@@ -56,6 +61,7 @@ impl Config {
             cgroup_root: "/".into(),
             max_pods: 110,
             max_parallel_image_pulls: 4,
+            image_verification: Verification::default(),
             static_pod_path: None,
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,

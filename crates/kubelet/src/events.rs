@@ -1,15 +1,16 @@
-//! What happens in the runtime: its events where it sends them, else a comparison of what it lists.
+//! What happens in the runtime: its events where it sends them, and a comparison of what it lists, by
+//! which it is also known that anybody would see it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cri::runtime as pb;
+use tokio::time::Instant;
 use tonic::Code;
 
 use crate::Kubelet;
 use crate::pods::labels;
-use crate::pods::observed::ROOT_ANNOTATION;
 
 /// How often the runtime's lists are compared while it sends events.
 const SLOW: Duration = Duration::from_mins(1);
@@ -46,22 +47,28 @@ pub(crate) async fn follow(kubelet: Arc<Kubelet>) {
         let mut known = None;
         let mut changed = streaming.subscribe();
         loop {
-            let period = if *changed.borrow_and_update() { SLOW } else { FAST };
-            tokio::select! {
-                () = tokio::time::sleep(period) => {}
-                _ = changed.changed() => continue,
-            }
-            if kubelet.workers().is_empty() {
-                continue;
-            }
-            match list(&kubelet).await {
+            let began = Instant::now();
+            let listed = match list(&kubelet).await {
                 Ok(now) => {
+                    kubelet.health.relisted(began);
                     for uid in differing(known.as_ref(), &now) {
-                        kubelet.wake(&uid);
+                        wake_pod(&kubelet, &uid);
                     }
                     known = Some(now);
+                    true
                 }
-                Err(error) => tracing::debug!(error = error.message(), "cannot list containers"),
+                Err(error) => {
+                    tracing::debug!(error = error.message(), "cannot list containers");
+                    false
+                }
+            };
+            // Without Pods there is nothing to miss for a minute.
+            let streams = *changed.borrow_and_update();
+            let slow = listed && (streams || kubelet.workers().is_empty());
+            let period = if slow { SLOW } else { FAST };
+            tokio::select! {
+                () = tokio::time::sleep(period) => {}
+                _ = changed.changed() => {}
             }
         }
     };
@@ -75,7 +82,20 @@ fn wake(kubelet: &Kubelet, event: &pb::ContainerEventResponse) {
     let of_container =
         event.containers_statuses.first().and_then(|c| c.labels.get(labels::POD_UID)).map(String::as_str);
     if let Some(uid) = of_sandbox.or(of_container) {
+        if event.container_event_type() == pb::ContainerEventType::ContainerCreatedEvent {
+            wake_pod(kubelet, uid);
+        } else {
+            kubelet.wake(uid);
+        }
+    }
+}
+
+/// Lets a Pod's worker look; where there is none, something came into being that nobody owns.
+fn wake_pod(kubelet: &Kubelet, uid: &str) {
+    if kubelet.worker(uid).is_some() {
         kubelet.wake(uid);
+    } else {
+        kubelet.housekeeping.notify_one();
     }
 }
 
@@ -83,10 +103,10 @@ fn wake(kubelet: &Kubelet, event: &pb::ContainerEventResponse) {
 type Listing = BTreeMap<(String, String), i32>;
 
 async fn list(kubelet: &Kubelet) -> Result<Listing, tonic::Status> {
-    let (mut a, mut b) = (kubelet.runtime.service(), kubelet.runtime.service());
+    let service = kubelet.runtime.service();
     let (containers, sandboxes) = tokio::try_join!(
-        a.list_containers(pb::ListContainersRequest::default()),
-        b.list_pod_sandbox(pb::ListPodSandboxRequest::default())
+        service.list_containers(pb::ListContainersRequest::default()),
+        service.list_pod_sandbox(pb::ListPodSandboxRequest::default())
     )?;
     let uid = |labels: &std::collections::HashMap<String, String>| labels.get(labels::POD_UID).cloned();
     let containers = containers.into_inner().containers.into_iter();
@@ -103,20 +123,6 @@ fn differing(old: Option<&Listing>, new: &Listing) -> HashSet<String> {
     let changed = new.iter().filter(|(key, state)| old.get(*key) != Some(*state)).map(|(key, _)| key);
     let gone = old.keys().filter(|key| !new.contains_key(*key));
     changed.chain(gone).map(|key| key.0.clone()).collect()
-}
-
-/// Sandboxes in the runtime that this kubelet made, by Pod: uid, namespace, name.
-pub(crate) async fn own_pods(kubelet: &Kubelet) -> Result<HashSet<(String, String, String)>, tonic::Status> {
-    let root = kubelet.config.root_dir.to_string_lossy();
-    let listed = kubelet.runtime.service().list_pod_sandbox(pb::ListPodSandboxRequest::default()).await?;
-    let own = |s: &pb::PodSandbox| s.annotations.get(ROOT_ANNOTATION).is_some_and(|r| *r == root);
-    Ok(listed
-        .into_inner()
-        .items
-        .into_iter()
-        .filter(own)
-        .filter_map(|s| s.metadata.map(|m| (m.uid, m.namespace, m.name)))
-        .collect())
 }
 
 #[cfg(test)]

@@ -1,17 +1,22 @@
-//! Images: pull policies, back-off, credentials, and the Events that tell of them.
+//! Images: pull policies, back-off, who may use what was pulled, and the Events that tell of them.
+
+mod credentials;
+mod records;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
 use cri::runtime as pb;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, Secret};
+use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
+use self::credentials::Credential;
+pub use self::records::Verification;
+use self::records::{Access, ImageCredentials, Records};
 use crate::Kubelet;
 use crate::backoff::Backoffs;
 use crate::pods::security::ImageUser;
@@ -40,15 +45,20 @@ pub(crate) struct ImageManager {
     backoff: Backoffs,
     failures: Mutex<HashMap<String, String>>,
     pulls: Arc<Semaphore>,
+    records: Records,
+    /// Set once the records are those of the images that the runtime has.
+    reconciled: OnceCell<()>,
 }
 
 impl ImageManager {
-    /// At most `parallel` pulls at once.
-    pub(crate) fn new(parallel: usize) -> Self {
+    /// At most `parallel` pulls at once; what was pulled is noted below `root_dir`.
+    pub(crate) fn new(parallel: usize, root_dir: &std::path::Path) -> Self {
         Self {
             backoff: Backoffs::default(),
             failures: Mutex::default(),
             pulls: Arc::new(Semaphore::new(parallel.max(1))),
+            records: Records::new(root_dir),
+            reconciled: OnceCell::new(),
         }
     }
     /// Forgets the failures of a Pod.
@@ -148,26 +158,32 @@ pub(crate) async fn ensure(
         ..pb::ImageSpec::default()
     };
     let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+    let absent = || {
+        // Who may not use an image must not learn that it is there.
+        let message = format!("Container image {wanted:?} is not present with pull policy of Never");
+        tell("Warning", "ErrImageNeverPull", message.clone());
+        ImageError::new("ErrImageNeverPull", message)
+    };
+    let mut found_credentials = None;
     if policy != "Always" {
         let there = inspect(kubelet, &image_spec).await.map_err(|error| {
             let message = format!("Failed to inspect image {image:?}: {}", error_text(&error));
             tell("Warning", "InspectFailed", message.clone());
             ImageError::new("ImageInspectError", message)
         })?;
-        match there {
-            Some(found) => {
+        if let Some(found) = there {
+            if may_use(kubelet, pod, wanted, &found.id, &mut found_credentials).await {
                 let message = format!(
                     "Container image {wanted:?} already present on machine and can be accessed by the pod"
                 );
                 tell("Normal", "Pulled", message);
                 return Ok(found.id);
             }
-            None if policy == "Never" => {
-                let message = format!("Container image {wanted:?} is not present with pull policy of Never");
-                tell("Warning", "ErrImageNeverPull", message.clone());
-                return Err(ImageError::new("ErrImageNeverPull", message));
+            if policy == "Never" {
+                return Err(absent());
             }
-            None => {}
+        } else if policy == "Never" {
+            return Err(absent());
         }
     }
 
@@ -184,8 +200,19 @@ pub(crate) async fn ensure(
     images.failures.lock().remove(&key);
     tell("Normal", "Pulling", format!("Pulling image {wanted:?}"));
     let began = Instant::now();
-    match pull(kubelet, pod, &image_spec, sandbox).await {
-        Ok((reference, size, alone)) => {
+    let usable = match found_credentials {
+        Some(found) => found,
+        None => credentials::of_pod(kubelet, pod, &image).await,
+    };
+    // From here on the image, if it comes, is not one that was there before.
+    let pulled = match images.records.intend(wanted).await {
+        Ok(()) => pull(kubelet, &image_spec, sandbox, &usable).await,
+        Err(why) => Err(format!("Failed to record image pull intent for container image {wanted:?}: {why}")),
+    };
+    let by = pulled.as_ref().ok().map(|p| (p.reference.as_str(), by(p.credential.as_ref())));
+    images.records.ended(wanted, by).await;
+    match pulled {
+        Ok(Pull { reference, size, alone, .. }) => {
             let message = format!(
                 "Successfully pulled image {wanted:?} in {} ({} including waiting). Image size: {size} bytes.",
                 go_millis(alone),
@@ -253,28 +280,93 @@ pub(crate) async fn user(kubelet: &Kubelet, image_ref: &str) -> Result<ImageUser
     Ok(ImageUser { uid: image.uid.map(|u| u.value), name: image.username })
 }
 
-/// Pulls with each matching credential in turn, or with none; answers reference, size, and the time of the pull alone.
-async fn pull(
+/// Whether a Pod may use an image that is there: because of who it was pulled for, or because nobody
+/// pulled it. Credentials that had to be looked for are left in `found`.
+async fn may_use(
     kubelet: &Kubelet,
     pod: &Pod,
+    image: &str,
+    reference: &str,
+    found: &mut Option<Vec<Credential>>,
+) -> bool {
+    let records = &kubelet.images.records;
+    kubelet.images.reconciled.get_or_init(|| reconcile(kubelet)).await;
+    match records.access(&kubelet.config.image_verification, image, reference).await {
+        Access::Everybody => true,
+        Access::Nobody => false,
+        Access::Some(recorded) => {
+            let own = credentials::of_pod(kubelet, pod, image).await;
+            let matched = own.iter().find_map(|c| recorded.matching(&c.secret).map(|new| (new, c)));
+            if let Some((true, credential)) = &matched {
+                // The same credential in another Secret, or another one in the same: it counts from now on.
+                records.add(image, reference, by(Some(credential))).await;
+            }
+            let may = matched.is_some();
+            *found = Some(own);
+            may
+        }
+    }
+}
+
+/// What is recorded of a pull with a credential, or without any.
+fn by(credential: Option<&Credential>) -> ImageCredentials {
+    match credential {
+        None => ImageCredentials { node_pods_accessible: true, ..ImageCredentials::default() },
+        Some(c) => {
+            ImageCredentials { kubernetes_secrets: vec![c.secret.clone()], ..ImageCredentials::default() }
+        }
+    }
+}
+
+/// Brings the records to the images that the runtime has: pulls that a kubelet did not see the end of
+/// count, images that are gone do not.
+async fn reconcile(kubelet: &Kubelet) {
+    match kubelet.runtime.images().list_images(pb::ListImagesRequest::default()).await {
+        Ok(answer) => {
+            let names = |i: pb::Image| (i.id, i.repo_tags.into_iter().chain(i.repo_digests).collect());
+            let images = answer.into_inner().images.into_iter().map(names).collect();
+            kubelet.images.records.reconcile(images).await;
+        }
+        Err(error) => tracing::warn!(error = error.message(), "cannot list images; records stay as they are"),
+    }
+}
+
+/// An image that was pulled.
+struct Pull {
+    reference: String,
+    size: u64,
+    /// The time of the pull alone.
+    alone: Duration,
+    /// With what it was let go.
+    credential: Option<Credential>,
+}
+
+/// Pulls with each credential in turn, or with none.
+async fn pull(
+    kubelet: &Kubelet,
     image: &pb::ImageSpec,
     sandbox: &pb::PodSandboxConfig,
-) -> Result<(String, u64, Duration), String> {
-    let mut credentials: Vec<Option<pb::AuthConfig>> =
-        credentials(kubelet, pod, &image.image).await.into_iter().map(Some).collect();
-    if credentials.is_empty() {
-        credentials.push(None);
-    }
+    usable: &[Credential],
+) -> Result<Pull, String> {
     let _turn = kubelet.images.pulls.acquire().await.map_err(|e| e.to_string())?;
     let began = Instant::now();
     let mut errors = Vec::new();
-    for auth in credentials {
-        let request =
-            pb::PullImageRequest { image: Some(image.clone()), auth, sandbox_config: Some(sandbox.clone()) };
+    let none = usable.is_empty().then_some(None);
+    for credential in none.into_iter().chain(usable.iter().map(Some)) {
+        let request = pb::PullImageRequest {
+            image: Some(image.clone()),
+            auth: credential.map(|c| c.auth.clone()),
+            sandbox_config: Some(sandbox.clone()),
+        };
         match kubelet.runtime.images().pull_image(request).await {
             Ok(answer) => {
                 let size = inspect(kubelet, image).await.ok().flatten().map_or(0, |i| i.size);
-                return Ok((answer.into_inner().image_ref, size, began.elapsed()));
+                return Ok(Pull {
+                    reference: answer.into_inner().image_ref,
+                    size,
+                    alone: began.elapsed(),
+                    credential: credential.cloned(),
+                });
             }
             Err(error) => errors.push(error_text(&error)),
         }
@@ -284,97 +376,6 @@ async fn pull(
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     })
-}
-
-async fn credentials(kubelet: &Kubelet, pod: &Pod, image: &str) -> Vec<pb::AuthConfig> {
-    let Ok(name) = parse_name(image) else { return Vec::new() };
-    let mut found = Vec::new();
-    for reference in spec::spec(pod).image_pull_secrets.iter().flatten() {
-        match kubelet.objects.secret(spec::namespace(pod), &reference.name).await {
-            Ok(secret) => found.extend(matching(&secret, name.repository)),
-            Err(error) => {
-                kubelet.recorder.pod(
-                    pod,
-                    "Warning",
-                    "FailedToRetrieveImagePullSecret",
-                    format!(
-                        "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
-                        reference.name
-                    ),
-                );
-                tracing::debug!(secret = reference.name, %error, "image pull secret");
-            }
-        }
-    }
-    found
-}
-
-/// The credentials of a Secret that are meant for a repository.
-fn matching(secret: &Secret, repository: &str) -> Vec<pb::AuthConfig> {
-    #[derive(serde::Deserialize, Default)]
-    #[serde(default)]
-    struct Entry {
-        username: String,
-        password: String,
-        auth: String,
-        identitytoken: String,
-        registrytoken: String,
-    }
-    #[derive(serde::Deserialize)]
-    struct File {
-        auths: std::collections::BTreeMap<String, Entry>,
-    }
-    let data = secret.data.as_ref();
-    let get = |key: &str| data.and_then(|d| d.get(key)).map(|v| v.0.as_slice());
-    let entries = if let Some(json) = get(".dockerconfigjson") {
-        serde_json::from_slice::<File>(json).map(|f| f.auths)
-    } else if let Some(json) = get(".dockercfg") {
-        serde_json::from_slice(json)
-    } else {
-        return Vec::new();
-    };
-    let mut found: Vec<(usize, pb::AuthConfig)> = Vec::new();
-    for (server, mut entry) in entries.unwrap_or_default() {
-        let key = server.trim_start_matches("https://").trim_start_matches("http://");
-        let key = key.trim_end_matches('/').trim_end_matches("/v1").trim_end_matches("/v2");
-        if !covers(key, repository) {
-            continue;
-        }
-        if let Some((user, password)) = base64::engine::general_purpose::STANDARD
-            .decode(&entry.auth)
-            .ok()
-            .and_then(|raw| String::from_utf8(raw).ok())
-            .and_then(|text| text.split_once(':').map(|(u, p)| (u.to_owned(), p.to_owned())))
-        {
-            entry.username = user;
-            entry.password = password;
-        }
-        found.push((
-            key.len(),
-            pb::AuthConfig {
-                username: entry.username,
-                password: entry.password,
-                server_address: server,
-                identity_token: entry.identitytoken,
-                registry_token: entry.registrytoken,
-                ..pb::AuthConfig::default()
-            },
-        ));
-    }
-    // The longest match is the most specific one.
-    found.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
-    found.into_iter().map(|(_, auth)| auth).collect()
-}
-
-/// Whether a credential's key (`*.host:port/path`) covers a repository.
-fn covers(key: &str, repository: &str) -> bool {
-    let (key_host, key_path) = key.split_once('/').unwrap_or((key, ""));
-    let (host, path) = repository.split_once('/').unwrap_or((repository, ""));
-    let (key_parts, parts): (Vec<&str>, Vec<&str>) =
-        (key_host.split('.').collect(), host.split('.').collect());
-    key_parts.len() == parts.len()
-        && key_parts.iter().zip(&parts).all(|(k, p)| *k == "*" || k == p)
-        && (key_path.is_empty() || path == key_path || path.starts_with(&format!("{key_path}/")))
 }
 
 #[cfg(test)]
@@ -398,20 +399,6 @@ mod tests {
             ("a/", None),
         ] {
             assert_eq!(with_tag(image).ok().as_deref(), want, "{image}");
-        }
-    }
-
-    #[test]
-    fn credentials_cover_repositories() {
-        for (key, repository, want) in [
-            ("host.test", "host.test/a", true),
-            ("*.host.test", "x.host.test/a", true),
-            ("*.host.test", "host.test/a", false),
-            ("host.test/a", "host.test/a/b", true),
-            ("host.test/a", "host.test/ab", false),
-            ("host.test:5000", "host.test/a", false),
-        ] {
-            assert_eq!(covers(key, repository), want, "{key} {repository}");
         }
     }
 

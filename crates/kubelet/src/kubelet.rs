@@ -1,23 +1,31 @@
 //! The parts of a kubelet, put together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use client::events::Recorder;
-use client::{Change, Client, Informer, Selection};
+use client::{Backoff, Change, Client, Informer, Selection};
 use component::{Clock, Shutdown};
-use cri::runtime as pb;
+use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use parking_lot::RwLock;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::backoff::Backoffs;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
+use crate::health::Health;
+use crate::housekeeping::Listing;
 use crate::images::ImageManager;
 use crate::objects::Objects;
+use crate::pods::admission::Admission;
 use crate::pods::worker::Worker;
 use crate::pods::{PodManager, spec};
 use crate::probes::Probes;
@@ -25,7 +33,7 @@ use crate::quantity::Resources;
 use crate::recorder::PodRecorder;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::volumes::payload::Tokens;
-use crate::{events, logs, node, server, volumes};
+use crate::{events, housekeeping, logs, node, server, volumes};
 
 /// Everything the kubelet's parts share.
 pub struct Kubelet {
@@ -52,10 +60,12 @@ pub struct Kubelet {
     pub(crate) cgroups: Cgroups,
     /// Back-off of containers that end.
     pub(crate) crashes: Backoffs,
-    /// Pods that this node has taken; held while one is decided about.
-    pub(crate) admitted: tokio::sync::Mutex<HashSet<String>>,
-    /// Whether the runtime can mount read-only all the way down.
-    pub(crate) recursive_read_only: bool,
+    /// Which Pods this node has taken.
+    pub(crate) admission: Admission,
+    /// How the runtime is.
+    pub(crate) health: Health,
+    /// Something may be there that no Pod owns.
+    pub(crate) housekeeping: Notify,
     workers: RwLock<HashMap<String, Arc<Worker>>>,
     memory: i64,
     cpus: usize,
@@ -103,8 +113,10 @@ impl Kubelet {
                 .await
                 .map_err(|source| StartError::Directory { path: path.clone(), source })?;
         }
+        volumes::close(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
         let runtime = Runtime::connect(&config.container_runtime_endpoint).await?;
-        let recursive_read_only = recursive_read_only(&runtime).await;
+        let health = Health::default();
+        health.ask(&runtime).await;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver);
         cgroups.ensure_root(cpus).map_err(StartError::Cgroups)?;
@@ -127,13 +139,14 @@ impl Kubelet {
                 recorder: PodRecorder(recorder),
                 objects: Objects::new(client.clone(), shutdown.clone(), wake),
                 services: Informer::new(&client, Selection::default()),
-                images: ImageManager::new(config.max_parallel_image_pulls),
+                images: ImageManager::new(config.max_parallel_image_pulls, &config.root_dir),
                 probes: Probes::default(),
                 tokens: Tokens::default(),
                 cgroups,
                 crashes: Backoffs::default(),
-                admitted: tokio::sync::Mutex::default(),
-                recursive_read_only,
+                admission: Admission::default(),
+                health,
+                housekeeping: Notify::new(),
                 workers: RwLock::default(),
                 memory: machine_memory(),
                 cpus,
@@ -171,10 +184,26 @@ impl Kubelet {
         pods.start(&self.shutdown);
         self.shutdown.spawn(events::follow(self.clone()));
         self.shutdown.spawn(logs::rotate(self.clone()));
-        if self.shutdown.run(pods.synced()).await.is_some() {
-            self.remove_orphans().await;
-        }
+        self.shutdown.spawn(housekeeping::keep(self.clone(), pods.clone()));
+        let _ = self.shutdown.run(self.open_admission(&pods)).await;
         self.shutdown.wait().await;
+        self.runtime.finish().await;
+    }
+
+    /// Lets Pods be admitted once it is known which are there and which of them run already.
+    async fn open_admission(&self, pods: &Informer<Pod>) {
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+        let ran = loop {
+            match Listing::of(self).await {
+                Ok(listing) => break listing.uids(),
+                Err(error) => {
+                    tracing::warn!(error = error.message(), "cannot list containers, will retry");
+                    tokio::time::sleep(backoff.delay()).await;
+                }
+            }
+        };
+        pods.synced().await;
+        self.admission.open(ran);
     }
 
     /// Runs a kubelet until `shutdown`, which leaves the containers running.
@@ -222,63 +251,16 @@ impl Kubelet {
         }
     }
 
-    fn start(self: &Arc<Self>, worker: Arc<Worker>) {
+    pub(crate) fn start(self: &Arc<Self>, worker: Arc<Worker>) {
         self.pods.put(&worker.uid, worker.pod());
         self.workers.write().insert(worker.uid.clone(), worker.clone());
-        let stop = self.shutdown.clone();
-        let (run, report) =
-            (Box::pin(worker.clone().run(self.clone())), Box::pin(worker.report(self.clone())));
+        let (stop, kubelet) = (self.shutdown.clone(), self.clone());
         self.shutdown.spawn(async move {
-            let _ = stop
-                .run(async {
-                    // The worker outlives its reporter by what is left to clean up.
-                    let (mut run, mut report) = (run, report);
-                    tokio::select! {
-                        () = &mut run => {}
-                        () = &mut report => run.await,
-                    }
-                })
-                .await;
+            let _ = stop.run(Box::pin(attend(kubelet, worker))).await;
         });
     }
 
-    /// Removes what Pods left here that are gone from the API since.
-    async fn remove_orphans(self: &Arc<Self>) {
-        match events::own_pods(self).await {
-            Ok(found) => {
-                for (uid, namespace, name) in found {
-                    if self.worker(&uid).is_none() {
-                        let mut pod = Pod::default();
-                        pod.metadata.uid = Some(uid);
-                        pod.metadata.namespace = Some(namespace);
-                        pod.metadata.name = Some(name);
-                        let worker = Worker::new(Arc::new(pod));
-                        worker.deleted();
-                        self.start(worker);
-                    }
-                }
-            }
-            Err(error) => tracing::warn!(error = error.message(), "cannot look for orphaned Pods"),
-        }
-        let mut dirs = match tokio::fs::read_dir(self.config.root_dir.join("pods")).await {
-            Ok(dirs) => dirs,
-            Err(error) => {
-                tracing::warn!(%error, "cannot look for orphaned directories");
-                return;
-            }
-        };
-        while let Ok(Some(dir)) = dirs.next_entry().await {
-            let Ok(uid) = dir.file_name().into_string() else { continue };
-            if self.worker(&uid).is_none() {
-                self.cgroups.remove(&uid);
-                if let Err(error) = volumes::remove_pod(self, &uid).await {
-                    tracing::warn!(uid, error, "an orphaned directory stays");
-                }
-            }
-        }
-    }
-
-    fn worker(&self, uid: &str) -> Option<Arc<Worker>> {
+    pub(crate) fn worker(&self, uid: &str) -> Option<Arc<Worker>> {
         self.workers.read().get(uid).cloned()
     }
 
@@ -312,9 +294,7 @@ impl Kubelet {
     pub(crate) fn release(&self, worker: &Worker) {
         self.workers.write().remove(&worker.uid);
         self.pods.forget(&worker.uid);
-        if let Ok(mut admitted) = self.admitted.try_lock() {
-            admitted.remove(&worker.uid);
-        }
+        self.admission.forget(&worker.uid);
     }
 
     /// Ends a Pod as failed, as eviction does: `reason` and `message` go into its status.
@@ -372,12 +352,71 @@ fn machine_memory() -> i64 {
     kib.unwrap_or(0) * 1024
 }
 
-async fn recursive_read_only(runtime: &Runtime) -> bool {
-    let answer = runtime.service().status(pb::StatusRequest { verbose: false }).await;
-    answer.is_ok_and(|a| {
-        a.into_inner()
-            .runtime_handlers
-            .iter()
-            .any(|h| h.name.is_empty() && h.features.is_some_and(|f| f.recursive_read_only_mounts))
+/// Runs a Pod's worker and its reporter until nothing of the Pod is left. A panic costs this Pod alone,
+/// and not for ever.
+async fn attend(kubelet: Arc<Kubelet>, worker: Arc<Worker>) {
+    let begin = || {
+        let mut run = Box::pin(worker.clone().run(kubelet.clone()));
+        let mut report = Box::pin(worker.clone().report(kubelet.clone()));
+        async move {
+            // The worker outlives its reporter by what is left to clean up.
+            tokio::select! {
+                () = &mut run => {}
+                () = &mut report => run.await,
+            }
+        }
+    };
+    restarting(begin, |panic| {
+        let pod = worker.pod();
+        tracing::error!(pod = spec::full_name(&pod), panic, "a Pod's worker panicked and is restarted");
+        // DIFFERENCE: upstream's kubelet ends as a whole.
+        let message = format!("error syncing pod, will be restarted: panic: {panic}");
+        kubelet.recorder.pod(&pod, "Warning", "FailedSync", message);
+        worker.changed();
     })
+    .await;
+}
+
+/// Runs what `begin` makes, again after each panic, ever more slowly.
+async fn restarting<F: Future<Output = ()>>(mut begin: impl FnMut() -> F, mut told: impl FnMut(&str)) {
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
+    loop {
+        let began = Instant::now();
+        let Err(panic) = AssertUnwindSafe(begin()).catch_unwind().await else { return };
+        let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+        told(&text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default());
+        if began.elapsed() > Duration::from_mins(10) {
+            backoff.reset();
+        }
+        tokio::time::sleep(backoff.delay()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_panics_is_restarted_ever_more_slowly() {
+        let (mut runs, mut told) = (0, Vec::new());
+        let began = Instant::now();
+        restarting(
+            || {
+                runs += 1;
+                let run = runs;
+                async move {
+                    tokio::task::yield_now().await;
+                    match run {
+                        1 => panic!("first"),
+                        2 => panic!("run {run}"),
+                        _ => {}
+                    }
+                }
+            },
+            |text| told.push(text.to_owned()),
+        )
+        .await;
+        assert_eq!((runs, told), (3, vec!["first".to_owned(), "run 2".to_owned()]));
+        assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+    }
 }

@@ -8,6 +8,9 @@ mod backoff;
 mod cgroups;
 pub mod config;
 mod events;
+mod files;
+mod health;
+mod housekeeping;
 mod images;
 mod kubelet;
 mod logs;
@@ -22,6 +25,7 @@ pub mod server;
 mod status;
 pub mod teardown;
 mod volumes;
+mod work;
 
 pub use config::Config;
 pub use kubelet::{Kubelet, StartError};

@@ -1,15 +1,49 @@
-//! Rotation of containers' logs.
+//! Containers' logs: how they are opened, and their rotation.
 
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cri::runtime as pb;
+use rustix::fs::{AtFlags, OFlags};
 
 use crate::Kubelet;
+use crate::files::{self, Links};
+use crate::volumes::blocking;
 
 /// How often sizes are looked at; upstream's `containerLogMonitorInterval`.
-const PERIOD: Duration = Duration::from_secs(10);
+pub(crate) const PERIOD: Duration = Duration::from_secs(10);
+
+/// The directory of a container's log, and the log's name in it. The path is
+/// `<logs>/<Pod>/<container>/<count>.log`.
+///
+/// DIFFERENCE: upstream follows links here, which were there for the sake of Docker. Where Pods may
+/// write to the node's logs, a link has this process read or remove any file.
+pub(crate) fn directory(log: &Path) -> io::Result<(OwnedFd, OsString)> {
+    let missing = || io::Error::from(io::ErrorKind::NotFound);
+    let name = log.file_name().ok_or_else(missing)?;
+    let container = log.parent().ok_or_else(missing)?;
+    let all = container.parent().and_then(Path::parent).ok_or_else(missing)?;
+    let below = container.strip_prefix(all).map_err(io::Error::other)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    Ok((files::open(files::root(all)?, below, flags, Links::None)?, name.to_owned()))
+}
+
+/// Opens a container's log for reading.
+pub(crate) fn open(log: &Path) -> io::Result<File> {
+    let (dir, name) = directory(log)?;
+    files::regular(&dir, Path::new(&name), Links::None)
+}
+
+/// Removes a container's log.
+pub(crate) fn remove(log: &Path) -> io::Result<()> {
+    let (dir, name) = directory(log)?;
+    Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
+}
 
 /// Rotates logs that are too long, until the kubelet stops.
 pub(crate) async fn rotate(kubelet: Arc<Kubelet>) {
@@ -20,10 +54,15 @@ pub(crate) async fn rotate(kubelet: Arc<Kubelet>) {
                 let observed = worker.state.lock().observed.clone();
                 for c in observed.running().filter(|c| !c.log_path.is_empty()) {
                     let path = PathBuf::from(&c.log_path);
-                    let long = tokio::fs::metadata(&path)
-                        .await
-                        .is_ok_and(|m| m.len() > kubelet.config.container_log_max_size);
-                    if long && let Err(error) = rotate_one(&kubelet, &c.id, &path).await {
+                    let (of, most) = (path.clone(), kubelet.config.container_log_max_size);
+                    let long = blocking(move || {
+                        let metadata = open(&of).and_then(|f| f.metadata());
+                        Ok(metadata.is_ok_and(|m| m.len() > most))
+                    })
+                    .await;
+                    if long == Ok(true)
+                        && let Err(error) = rotate_one(&kubelet, &c.id, path).await
+                    {
                         tracing::warn!(path = c.log_path, error, "log not rotated");
                     }
                 }
@@ -33,57 +72,101 @@ pub(crate) async fn rotate(kubelet: Arc<Kubelet>) {
     let _ = kubelet.shutdown.run(work).await;
 }
 
-async fn rotate_one(kubelet: &Kubelet, id: &str, path: &Path) -> Result<(), String> {
-    let text = |e: std::io::Error| e.to_string();
+async fn rotate_one(kubelet: &Kubelet, id: &str, path: PathBuf) -> Result<(), String> {
     let keep = kubelet.config.container_log_max_files.saturating_sub(2) as usize;
-    for old in surplus(rotated(path).await.map_err(text)?, keep) {
-        tokio::fs::remove_file(old).await.map_err(text)?;
-    }
     let stamp = kubelet.clock.now().strftime("%Y%m%d-%H%M%S").to_string();
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".");
-    aside.push(&stamp);
-    tokio::fs::rename(path, &aside).await.map_err(text)?;
+    let moved = blocking(move || move_aside(&path, keep, &stamp).map_err(|e| e.to_string())).await?;
     let request = pb::ReopenContainerLogRequest { container_id: id.to_owned() };
     if let Err(error) = kubelet.runtime.service().reopen_container_log(request).await {
         // The runtime writes on into the old file: it must keep its name.
-        tokio::fs::rename(&aside, path).await.map_err(text)?;
+        let (dir, name, aside) = moved;
+        blocking(move || {
+            rustix::fs::renameat(&dir, &aside, &dir, &name).map_err(|e| io::Error::from(e).to_string())
+        })
+        .await?;
         return Err(error.message().to_owned());
     }
     Ok(())
 }
 
-/// The logs that were rotated out of `path`, the oldest first.
-async fn rotated(path: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
-        return Ok(Vec::new());
-    };
-    let prefix = format!("{name}.");
-    let mut found = Vec::new();
-    let mut entries = tokio::fs::read_dir(dir).await?;
-    while let Some(entry) = entries.next_entry().await? {
-        if entry.file_name().to_str().is_some_and(|n| n.starts_with(&prefix)) {
-            found.push(entry.path());
-        }
+/// Renames a log by the time, and removes the rotated ones before it but the newest `keep`. Answers
+/// the directory, the log's name and its new one.
+fn move_aside(log: &Path, keep: usize, stamp: &str) -> io::Result<(OwnedFd, OsString, OsString)> {
+    let (dir, name) = directory(log)?;
+    let names = files::names(&dir)?.into_iter().map(|(name, _)| name);
+    for old in surplus(rotated(names, &name), keep) {
+        rustix::fs::unlinkat(&dir, old, AtFlags::empty())?;
     }
+    let mut aside = name.clone();
+    aside.push(".");
+    aside.push(stamp);
+    rustix::fs::renameat(&dir, &name, &dir, &aside)?;
+    Ok((dir, name, aside))
+}
+
+/// The names of logs that were rotated out of `log`, the oldest first.
+fn rotated(names: impl Iterator<Item = OsString>, log: &OsStr) -> Vec<OsString> {
+    let mut prefix = log.to_owned();
+    prefix.push(".");
+    let of = |name: &OsString| name.as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
+    let mut found: Vec<OsString> = names.filter(of).collect();
     found.sort();
-    Ok(found)
+    found
 }
 
 /// All but the newest `keep`.
-fn surplus(mut rotated: Vec<PathBuf>, keep: usize) -> Vec<PathBuf> {
+fn surplus(mut rotated: Vec<OsString>, keep: usize) -> Vec<OsString> {
     rotated.truncate(rotated.len().saturating_sub(keep));
     rotated
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, Mode};
+
     use super::*;
 
     #[test]
     fn the_oldest_go() {
-        let all: Vec<PathBuf> = ["0.log.1", "0.log.2", "0.log.3"].map(PathBuf::from).into();
-        assert_eq!(surplus(all.clone(), 2), [PathBuf::from("0.log.1")]);
+        let all: Vec<OsString> = ["0.log.1", "0.log.2", "0.log.3"].map(OsString::from).into();
+        assert_eq!(surplus(all.clone(), 2), ["0.log.1"]);
         assert!(surplus(all, 5).is_empty());
+        let names = ["0.log", "0.log.2", "1.log.1", "0.log.1"].map(OsString::from).into_iter();
+        assert_eq!(rotated(names, OsStr::new("0.log")), ["0.log.1", "0.log.2"]);
+    }
+
+    #[test]
+    fn links_do_not_lead_out_of_the_logs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pods, other) = (dir.path().join("pods"), dir.path().join("other"));
+        let logs = pods.join("n_p_u/c");
+        fs::create_dir_all(&logs).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        for file in ["0.log", "0.log.1", "0.log.2"] {
+            fs::write(other.join(file), "secret").unwrap();
+        }
+        fs::write(logs.join("0.log"), "mine").unwrap();
+        symlink(other.join("0.log"), logs.join("1.log")).unwrap();
+        rustix::fs::mknodat(CWD, logs.join("2.log"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        symlink(&other, pods.join("n_p_u/d")).unwrap();
+        symlink(dir.path(), pods.join("n_q_u")).unwrap();
+        let read = |path: &str| open(&pods.join(path)).and_then(std::io::read_to_string).ok();
+        assert_eq!(read("n_p_u/c/0.log").as_deref(), Some("mine"));
+        for path in ["n_p_u/c/1.log", "n_p_u/c/2.log", "n_p_u/d/0.log", "n_q_u/other/0.log", "n_p_u/c/3.log"]
+        {
+            assert_eq!(read(path), None, "{path}");
+            assert!(path.contains("/c/") || move_aside(&pods.join(path), 0, "now").is_err(), "{path}");
+            assert!(path.contains("/c/") || remove(&pods.join(path)).is_err(), "{path}");
+        }
+        // A link goes, what it leads to stays.
+        remove(&pods.join("n_p_u/c/1.log")).unwrap();
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 3);
+        fs::write(logs.join("0.log.0"), "").unwrap();
+        move_aside(&logs.join("0.log"), 0, "now").unwrap();
+        assert_eq!(fs::read_to_string(logs.join("0.log.now")).unwrap(), "mine");
+        assert!(!logs.join("0.log").exists() && !logs.join("0.log.0").exists());
     }
 }

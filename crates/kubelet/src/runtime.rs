@@ -1,22 +1,29 @@
 //! The container runtime as the kubelet uses it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use cri::runtime as pb;
 use jiff::Timestamp;
+use parking_lot::RwLock;
+use tokio::time::timeout;
 use tonic::Code;
 
 use crate::pods::labels;
 use crate::pods::observed::{ContainerStatus, PodStatus, SandboxStatus};
+
+/// How long calls that make or remove something are waited for when the kubelet stops.
+const FINISH: Duration = Duration::from_secs(10);
 
 /// Clients of the runtime's two services. Cheap to clone; a lost connection is made anew at the next call.
 #[derive(Debug, Clone)]
 pub struct Runtime {
     runtime: cri::Runtime,
     images: cri::Images,
-    /// `Version`'s answer at the time of connecting.
-    pub version: pb::VersionResponse,
-    /// The cgroup driver that the runtime asks for; cgroupfs where it cannot say.
+    version: Arc<RwLock<Arc<pb::VersionResponse>>>,
+    /// The cgroup driver that the runtime asks for; cgroupfs where it cannot say. As upstream's, it is
+    /// the one of the kubelet's start: the cgroups of running Pods cannot change theirs.
     pub cgroup_driver: pb::CgroupDriver,
 }
 
@@ -24,27 +31,49 @@ impl Runtime {
     /// Connects and asks for version and cgroup driver.
     pub async fn connect(endpoint: &str) -> Result<Self, RuntimeError> {
         let channel = cri::connect(endpoint).await?;
-        let mut runtime = cri::runtime_service(channel.clone());
-        let images = cri::image_service(channel);
-        let version = runtime
-            .version(pb::VersionRequest { version: "v1".into() })
-            .await
-            .map_err(Box::new)?
-            .into_inner();
+        let runtime = cri::Runtime::new(channel.clone());
+        let images = cri::Images::new(channel);
+        let version = ask_version(&runtime).await.map_err(Box::new)?;
         let cgroup_driver = match runtime.runtime_config(pb::RuntimeConfigRequest {}).await {
             Ok(answer) => answer.into_inner().linux.map_or(pb::CgroupDriver::Cgroupfs, |l| l.cgroup_driver()),
             Err(status) if status.code() == Code::Unimplemented => pb::CgroupDriver::Cgroupfs,
             Err(status) => return Err(Box::new(status).into()),
         };
-        Ok(Self { runtime, images, version, cgroup_driver })
+        Ok(Self { runtime, images, version: Arc::new(RwLock::new(Arc::new(version))), cgroup_driver })
     }
     /// The runtime service.
     pub fn service(&self) -> cri::Runtime {
         self.runtime.clone()
     }
+    /// The runtime service for calls on behalf of a Pod, which [`Runtime::idle`] can wait for.
+    pub fn of(&self, uid: &str) -> cri::Runtime {
+        self.runtime.of(uid)
+    }
     /// The image service.
     pub fn images(&self) -> cri::Images {
         self.images.clone()
+    }
+    /// Name and version of the runtime, as it said last.
+    pub fn version(&self) -> Arc<pb::VersionResponse> {
+        self.version.read().clone()
+    }
+    /// Asks for the version anew: a runtime may be upgraded under a running kubelet.
+    pub async fn refresh_version(&self) -> Result<(), tonic::Status> {
+        let version = ask_version(&self.runtime).await?;
+        *self.version.write() = Arc::new(version);
+        Ok(())
+    }
+
+    /// Resolves once nothing is being made or removed for a Pod: only then is what a look at the runtime
+    /// shows all there is.
+    pub(crate) async fn idle(&self, uid: &str) {
+        self.runtime.idle(uid).await;
+    }
+    /// Lets no more calls begin, and those end that are under way, for some seconds.
+    pub(crate) async fn finish(&self) {
+        if timeout(FINISH, self.runtime.close()).await.is_err() {
+            tracing::warn!("calls to the container runtime were still under way");
+        }
     }
 
     /// Everything the runtime has of a Pod.
@@ -55,12 +84,12 @@ impl Runtime {
         name: &str,
     ) -> Result<PodStatus, tonic::Status> {
         let selector = HashMap::from([(labels::POD_UID.to_owned(), uid.to_owned())]);
-        let (mut a, mut b) = (self.service(), self.service());
+        let service = self.service();
         let (sandboxes, containers) = tokio::try_join!(
-            a.list_pod_sandbox(pb::ListPodSandboxRequest {
+            service.list_pod_sandbox(pb::ListPodSandboxRequest {
                 filter: Some(pb::PodSandboxFilter { label_selector: selector.clone(), ..Default::default() }),
             }),
-            b.list_containers(pb::ListContainersRequest {
+            service.list_containers(pb::ListContainersRequest {
                 filter: Some(pb::ContainerFilter { label_selector: selector, ..Default::default() }),
             }),
         )?;
@@ -103,6 +132,10 @@ pub enum RuntimeError {
     /// It answered with an error.
     #[error("the container runtime does not answer as a CRI v1 runtime")]
     Answer(#[from] Box<tonic::Status>),
+}
+
+async fn ask_version(runtime: &cri::Runtime) -> Result<pb::VersionResponse, tonic::Status> {
+    Ok(runtime.version(pb::VersionRequest { version: "v1".into() }).await?.into_inner())
 }
 
 /// A CRI time, nanoseconds since the epoch; none where it is not set.

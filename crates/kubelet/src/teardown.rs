@@ -1,6 +1,7 @@
 //! Removal of everything that a kubelet made on this machine.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cri::runtime as pb;
 use tonic::Code;
@@ -10,6 +11,11 @@ use crate::config::Config;
 use crate::pods::observed::ROOT_ANNOTATION;
 use crate::runtime::{Runtime, RuntimeError, error_text};
 use crate::volumes::mounts;
+
+/// How often the removal of Pods is tried.
+const ATTEMPTS: u32 = 5;
+/// How long to wait before it is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Why something could not be removed.
 #[derive(Debug, thiserror::Error)]
@@ -40,39 +46,62 @@ pub enum TearDownError {
 /// What other kubelets have in the same runtime stays.
 pub async fn tear_down(config: &Config) -> Result<(), TearDownError> {
     let runtime = Runtime::connect(&config.container_runtime_endpoint).await?;
-    let root = config.root_dir.to_string_lossy();
-    let failed = |id: &str, error: tonic::Status| TearDownError::Sandbox {
-        id: id.to_owned(),
-        message: error_text(&error),
-    };
-    let listed = runtime
-        .service()
-        .list_pod_sandbox(pb::ListPodSandboxRequest::default())
-        .await
-        .map_err(|e| RuntimeError::from(Box::new(e)))?;
-    for sandbox in listed.into_inner().items {
-        if sandbox.annotations.get(ROOT_ANNOTATION).is_none_or(|r| *r != root) {
-            continue;
+    let mut attempts = 1;
+    while let Err(error) = remove_pods(&runtime, config).await {
+        // A runtime may still be at work on what the kubelet began.
+        if attempts == ATTEMPTS {
+            return Err(error);
         }
-        let id = sandbox.id;
-        let stop = pb::StopPodSandboxRequest { pod_sandbox_id: id.clone() };
-        let remove = pb::RemovePodSandboxRequest { pod_sandbox_id: id.clone() };
-        for done in [
-            runtime.service().stop_pod_sandbox(stop).await.map(drop),
-            runtime.service().remove_pod_sandbox(remove).await.map(drop),
-        ] {
-            match done {
-                Err(error) if error.code() != Code::NotFound => return Err(failed(&id, error)),
-                _ => {}
-            }
-        }
-        if let Some(m) = sandbox.metadata {
-            let path = config.pod_log_dir(&m.namespace, &m.name, &m.uid);
-            remove_dir(path).await?;
-        }
+        attempts += 1;
+        tracing::debug!(%error, "not everything could be removed, will retry");
+        tokio::time::sleep(PAUSE).await;
     }
     Cgroups::new(&config.cgroup_root, runtime.cgroup_driver).remove_all();
     remove_dir(config.root_dir.clone()).await
+}
+
+/// Removes every Pod that can be; tells of the first that cannot.
+async fn remove_pods(runtime: &Runtime, config: &Config) -> Result<(), TearDownError> {
+    let root = config.root_dir.to_string_lossy();
+    let service = runtime.service();
+    let listed = service.list_pod_sandbox(pb::ListPodSandboxRequest::default()).await;
+    let listed = listed.map_err(|e| RuntimeError::from(Box::new(e)))?;
+    let own = |s: &pb::PodSandbox| s.annotations.get(ROOT_ANNOTATION).is_some_and(|r| *r == root);
+    let mut result = Ok(());
+    for sandbox in listed.into_inner().items.into_iter().filter(own) {
+        if let Err(error) = remove_sandbox(&service, &sandbox.id).await {
+            result = result.and(Err(TearDownError::Sandbox { id: sandbox.id, message: error_text(&error) }));
+            continue;
+        }
+        if let Some(m) = sandbox.metadata {
+            let path = config.pod_log_dir(&m.namespace, &m.name, &m.uid);
+            result = result.and(remove_dir(path).await);
+        }
+    }
+    result
+}
+
+/// Stops a sandbox's containers and network, and removes it with them.
+async fn remove_sandbox(service: &cri::Runtime, id: &str) -> Result<(), tonic::Status> {
+    let filter = pb::ContainerFilter { pod_sandbox_id: id.to_owned(), ..pb::ContainerFilter::default() };
+    let containers = service.list_containers(pb::ListContainersRequest { filter: Some(filter) }).await?;
+    let containers = containers.into_inner().containers;
+    // One by one: a sandbox whose container could not be stopped is half removed by some runtimes.
+    for c in containers.into_iter().filter(|c| c.state() != pb::ContainerState::ContainerExited) {
+        let request = pb::StopContainerRequest { container_id: c.id, timeout: 0 };
+        unless_gone(service.stop_container(request).await)?;
+    }
+    unless_gone(service.stop_pod_sandbox(pb::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() }).await)?;
+    unless_gone(
+        service.remove_pod_sandbox(pb::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() }).await,
+    )
+}
+
+fn unless_gone<T>(answer: Result<T, tonic::Status>) -> Result<(), tonic::Status> {
+    match answer {
+        Err(error) if error.code() != Code::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 async fn remove_dir(path: PathBuf) -> Result<(), TearDownError> {

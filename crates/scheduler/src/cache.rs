@@ -1,11 +1,13 @@
 //! The cluster as the scheduler sees it: nodes in a dense array, with what runs there already summed up.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 
-use crate::resources::{PodRequests, Resources, pod_requests};
+use crate::affinity::{Namespaces, Terms};
+use crate::plugins::claims::Claims;
+use crate::resources::{Amount, PodRequests, Resources, pod_requests};
 
 /// A Pod that counts on a node, with what was computed of it once.
 #[derive(Debug, Clone)]
@@ -16,6 +18,8 @@ pub struct PodInfo {
     pub requests: PodRequests,
     /// Host ports it takes: protocol, address ("0.0.0.0" for all), port.
     pub ports: Vec<(String, String, i32)>,
+    /// Its affinity to other Pods.
+    pub terms: Arc<Terms>,
 }
 
 impl PodInfo {
@@ -23,7 +27,8 @@ impl PodInfo {
     pub fn new(pod: Arc<Pod>) -> Self {
         let requests = pod_requests(&pod);
         let ports = host_ports(&pod);
-        Self { pod, requests, ports }
+        let terms = Arc::new(Terms::of(&pod));
+        Self { pod, requests, ports, terms }
     }
     /// The Pod's uid, "" if it has none.
     pub fn uid(&self) -> &str {
@@ -66,7 +71,9 @@ pub struct NodeInfo {
     /// The sum of their requests.
     pub requested: Resources,
     /// The same with scoring's assumptions: milli-CPU and bytes.
-    pub nonzero: (i64, i64),
+    pub nonzero: (Amount, Amount),
+    /// Those of its Pods that have required anti-affinity, by uid.
+    anti_affine: HashSet<String>,
     /// Images on the node by name, with their size in bytes.
     pub images: HashMap<String, i64>,
 }
@@ -81,6 +88,7 @@ impl NodeInfo {
             pods: HashMap::new(),
             requested: Resources::default(),
             nonzero: (0, 0),
+            anti_affine: HashSet::new(),
             images: HashMap::new(),
         };
         info.set_node(node);
@@ -107,19 +115,31 @@ impl NodeInfo {
     pub fn name(&self) -> &str {
         self.node.metadata.name.as_deref().unwrap_or_default()
     }
+    /// The value of one of the node's labels.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.node.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+    /// The Pods on it that have required anti-affinity.
+    pub fn anti_affine(&self) -> impl Iterator<Item = &PodInfo> {
+        self.anti_affine.iter().filter_map(|uid| self.pods.get(uid))
+    }
     /// Counts a Pod.
     pub fn add(&mut self, pod: PodInfo) {
         self.remove(pod.uid());
         self.count(&pod, 1);
+        if !pod.terms.required_anti.is_empty() {
+            self.anti_affine.insert(pod.uid().to_owned());
+        }
         self.pods.insert(pod.uid().to_owned(), pod);
     }
     /// Counts a Pod no more.
     pub fn remove(&mut self, uid: &str) -> Option<PodInfo> {
         let pod = self.pods.remove(uid)?;
+        self.anti_affine.remove(uid);
         self.count(&pod, -1);
         Some(pod)
     }
-    fn count(&mut self, pod: &PodInfo, sign: i64) {
+    fn count(&mut self, pod: &PodInfo, sign: Amount) {
         self.requested.add(&pod.requests.fit, sign);
         self.nonzero.0 += sign * pod.requests.nonzero_milli_cpu;
         self.nonzero.1 += sign * pod.requests.nonzero_memory;
@@ -149,12 +169,36 @@ pub struct Cache {
     assumed: BTreeSet<String>,
     /// Nodes that hold an image, for scoring.
     image_nodes: HashMap<String, i64>,
+    namespaces: Namespaces,
+    claims: Claims,
 }
 
 impl Cache {
     /// The nodes.
     pub fn nodes(&self) -> &[NodeInfo] {
         &self.nodes
+    }
+    /// The labels of each namespace.
+    pub fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+    /// Takes in a new or changed namespace.
+    pub fn set_namespace(&mut self, namespace: &Namespace) {
+        let meta = &namespace.metadata;
+        let labels = meta.labels.clone().unwrap_or_default();
+        self.namespaces.insert(meta.name.clone().unwrap_or_default(), labels);
+    }
+    /// Forgets a namespace.
+    pub fn remove_namespace(&mut self, name: &str) {
+        self.namespaces.remove(name);
+    }
+    /// The claims and storage classes.
+    pub fn claims(&self) -> &Claims {
+        &self.claims
+    }
+    /// The same, to be changed.
+    pub fn claims_mut(&mut self) -> &mut Claims {
+        &mut self.claims
     }
     /// A node by name.
     pub fn node(&self, name: &str) -> Option<&NodeInfo> {

@@ -1,38 +1,70 @@
 //! One scheduling cycle: filter, score, choose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cache::{Cache, NodeInfo, PodInfo};
-use crate::plugins::{self, Rejection};
+use crate::nominated::Nominated;
+use crate::plugins::{self, Prepared, Rejection, Stop, score};
 
 /// Why no node can take a Pod.
 #[derive(Debug, Clone, Default)]
 pub struct FitError {
     /// How many nodes there are.
     pub nodes: usize,
+    /// What refused the Pod before any node was looked at.
+    pub stopped: Option<Rejection>,
     /// Each node's refusal, by node name.
     pub rejections: BTreeMap<String, Rejection>,
+    /// How many nodes were not looked at, since the Pod's node affinity names others.
+    pub excluded: usize,
     /// What preemption said.
     pub post_filter: String,
 }
 
 impl FitError {
     /// The plugins that refused, each once.
-    pub fn plugins(&self) -> Vec<&'static str> {
-        let mut all: Vec<_> = self.rejections.values().map(|r| r.plugin).collect();
-        all.sort_unstable();
-        all.dedup();
+    pub fn plugins(&self) -> BTreeSet<&'static str> {
+        let mut all: BTreeSet<_> = self.rejections.values().chain(&self.stopped).map(|r| r.plugin).collect();
+        if self.excluded > 0 {
+            all.insert(plugins::node::NODE_AFFINITY);
+        }
         all
     }
+    /// Whether evicting Pods from a node could help, as far as the filters have looked.
+    pub fn resolvable(&self, node: &str) -> bool {
+        self.rejections.get(node).is_some_and(|r| !r.unresolvable)
+    }
+    /// Whether the filters have said that nothing can help on this node.
+    pub fn hopeless(&self, node: &str) -> bool {
+        self.stopped.is_some()
+            || self.excluded > 0 && !self.rejections.contains_key(node)
+            || self.rejections.get(node).is_some_and(|r| r.unresolvable)
+    }
+}
+
+/// What a cycle ends with when it finds no node.
+#[derive(Debug, Clone)]
+pub enum Failure {
+    /// None can take the Pod.
+    Unschedulable(Box<FitError>),
+    /// There is no decision; the Pod is tried again.
+    Error(String),
 }
 
 impl std::fmt::Display for FitError {
     /// Upstream's sentence: the count of nodes, then each reason with its count, sorted as text.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "0/{} nodes are available:", self.nodes)?;
+        if let Some(stopped) = &self.stopped {
+            write!(f, " {}.", stopped.reasons.join(", "))?;
+        }
         let mut counts = BTreeMap::<&str, usize>::new();
         for reason in self.rejections.values().flat_map(|r| &r.reasons) {
             *counts.entry(reason).or_default() += 1;
+        }
+        let excluded = format!("node(s) didn't satisfy plugin(s) [{}]", plugins::node::NODE_AFFINITY);
+        if self.excluded > 0 {
+            *counts.entry(&excluded).or_default() += self.excluded;
         }
         let mut parts: Vec<String> = counts.into_iter().map(|(reason, n)| format!("{n} {reason}")).collect();
         parts.sort();
@@ -57,23 +89,45 @@ fn enough(nodes: usize) -> usize {
 
 /// Chooses a node. `start` is where to begin looking, so that big clusters are used evenly; the
 /// result's second part is where the next cycle should begin. `pick` breaks ties among `n` equals.
-/// Pods in `nominated` (preemptors waiting for room, by node) count against lower or equal priorities.
+/// Pods in `nominated` (preemptors waiting for room) count against lower or equal priorities.
 pub fn schedule(
     pod: &PodInfo,
     cache: &Cache,
-    nominated: &[(String, PodInfo)],
+    nominated: &Nominated,
     start: usize,
     pick: &mut dyn FnMut(usize) -> usize,
-) -> Result<(String, usize), FitError> {
+) -> Result<(String, usize), Failure> {
     let nodes = cache.nodes();
     let mut error = FitError { nodes: nodes.len(), ..FitError::default() };
+    if nodes.is_empty() {
+        return Err(Failure::Unschedulable(Box::new(error)));
+    }
+    let mut prepared = match plugins::prepare(pod, cache) {
+        Ok(prepared) => prepared,
+        Err(Stop::Error(why)) => return Err(Failure::Error(why)),
+        Err(Stop::Rejected(rejection)) => {
+            error.stopped = Some(rejection);
+            return Err(Failure::Unschedulable(Box::new(error)));
+        }
+    };
+    // The node where room was made for it is likely the only one.
+    if let Some(node) = nominated.node_of(pod.uid()).and_then(|n| cache.node(n))
+        && !prepared.excludes(node)
+        && filter_with_nominated(pod, node, &mut prepared, nominated).is_ok()
+    {
+        return Ok((node.name().to_owned(), start));
+    }
     let wanted = enough(nodes.len());
     let mut feasible: Vec<&NodeInfo> = Vec::new();
     let mut looked = 0;
     for i in 0..nodes.len() {
         let node = &nodes[(start + i) % nodes.len()];
         looked += 1;
-        match filter_with_nominated(pod, node, nominated) {
+        if prepared.excludes(node) {
+            error.excluded += 1;
+            continue;
+        }
+        match filter_with_nominated(pod, node, &mut prepared, nominated) {
             Ok(()) => feasible.push(node),
             Err(r) => {
                 error.rejections.insert(node.name().to_owned(), r);
@@ -83,12 +137,12 @@ pub fn schedule(
             break;
         }
     }
-    let next = if nodes.is_empty() { 0 } else { (start + looked) % nodes.len() };
+    let next = (start + looked) % nodes.len();
     match feasible[..] {
-        [] => Err(error),
+        [] => Err(Failure::Unschedulable(Box::new(error))),
         [one] => Ok((one.name().to_owned(), next)),
         _ => {
-            let scores = plugins::score(pod, cache, &feasible);
+            let scores = score::score(pod, cache, &feasible);
             let best = scores.iter().copied().max().unwrap_or(0);
             let ties: Vec<usize> = (0..scores.len()).filter(|i| scores[*i] == best).collect();
             let chosen = ties[pick(ties.len()).min(ties.len() - 1)];
@@ -97,22 +151,31 @@ pub fn schedule(
     }
 }
 
-/// Filters with the preemptors that wait for this node counted in, if they are as important.
-fn filter_with_nominated(
+/// Filters with the preemptors that wait for this node counted in, if they are as important, and then without
+/// them, since they may end up elsewhere (upstream's `RunFilterPluginsWithNominatedPods`).
+pub fn filter_with_nominated(
     pod: &PodInfo,
     node: &NodeInfo,
-    nominated: &[(String, PodInfo)],
+    prepared: &mut Prepared<'_>,
+    nominated: &Nominated,
 ) -> Result<(), Rejection> {
-    let mut waiting = nominated
-        .iter()
-        .filter(|(n, p)| n == node.name() && p.uid() != pod.uid() && p.priority() >= pod.priority())
-        .peekable();
-    if waiting.peek().is_some() {
+    let waiting: Vec<&PodInfo> = nominated
+        .on(node.name())
+        .filter(|p| {
+            p.uid() != pod.uid() && p.priority() >= pod.priority() && !node.pods.contains_key(p.uid())
+        })
+        .collect();
+    if !waiting.is_empty() {
         let mut with = node.clone();
-        waiting.for_each(|(_, p)| with.add(p.clone()));
-        plugins::filter(pod, &with)?;
+        for p in &waiting {
+            with.add((*p).clone());
+            prepared.add(p, node);
+        }
+        let result = prepared.filter(&with);
+        waiting.iter().for_each(|p| prepared.remove(p, node));
+        result?;
     }
-    plugins::filter(pod, node)
+    prepared.filter(node)
 }
 
 #[cfg(test)]
@@ -138,12 +201,13 @@ mod tests {
             "metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}
         }));
         let pod = PodInfo::new(Arc::new(pod.unwrap()));
-        let error = schedule(&pod, &cache, &[], 0, &mut |_| 0).unwrap_err();
+        let error = schedule(&pod, &cache, &Nominated::default(), 0, &mut |_| 0).unwrap_err();
+        let Failure::Unschedulable(error) = error else { panic!("{error:?}") };
         assert_eq!(
             error.to_string(),
             "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
         );
-        assert_eq!(error.plugins(), ["NodeResourcesFit", "TaintToleration"]);
+        assert!(error.plugins().into_iter().eq(["NodeResourcesFit", "TaintToleration"]));
     }
 
     #[test]

@@ -6,10 +6,14 @@
 //! (`pkg/scheduler`). Depends on `api`, `component` and `client`; it knows the server only through
 //! the API.
 
+pub mod affinity;
 pub mod cache;
 pub mod cycle;
+pub mod events;
+pub mod nominated;
 pub mod plugins;
 pub mod preemption;
 pub mod queue;
 pub mod resources;
 pub mod run;
+pub mod selector;

@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::cache::{Cache, NodeInfo, PodInfo};
-use crate::cycle::FitError;
-use crate::plugins;
+use crate::cycle::{FitError, filter_with_nominated};
+use crate::nominated::{Nominated, said};
+use crate::plugins::{self, Prepared};
 
 /// A node on which room can be made.
 #[derive(Debug, Clone)]
@@ -33,30 +34,48 @@ fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
     })
 }
 
+/// Why nothing is preempted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The Pod may not preempt, or has done so and waits: what it was nominated for stays.
+    NotEligible(&'static str),
+    /// No node can be made fit: it waits for none.
+    NoCandidate(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotEligible(why) => write!(f, "preemption: {why}"),
+            Self::NoCandidate(why) => write!(f, "preemption: {why}"),
+        }
+    }
+}
+
 /// Finds where evicting less important Pods makes room, or says why that can't be, in upstream's words.
 pub fn find(
     pod: &PodInfo,
     cache: &Cache,
+    nominated: &Nominated,
     error: &FitError,
     budgets: &[std::sync::Arc<PodDisruptionBudget>],
-) -> Result<Candidate, String> {
+) -> Result<Candidate, Refusal> {
     if pod.pod.spec.as_ref().and_then(|s| s.preemption_policy.as_deref()) == Some("Never") {
-        return Err("preemption: not eligible due to preemptionPolicy=Never.".into());
+        return Err(Refusal::NotEligible("not eligible due to preemptionPolicy=Never."));
     }
-    if let Some(name) = pod.pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()) {
-        let hopeless = error.rejections.get(name).is_some_and(|r| r.unresolvable);
-        let leaving = cache
-            .node(name)
-            .is_some_and(|n| n.pods.values().any(|p| p.priority() < pod.priority() && preempted(&p.pod)));
-        if !hopeless && leaving {
-            return Err("preemption: not eligible due to a terminating pod on the nominated node.".into());
-        }
+    let waits_for = nominated.node_of(pod.uid()).unwrap_or(said(pod));
+    if !error.hopeless(waits_for) && cache.node(waits_for).is_some_and(|n| leaving(pod, n)) {
+        return Err(Refusal::NotEligible("not eligible due to a terminating pod on the nominated node."));
     }
     let mut why = BTreeMap::<String, usize>::new();
     let mut candidates = Vec::new();
+    // What stopped the cycle before it looked at nodes stops this too.
+    let mut prepared = plugins::prepare(pod, cache).ok().filter(|_| error.stopped.is_none());
     for node in cache.nodes() {
-        let result = match error.rejections.get(node.name()) {
-            Some(r) if !r.unresolvable => victims_on(pod, node, budgets),
+        let result = match &mut prepared {
+            Some(prepared) if error.resolvable(node.name()) => {
+                victims_on(pod, node, prepared, nominated, budgets)
+            }
             _ => Err(vec!["Preemption is not helpful for scheduling".to_owned()]),
         };
         match result {
@@ -72,8 +91,13 @@ pub fn find(
         let mut parts: Vec<String> = why.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
         parts.sort();
         let reasons = if parts.is_empty() { String::new() } else { format!(" {}.", parts.join(", ")) };
-        format!("preemption: 0/{} nodes are available:{reasons}", cache.nodes().len())
+        Refusal::NoCandidate(format!("0/{} nodes are available:{reasons}", cache.nodes().len()))
     })
+}
+
+/// Whether Pods that are less important are leaving the node since they were preempted.
+fn leaving(pod: &PodInfo, node: &NodeInfo) -> bool {
+    node.pods.values().any(|p| p.priority() < pod.priority() && preempted(&p.pod))
 }
 
 /// Whether a Pod is going because it was preempted.
@@ -103,22 +127,41 @@ fn rank(c: &Candidate) -> (usize, i32, i64, usize, std::cmp::Reverse<Timestamp>)
     (c.violations, highest, sum, c.victims.len(), std::cmp::Reverse(earliest))
 }
 
-/// The fewest Pods that must leave a node, keeping the more important and the protected where possible.
+/// The fewest Pods that must leave a node, keeping the more important and the protected where possible. `prepared` is
+/// afterwards as it was.
 fn victims_on(
     pod: &PodInfo,
     node: &NodeInfo,
+    prepared: &mut Prepared<'_>,
+    nominated: &Nominated,
     budgets: &[std::sync::Arc<PodDisruptionBudget>],
 ) -> Result<Candidate, Vec<String>> {
-    let mut lower: Vec<PodInfo> =
-        node.pods.values().filter(|p| p.priority() < pod.priority()).cloned().collect();
+    let lower: Vec<PodInfo> = node.pods.values().filter(|p| p.priority() < pod.priority()).cloned().collect();
     if lower.is_empty() {
         return Err(vec!["No preemption victims found for incoming pod".into()]);
     }
     let mut rest = node.clone();
     for p in &lower {
         rest.remove(p.uid());
+        prepared.remove(p, node);
     }
-    plugins::filter(pod, &rest).map_err(|r| r.reasons)?;
+    let result = reprieve(pod, &mut rest, prepared, nominated, lower.clone(), budgets);
+    for p in lower.iter().filter(|p| !rest.pods.contains_key(p.uid())) {
+        prepared.add(p, node);
+    }
+    result
+}
+
+/// Lets Pods that were taken off a node stay, one after the other, while the preemptor still fits.
+fn reprieve(
+    pod: &PodInfo,
+    rest: &mut NodeInfo,
+    prepared: &mut Prepared<'_>,
+    nominated: &Nominated,
+    mut lower: Vec<PodInfo>,
+    budgets: &[std::sync::Arc<PodDisruptionBudget>],
+) -> Result<Candidate, Vec<String>> {
+    filter_with_nominated(pod, rest, prepared, nominated).map_err(|r| r.reasons)?;
     lower.sort_by(by_importance);
     let mut victims = Vec::new();
     let mut violations = 0;
@@ -127,14 +170,16 @@ fn victims_on(
         protected.into_iter().map(|p| (p, true)).chain(free.into_iter().map(|p| (p, false)))
     {
         rest.add(candidate.clone());
-        if plugins::filter(pod, &rest).is_err() {
+        prepared.add(&candidate, rest);
+        if filter_with_nominated(pod, rest, prepared, nominated).is_err() {
             rest.remove(candidate.uid());
+            prepared.remove(&candidate, rest);
             violations += usize::from(violates);
             victims.push(candidate);
         }
     }
     victims.sort_by(by_importance);
-    Ok(Candidate { node: node.name().to_owned(), victims, violations })
+    Ok(Candidate { node: rest.name().to_owned(), victims, violations })
 }
 
 /// Splits Pods into those whose going would break a disruption budget and the others, in order.
@@ -193,7 +238,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cycle::schedule;
+    use crate::cycle::{Failure, schedule};
 
     fn pod(uid: &str, priority: i32, cpu: &str) -> PodInfo {
         let pod = serde_json::from_value(json!({
@@ -222,9 +267,14 @@ mod tests {
             .into_iter()
             .map(Arc::new)
             .collect();
-        let error = schedule(incoming, &cache, &[], 0, &mut |_| 0).unwrap_err();
-        find(incoming, &cache, &error, &budgets)
+        let none = Nominated::default();
+        let Failure::Unschedulable(error) = schedule(incoming, &cache, &none, 0, &mut |_| 0).unwrap_err()
+        else {
+            panic!("an error");
+        };
+        find(incoming, &cache, &none, &error, &budgets)
             .map(|c| (c.node, c.victims.iter().map(|v| v.uid().to_owned()).collect()))
+            .map_err(|e| e.to_string())
     }
 
     #[test]
@@ -249,5 +299,85 @@ mod tests {
             "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
         }]);
         assert_eq!(check(&placed, &pod("x", 10, "2"), budget), Ok(("b".into(), vec!["two".into()])));
+    }
+
+    /// A Pod that asks for an amount of what there is ten of on each node.
+    fn asking(name: &str, priority: i32, amount: u32, mut spec: serde_json::Value) -> PodInfo {
+        spec["priority"] = json!(priority);
+        spec["containers"] =
+            json!([{"name": "c", "resources": {"requests": {"example.com/r": amount.to_string()}}}]);
+        let pod = json!({
+            "metadata": {"uid": name, "name": name, "namespace": "d", "labels": {"app": "x"}}, "spec": spec
+        });
+        PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()))
+    }
+
+    /// Pods `(name, priority, amount, node)` on two nodes. Gives the node and the victims.
+    fn check_rules(
+        placed: &[(&str, i32, u32, &str)],
+        incoming: &PodInfo,
+        nominated: &Nominated,
+    ) -> Result<(String, Vec<String>), String> {
+        let mut cache = Cache::default();
+        for name in ["a", "b"] {
+            let node = json!({
+                "metadata": {"name": name, "labels": {"host": name}},
+                "status": {"allocatable": {"example.com/r": "10", "pods": "9"}}
+            });
+            cache.set_node(Arc::new(serde_json::from_value(node).unwrap()));
+        }
+        for (name, priority, amount, node) in placed {
+            cache.set_pod(asking(name, *priority, *amount, json!({})), node);
+        }
+        let Failure::Unschedulable(error) = schedule(incoming, &cache, nominated, 0, &mut |_| 0).unwrap_err()
+        else {
+            panic!("an error");
+        };
+        let found = find(incoming, &cache, nominated, &error, &[]).map_err(|e| e.to_string())?;
+        let mut victims: Vec<String> = found.victims.iter().map(|v| v.uid().to_owned()).collect();
+        victims.sort();
+        Ok((found.node, victims))
+    }
+
+    #[test]
+    fn two_preemptors_do_not_count_on_the_same_room() {
+        let placed = [("low", 1, 10, "a"), ("high", 9, 10, "b")];
+        let (incoming, mut nominated) = (asking("incoming", 5, 3, json!({})), Nominated::default());
+        nominated.set(asking("less", 4, 10, json!({})), "a");
+        assert_eq!(check_rules(&placed, &incoming, &nominated), Ok(("a".into(), vec!["low".into()])));
+        nominated.set(asking("more", 6, 10, json!({})), "a");
+        assert_eq!(
+            check_rules(&placed, &incoming, &nominated).unwrap_err(),
+            "preemption: 0/2 nodes are available: 1 Insufficient example.com/r, 1 No preemption victims found for incoming pod."
+        );
+    }
+
+    #[test]
+    fn makes_room_for_rules_about_other_pods() {
+        let spread = json!({"topologySpreadConstraints": [{
+            "maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+        }]});
+        let with = |placed: &[(&str, i32, u32, &str)], amount: u32, rules: serde_json::Value| {
+            check_rules(placed, &asking("incoming", 5, amount, rules), &Nominated::default())
+        };
+        // As in upstream's end-to-end test: one victim makes room enough, but only two make it even.
+        let placed = [("high", 9, 9, "a"), ("low-1", 1, 3, "b"), ("low-2", 1, 3, "b"), ("low-3", 1, 3, "b")];
+        let (node, victims) = with(&placed, 3, spread).unwrap();
+        assert_eq!((node.as_str(), victims.len()), ("b", 2), "{victims:?}");
+        let rule = |kind: &str| {
+            json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "host"}
+            ]}}})
+        };
+        let placed = [("high", 9, 1, "a"), ("low", 1, 1, "b"), ("lower", 0, 1, "b")];
+        let all = vec!["low".to_owned(), "lower".to_owned()];
+        assert_eq!(with(&placed, 1, rule("podAntiAffinity")), Ok(("b".into(), all)));
+        // Whom the Pod wants near is not evicted for it.
+        let placed = [("low", 1, 9, "a"), ("high", 9, 9, "b")];
+        assert_eq!(
+            with(&placed, 3, rule("podAffinity")).unwrap_err(),
+            "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 node(s) didn't match pod affinity rules."
+        );
     }
 }

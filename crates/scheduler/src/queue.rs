@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cache::PodInfo;
+use crate::events::{Events, KINDS};
 
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
@@ -23,8 +24,13 @@ pub struct Entry {
     /// How often it was tried.
     pub attempts: u32,
     failed_at: Instant,
+    /// What may lift the last refusal.
+    waits_for: Events,
     state: State,
 }
+
+/// How often each kind of event had happened when a Pod was taken out of the queue.
+pub type Mark = [u64; KINDS];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -43,7 +49,7 @@ pub struct Queue {
     ready: BTreeSet<Order>,
     timers: BTreeMap<Instant, BTreeSet<String>>,
     /// Counts what happened in the cluster, so that a change during a Pod's own cycle is not missed.
-    cycle: u64,
+    happened: Mark,
 }
 
 fn gated(info: &PodInfo) -> bool {
@@ -91,7 +97,10 @@ impl Queue {
     pub fn set(&mut self, info: PodInfo, spec_changed: bool, now: Instant) {
         let Some(mut e) = self.entries.remove(info.uid()) else {
             let state = if gated(&info) { State::Gated } else { State::Ready };
-            self.enter(Entry { info, since: now, attempts: 0, failed_at: now, state }, state);
+            self.enter(
+                Entry { info, since: now, attempts: 0, failed_at: now, waits_for: Events::ALL, state },
+                state,
+            );
             return;
         };
         self.leave(&e);
@@ -115,39 +124,68 @@ impl Queue {
         }
     }
     /// The next Pod to try, and the mark to give back with [`Queue::failed`].
-    pub fn pop(&mut self, now: Instant) -> Option<(Entry, u64)> {
+    pub fn pop(&mut self, now: Instant) -> Option<(Entry, Mark)> {
         self.flush(now);
         let (_, _, uid) = self.ready.pop_first()?;
         let mut e = self.entries.remove(&uid)?;
         e.attempts += 1;
-        Some((e, self.cycle))
+        Some((e, self.happened))
     }
-    /// Puts back a Pod that did not fit. It waits for the cluster to change, or only backs off if
-    /// that happened since `mark`, or if the failure was an error (`retry`).
-    pub fn failed(&mut self, mut e: Entry, mark: u64, retry: bool, now: Instant) {
+    /// Puts back a Pod that did not fit. It waits for one of these events, or only backs off if one happened since
+    /// `mark`.
+    pub fn refused(&mut self, e: Entry, mark: &Mark, waits_for: Events, now: Instant) {
+        let missed = waits_for.kinds().any(|k| mark[k] != self.happened[k]);
+        self.put_back(Entry { waits_for, failed_at: now, ..e }, missed, now);
+    }
+    /// Puts back a Pod that could not be judged or bound. It is tried again after its back-off.
+    pub fn errored(&mut self, e: Entry, now: Instant) {
+        self.put_back(Entry { waits_for: Events::ALL, failed_at: now, ..e }, true, now);
+    }
+    /// Puts back a Pod that is not to be tried before [`Queue::activate`] says so; this was no try.
+    pub fn held(&mut self, e: Entry, now: Instant) {
+        let attempts = e.attempts.saturating_sub(1);
+        self.put_back(Entry { waits_for: Events::NONE, attempts, ..e }, false, now);
+    }
+    fn put_back(&mut self, e: Entry, again: bool, now: Instant) {
         if self.entries.contains_key(e.info.uid()) {
             return; // it came anew while it was tried
         }
-        e.failed_at = now;
-        let state = if retry || mark != self.cycle {
+        let state = if gated(&e.info) {
+            State::Gated
+        } else if again {
             Self::after_failure(&e, now)
         } else {
             State::Waiting(now + MAX_WAIT)
         };
         self.enter(e, state);
     }
-    /// Something happened that may make room: every waiting Pod is to be tried again.
-    pub fn cluster_changed(&mut self, now: Instant) {
-        self.cycle += 1;
+    /// Something happened: each Pod that waits for such a thing is to be tried again.
+    pub fn happened(&mut self, events: Events, now: Instant) {
+        for kind in events.kinds() {
+            self.happened[kind] += 1;
+        }
+        if events.is_empty() {
+            return;
+        }
         let waiting: Vec<String> = self
             .entries
             .iter()
-            .filter(|(_, e)| matches!(e.state, State::Waiting(_)))
+            .filter(|(_, e)| matches!(e.state, State::Waiting(_)) && e.waits_for.meets(events))
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in waiting {
             self.wake(&uid, now);
         }
+    }
+    /// A waiting Pod is to be tried again.
+    pub fn activate(&mut self, uid: &str, now: Instant) {
+        if self.entries.get(uid).is_some_and(|e| matches!(e.state, State::Waiting(_))) {
+            self.wake(uid, now);
+        }
+    }
+    /// Whether the Pod is in the queue.
+    pub fn contains(&self, uid: &str) -> bool {
+        self.entries.contains_key(uid)
     }
     fn wake(&mut self, uid: &str, now: Instant) {
         if let Some(e) = self.entries.remove(uid) {
@@ -217,16 +255,43 @@ mod tests {
         let (mut q, t) = (Queue::default(), Instant::now());
         q.set(pod("p", 0, json!([])), false, t);
         let (e, mark) = q.pop(t).unwrap();
-        q.failed(e, mark, false, t);
+        q.refused(e, &mark, Events::NODE_ADDED | Events::POD_DELETED, t);
         assert_eq!(q.next_at(t), Some(t + MAX_WAIT));
-        q.cluster_changed(t);
+        q.happened(Events::POD_ADDED, t);
+        assert_eq!(q.next_at(t), Some(t + MAX_WAIT), "this helps others");
+        q.happened(Events::POD_DELETED, t);
         assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF));
         assert_eq!(popped(&mut q, t), None);
         let (e, mark) = q.pop(t + INITIAL_BACKOFF).unwrap();
-        q.cluster_changed(t + INITIAL_BACKOFF);
-        q.failed(e, mark, false, t + INITIAL_BACKOFF);
+        q.happened(Events::NODE_ADDED, t + INITIAL_BACKOFF);
+        q.refused(e, &mark, Events::NODE_ADDED, t + INITIAL_BACKOFF);
         assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF * 3), "a change during the cycle is not missed");
+        let (e, mark) = q.pop(t + MAX_WAIT).unwrap();
+        q.happened(Events::NODE_ADDED, t + MAX_WAIT);
+        q.refused(e, &mark, Events::CLAIMS, t + MAX_WAIT);
+        assert_eq!(q.next_at(t), Some(t + MAX_WAIT * 2), "and one that does not concern it is");
         q.remove("p");
         assert_eq!(q.next_at(t), None);
+    }
+
+    #[test]
+    fn errors_back_off_and_held_pods_wait() {
+        let (mut q, t) = (Queue::default(), Instant::now());
+        q.set(pod("p", 0, json!([])), false, t);
+        let (e, _) = q.pop(t).unwrap();
+        q.errored(e, t);
+        assert_eq!(q.next_at(t), Some(t + INITIAL_BACKOFF));
+        let t = t + INITIAL_BACKOFF;
+        let (e, _) = q.pop(t).unwrap();
+        assert_eq!(e.attempts, 2);
+        q.held(e, t);
+        q.happened(Events::ALL, t);
+        assert_eq!(q.next_at(t), Some(t + MAX_WAIT), "nothing that happens wakes it");
+        q.activate("p", t);
+        let (e, _) = q.pop(t).expect("it was no try, so there is nothing to back off from");
+        assert_eq!(e.attempts, 2);
+        q.set(pod("p", 0, json!([])), true, t);
+        q.errored(e, t);
+        assert_eq!(popped(&mut q, t).as_deref(), Some("p"), "it came anew meanwhile");
     }
 }

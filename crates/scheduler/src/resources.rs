@@ -6,22 +6,28 @@ use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
+/// An amount of a resource.
+///
+/// DIFFERENCE: upstream counts in 64 bits, and sums of absurd amounts wrap there; no sum of amounts that the API can say
+/// overflows this.
+pub type Amount = i128;
+
 /// Milli-CPU that scoring assumes for a container without a request (upstream's `DefaultMilliCPURequest`).
-const DEFAULT_MILLI_CPU: i64 = 100;
+const DEFAULT_MILLI_CPU: Amount = 100;
 /// Bytes of memory that scoring assumes for a container without a request (upstream's `DefaultMemoryRequest`).
-const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
+const DEFAULT_MEMORY: Amount = 200 * 1024 * 1024;
 
 /// Amounts of resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Thousandths of a CPU.
-    pub milli_cpu: i64,
+    pub milli_cpu: Amount,
     /// Bytes.
-    pub memory: i64,
+    pub memory: Amount,
     /// Bytes.
-    pub ephemeral_storage: i64,
+    pub ephemeral_storage: Amount,
     /// Every other resource by name, in whole units; `pods` is not among them.
-    pub scalar: BTreeMap<String, i64>,
+    pub scalar: BTreeMap<String, Amount>,
 }
 
 impl Resources {
@@ -31,12 +37,12 @@ impl Resources {
         for (name, quantity) in list.into_iter().flatten() {
             let Ok(q) = Quantity::parse(&quantity.0) else { continue };
             match name.as_str() {
-                "cpu" => r.milli_cpu = q.milli_value(),
-                "memory" => r.memory = q.value(),
-                "ephemeral-storage" => r.ephemeral_storage = q.value(),
+                "cpu" => r.milli_cpu = q.milli_value().into(),
+                "memory" => r.memory = q.value().into(),
+                "ephemeral-storage" => r.ephemeral_storage = q.value().into(),
                 "pods" => {}
                 other => {
-                    r.scalar.insert(other.to_owned(), q.value());
+                    r.scalar.insert(other.to_owned(), q.value().into());
                 }
             }
         }
@@ -52,7 +58,7 @@ impl Resources {
     }
 
     /// Adds `sign` times the other amounts.
-    pub fn add(&mut self, other: &Self, sign: i64) {
+    pub fn add(&mut self, other: &Self, sign: Amount) {
         self.milli_cpu += sign * other.milli_cpu;
         self.memory += sign * other.memory;
         self.ephemeral_storage += sign * other.ephemeral_storage;
@@ -79,9 +85,9 @@ pub struct PodRequests {
     /// What it requests, as `NodeResourcesFit` counts it.
     pub fit: Resources,
     /// Milli-CPU with the assumption for containers that request none; scoring uses it.
-    pub nonzero_milli_cpu: i64,
+    pub nonzero_milli_cpu: Amount,
     /// Memory with the same assumption.
-    pub nonzero_memory: i64,
+    pub nonzero_memory: Amount,
 }
 
 /// What a Pod requests: the larger of its containers' sum and the highest point of its init
@@ -116,7 +122,7 @@ pub fn pod_requests(pod: &Pod) -> PodRequests {
 }
 
 /// The containers' part of [`pod_requests`]; `assume` fills in for missing CPU and memory requests.
-fn sum(pod: &Pod, infeasible: bool, assume: Option<(i64, i64)>) -> Resources {
+fn sum(pod: &Pod, infeasible: bool, assume: Option<(Amount, Amount)>) -> Resources {
     let Some(spec) = &pod.spec else { return Resources::default() };
     let requests = |c: &Container, resizable: bool| {
         let wanted = c.resources.as_ref().and_then(|r| r.requests.as_ref());
@@ -174,7 +180,7 @@ fn sum(pod: &Pod, infeasible: bool, assume: Option<(i64, i64)>) -> Resources {
 mod tests {
     use super::*;
 
-    fn check(spec: serde_json::Value, cpu: i64, memory: i64, nonzero: (i64, i64)) {
+    fn check(spec: serde_json::Value, cpu: Amount, memory: Amount, nonzero: (Amount, Amount)) {
         let pod: Pod = serde_json::from_value(serde_json::json!({"spec": spec})).unwrap();
         let r = pod_requests(&pod);
         assert_eq!((r.fit.milli_cpu, r.fit.memory), (cpu, memory));

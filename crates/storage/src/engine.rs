@@ -67,6 +67,9 @@ pub(crate) trait Backend: Send + Sync {
     /// The whole state at one revision.
     fn view(&self) -> BoxFuture<'_, Result<View, WriteError>>;
 
+    /// Whether it goes on; the reason if not.
+    fn healthy(&self) -> Result<(), String>;
+
     /// The first watcher came that wants to hear of progress.
     fn nudge(&self);
 

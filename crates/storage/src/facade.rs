@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::{Object, Text};
@@ -17,6 +18,7 @@ use crate::etcd::{self, EtcdConfig, EtcdOpenError, MigrateError, Migrated, ReadE
 use crate::history::Limits;
 use crate::index::Index;
 use crate::log::{self, Backup, OpenError};
+use crate::quota::{DEFAULT_QUOTA, Quota, Usage, weight};
 use crate::store::{
     Cause, Compacted, Event, ResourceId, ResourceSpec, Scope, Unreadable, WatchStart, Write, WriteError,
 };
@@ -38,6 +40,8 @@ pub struct StoreConfig {
     pub clock: Clock,
     /// How often watchers that asked for it learn how far they have come.
     pub progress_interval: Duration,
+    /// How much may be stored, in bytes; nothing for any amount.
+    pub quota: Option<u64>,
 }
 
 impl StoreConfig {
@@ -48,6 +52,7 @@ impl StoreConfig {
             durability: Durability::default(),
             clock: Clock::system(),
             progress_interval: PROGRESS_INTERVAL,
+            quota: Some(DEFAULT_QUOTA),
         }
     }
 }
@@ -60,6 +65,9 @@ pub struct Store {
     /// The backend, if others write to what it shows.
     shared: Option<Arc<etcd::Engine>>,
     clock: Clock,
+    quota: Option<u64>,
+    /// What lives, in bytes.
+    live: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Store {
@@ -164,19 +172,25 @@ impl Loader {
         engine: Box<dyn Engine>,
         (floor, last): (u64, u64),
         progress_interval: Duration,
+        quota: Option<u64>,
         shutdown: &Shutdown,
     ) -> io::Result<Store> {
         self.settle();
         let Self { index, now, expiries, resources, .. } = self;
+        let mut bytes = 0;
         for (id, live) in resources {
+            bytes += live.after(None).map(|(_, object)| weight(&object.data)).sum::<u64>();
             if let Some(resource) = index.resource(id) {
                 Index::show(&resource, live, std::iter::empty(), 0);
             }
         }
         index.loaded(floor, last);
-        let start = Start { index: index.clone(), engine, expiries, last, now, progress_interval };
+        let room = Quota::new(quota, bytes);
+        let live = room.shown();
+        let start =
+            Start { index: index.clone(), engine, expiries, last, now, progress_interval, quota: room };
         let backend = Arc::new(Writer::start(start, shutdown)?);
-        Ok(Store::of(index, backend))
+        Ok(Store { quota, live, ..Store::of(index, backend) })
     }
 }
 
@@ -198,7 +212,13 @@ impl Store {
         let mut loader = loader.into_inner();
         engine.begun(&loaded, || loader.view(loaded.last)).map_err(|e| OpenError::of(&config.dir, e))?;
         let mut store = loader
-            .start(Box::new(engine), (loaded.floor, loaded.last), config.progress_interval, shutdown)
+            .start(
+                Box::new(engine),
+                (loaded.floor, loaded.last),
+                config.progress_interval,
+                config.quota,
+                shutdown,
+            )
             .map_err(|e| OpenError::of(&config.dir, e))?;
         store.clock = clock;
         if tokio::runtime::Handle::try_current().is_ok() {
@@ -209,7 +229,8 @@ impl Store {
 
     /// A store over an index that this backend publishes in.
     pub(crate) fn of(index: Arc<Index>, backend: Arc<dyn Backend>) -> Self {
-        Self { index, backend, shared: None, clock: Clock::system() }
+        let (quota, live) = (None, Arc::default());
+        Self { index, backend, shared: None, clock: Clock::system(), quota, live }
     }
 
     /// Opens a store in etcd, in upstream's layout; other API servers may use it at the same time. Returns once
@@ -217,7 +238,8 @@ impl Store {
     pub async fn open_etcd(config: EtcdConfig, shutdown: &Shutdown) -> Result<Self, EtcdOpenError> {
         let engine = etcd::Engine::open(config, shutdown).await?;
         let (index, clock) = (engine.index.clone(), engine.clock);
-        let store = Self { index, backend: engine.clone(), shared: Some(engine), clock };
+        let backend: Arc<dyn Backend> = engine.clone();
+        let store = Self { shared: Some(engine), clock, ..Self::of(index, backend) };
         store.close_on(shutdown);
         Ok(store)
     }
@@ -238,7 +260,7 @@ impl Store {
     pub fn in_memory() -> Self {
         let now = || u64::try_from(Clock::system().now().as_millisecond()).unwrap_or(0);
         Loader::new(Limits::default(), Arc::new(now))
-            .start(Box::new(Forget), (0, 0), PROGRESS_INTERVAL, &Shutdown::new())
+            .start(Box::new(Forget), (0, 0), PROGRESS_INTERVAL, None, &Shutdown::new())
             .expect("a thread")
     }
 
@@ -299,6 +321,13 @@ impl Store {
         Ok(watcher)
     }
 
+    /// What it holds and may hold; nothing if that is etcd's matter.
+    pub fn usage(&self) -> Option<Usage> {
+        let history = self.index.history_bytes() as u64;
+        let live = self.live.load(Ordering::Relaxed);
+        (!self.is_shared()).then_some(Usage { live, history, quota: self.quota })
+    }
+
     /// Whether others write to what this store shows, so that it may be behind them.
     pub fn is_shared(&self) -> bool {
         self.shared.is_some()
@@ -313,9 +342,9 @@ impl Store {
         }
     }
 
-    /// Whether what this store shows is kept up to date; the reason if not.
+    /// Whether writes are taken, and what this store shows is kept up to date; the reason if not.
     pub fn healthy(&self) -> Result<(), String> {
-        self.shared.as_ref().map_or(Ok(()), |engine| engine.healthy().map_err(|e| e.to_string()))
+        self.backend.healthy()
     }
 
     /// The value of an object of a scope that was written after a revision and cannot be read. What is shown of the
@@ -344,8 +373,8 @@ impl Store {
         expect: u64,
     ) -> Result<(), WriteError> {
         match &self.shared {
-            // What a store of this process alone cannot read it does not open.
-            None => Err(WriteError::NotFound),
+            // A store of this process alone keeps bytes, and needs not understand them.
+            None => self.commit(Write::Delete { resource, namespace, name, expect }).await.map(|_| ()),
             Some(engine) => engine.delete_unreadable(resource, namespace, name, expect).await,
         }
     }

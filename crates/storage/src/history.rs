@@ -65,6 +65,11 @@ impl History {
         self.low
     }
 
+    /// What it holds that would be gone without it, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn push(&mut self, event: Arc<Event>, now: u64) {
         self.bytes += weight(&event);
         self.encoded.0 += 1;

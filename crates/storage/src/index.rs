@@ -150,6 +150,11 @@ impl Index {
         self.resources.load().iter().map(|r| r.known()).max().unwrap_or(0).max(self.current())
     }
 
+    /// What only the histories hold, in bytes.
+    pub(crate) fn history_bytes(&self) -> usize {
+        self.resources.load().iter().map(|r| r.history.lock().bytes()).sum()
+    }
+
     /// Changes of [`Index::current`].
     pub(crate) fn seen(&self) -> watch::Receiver<u64> {
         self.seen.subscribe()

@@ -118,6 +118,9 @@ pub enum WriteError {
     /// What is there cannot be read.
     #[error("{} cannot be read: {}", .0.key, .0.why)]
     Unreadable(Arc<Unreadable>),
+    /// The store holds as much as it may. The text is etcd's, which clients know.
+    #[error("etcdserver: mvcc: database space exceeded")]
+    NoSpace,
     /// The engine could not make it durable; nothing was changed.
     #[error("the store cannot write: {0}")]
     Engine(Arc<str>),

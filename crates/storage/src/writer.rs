@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::engine::{Backend, Change, Engine, Record, View};
 use crate::index::{Index, Resource};
+use crate::quota::Quota;
 use crate::store::{Cause, Event, ResourceId, Write, WriteError};
 use crate::view::Live;
 
@@ -58,6 +60,8 @@ struct Inbox {
 struct Shared {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
+    /// The thread is no more.
+    ended: AtomicBool,
 }
 
 /// The callers' side of the writer.
@@ -109,6 +113,7 @@ pub(crate) struct Start {
     pub(crate) last: u64,
     pub(crate) now: Now,
     pub(crate) progress_interval: Duration,
+    pub(crate) quota: Quota,
 }
 
 impl Writer {
@@ -175,6 +180,14 @@ impl Backend for Writer {
         Box::pin(self.ask_view())
     }
 
+    fn healthy(&self) -> Result<(), String> {
+        if self.shared.ended.load(Ordering::Acquire) {
+            Err("the store's writer has ended".into())
+        } else {
+            Ok(())
+        }
+    }
+
     fn nudge(&self) {
         self.shared.inbox.lock().nudged = true;
         self.shared.arrived.notify_one();
@@ -209,6 +222,7 @@ impl Drop for Work {
         inbox.closing = true;
         inbox.writes.clear();
         inbox.views.clear();
+        self.shared.ended.store(true, Ordering::Release);
     }
 }
 
@@ -265,7 +279,7 @@ impl Work {
 
     /// Tells the watchers that want it how far they are, if it is time: the first an interval after it came.
     fn tell_progress(&mut self, now: Instant) {
-        if self.start.index.hub.progress.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+        if self.start.index.hub.progress.load(Ordering::Relaxed) == 0 {
             self.progress_at = None;
             return;
         }
@@ -344,21 +358,23 @@ impl Work {
         let mut records = Vec::new();
         let mut events = Vec::new();
         let mut waiting = Vec::new();
+        let mut live = self.start.quota.live();
 
         let expired = self.expired(now);
         let expired = expired.into_iter().map(|write| (write, None));
         for (write, done) in writes.into_iter().map(|p| (p.write, Some(p.done))).chain(expired) {
             let answer = match edit(&mut edits, &resources, write.resource()) {
                 None => Err(WriteError::NotFound),
-                Some(edit) => self.check(&edit.live, write).map(|verdict| match verdict {
-                    Verdict::Nothing(object) => object,
+                Some(edit) => self.check(&edit.live, write).and_then(|verdict| match verdict {
+                    Verdict::Nothing(object) => Ok(object),
                     Verdict::Write(step) => {
+                        live = self.room(live, &step)?;
                         self.start.last += 1;
                         let (event, record) = apply(edit, step, self.start.last, now);
                         let object = event.object.clone();
                         events.push((edit.id, Arc::new(event)));
                         records.push(record);
-                        object
+                        Ok(object)
                     }
                 }),
             };
@@ -381,6 +397,7 @@ impl Work {
             return;
         }
         self.retry_at = None;
+        self.start.quota.set(live);
         for Edit { id, resource, live, writing } in edits {
             let of_it = events.iter().filter(|(of, _)| *of == id).map(|(_, event)| event);
             Index::show(resource, live, of_it, now);
@@ -419,6 +436,17 @@ impl Work {
             expect: object.revision,
         };
         self.start.expiries.due(now).take(EXPIRED).map(delete).collect()
+    }
+
+    /// What lives after a step, if there is room for it.
+    fn room(&mut self, live: u64, step: &Step) -> Result<u64, WriteError> {
+        match step {
+            Step::Put { object, previous, .. } => {
+                let old = previous.as_ref().map(|p| &p.data);
+                self.start.quota.with(live, object, old).ok_or(WriteError::NoSpace)
+            }
+            Step::Delete { previous } => Ok(Quota::without(live, &previous.data)),
+        }
     }
 
     /// Whether a write is allowed in a state.

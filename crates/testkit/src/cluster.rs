@@ -55,6 +55,7 @@ pub struct Options {
 /// A running cluster.
 pub struct Cluster {
     host: Host,
+    containerd: Option<Child>,
     ferrokube: Option<Child>,
     options: Options,
 }
@@ -66,7 +67,7 @@ impl Cluster {
         if !options.offline {
             host.connect()?;
         }
-        let mut cluster = Self { host, ferrokube: None, options };
+        let mut cluster = Self { host, containerd: None, ferrokube: None, options };
         if !cluster.options.control_plane_only {
             cluster.start_containerd()?;
         }
@@ -95,7 +96,7 @@ impl Cluster {
         self.host.path("containerd.sock")
     }
 
-    fn start_containerd(&self) -> Result<()> {
+    fn start_containerd(&mut self) -> Result<()> {
         let h = &self.host;
         let bin = tool("containerd");
         ensure!(bin.exists(), "{} is missing: run `cargo xtask setup`", bin.display());
@@ -104,7 +105,9 @@ impl Cluster {
         fs::create_dir_all(h.path("cni"))?;
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.parent().unwrap_or(&bin).display());
         let mut command = h.command(&bin);
-        h.spawn("containerd", command.arg("--config").arg(h.path("containerd.toml")).env("PATH", path))?;
+        command.arg("--config").arg(h.path("containerd.toml")).env("PATH", path);
+        self.containerd = Some(h.spawn("containerd", &mut command)?);
+        let h = &self.host;
         eventually("containerd", || {
             self.ctr(&["version"])?;
             Ok(Some(()))
@@ -117,7 +120,21 @@ impl Cluster {
         Ok(())
     }
 
-    fn ctr(&self, args: &[&str]) -> Result<String> {
+    /// Sends a signal to containerd, such as `STOP` and `CONT`.
+    pub fn signal_containerd(&self, signal: Signal) -> Result<()> {
+        let child = self.containerd.as_ref().context("containerd is not running")?;
+        let process = |pid: u32| Pid::from_raw(i32::try_from(pid).ok()?);
+        let pid = process(Host::pid_of(child)?).context("no process has this id")?;
+        kill_process(pid, signal)?;
+        // nsenter stops with its child, and does not go on by itself.
+        if signal == Signal::CONT {
+            kill_process(process(child.id()).context("no process has this id")?, signal)?;
+        }
+        Ok(())
+    }
+
+    /// `ctr` in the namespace of the node's containers.
+    pub fn ctr(&self, args: &[&str]) -> Result<String> {
         let (ctr, sock) = (tool("ctr"), self.socket());
         let mut all = vec!["--address", sock.to_str().unwrap_or_default(), "--namespace", "k8s.io"];
         all.extend(args);

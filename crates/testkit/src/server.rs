@@ -148,6 +148,13 @@ impl Server {
         Request::new(curl, method, &self.url(path))
     }
 
+    /// A request of whoever has a certificate and its key, in files.
+    pub fn with_certificate(&self, method: &str, path: &str, certificate: &Path, key: &Path) -> Request {
+        let mut curl = self.curl();
+        curl.arg("--cert").arg(certificate).arg("--key").arg(key);
+        Request::new(curl, method, &self.url(path))
+    }
+
     /// A request of nobody.
     pub fn anonymous(&self, method: &str, path: &str) -> Request {
         Request::new(self.curl(), method, &self.url(path))

@@ -255,6 +255,31 @@ pub(crate) fn from_compound(report: &mut Report<'_, '_>, ty: TypeId, what: &str)
     }
 }
 
+/// Brings the maps of a schema into order to which entries were appended as they came.
+pub(crate) fn settle(schema: &Schema, tree: &mut Struct) {
+    let st = schema.st(tree.id);
+    for (no, node) in tree.iter_mut() {
+        settle_node(schema, st.at(no).ty, node);
+    }
+}
+
+fn settle_node(schema: &Schema, ty: TypeId, node: &mut Node) {
+    match (schema.ty(ty), node) {
+        (Type::Map { of, .. }, Node::Map(map)) => {
+            map.settle();
+            map.iter_mut().for_each(|(_, n)| settle_node(schema, *of, n));
+        }
+        (Type::List { of, .. }, Node::List(list)) => {
+            list.iter_mut().for_each(|n| settle_node(schema, *of, n));
+        }
+        (Type::Or { .. }, Node::List(list)) => {
+            list.iter_mut().filter_map(Node::as_struct_mut).for_each(|s| settle(schema, s));
+        }
+        (_, Node::Struct(s)) => settle(schema, s),
+        _ => {}
+    }
+}
+
 /// Sorts entries by key and keeps the last of those with the same key, which it reports.
 pub(crate) fn distinct(report: &mut Report<'_, '_>, mut entries: Vec<(Text, Node)>) -> Map {
     if !entries.windows(2).all(|w| w[0].0 < w[1].0) {

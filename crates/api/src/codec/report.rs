@@ -33,6 +33,9 @@ impl DecodeError {
 
 /// At most so many complaints of strict validation are kept.
 const MOST: usize = 100;
+/// Complaints are made until their texts, with those that were made before, have so many bytes: one that is made again
+/// and again below a long key is as long each time.
+const MOST_BYTES: usize = 1 << 20;
 
 /// A step of the path to the current value.
 #[derive(Debug, Clone)]
@@ -51,6 +54,7 @@ pub(crate) struct Report<'s, 'a> {
     pub(crate) path: Vec<Step<'a>>,
     strict: Vec<String>,
     seen: HashSet<String>,
+    made: usize,
     /// Above zero inside values that upstream decodes on their own, leniently.
     pub(crate) lenient: u32,
     mismatch: Option<DecodeError>,
@@ -64,6 +68,7 @@ impl<'s> Report<'s, '_> {
             path: Vec::with_capacity(16),
             strict: Vec::new(),
             seen: HashSet::new(),
+            made: 0,
             lenient: 0,
             mismatch: None,
             invalid: None,
@@ -71,7 +76,7 @@ impl<'s> Report<'s, '_> {
     }
 
     fn complain(&mut self, what: &str, key: &str) {
-        if self.lenient > 0 || self.strict.len() >= MOST {
+        if self.lenient > 0 || self.strict.len() >= MOST || self.made >= MOST_BYTES {
             return;
         }
         let mut path = String::new();
@@ -95,6 +100,7 @@ impl<'s> Report<'s, '_> {
         }
         path.push_str(key);
         let text = format!("{what} {}", quote(&path));
+        self.made += text.len();
         if self.seen.insert(text.clone()) {
             self.strict.push(text);
         }

@@ -1,6 +1,6 @@
 //! Server-side apply.
 
-use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use super::entries::{Manager, Operation, Places};
 use super::merge::{merge, remove, with_named_fields};
@@ -30,6 +30,18 @@ pub struct Conflict {
     pub path: Vec<Element>,
 }
 
+/// Conflicts, sorted by manager. Those beyond what an answer shows are only counted.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Conflicts {
+    /// Those that are shown.
+    pub shown: Vec<Conflict>,
+    /// How many there are beside them.
+    ///
+    /// DIFFERENCE: upstream shows them all. Each shows its whole path, so that many below one long key would make
+    /// an answer that is many times as large as the request.
+    pub more: usize,
+}
+
 /// Why a configuration was not applied.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ApplyError {
@@ -39,7 +51,7 @@ pub enum ApplyError {
     BadRequest(String),
     /// Others manage fields of it: upstream answers 409.
     #[error("{}", conflicts_text(.0))]
-    Conflicts(Vec<Conflict>),
+    Conflicts(Conflicts),
     /// What is stored does not fit the schema: a 500.
     #[error("{0}")]
     Failed(String),
@@ -53,6 +65,7 @@ impl From<ApplyError> for Status {
             ApplyError::Conflicts(ref conflicts) => {
                 let mut s = Self::failure(409, "Conflict", e.to_string());
                 let causes = conflicts
+                    .shown
                     .iter()
                     .map(|c| Cause {
                         reason: "FieldManagerConflict".into(),
@@ -68,8 +81,8 @@ impl From<ApplyError> for Status {
 }
 
 /// The message of conflicts, sorted by manager already.
-fn conflicts_text(conflicts: &[Conflict]) -> String {
-    if let [one] = conflicts {
+fn conflicts_text(Conflicts { shown, more }: &Conflicts) -> String {
+    if let ([one], 0) = (shown.as_slice(), more) {
         return format!(
             "Apply failed with 1 conflict: conflict with {}: {}",
             one.manager,
@@ -77,11 +90,14 @@ fn conflicts_text(conflicts: &[Conflict]) -> String {
         );
     }
     let mut lines = Vec::new();
-    for group in conflicts.chunk_by(|a, b| a.manager == b.manager) {
+    for group in shown.chunk_by(|a, b| a.manager == b.manager) {
         lines.push(format!("conflicts with {}:", group[0].manager));
         lines.extend(group.iter().map(|c| format!("- {}", path_text(&c.path))));
     }
-    format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
+    if *more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    format!("Apply failed with {} conflicts: {}", shown.len() + more, lines.join("\n"))
 }
 
 /// What came of an apply.
@@ -165,17 +181,10 @@ impl Writer<'_> {
         let live_node = json::to_any(self.schema, &bare);
         let live_node = Versioned { node: live_node, root, version: self.api_version.into() };
         let applier = Applier { w: self, schema: self.schema };
-        let result = match applier.apply(&live_node, &config, managers.clone(), force) {
+        let result = match applier.apply(&live_node, &config, managers.clone(), Force::of(force)) {
             Err(ApplyError::Conflicts(conflicts)) if self.manager == KUBECTL => {
                 match applier.applied_by_kubectl(&live_node) {
-                    Some(own) => {
-                        let others: Vec<_> = conflicts.into_iter().filter(|c| !own.has(&c.path)).collect();
-                        if others.is_empty() {
-                            applier.apply(&live_node, &config, managers, true)
-                        } else {
-                            Err(ApplyError::Conflicts(others))
-                        }
-                    }
+                    Some(own) => applier.apply(&live_node, &config, managers, Force::Of(&own)),
                     None => Err(ApplyError::Conflicts(conflicts)),
                 }
             }
@@ -239,11 +248,49 @@ fn remember(places: &Places, object: &mut Struct, mut config: Map) {
     }
 }
 
+/// What is taken from other managers instead of being a conflict.
+#[derive(Clone, Copy)]
+enum Force<'f> {
+    Nothing,
+    All,
+    Of(&'f FieldSet),
+}
+
+impl Force<'_> {
+    fn of(force: bool) -> Self {
+        if force { Self::All } else { Self::Nothing }
+    }
+}
+
+/// What an answer shows of conflicts.
+struct Room {
+    conflicts: usize,
+    bytes: usize,
+}
+
+impl Conflicts {
+    fn add(&mut self, room: &mut Room, manager: &str, path: &[&Element]) {
+        if room.conflicts == 0 || room.bytes == 0 {
+            self.more += 1;
+            return;
+        }
+        room.conflicts -= 1;
+        room.bytes = room.bytes.saturating_sub(manager.len() + path_text(path.iter().copied()).len());
+        self.shown.push(Conflict { manager: manager.into(), path: path.iter().copied().cloned().collect() });
+    }
+}
+
 type Outcome = Result<(Option<Versioned>, Vec<Manager>), ApplyError>;
 
 impl Applier<'_, '_> {
     /// The merged object, or `None` if it is the live one, and the managers after it.
-    fn apply(&self, live: &Versioned, config: &Node, mut managers: Vec<Manager>, force: bool) -> Outcome {
+    fn apply(
+        &self,
+        live: &Versioned,
+        config: &Node,
+        mut managers: Vec<Manager>,
+        force: Force<'_>,
+    ) -> Outcome {
         let fail = |what: &str, e: String| ApplyError::Failed(format!("{what}: {e}"));
         let merged = merge(self.schema, live.root, live.node.clone(), config.clone())
             .map_err(|e| fail("failed to merge config", e))?;
@@ -296,7 +343,7 @@ impl Applier<'_, '_> {
         new: &Versioned,
         mut managers: Vec<Manager>,
         own: usize,
-        force: bool,
+        force: Force<'_>,
     ) -> Result<Vec<Manager>, ApplyError> {
         let compared = |live: &Versioned, new: &Versioned| -> Result<Comparison, String> {
             let c = compare_any(self.schema, new.root, &live.node, &new.node)
@@ -304,7 +351,7 @@ impl Applier<'_, '_> {
             Ok(self.w.taken.filter_all(c))
         };
         let first = compared(live, new).map_err(ApplyError::Failed)?;
-        let mut differences = Differences::new(&live.version, first);
+        let mut differences = Differences::new(self.w, first);
         let mut conflicts: Vec<(usize, FieldSet)> = Vec::new();
         let mut gone = vec![false; managers.len()];
         let mut after: Vec<FieldSet> = Vec::with_capacity(managers.len());
@@ -314,8 +361,8 @@ impl Applier<'_, '_> {
                 continue;
             }
             let make = || {
-                let old = self.convert(live.clone(), &m.api_version)?;
-                let new = self.convert(new.clone(), &m.api_version)?;
+                let old = self.convert(live, &m.api_version)?;
+                let new = self.convert(new, &m.api_version)?;
                 old.zip(new).map(|(o, n)| compared(&o, &n)).transpose()
             };
             let c = differences.get(&m.api_version, make).map_err(ApplyError::Failed)?;
@@ -330,17 +377,25 @@ impl Applier<'_, '_> {
             }
             after.push(lessened(m.fields.clone(), c));
         }
-        if !force && !conflicts.is_empty() {
+        if !matches!(force, Force::All) && !conflicts.is_empty() {
             let key = |i: usize| {
                 let m = &managers[i];
                 (&m.name, m.operation, &m.api_version, &m.subresource)
             };
             conflicts.sort_by(|a, b| key(a.0).cmp(&key(b.0)));
-            let all = conflicts.iter().flat_map(|(i, set)| {
+            let mut found = Conflicts::default();
+            let mut room = Room { conflicts: 1000, bytes: 1 << 20 };
+            for (i, set) in &conflicts {
                 let manager = managers[*i].shown();
-                set.paths().into_iter().map(move |path| Conflict { manager: manager.clone(), path })
-            });
-            return Err(ApplyError::Conflicts(all.collect()));
+                set.each_path(&mut |path| {
+                    if !matches!(force, Force::Of(own) if own.has(path)) {
+                        found.add(&mut room, &manager, path);
+                    }
+                });
+            }
+            if !found.shown.is_empty() {
+                return Err(ApplyError::Conflicts(found));
+            }
         }
         for (m, fields) in managers.iter_mut().zip(after) {
             m.fields = fields;
@@ -351,16 +406,18 @@ impl Applier<'_, '_> {
     }
 
     /// The object in another version; `None` if there is no such version.
-    fn convert(&self, object: Versioned, version: &str) -> Result<Option<Versioned>, String> {
+    fn convert(&self, object: &Versioned, version: &str) -> Result<Option<Versioned>, String> {
         if object.version == version {
-            return Ok(Some(object));
+            return Ok(Some(object.clone()));
         }
         let Some(versions) = self.w.versions else {
-            return Ok(Some(Versioned { version: version.into(), ..object }));
+            return Ok(Some(Versioned { version: version.into(), ..object.clone() }));
         };
-        let tree =
-            json::root_from_merged(self.schema, object.root, object.node).map_err(|e| e.to_string())?.tree;
-        let converted = versions.convert(tree, &object.version, version)?;
+        if !versions.has(version) {
+            return Ok(None);
+        }
+        let tree = json::root_from_merged(self.schema, object.root, object.node.clone());
+        let converted = versions.convert(&tree.map_err(|e| e.to_string())?.tree, &object.version, version)?;
         Ok(converted.map(|tree| Versioned {
             node: json::to_any(self.schema, &tree),
             root: tree.id,
@@ -371,49 +428,42 @@ impl Applier<'_, '_> {
     /// Takes out what this manager applied last time, applies no more, and no other manager has.
     fn prune(&self, merged: Versioned, managers: &[Manager], last: &Manager) -> Result<Versioned, String> {
         let version = merged.version.clone();
-        let Some(before) = self.convert(merged.clone(), &last.api_version)? else { return Ok(merged) };
-        let named = |v: &Versioned, set: &FieldSet| with_named_fields(self.schema, v.root, set);
+        let Some(before) = self.convert(&merged, &last.api_version)? else { return Ok(merged) };
+        let named = |v: &Versioned, set: FieldSet| with_named_fields(self.schema, v.root, set);
         let without = |v: &Versioned, set: &FieldSet| Versioned {
             node: remove(self.schema, v.root, v.node.clone(), set),
             ..v.clone()
         };
         let set_of = |v: &Versioned| of_any(self.schema, v.root, &v.node);
-        let last_fields = named(&before, &last.fields);
+        let last_fields = named(&before, last.fields.clone());
         let mut pruned = without(&before, &last_fields);
 
         // What others, or the new configuration, have is put back: first in the version that is pruned,
         // as fields that a conversion needs may be among it.
-        let mut owned: Vec<(&Text, FieldSet)> = Vec::new();
+        let mut owned: BTreeMap<(bool, &str), Vec<FieldSet>> = BTreeMap::new();
         for m in managers {
-            match owned.iter_mut().find(|(v, _)| **v == m.api_version) {
-                Some((_, set)) => *set = std::mem::take(set).union(m.fields.clone()),
-                None => owned.push((&m.api_version, m.fields.clone())),
-            }
+            let version = self.w.version_of(&m.api_version);
+            let other = version != last.api_version;
+            owned.entry((other, version)).or_default().push(m.fields.clone());
         }
-        owned.sort_by(|a, b| match (*a.0 == last.api_version, *b.0 == last.api_version) {
-            (true, false) => Ordering::Less,
-            (false, true) => Ordering::Greater,
-            _ => a.0.cmp(b.0),
-        });
         let mut full = before.clone();
-        for (v, set) in owned {
-            let (Some(f), Some(p)) = (self.convert(full.clone(), v)?, self.convert(pruned.clone(), v)?)
-            else {
+        for ((_, v), sets) in owned {
+            let (Some(f), Some(p)) = (self.convert(&full, v)?, self.convert(&pruned, v)?) else {
                 continue;
             };
-            let there = named(&f, &set_of(&f)?);
-            let keep = named(&p, &set_of(&p)?).union(named(&f, &set));
+            let there = named(&f, set_of(&f)?);
+            let keep = named(&p, set_of(&p)?).union(named(&f, FieldSet::union_all(sets)));
             pruned = without(&f, &there.difference(&keep));
             full = f;
         }
 
         // What nobody has, and this manager never applied, stays.
-        let Some(pruned) = self.convert(pruned, &last.api_version)? else { return Ok(merged) };
-        let left = named(&pruned, &set_of(&pruned)?);
-        let there = named(&before, &set_of(&before)?);
+        let Some(pruned) = self.convert(&pruned, &last.api_version)? else { return Ok(merged) };
+        let left = named(&pruned, set_of(&pruned)?);
+        let there = named(&before, set_of(&before)?);
         let gone = there.difference(&left).intersection(&last_fields);
         let pruned = without(&before, &gone);
-        match self.convert(pruned, &version)? {
+        match self.convert(&pruned, &version)? {
             Some(pruned) => Ok(pruned),
             None => Ok(merged),
         }

@@ -1,12 +1,15 @@
 //! `metadata.managedFields`: who manages which fields, read from an object and written into one.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Place;
+
 use super::set::FieldSet;
 use crate::go::quote;
 use crate::schema::{FieldNo, Schema, StructId, Type};
 use crate::tree::{Node, Struct, Text};
 
 /// How a manager came to its fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// By server-side apply.
     Apply,
@@ -43,10 +46,12 @@ pub struct Manager {
 impl Manager {
     /// Whether both stand for the same manager. An applier is one whatever version it applies.
     pub fn is(&self, other: &Self) -> bool {
-        self.name == other.name
-            && self.operation == other.operation
-            && self.subresource == other.subresource
-            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+        self.identity() == other.identity()
+    }
+
+    fn identity(&self) -> (Text, Operation, Text, Option<Text>) {
+        let version = (self.operation == Operation::Update).then(|| self.api_version.clone());
+        (self.name.clone(), self.operation, self.subresource.clone(), version)
     }
 
     /// As conflicts name it.
@@ -118,7 +123,8 @@ impl Places {
     /// Reads the entries.
     pub(super) fn read(&self, tree: &Struct) -> Result<Vec<Manager>, String> {
         let raw = self.raw(tree);
-        let mut out = Vec::with_capacity(raw.len() + 1);
+        let mut out: Vec<Manager> = Vec::with_capacity(raw.len() + 1);
+        let mut places: HashMap<_, usize> = HashMap::with_capacity(raw.len());
         for (i, node) in raw.iter().enumerate() {
             let empty = Struct::new(self.entry);
             let s = node.as_struct().unwrap_or(&empty);
@@ -151,9 +157,12 @@ impl Places {
                 fields,
             };
             // Of two entries of the same manager the later one counts.
-            match out.iter_mut().find(|m: &&mut Manager| m.is(&manager)) {
-                Some(there) => *there = manager,
-                None => out.push(manager),
+            match places.entry(manager.identity()) {
+                Place::Occupied(at) => out[*at.get()] = manager,
+                Place::Vacant(at) => {
+                    at.insert(out.len());
+                    out.push(manager);
+                }
             }
         }
         Ok(out)

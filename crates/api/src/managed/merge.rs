@@ -51,19 +51,15 @@ impl Merger<'_> {
             return Ok((!out.is_empty()).then_some(Node::List(out)));
         }
         let entries = |n: Option<Node>| if let Some(Node::Map(m)) = n { m } else { Map::new() };
-        let (mut l, r) = (entries(l), entries(r));
-        let mut out = Map::new();
-        for (name, right) in r.into_entries() {
-            let left = l.remove(&name);
+        let mut out = entries(l).into_tree();
+        for (name, right) in entries(r).into_entries() {
+            let left = out.remove(&name);
             let below = shape.below(self.schema, &Element::Field(name.clone()));
             if let Some(v) = self.value(below, left, Some(right))? {
                 out.insert(name, v);
             }
         }
-        for (name, left) in l.into_entries() {
-            out.insert(name, left);
-        }
-        Ok((!out.is_empty()).then_some(Node::Map(out)))
+        Ok((!out.is_empty()).then_some(Node::Map(Map::from_tree(out))))
     }
 
     fn steps(&self, of: TypeId, kind: &ListKind, items: &[Node]) -> Result<Vec<Element>, String> {
@@ -86,10 +82,9 @@ impl Merger<'_> {
             // Elements that stand there twice do not merge: the configuration's one replaces them.
             here.entry(step).and_modify(|n| *n = None).or_insert(Some(node));
         }
-        let wanted: BTreeSet<&Element> = right.iter().collect();
-        if wanted.len() != right.len() {
-            let twice = right.iter().enumerate().find(|(i, s)| right[..*i].contains(s));
-            return Err(twice.map_or_else(String::new, |(_, s)| format!("duplicate entries for key {s}")));
+        let mut wanted: BTreeSet<&Element> = BTreeSet::new();
+        if let Some(twice) = right.iter().find(|s| !wanted.insert(s)) {
+            return Err(format!("duplicate entries for key {twice}"));
         }
         let mut shared = right.iter().filter(|s| here.contains_key(s));
         let mut next = shared.next();
@@ -186,32 +181,31 @@ fn take(schema: &Schema, shape: Shape<'_>, node: Node, set: &FieldSet) -> Option
         }
         Node::Map(map) => {
             let mut touched = false;
-            let mut out = Map::new();
+            let mut out = Vec::with_capacity(map.len());
             for (name, value) in map.into_entries() {
                 let step = Element::Field(name.clone());
                 if !set.has_member(&step) {
-                    out.insert(name, inner(&step, value, &mut touched));
+                    out.push((name, inner(&step, value, &mut touched)));
                 }
             }
-            (touched || !out.is_empty()).then_some(Node::Map(out))
+            (touched || !out.is_empty()).then_some(Node::Map(Map::from_entries(out)))
         }
         other => Some(other),
     }
 }
 
 /// The set with every named field that it has something below, so that a struct goes with its last field.
-pub(super) fn with_named_fields(schema: &Schema, root: StructId, set: &FieldSet) -> FieldSet {
-    fn walk(schema: &Schema, shape: Shape<'_>, set: &FieldSet) -> FieldSet {
-        let mut out = set.clone();
-        for e in out.entries.iter_mut().filter(|e| !e.under.is_empty()) {
+pub(super) fn with_named_fields(schema: &Schema, root: StructId, mut set: FieldSet) -> FieldSet {
+    fn walk(schema: &Schema, shape: Shape<'_>, set: &mut FieldSet) {
+        for e in set.entries.iter_mut().filter(|e| !e.under.is_empty()) {
             if let (Shape::Struct { id, .. }, Element::Field(name)) = (shape, &e.element)
                 && schema.st(id).field(name).is_some()
             {
                 e.member = true;
             }
-            e.under = walk(schema, shape.below(schema, &e.element), &e.under);
+            walk(schema, shape.below(schema, &e.element), &mut e.under);
         }
-        out
     }
-    walk(schema, Shape::root(root), set)
+    walk(schema, Shape::root(root), &mut set);
+    set
 }

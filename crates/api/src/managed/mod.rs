@@ -12,7 +12,7 @@ mod update;
 mod value;
 mod walk;
 
-pub use apply::{Applied, ApplyError, Conflict};
+pub use apply::{Applied, ApplyError, Conflict, Conflicts};
 pub use entries::{Manager, Operation, validate_entries};
 pub use set::{Element, FieldSet, path_text};
 pub use update::{copy_entries, keep_times, manager_of_agent};
@@ -59,8 +59,10 @@ impl Taken<'_> {
 
 /// Converts objects of a kind between its versions.
 pub trait Versions {
+    /// Whether the kind has such a version. It is asked first: managedFields may name any number of others.
+    fn has(&self, version: &str) -> bool;
     /// The object in another version; `None` if the kind has no such version (any more).
-    fn convert(&self, object: Struct, from: &str, to: &str) -> Result<Option<Struct>, String>;
+    fn convert(&self, object: &Struct, from: &str, to: &str) -> Result<Option<Struct>, String>;
 }
 
 /// A write by somebody, as far as managedFields are concerned.
@@ -80,6 +82,16 @@ pub struct Writer<'a> {
     pub taken: Taken<'a>,
     /// How entries of other versions are compared; without it all versions have the same fields.
     pub versions: Option<&'a dyn Versions>,
+}
+
+impl<'a> Writer<'a> {
+    /// The version in which a manager's fields are compared.
+    fn version_of<'v>(&self, version: &'v str) -> &'v str
+    where
+        'a: 'v,
+    {
+        if self.versions.is_some() { version } else { self.api_version }
+    }
 }
 
 #[cfg(test)]

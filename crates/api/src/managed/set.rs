@@ -152,8 +152,8 @@ impl Element {
 }
 
 /// A path as conflicts show it: `.spec.containers[name="a"].image`.
-pub fn path_text(path: &[Element]) -> String {
-    path.iter().fold(String::new(), |mut s, e| {
+pub fn path_text<'e>(path: impl IntoIterator<Item = &'e Element>) -> String {
+    path.into_iter().fold(String::new(), |mut s, e| {
         let _ = write!(s, "{e}");
         s
     })
@@ -202,7 +202,7 @@ impl FieldSet {
     }
 
     /// Whether the place at a path belongs to it.
-    pub fn has(&self, path: &[Element]) -> bool {
+    pub fn has(&self, path: &[&Element]) -> bool {
         match path {
             [] => false,
             [last] => self.has_member(last),
@@ -275,6 +275,54 @@ impl FieldSet {
                 })),
             }
         }
+    }
+
+    /// What is in any of them.
+    pub fn union_all(mut sets: Vec<Self>) -> Self {
+        // In pairs: one after the other, the first ones would be gone through again with each.
+        while sets.len() > 1 {
+            let mut pairs = Vec::with_capacity(sets.len().div_ceil(2));
+            let mut all = sets.into_iter();
+            while let Some(one) = all.next() {
+                pairs.push(match all.next() {
+                    Some(other) => one.union(other),
+                    None => one,
+                });
+            }
+            sets = pairs;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
+    /// From entries in any order, of which several may be of the same step.
+    fn from_entries(mut entries: Vec<Entry>) -> Self {
+        entries.retain(|e| e.member || !e.under.is_empty());
+        if entries.windows(2).all(|w| w[0].element < w[1].element) {
+            return Self { entries };
+        }
+        entries.sort_by(|a, b| a.element.cmp(&b.element));
+        let mut out: Vec<Entry> = Vec::with_capacity(entries.len());
+        let mut more: Vec<FieldSet> = Vec::new();
+        let close = |out: &mut Vec<Entry>, more: &mut Vec<FieldSet>| {
+            if let Some(last) = out.last_mut().filter(|_| !more.is_empty()) {
+                more.push(std::mem::take(&mut last.under));
+                last.under = Self::union_all(std::mem::take(more));
+            }
+        };
+        for e in entries {
+            match out.last_mut() {
+                Some(last) if last.element == e.element || last.element.cmp(&e.element).is_eq() => {
+                    last.member |= e.member;
+                    more.push(e.under);
+                }
+                _ => {
+                    close(&mut out, &mut more);
+                    out.push(e);
+                }
+            }
+        }
+        close(&mut out, &mut more);
+        Self { entries: out }
     }
 
     /// What is in both.
@@ -361,23 +409,21 @@ impl FieldSet {
         out
     }
 
-    /// Every path, the places of a level before those below them.
-    pub fn paths(&self) -> Vec<Vec<Element>> {
-        fn walk(set: &FieldSet, prefix: &mut Vec<Element>, out: &mut Vec<Vec<Element>>) {
+    /// Calls `f` with every path, the places of a level before those below them.
+    pub fn each_path(&self, f: &mut dyn FnMut(&[&Element])) {
+        fn walk<'s>(set: &'s FieldSet, prefix: &mut Vec<&'s Element>, f: &mut dyn FnMut(&[&Element])) {
             for e in set.entries.iter().filter(|e| e.member) {
-                prefix.push(e.element.clone());
-                out.push(prefix.clone());
+                prefix.push(&e.element);
+                f(prefix);
                 prefix.pop();
             }
             for e in &set.entries {
-                prefix.push(e.element.clone());
-                walk(&e.under, prefix, out);
+                prefix.push(&e.element);
+                walk(&e.under, prefix, f);
                 prefix.pop();
             }
         }
-        let mut out = Vec::new();
-        walk(self, &mut Vec::new(), &mut out);
-        out
+        walk(self, &mut Vec::new(), f);
     }
 
     /// `FieldsV1` as a value.
@@ -407,7 +453,7 @@ impl FieldSet {
 
     /// The set, and whether the place itself belongs to the set above.
     fn from_map(map: &Map) -> Result<(Self, bool), String> {
-        let mut set = Self { entries: Vec::with_capacity(map.len()) };
+        let mut entries = Vec::with_capacity(map.len());
         let mut member = false;
         for (key, value) in map.iter() {
             if key == "." {
@@ -420,8 +466,9 @@ impl FieldSet {
                 Node::Null => (Self::default(), true),
                 _ => return Err(format!("the value of {key} is no object")),
             };
-            set.push(Entry { element, member, under });
+            entries.push(Entry { element, member, under });
         }
+        let set = Self::from_entries(entries);
         let member = member || set.is_empty();
         Ok((set, member))
     }
@@ -474,7 +521,8 @@ mod tests {
         assert_eq!(text(&a.clone().recursive_difference(&whole)), r#"{"f:d":{}}"#);
         assert_eq!(text(&b.recursive_difference(&set(r#"{"f:d":{"f:e":{}}}"#))), r#"{"f:a":{"f:b":{}}}"#);
         assert_eq!(text(&a.leaves()), r#"{"f:a":{"f:b":{},"f:c":{}},"f:d":{}}"#);
-        let paths: Vec<String> = a.paths().iter().map(|p| path_text(p)).collect();
+        let mut paths = Vec::new();
+        a.each_path(&mut |p| paths.push(path_text(p.iter().copied())));
         assert_eq!(paths, [".a", ".d", ".a.b", ".a.c"]);
         assert_eq!(text(&a.matching(&[&[Some("a"), Some("b")]])), r#"{"f:a":{".":{},"f:b":{}}}"#);
     }

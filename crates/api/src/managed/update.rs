@@ -1,5 +1,7 @@
 //! managedFields after a write that is no apply.
 
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use super::Writer;
@@ -55,13 +57,15 @@ pub(super) fn strip(set: FieldSet) -> FieldSet {
 }
 
 /// Differences by version, each computed once.
-pub(super) struct Differences {
-    known: Vec<(Text, Option<Comparison>)>,
+pub(super) struct Differences<'w, 'a> {
+    w: &'w Writer<'a>,
+    known: HashMap<Text, Option<Comparison>>,
 }
 
-impl Differences {
-    pub(super) fn new(version: &str, of: Comparison) -> Self {
-        Self { known: vec![(version.into(), Some(of))] }
+impl<'w, 'a> Differences<'w, 'a> {
+    /// `of` are those in the writer's version.
+    pub(super) fn new(w: &'w Writer<'a>, of: Comparison) -> Self {
+        Self { w, known: HashMap::from([(w.api_version.into(), Some(of))]) }
     }
     /// The differences in a version; `None` if the kind has no such version.
     pub(super) fn get(
@@ -69,13 +73,12 @@ impl Differences {
         version: &str,
         make: impl FnOnce() -> Result<Option<Comparison>, String>,
     ) -> Result<Option<&Comparison>, String> {
-        let i = if let Some(i) = self.known.iter().position(|(v, _)| v == version) {
-            i
-        } else {
-            self.known.push((version.into(), make()?));
-            self.known.len() - 1
+        let version = self.w.version_of(version);
+        let known = match self.known.entry(version.into()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(make()?),
         };
-        Ok(self.known[i].1.as_ref())
+        Ok(known.as_ref())
     }
 }
 
@@ -136,7 +139,7 @@ impl Writer<'_> {
             (difference, own)
         };
         let own = strip(own);
-        let mut differences = Differences::new(self.api_version, difference);
+        let mut differences = Differences::new(self, difference);
         let mut after = Vec::with_capacity(managers.len() + 1);
         for mut manager in managers {
             let version = manager.api_version.clone();
@@ -171,10 +174,8 @@ impl Writer<'_> {
 
     /// Both objects compared in another version.
     fn compare_in(&self, version: &str, live: &Struct, new: &Struct) -> Result<Option<Comparison>, String> {
-        let convert = |object: &Struct| match self.versions {
-            Some(v) => v.convert(object.clone(), self.api_version, version),
-            None => Ok(Some(object.clone())),
-        };
+        let Some(versions) = self.versions.filter(|v| v.has(version)) else { return Ok(None) };
+        let convert = |object: &Struct| versions.convert(object, self.api_version, version);
         let (Some(live), Some(new)) = (convert(live)?, convert(new)?) else { return Ok(None) };
         Ok(Some(self.taken.filter_all(compare(self.schema, &live, &new)?)))
     }
@@ -207,35 +208,43 @@ fn cap(managers: &mut Vec<Manager>) {
             &b.subresource,
         ))
     });
-    // The first entry of a version stays what it is until a second one joins it.
-    let mut first: Vec<(Text, usize)> = Vec::new();
+    // The first entry of a version stays what it is until a second one joins it. Its place, if it was seen, and
+    // that of the first entry which others were merged into.
+    let mut versions: HashMap<Text, (Option<usize>, Option<usize>)> = HashMap::new();
+    for (i, m) in oldest.iter().enumerate() {
+        if m.name == ANCIENT && m.subresource.is_empty() {
+            versions.entry(m.api_version.clone()).or_default().1.get_or_insert(i);
+        }
+    }
+    let mut joined: BTreeMap<usize, Vec<FieldSet>> = BTreeMap::new();
     let mut gone = vec![false; oldest.len()];
     let mut left = oldest.len();
     for i in 0..oldest.len() {
         if left <= MAX_UPDATERS {
             break;
         }
-        let version = oldest[i].api_version.clone();
-        let is_bucket =
-            |m: &Manager| m.name == ANCIENT && m.subresource.is_empty() && m.api_version == version;
-        let bucket = oldest.iter().position(is_bucket).filter(|b| !gone[*b]);
-        let seen = first.iter().find(|(v, _)| *v == version).map(|(_, at)| *at);
-        let Some(seen) = seen else {
-            first.push((version, i));
+        let (first, bucket) = versions.entry(oldest[i].api_version.clone()).or_default();
+        let Some(first) = *first else {
+            *first = Some(i);
             continue;
         };
-        let bucket = bucket.unwrap_or(seen);
-        if bucket == i {
+        let into = bucket.unwrap_or(first);
+        if into == i {
             continue;
         }
+        *bucket = Some(into);
         let (fields, time) = (std::mem::take(&mut oldest[i].fields), oldest[i].time.clone());
-        let into = &mut oldest[bucket];
+        joined.entry(into).or_default().push(fields);
+        let into = &mut oldest[into];
         into.name = ANCIENT.into();
         into.subresource = Text::default();
-        into.fields = std::mem::take(&mut into.fields).union(fields);
         into.time = time;
         gone[i] = true;
         left -= 1;
+    }
+    for (i, mut sets) in joined {
+        sets.push(std::mem::take(&mut oldest[i].fields));
+        oldest[i].fields = FieldSet::union_all(sets);
     }
     managers.extend(oldest.into_iter().zip(gone).filter(|(_, gone)| !gone).map(|(m, _)| m));
 }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use super::set::Element;
 use crate::codec::json;
 use crate::schema::{AnyKind, Field, FieldNo, ListKind, Mark, Schema, StructId, StructType, Type, TypeId};
-use crate::tree::{Map, Node, Struct, Text};
+use crate::tree::{Node, Struct, Text};
 
 static NULL: Node = Node::Null;
 static FALSE: Node = Node::Bool(false);
@@ -41,19 +41,12 @@ pub(super) fn order(a: &Node, b: &Node) -> Ordering {
             .map(|(x, y)| order(x, y))
             .find(|o| o.is_ne())
             .unwrap_or_else(|| a.len().cmp(&b.len())),
-        (Node::Map(a), Node::Map(b)) => {
-            let sorted = |m: &Map| {
-                let mut m = m.clone();
-                m.sort();
-                m.into_entries()
-            };
-            let (a, b) = (sorted(a), sorted(b));
-            a.iter()
-                .zip(&b)
-                .map(|(x, y)| x.0.cmp(&y.0).then_with(|| order(&x.1, &y.1)))
-                .find(|o| o.is_ne())
-                .unwrap_or_else(|| a.len().cmp(&b.len()))
-        }
+        (Node::Map(a), Node::Map(b)) => a
+            .sorted()
+            .zip(b.sorted())
+            .map(|(x, y)| x.0.cmp(&y.0).then_with(|| order(&x.1, &y.1)))
+            .find(|o| o.is_ne())
+            .unwrap_or_else(|| a.len().cmp(&b.len())),
         _ => rank(a).cmp(&rank(b)),
     }
 }
@@ -68,9 +61,7 @@ pub(super) fn same(a: &Node, b: &Node) -> bool {
         }
         (Node::Int(_), Node::Float(_)) | (Node::Float(_), Node::Int(_)) => order(a, b).is_eq(),
         (Node::List(a), Node::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)),
-        (Node::Map(a), Node::Map(b)) => {
-            a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w)))
-        }
+        (Node::Map(a), Node::Map(b)) => a.agrees(b, same),
         _ => a == b,
     }
 }

@@ -324,12 +324,41 @@ pub(super) fn validate(
     object: &Node,
     duplicates: bool,
 ) -> Result<(), String> {
-    let mut errors = Vec::new();
+    let mut errors = Complaints::default();
     check(schema, Shape::root(root), object, duplicates, &mut String::new(), &mut errors);
-    match errors.as_slice() {
+    match errors.texts.as_slice() {
         [] => Ok(()),
-        [one] => Err(one.clone()),
-        many => Err(many.iter().fold("errors:".to_owned(), |s, e| s + "\n  " + e)),
+        [one] if errors.more == 0 => Err(one.clone()),
+        many => {
+            let mut text = many.iter().fold("errors:".to_owned(), |s, e| s + "\n  " + e);
+            if errors.more > 0 {
+                text.push_str(&format!("\n  and {} more", errors.more));
+            }
+            Err(text)
+        }
+    }
+}
+
+/// What is wrong with a value. What goes beyond what an answer shows is only counted.
+///
+/// DIFFERENCE: upstream shows all. Each has its whole path, so that many below one long key would make an answer that
+/// is many times as large as the request.
+#[derive(Default)]
+struct Complaints {
+    texts: Vec<String>,
+    bytes: usize,
+    more: usize,
+}
+
+impl Complaints {
+    fn add(&mut self, path: &str, what: &str) {
+        if self.texts.len() >= 1000 || self.bytes >= 1 << 20 {
+            self.more += 1;
+            return;
+        }
+        let text = if path.is_empty() { what.to_owned() } else { format!("{path}: {what}") };
+        self.bytes += text.len();
+        self.texts.push(text);
     }
 }
 
@@ -370,15 +399,12 @@ fn check(
     value: &Node,
     duplicates: bool,
     path: &mut String,
-    errors: &mut Vec<String>,
+    errors: &mut Complaints,
 ) {
     if *value == Node::Null {
         return;
     }
-    let complain = |path: &str, what: String, errors: &mut Vec<String>| {
-        errors.push(if path.is_empty() { what } else { format!("{path}: {what}") });
-    };
-    let into = |path: &mut String, step: &Element, shape: Shape<'_>, v: &Node, errors: &mut Vec<String>| {
+    let into = |path: &mut String, step: &Element, shape: Shape<'_>, v: &Node, errors: &mut Complaints| {
         let length = path.len();
         path.push_str(&step.to_string());
         check(schema, shape, v, duplicates, path, errors);
@@ -403,11 +429,11 @@ fn check(
                 (Scalar::Bool, v) => format!("expected boolean, got &{{{}}}", go_value(v)),
                 (Scalar::Any, v) => format!("expected any scalar, got &{{{}}}", go_value(v)),
             };
-            complain(path, wrong, errors);
+            errors.add(path, &wrong);
         }
         Shape::List { of, kind } => {
             let Node::List(items) = value else {
-                return complain(path, format!("expected list, got &{{{}}}", go_value(value)), errors);
+                return errors.add(path, &format!("expected list, got &{{{}}}", go_value(value)));
             };
             let below = Shape::new(schema, of, None);
             let mut seen = std::collections::BTreeSet::new();
@@ -416,25 +442,25 @@ fn check(
                     ListKind::Atomic => Element::Index(i64::try_from(i).unwrap_or(i64::MAX)),
                     _ => match item_element(schema, of, kind, Val::Node(item)) {
                         Ok(step) => step,
-                        Err(e) => return complain(path, format!("element {i}: {e}"), errors),
+                        Err(e) => return errors.add(path, &format!("element {i}: {e}")),
                     },
                 };
                 if *kind != ListKind::Atomic && !seen.insert(step.clone()) && !duplicates {
-                    complain(path, format!("duplicate entries for key {step}"), errors);
+                    errors.add(path, &format!("duplicate entries for key {step}"));
                 }
                 into(path, &step, below, item, errors);
             }
         }
         Shape::Map { .. } | Shape::Struct { .. } => {
             let Node::Map(map) = value else {
-                return complain(path, format!("expected map, got &{{{}}}", go_value(value)), errors);
+                return errors.add(path, &format!("expected map, got &{{{}}}", go_value(value)));
             };
             for (name, v) in map.iter() {
                 let step = Element::Field(name.clone());
                 if let Shape::Struct { id, .. } = shape
                     && schema.st(id).field(name).is_none()
                 {
-                    return complain(&format!("{path}{step}"), "field not declared in schema".into(), errors);
+                    return errors.add(&format!("{path}{step}"), "field not declared in schema");
                 }
                 into(path, &step, shape.below(schema, &step), v, errors);
             }

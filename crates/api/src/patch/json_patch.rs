@@ -1,6 +1,8 @@
 //! RFC 6902, with the words of the library that upstream uses.
 
 use super::PatchError;
+use super::depth::Depth;
+use super::document::Doc;
 use crate::tree::{Node, Text};
 
 /// More operations than this are refused (upstream's `maxJSONPatchOperations`).
@@ -36,21 +38,23 @@ fn tokens(pointer: &str) -> Option<Vec<String>> {
 }
 
 /// The container that holds what a pointer names, and the last token.
-fn container<'d>(doc: &'d mut Node, pointer: &str) -> Option<(&'d mut Node, String)> {
+fn container<'d>(doc: &'d mut Doc, pointer: &str) -> Option<(&'d mut Doc, String)> {
     let mut tokens = tokens(pointer)?;
     let last = tokens.pop()?;
     let mut at = doc;
     for t in tokens {
+        at.open();
         at = match at {
-            Node::Map(m) => m.get_mut(&t)?,
-            Node::List(l) => {
-                let len = l.len();
-                l.get_mut(index(&t, len).ok()?)?
+            Doc::Map(m) => m.get_mut(t.as_str())?,
+            Doc::List(l) => {
+                let i = index(&t, l.len()).ok()?;
+                l.get_mut(i)?
             }
-            _ => return None,
+            Doc::Whole(_) => return None,
         };
     }
-    matches!(at, Node::Map(_) | Node::List(_)).then_some((at, last))
+    at.open();
+    (!matches!(at, Doc::Whole(_))).then_some((at, last))
 }
 
 /// A list index below `limit`; negative ones count from the end, as upstream allows.
@@ -63,21 +67,21 @@ fn index(token: &str, limit: usize) -> Result<usize, String> {
         .ok_or_else(|| format!("Unable to access invalid index: {i}: invalid index referenced"))
 }
 
-fn get(container: &Node, key: &str) -> Result<Option<Node>, String> {
+fn get<'d>(container: &'d Doc, key: &str) -> Result<Option<&'d Doc>, String> {
     match container {
-        Node::Map(m) => Ok(m.get(key).cloned()),
-        Node::List(l) => index(key, l.len()).map(|i| l.get(i).cloned()),
-        _ => Ok(None),
+        Doc::Map(m) => Ok(m.get(key)),
+        Doc::List(l) => index(key, l.len()).map(|i| l.get(i)),
+        Doc::Whole(_) => Ok(None),
     }
 }
 
-fn add(container: &mut Node, key: String, value: Node) -> Result<(), String> {
+fn add(container: &mut Doc, key: String, value: Doc) -> Result<(), String> {
     match container {
-        Node::Map(m) => {
-            m.insert(key, value);
+        Doc::Map(m) => {
+            m.insert(key.into(), value);
         }
-        Node::List(l) if key == "-" => l.push(value),
-        Node::List(l) => {
+        Doc::List(l) if key == "-" => l.insert(l.len(), value),
+        Doc::List(l) => {
             if key.parse::<i64>().is_err() {
                 return Err(format!(
                     "value was not a proper array index: '{key}': strconv.Atoi: parsing {key:?}: invalid syntax"
@@ -86,24 +90,22 @@ fn add(container: &mut Node, key: String, value: Node) -> Result<(), String> {
             let i = index(&key, l.len() + 1)?;
             l.insert(i, value);
         }
-        _ => {}
+        Doc::Whole(_) => {}
     }
     Ok(())
 }
 
-fn remove(container: &mut Node, key: &str) -> Result<(), String> {
-    match container {
-        Node::Map(m) => match m.remove(key) {
-            Some(_) => Ok(()),
-            None => Err(format!("Unable to remove nonexistent key: {key}: missing value")),
-        },
-        Node::List(l) => {
+/// Takes a value out.
+fn remove(container: &mut Doc, key: &str) -> Result<Doc, String> {
+    let taken = match container {
+        Doc::Map(m) => m.remove(key),
+        Doc::List(l) => {
             let i = index(key, l.len())?;
-            l.remove(i);
-            Ok(())
+            l.remove(i)
         }
-        _ => Ok(()),
-    }
+        Doc::Whole(_) => None,
+    };
+    taken.ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value"))
 }
 
 /// How long a value is as JSON.
@@ -170,17 +172,18 @@ impl JsonPatch {
     }
 
     /// Applies every operation, or none.
-    pub fn apply(self, mut doc: Node) -> Result<Node, PatchError> {
-        let mut copied = 0;
+    pub fn apply(self, doc: Node) -> Result<Node, PatchError> {
+        let mut doc = Doc::Whole(doc);
+        let (mut copied, mut depth) = (0, Depth::new());
         for op in self.0 {
-            op.apply(&mut doc, &mut copied)?;
+            op.apply(&mut doc, &mut copied, &mut depth)?;
         }
-        Ok(doc)
+        Ok(doc.into_node())
     }
 }
 
 impl Operation {
-    fn apply(self, doc: &mut Node, copied: &mut usize) -> Result<(), PatchError> {
+    fn apply(self, doc: &mut Doc, copied: &mut usize, depth: &mut Depth) -> Result<(), PatchError> {
         let op = self.op.as_str();
         if !matches!(op, "add" | "remove" | "replace" | "move" | "test" | "copy") {
             return fails(format!("Unexpected kind: {op}"));
@@ -207,8 +210,9 @@ impl Operation {
                         "add operation does not apply: doc is missing path: \"{path}\": missing value"
                     ));
                 };
-                add(c, key, self.value.unwrap_or(Node::Null))
-                    .map_err(|e| place(&format!("add for path: '{path}'"), e))
+                let value = self.value.unwrap_or(Node::Null);
+                depth.add(path, &value)?;
+                add(c, key, Doc::Whole(value)).map_err(|e| place(&format!("add for path: '{path}'"), e))
             }
             "remove" => {
                 let Some(path) = &self.path else { return missing_path() };
@@ -217,16 +221,18 @@ impl Operation {
                         "remove operation does not apply: doc is missing path: \"{path}\": missing value"
                     ));
                 };
-                remove(c, &key).map_err(|e| place(&format!("remove for path: '{path}'"), e))
+                let removed = remove(c, &key).map(drop);
+                removed.map_err(|e| place(&format!("remove for path: '{path}'"), e))
             }
             "replace" => {
                 let Some(path) = &self.path else { return missing_path() };
                 let value = self.value.unwrap_or(Node::Null);
+                depth.add(path, &value)?;
                 if path.is_empty() {
                     if !matches!(value, Node::Map(_) | Node::List(_)) {
                         return fails("replace operation value must be object or array: %!w(<nil>)".into());
                     }
-                    *doc = value;
+                    *doc = Doc::Whole(value);
                     return Ok(());
                 }
                 let Some((c, key)) = container(doc, path) else {
@@ -235,26 +241,16 @@ impl Operation {
                     ));
                 };
                 let there = match c {
-                    Node::Map(m) => m.get(&key).is_some(),
-                    Node::List(l) => index(&key, l.len()).is_ok(),
-                    _ => false,
+                    Doc::Map(m) => m.get_mut(key.as_str()),
+                    Doc::List(l) => index(&key, l.len()).ok().and_then(|i| l.get_mut(i)),
+                    Doc::Whole(_) => None,
                 };
-                if !there {
+                let Some(there) = there else {
                     return fails(format!(
                         "replace operation does not apply: doc is missing key: {path}: missing value"
                     ));
-                }
-                match c {
-                    Node::Map(m) => {
-                        m.insert(key, value);
-                    }
-                    Node::List(l) => {
-                        let i = index(&key, l.len())
-                            .map_err(|e| place(&format!("remove for path: '{path}'"), e))?;
-                        l[i] = value;
-                    }
-                    _ => {}
-                }
+                };
+                *there = Doc::Whole(value);
                 Ok(())
             }
             "test" => {
@@ -262,7 +258,7 @@ impl Operation {
                 let failed = || fails(format!("testing value {path} failed: test failed"));
                 let want = self.value.unwrap_or(Node::Null);
                 if path.is_empty() {
-                    return if *doc == want { Ok(()) } else { failed() };
+                    return if doc.is(&want) { Ok(()) } else { failed() };
                 }
                 let Some((c, key)) = container(doc, path) else {
                     return fails(format!(
@@ -270,7 +266,7 @@ impl Operation {
                     ));
                 };
                 let have = get(c, &key).map_err(|e| place(&format!("test for path: '{path}'"), e))?;
-                if have.unwrap_or(Node::Null) == want { Ok(()) } else { failed() }
+                if have.map_or(want == Node::Null, |have| have.is(&want)) { Ok(()) } else { failed() }
             }
             _ => {
                 let Some(from) = &self.from else { return missing_from() };
@@ -280,11 +276,10 @@ impl Operation {
                     ));
                 };
                 let value = if op == "move" {
-                    let value = get(c, &key).map_err(|e| place(&format!("move for path: '{key}'"), e))?;
-                    remove(c, &key).map_err(|e| place(&format!("move for path: '{key}'"), e))?;
-                    value
+                    Some(remove(c, &key).map_err(|e| place(&format!("move for path: '{key}'"), e))?)
                 } else {
                     let value = get(c, &key).map_err(|e| place(&format!("copy for from: '{from}'"), e))?;
+                    let value = value.map(Doc::to_node);
                     *copied += value.as_ref().map_or(0, size);
                     if *copied > MAX_COPIED {
                         return fails(format!(
@@ -292,15 +287,20 @@ impl Operation {
                              exceeding the limit {MAX_COPIED}"
                         ));
                     }
-                    value
+                    value.map(Doc::Whole)
                 };
                 let Some(path) = &self.path else { return missing_path() };
+                match (op, &value) {
+                    ("move", Some(value)) => depth.shift(doc, from, path, value)?,
+                    (_, Some(Doc::Whole(value))) => depth.add(path, value)?,
+                    _ => {}
+                }
                 let Some((c, key)) = container(doc, path) else {
                     return fails(format!(
                         "{op} operation does not apply: doc is missing destination path: {path}: missing value"
                     ));
                 };
-                add(c, key, value.unwrap_or(Node::Null)).map_err(|e| {
+                add(c, key, value.unwrap_or(Doc::Whole(Node::Null))).map_err(|e| {
                     if op == "move" {
                         place(&format!("move for path: '{path}'"), e)
                     } else {

@@ -1,14 +1,16 @@
 //! RFC 7386, as the library that upstream uses does it: an object that replaces something else, or
 //! stands in a list, loses its nulls; one that replaces a map as another type does not.
 
+use std::collections::BTreeMap;
+
 use crate::tree::{Map, Node};
 
 /// Applies a merge patch: maps merge, `null` removes, everything else replaces.
 pub fn merge(target: Node, patch: Node) -> Node {
     let Node::Map(patch) = patch else { return patch };
     let mut map = match target {
-        Node::Map(m) => m,
-        _ => Map::new(),
+        Node::Map(m) => m.into_tree(),
+        _ => BTreeMap::new(),
     };
     for (key, value) in patch.into_entries() {
         if value == Node::Null {
@@ -21,7 +23,7 @@ pub fn merge(target: Node, patch: Node) -> Node {
         };
         map.insert(key, value);
     }
-    Node::Map(map)
+    Node::Map(Map::from_tree(map))
 }
 
 /// A value without the entries of maps that are `null`; such elements of lists stay.

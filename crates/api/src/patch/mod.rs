@@ -3,6 +3,8 @@
 //! All work on values without a schema (what the object's JSON says), as clients wrote them against
 //! that form; the strategic one asks the schema how a list merges.
 
+mod depth;
+mod document;
 mod json_patch;
 mod merge;
 mod strategic;
@@ -20,6 +22,9 @@ pub enum PatchError {
     /// The patch does not apply to this object: upstream answers 422.
     #[error("{0}")]
     NotApplicable(String),
+    /// The object would nest deeper than [`crate::depth::MAX_DEPTH`] after the patch, or on the way there.
+    #[error("{}", crate::depth::TOO_DEEP)]
+    TooDeep,
     /// The patch has too many operations: upstream answers 413.
     #[error("{0}")]
     TooLarge(String),

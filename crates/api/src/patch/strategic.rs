@@ -1,8 +1,11 @@
 //! Upstream's strategic merge patch (`k8s.io/apimachinery/pkg/util/strategicpatch`): maps merge, and
 //! lists merge by the key that the schema names, with directives in the patch.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use super::PatchError;
 use super::merge::without_nulls;
+use crate::by_value::ByValue;
 use crate::schema::{Field, PatchStrategy, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Text};
 
@@ -19,6 +22,9 @@ pub fn strategic(schema: &Schema, root: StructId, target: Node, patch: Node) -> 
     let m = Merger { schema };
     m.maps(target, patch, Place::Struct(root)).map(Node::Map)
 }
+
+/// The entries of a map while it is merged.
+type Entries = BTreeMap<Text, Node>;
 
 fn bad<T>(text: impl Into<String>) -> Result<T, PatchError> {
     Err(PatchError::Malformed(text.into()))
@@ -85,15 +91,17 @@ impl Merger<'_> {
         }
     }
 
-    fn maps(&self, mut target: Map, mut patch: Map, place: Place) -> Result<Map, PatchError> {
+    fn maps(&self, target: Map, patch: Map, place: Place) -> Result<Map, PatchError> {
+        let (mut target, mut patch) = (target.into_tree(), patch.into_tree());
         if let Some(directive) = patch.remove(DIRECTIVE) {
             return match directive.as_str() {
-                "replace" => Ok(patch),
+                "replace" => Ok(Map::from_tree(patch)),
                 "delete" => Ok(Map::new()),
                 _ => {
                     let shown = go(&directive);
-                    patch.insert(DIRECTIVE, directive);
-                    bad(format!("unknown patch type: {shown} in map: {}", go(&Node::Map(patch))))
+                    patch.insert(DIRECTIVE.into(), directive);
+                    let patch = Node::Map(Map::from_tree(patch));
+                    bad(format!("unknown patch type: {shown} in map: {}", go(&patch)))
                 }
             };
         }
@@ -101,7 +109,7 @@ impl Merger<'_> {
             retain_keys(&mut target, &patch, &keep)?;
         }
         self.ordered_lists(&mut target, &mut patch, place)?;
-        for (key, value) in patch.into_entries() {
+        for (key, value) in patch {
             let deletes = key.strip_prefix(DELETE_PRIMITIVES).map(Text::from);
             let name = deletes.clone().unwrap_or_else(|| key.clone());
             if value == Node::Null {
@@ -120,7 +128,7 @@ impl Merger<'_> {
                 // Nothing goes from what is no list.
                 let left = match (old, value) {
                     (Node::List(mut old), Node::List(gone)) => {
-                        old.retain(|v| !gone.contains(v));
+                        take_out(&mut old, &gone);
                         Node::List(old)
                     }
                     (old, _) => old,
@@ -143,7 +151,7 @@ impl Merger<'_> {
                 target.insert(name, merged);
             }
         }
-        Ok(target)
+        Ok(Map::from_tree(target))
     }
 
     /// The struct that a list holds.
@@ -185,20 +193,15 @@ impl Merger<'_> {
             if old.iter().chain(&new).any(|v| matches!(v, Node::Map(_))) {
                 return bad("list element types are not identical");
             }
-            let before = old.clone();
-            let mut merged = Vec::with_capacity(old.len() + new.len());
-            for v in old.into_iter().chain(new.iter().cloned()) {
-                if !merged.contains(&v) {
-                    merged.push(v);
-                }
-            }
-            let (from_patch, server_only) = merged.into_iter().partition(|v| new.contains(v));
-            return Ok((in_order(from_patch, server_only, &new, &before, ""), before));
+            let mut seen = HashSet::with_capacity(old.len());
+            let merged: Vec<Node> =
+                old.iter().chain(&new).filter(|v| seen.insert(ByValue(*v))).cloned().collect();
+            return Ok((in_order(merged, &new, &old, ""), old));
         }
         if key.is_empty() {
             return bad("cannot merge lists without merge key");
         }
-        let mut plain = Vec::new();
+        let (mut plain, mut gone) = (Vec::new(), Vec::new());
         let mut replace = false;
         for item in new {
             let directive = item.as_map().and_then(|m| m.get(DIRECTIVE)).cloned();
@@ -208,7 +211,7 @@ impl Merger<'_> {
                     let Some(wanted) = item.as_map().and_then(|m| m.get(&key)).cloned() else {
                         return no_merge_key(&item, &key);
                     };
-                    old.retain(|v| v.as_map().and_then(|m| m.get(&key)) != Some(&wanted));
+                    gone.push(wanted);
                 }
                 Some("replace") => replace = true,
                 Some("merge") => return bad("merging lists cannot yet be specified in the patch"),
@@ -218,33 +221,44 @@ impl Merger<'_> {
                 }
             }
         }
+        if !gone.is_empty() {
+            let gone: HashSet<ByValue<&Node>> = gone.iter().map(ByValue).collect();
+            old.retain(|v| identity(v, &key).is_none_or(|k| !gone.contains(&ByValue(k))));
+        }
         if replace {
             return Ok((plain, old));
         }
         let before = old.clone();
         let inner = element.map_or(Place::Free, Place::Struct);
-        for item in plain.clone() {
-            let Some(wanted) = item.as_map().and_then(|m| m.get(&key)).cloned() else {
-                return no_merge_key(&item, &key);
+        let mut places = places(&before, &key);
+        for item in &plain {
+            let Some(wanted) = identity(item, &key) else {
+                return no_merge_key(item, &key);
             };
-            let same = |v: &Node| v.as_map().and_then(|m| m.get(&key)) == Some(&wanted);
-            match (old.iter().position(same), item) {
+            match (places.get(&ByValue(wanted)), item) {
                 (Some(i), Node::Map(item)) => {
-                    if let Node::Map(m) = std::mem::replace(&mut old[i], Node::Null) {
-                        old[i] = Node::Map(self.maps(m, item, inner)?);
+                    if let Node::Map(m) = std::mem::replace(&mut old[*i], Node::Null) {
+                        old[*i] = Node::Map(self.maps(m, item.clone(), inner)?);
                     }
                 }
-                (_, item) => old.push(item),
+                (_, item) => {
+                    places.insert(ByValue(wanted), old.len());
+                    old.push(item.clone());
+                }
             }
         }
         let remembered = old[..length.min(old.len())].to_vec();
-        let (from_patch, server_only) = old.into_iter().partition(|v| listed(&plain, v, &key));
-        Ok((in_order(from_patch, server_only, &plain, &before, &key), remembered))
+        Ok((in_order(old, &plain, &before, &key), remembered))
     }
 
     /// Merges the lists for which the patch gives an order (`$setElementOrder/x`), and takes them out of it.
-    fn ordered_lists(&self, target: &mut Map, patch: &mut Map, place: Place) -> Result<(), PatchError> {
-        let keys: Vec<Text> = patch.iter().map(|(k, _)| k.clone()).filter(|k| k.starts_with(ORDER)).collect();
+    fn ordered_lists(
+        &self,
+        target: &mut Entries,
+        patch: &mut Entries,
+        place: Place,
+    ) -> Result<(), PatchError> {
+        let keys: Vec<Text> = patch.keys().filter(|k| k.starts_with(ORDER)).cloned().collect();
         for directive in keys {
             let Some(order) = patch.remove(&directive) else { continue };
             let name = Text::from(&directive[ORDER.len()..]);
@@ -291,8 +305,8 @@ impl Merger<'_> {
             let (before, merged) = match (old, new) {
                 (None, None) => continue,
                 (Some(Node::List(mut old)), new) => {
-                    if let Some(Node::List(gone)) = patch.remove(&deletes) {
-                        old.retain(|v| !gone.contains(v));
+                    if let Some(Node::List(gone)) = patch.remove(deletes.as_str()) {
+                        take_out(&mut old, &gone);
                     }
                     let before = old.clone();
                     match new {
@@ -311,41 +325,54 @@ impl Merger<'_> {
                 },
                 (Some(_), _) => return bad("invalid patch format of setElementOrder list"),
             };
-            let (from_patch, server_only) = merged.into_iter().partition(|v| listed(&order, v, &key));
-            target.insert(name, Node::List(in_order(from_patch, server_only, &order, &before, &key)));
+            target.insert(name, Node::List(in_order(merged, &order, &before, &key)));
         }
         Ok(())
     }
 }
 
-/// Whether two elements are the same one: by the merge key, or as scalars.
+/// What makes an element of a list the one that it is: its merge key's value, or a scalar itself.
+fn identity<'n>(v: &'n Node, key: &str) -> Option<&'n Node> {
+    if key.is_empty() { Some(v) } else { v.as_map()?.get(key) }
+}
+
+/// Whether two elements are the same one.
 fn same(a: &Node, b: &Node, key: &str) -> bool {
-    if key.is_empty() {
-        return a == b;
-    }
-    match (a.as_map().and_then(|m| m.get(key)), b.as_map().and_then(|m| m.get(key))) {
-        (Some(a), Some(b)) => a == b,
-        _ => false,
-    }
+    matches!((identity(a, key), identity(b, key)), (Some(a), Some(b)) if a == b)
 }
 
-fn listed(list: &[Node], v: &Node, key: &str) -> bool {
-    list.iter().any(|l| same(l, v, key))
+/// Where each element stands first.
+fn places<'n>(list: &'n [Node], key: &str) -> HashMap<ByValue<&'n Node>, usize> {
+    let mut out = HashMap::with_capacity(list.len());
+    for (i, v) in list.iter().enumerate() {
+        if let Some(v) = identity(v, key) {
+            out.entry(ByValue(v)).or_insert(i);
+        }
+    }
+    out
 }
 
-/// Puts what the patch names in the patch's order and the rest in the old order, and merges both:
-/// an old element stays before a named one only if it stood before it.
-fn in_order(
-    mut named: Vec<Node>,
-    mut rest: Vec<Node>,
-    order: &[Node],
-    before: &[Node],
-    key: &str,
-) -> Vec<Node> {
-    let at = |list: &[Node], v: &Node| list.iter().position(|l| same(l, v, key));
-    let rank = |list: &[Node], v: &Node| at(list, v).unwrap_or(usize::MAX);
-    named.sort_by_key(|v| rank(order, v));
-    rest.sort_by_key(|v| rank(before, v));
+fn take_out(list: &mut Vec<Node>, gone: &[Node]) {
+    let gone: HashSet<ByValue<&Node>> = gone.iter().map(ByValue).collect();
+    list.retain(|v| !gone.contains(&ByValue(v)));
+}
+
+/// Puts the elements that the patch names (in `order`) in the patch's order and the rest in the old order, and
+/// merges both: an old element stays before a named one only if it stood before it.
+fn in_order(all: Vec<Node>, order: &[Node], before: &[Node], key: &str) -> Vec<Node> {
+    let (order, before) = (places(order, key), places(before, key));
+    let (mut named, mut rest) = (Vec::new(), Vec::new());
+    for v in all {
+        let at = |places: &HashMap<ByValue<&Node>, usize>| {
+            identity(&v, key).and_then(|id| places.get(&ByValue(id)).copied())
+        };
+        match (at(&order), at(&before)) {
+            (Some(rank), old) => named.push((rank, old, v)),
+            (None, old) => rest.push((old.unwrap_or(usize::MAX), old, v)),
+        }
+    }
+    named.sort_by_key(|v| v.0);
+    rest.sort_by_key(|v| v.0);
     let mut out = Vec::with_capacity(named.len() + rest.len());
     let (mut named, mut rest) = (named.into_iter().peekable(), rest.into_iter().peekable());
     loop {
@@ -353,17 +380,18 @@ fn in_order(
             (None, None) => return out,
             (Some(_), None) => true,
             (None, Some(_)) => false,
-            (Some(r), Some(n)) => matches!((at(before, r), at(before, n)), (Some(r), Some(n)) if r < n),
+            (Some((_, r, _)), Some((_, n, _))) => matches!((r, n), (Some(r), Some(n)) if r < n),
         };
-        out.extend(if old_first { rest.next() } else { named.next() });
+        out.extend(if old_first { rest.next() } else { named.next() }.map(|v| v.2));
     }
 }
 
 /// Clears what `$retainKeys` does not name.
-fn retain_keys(target: &mut Map, patch: &Map, keep: &Node) -> Result<(), PatchError> {
+fn retain_keys(target: &mut Entries, patch: &Entries, keep: &Node) -> Result<(), PatchError> {
     let Node::List(keep) = keep else { return bad("invalid patch format of retainKeys") };
-    let kept = |k: &str| keep.iter().any(|v| v.as_str() == k);
-    for (k, v) in patch.iter() {
+    let keep: HashSet<&str> = keep.iter().map(Node::as_str).collect();
+    let kept = |k: &str| keep.contains(k);
+    for (k, v) in patch {
         if *v != Node::Null && !k.starts_with(DELETE_PRIMITIVES) && !k.starts_with(ORDER) && !kept(k) {
             return bad("invalid patch format of retainKeys");
         }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::codec::json;
+use crate::depth::{MAX_DEPTH, measure};
 use crate::schema::{Gvk, Schema};
 use crate::tree::Node;
 
@@ -83,6 +84,66 @@ fn json_patch() {
         r#"[{"op":"add","path":"/a/7","value":1}]"#,
         Err("error in add for path: '/a/7': Unable to access invalid index: 7: invalid index referenced"),
     );
+}
+
+/// Lists in one another, so many.
+fn lists(depth: usize) -> String {
+    "[".repeat(depth) + &"]".repeat(depth)
+}
+
+/// The pointer to the innermost of lists in one another, and to the place in it.
+fn innermost(key: &str, depth: usize) -> String {
+    format!("/{key}{}/-", "/0".repeat(depth - 1))
+}
+
+#[test]
+fn json_patches_go_no_deeper_than_bodies() {
+    let apply = |doc: &str, patch: &str| JsonPatch::from_node(node(patch)).and_then(|p| p.apply(node(doc)));
+    // The document's depth with what the operation adds to it.
+    let check = |doc: &str, patch: &str, depth: usize| {
+        let patched = apply(doc, patch);
+        if depth > MAX_DEPTH {
+            assert_eq!(patched, Err(PatchError::TooDeep), "{depth}");
+        } else {
+            assert_eq!(measure(&patched.unwrap(), depth).map(|m| m.0), Some(depth));
+        }
+    };
+    for total in [MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1] {
+        let (half, rest) = (total / 2, total - total / 2);
+        let (doc, value) = (format!(r#"{{"a":{}}}"#, lists(half - 1)), lists(rest));
+        let at = innermost("a", half - 1);
+        check(&doc, &format!(r#"[{{"op":"add","path":"{at}","value":{value}}}]"#), total);
+        let doc = format!(r#"{{"a":{},"b":{value}}}"#, lists(half - 1));
+        check(&doc, &format!(r#"[{{"op":"copy","from":"/b","path":"{at}"}}]"#), total);
+        check(&doc, &format!(r#"[{{"op":"move","from":"/b","path":"{at}"}}]"#), total);
+        let doc = format!(r#"{{"a":{}}}"#, lists(half).replace("[]", "[0]"));
+        let at = format!("/a{}", "/0".repeat(half));
+        check(
+            &doc,
+            &format!(r#"[{{"op":"replace","path":"{at}","value":{}}}]"#, lists(total - half - 1)),
+            total,
+        );
+    }
+    // Each copy would make it twice as deep.
+    let at = innermost("a", 200);
+    let copy = format!(r#"{{"op":"copy","from":"/a","path":"{at}"}}"#);
+    let doc = format!(r#"{{"a":{}}}"#, lists(200));
+    assert_eq!(apply(&doc, &format!("[{}]", vec![copy; 9].join(","))), Err(PatchError::TooDeep));
+}
+
+#[test]
+fn moves_to_and_fro_are_no_depth() {
+    let doc = format!(r#"{{"a":{},"b":{{}},"c":{}}}"#, lists(MAX_DEPTH - 10), lists(5));
+    let pair = r#"{"op":"move","from":"/c","path":"/b/c"},{"op":"move","from":"/b/c","path":"/c"}"#;
+    let moved = |pairs: usize, doc: &str| {
+        JsonPatch::from_node(node(&format!("[{}]", vec![pair; pairs].join(",")))).unwrap().apply(node(doc))
+    };
+    assert_eq!(moved(5_000, &doc), Ok(node(&doc)));
+    // A large value beside a deep one would be measured again and again.
+    let large = format!("[{}0]", "0,".repeat(100_000));
+    let doc = format!(r#"{{"a":{},"b":{{}},"c":{large}}}"#, lists(MAX_DEPTH - 1));
+    assert!(matches!(moved(5_000, &doc), Err(PatchError::TooLarge(_))));
+    assert_eq!(moved(10, &doc), Ok(node(&doc)));
 }
 
 fn strategic_pod(target: &str, patch: &str) -> Result<String, String> {

@@ -7,8 +7,9 @@ pub use emit::emit;
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use crate::depth::{MAX_DEPTH, TOO_DEEP};
 use crate::tree::{Map, Node, Text};
 
 /// Why a text is no YAML document.
@@ -18,51 +19,68 @@ pub struct YamlError(String);
 
 struct Yaml(Node);
 
-struct NodeVisitor;
+impl<'de> Deserialize<'de> for Yaml {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Within(MAX_DEPTH).deserialize(d).map(Self)
+    }
+}
 
-impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Yaml;
+/// A value that may nest so deeply. Aliases repeat what stands elsewhere, so that the text's own depth says nothing.
+#[derive(Clone, Copy)]
+struct Within(usize);
+
+impl Within {
+    /// What stands in a mapping or a sequence here.
+    fn inside<E: Error>(self) -> Result<Self, E> {
+        self.0.checked_sub(1).map(Self).ok_or_else(|| E::custom(TOO_DEEP))
+    }
+}
+
+impl<'de> Visitor<'de> for Within {
+    type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a YAML value")
     }
-    fn visit_bool<E>(self, v: bool) -> Result<Yaml, E> {
-        Ok(Yaml(Node::Bool(v)))
+    fn visit_bool<E>(self, v: bool) -> Result<Node, E> {
+        Ok(Node::Bool(v))
     }
-    fn visit_i64<E>(self, v: i64) -> Result<Yaml, E> {
-        Ok(Yaml(Node::Int(v)))
+    fn visit_i64<E>(self, v: i64) -> Result<Node, E> {
+        Ok(Node::Int(v))
     }
-    fn visit_u64<E>(self, v: u64) -> Result<Yaml, E> {
-        Ok(Yaml(i64::try_from(v).map_or(Node::Float(v as f64), Node::Int)))
+    fn visit_u64<E>(self, v: u64) -> Result<Node, E> {
+        Ok(i64::try_from(v).map_or(Node::Float(v as f64), Node::Int))
     }
-    fn visit_f64<E>(self, v: f64) -> Result<Yaml, E> {
-        Ok(Yaml(Node::Float(v)))
+    fn visit_f64<E>(self, v: f64) -> Result<Node, E> {
+        Ok(Node::Float(v))
     }
-    fn visit_str<E>(self, v: &str) -> Result<Yaml, E> {
-        Ok(Yaml(Node::Str(v.into())))
+    fn visit_str<E>(self, v: &str) -> Result<Node, E> {
+        Ok(Node::Str(v.into()))
     }
-    fn visit_string<E>(self, v: String) -> Result<Yaml, E> {
-        Ok(Yaml(Node::Str(v.into())))
+    fn visit_string<E>(self, v: String) -> Result<Node, E> {
+        Ok(Node::Str(v.into()))
     }
-    fn visit_unit<E>(self) -> Result<Yaml, E> {
-        Ok(Yaml(Node::Null))
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Null)
     }
-    fn visit_none<E>(self) -> Result<Yaml, E> {
-        Ok(Yaml(Node::Null))
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Null)
     }
-    fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Yaml, D::Error> {
-        Yaml::deserialize(d)
+    fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Node, D::Error> {
+        self.deserialize(d)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Yaml, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+        let inside = self.inside()?;
         let mut list = Vec::new();
-        while let Some(Yaml(v)) = seq.next_element()? {
+        while let Some(v) = seq.next_element_seed(inside)? {
             list.push(v);
         }
-        Ok(Yaml(Node::List(list)))
+        Ok(Node::List(list))
     }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Yaml, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let inside = self.inside()?;
         let mut entries: Vec<(Text, Node)> = Vec::new();
-        while let Some(Yaml(key)) = map.next_key()? {
+        while let Some(key) = map.next_key_seed(inside)? {
             let key: Text = match key {
                 Node::Str(s) => s,
                 Node::Int(i) => compact_str::format_compact!("{i}"),
@@ -70,16 +88,16 @@ impl<'de> Visitor<'de> for NodeVisitor {
                 Node::Float(f) => compact_str::format_compact!("{f}"),
                 _ => return Err(A::Error::custom("a key must be a scalar")),
             };
-            let Yaml(value) = map.next_value()?;
-            entries.push((key, value));
+            entries.push((key, map.next_value_seed(inside)?));
         }
-        Ok(Yaml(Node::Map(Map::from_entries(entries))))
+        Ok(Node::Map(Map::from_entries(entries)))
     }
 }
 
-impl<'de> Deserialize<'de> for Yaml {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_any(NodeVisitor)
+impl<'de> DeserializeSeed<'de> for Within {
+    type Value = Node;
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Node, D::Error> {
+        d.deserialize_any(self)
     }
 }
 
@@ -95,8 +113,8 @@ pub fn parse(text: &[u8]) -> Result<Node, YamlError> {
             max_total_replayed_events: 250_000,
         },
         budget: serde_saphyr::budget! {
-            max_depth: crate::codec::json::MAX_DEPTH as usize,
-            flow_nesting_limit: crate::codec::json::MAX_DEPTH as usize,
+            max_depth: MAX_DEPTH,
+            flow_nesting_limit: MAX_DEPTH,
             max_nodes: 2_000_000,
             max_events: 4_000_000,
         },
@@ -128,5 +146,35 @@ mod tests {
         }
         let deep = "[".repeat(100_000);
         assert!(parse(deep.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn nests_as_deeply_as_json_also_by_aliases() {
+        crate::depth::tests::on_a_stack(aliases);
+    }
+
+    fn aliases() {
+        let flow = |depth: usize, inside: &str| "[".repeat(depth) + inside + &"]".repeat(depth);
+        let block = |depth: usize| "- ".repeat(depth) + "x";
+        let check = |text: &str, depth: usize| {
+            let read = parse(text.as_bytes()).map(|n| crate::depth::measure(&n, depth).map(|m| m.0));
+            if depth > MAX_DEPTH {
+                assert!(read.is_err(), "{depth}");
+            } else {
+                assert_eq!(read, Ok(Some(depth)));
+            }
+        };
+        for depth in [MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1] {
+            check(&flow(depth, ""), depth);
+            check(&block(depth), depth);
+            // A list of an anchor and what holds its alias.
+            let anchor = flow(200, "0");
+            check(&format!("- &a {anchor}\n- {}\n", flow(depth - 201, "*a")), depth);
+        }
+        let mut chain = format!("- &a0 {}\n", flow(MAX_DEPTH - 2, "0"));
+        for i in 1..60 {
+            chain += &format!("- &a{i} {}\n", flow(MAX_DEPTH - 2, &format!("*a{}", i - 1)));
+        }
+        check(&chain, 60 * MAX_DEPTH);
     }
 }

@@ -1,25 +1,27 @@
 //! What must hold of any input. The fuzz targets in `fuzz/` run these, too.
 
 use ferrokube_api::codec::{json, proto};
+use ferrokube_api::depth::is_bounded;
 use ferrokube_api::managed::{self, Taken, Writer};
 use ferrokube_api::page::Start;
 use ferrokube_api::patch::{self, JsonPatch};
 use ferrokube_api::selector::fields;
 use ferrokube_api::selector::labels::Selector;
 use ferrokube_api::selector::marks::{Marks, Wanted};
-use ferrokube_api::{Gvk, Node, Schema, Struct, StructId, Text, yaml};
+use ferrokube_api::{Gvk, Map, Node, Schema, Struct, StructId, Text, yaml};
 
 /// A property, and the name of its seeds and of its fuzz target.
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Property; 10] = [
+pub const ALL: [Property; 11] = [
     ("json", json_bodies),
     ("yaml", yaml_bodies),
     ("protobuf", protobuf_bodies),
     ("json_patch", json_patches),
     ("merge_patch", merge_patches),
     ("strategic_patch", strategic_patches),
+    ("patch_depth", patches_in_depth),
     ("apply", applies),
     ("label_selector", label_selectors),
     ("field_selector", field_selectors),
@@ -120,6 +122,51 @@ pub fn strategic_patches(data: &[u8]) {
     let Some((_, root)) = root(schema, &object) else { return };
     if let Ok(patched) = patch::strategic(schema, root, object, patch) {
         let _ = json::root_from_any(schema, root, patched);
+    }
+}
+
+/// A short way to write what nests deeply: `"*7"` is seven lists in one another, and so many steps in a pointer.
+fn grown(node: Node) -> Node {
+    let count = |text: &str| text.strip_prefix('*')?.parse::<u16>().ok().map(|n| usize::from(n) % 300);
+    match node {
+        Node::Str(text) => match count(&text) {
+            Some(n) => (0..n).fold(Node::Int(0), |inside, _| Node::List(vec![inside])),
+            None if text.starts_with('/') => {
+                let tokens =
+                    text.split('/').map(|t| count(t).map_or(t.to_owned(), |n| vec!["0"; n].join("/")));
+                Node::Str(tokens.collect::<Vec<_>>().join("/").into())
+            }
+            None => Node::Str(text),
+        },
+        Node::List(list) => Node::List(list.into_iter().map(grown).collect()),
+        Node::Map(map) => {
+            Node::Map(Map::from_entries(map.into_entries().into_iter().map(|(k, v)| (k, grown(v))).collect()))
+        }
+        other => other,
+    }
+}
+
+/// No patch of any kind makes something deeper than a body may be, and what it makes can be worked on.
+pub fn patches_in_depth(data: &[u8]) {
+    let Some((object, patch)) = both(data) else { return };
+    let (object, patch) = (grown(object), grown(patch));
+    if !is_bounded(&object) || !is_bounded(&patch) {
+        return;
+    }
+    let schema = Schema::builtin();
+    let mut all = vec![patch::merge(object.clone(), patch.clone())];
+    if let Some((_, root)) = root(schema, &object) {
+        all.extend(patch::strategic(schema, root, object.clone(), patch.clone()));
+    }
+    all.extend(JsonPatch::from_node(patch).and_then(|p| p.apply(object)));
+    for patched in all {
+        assert!(is_bounded(&patched), "too deep");
+        let mut text = Vec::new();
+        json::encode_any(&patched, &mut text);
+        assert!(json::decode_any(&text).is_ok(), "it is no body");
+        if let Some((_, root)) = root(schema, &patched) {
+            let _ = json::root_from_patched(schema, root, patched);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use api::status::{FieldError, FieldErrorKind};
 use api::{Status, Struct};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use client::subject::{Subject, subject};
 use kinds::access::{View, same};
 use rustls_pki_types::CertificateSigningRequestDer;
 use rustls_pki_types::pem::PemObject;
@@ -19,24 +20,21 @@ const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// What matters of a request's subject.
-pub(super) struct Subject {
-    pub(super) common_name: String,
-    pub(super) organizations: Vec<String>,
-}
-
 /// The subject of a CertificateSigningRequest's `spec.request`; upstream's text if there is none.
-pub(super) fn subject(csr: &View<'_>) -> Result<Subject, String> {
+pub(super) fn subject_of(csr: &View<'_>) -> Result<Subject, String> {
     const NOT_PEM: &str = "PEM block type must be CERTIFICATE REQUEST";
     let pem = STANDARD.decode(csr.st("spec").str("request")).map_err(|e| e.to_string())?;
     let der = CertificateSigningRequestDer::from_pem_slice(&pem).map_err(|_| NOT_PEM.to_owned())?;
-    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
-    let subject = &request.certification_request_info.subject;
-    let text = |a: &x509_parser::x509::AttributeTypeAndValue<'_>| a.as_str().unwrap_or_default().to_owned();
-    Ok(Subject {
-        common_name: subject.iter_common_name().next().map(text).unwrap_or_default(),
-        organizations: subject.iter_organization().map(text).collect(),
-    })
+    requested(&der)
+}
+
+/// The subject of a request's DER.
+pub(crate) fn requested(der: &[u8]) -> Result<Subject, String> {
+    let (rest, request) = X509CertificationRequest::from_der(der).map_err(|e| e.to_string())?;
+    if !rest.is_empty() {
+        return Err("asn1: syntax error: trailing data".into());
+    }
+    subject(request.certification_request_info.subject.as_raw()).map_err(|e| e.to_string())
 }
 
 /// Whether the caller may do `verb` for a signer, by its name or by its domain.
@@ -115,7 +113,7 @@ impl Plugin for CertificateSubjectRestriction {
         {
             return Ok(());
         }
-        let why = match subject(&csr) {
+        let why = match subject_of(&csr) {
             Err(error) => format!("failed to parse CSR: {error}"),
             Ok(subject) if subject.organizations.iter().any(|o| o == "system:masters") => {
                 format!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed")

@@ -64,10 +64,11 @@ fn confirm(
     wanted: &[Rule],
 ) -> Result<(), Status> {
     let (owned, error) = env.authorizer.rbac().rules_for(request.user, request.namespace);
-    let lacking = missing(&owned, wanted);
-    if lacking.is_empty() {
-        return Ok(());
-    }
+    let lacking = match missing(&owned, wanted) {
+        Ok(lacking) if lacking.is_empty() => return Ok(()),
+        Ok(lacking) => lacking,
+        Err(why) => return Err(env.forbidden(request, Some(object), why)),
+    };
     let why = refusal(request.user, lacking, error.as_deref());
     Err(env.forbidden(request, Some(object), why))
 }

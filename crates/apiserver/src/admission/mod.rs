@@ -1,6 +1,6 @@
 //! Admission: what may change or refuse a write between decoding and the store.
 
-mod certificates;
+pub(crate) mod certificates;
 mod chain;
 mod classes;
 mod config;
@@ -9,6 +9,7 @@ mod escalation;
 mod namespace;
 mod node_restriction;
 mod nodes;
+mod options;
 mod pod_groups;
 mod pod_resize;
 mod pod_security;
@@ -29,6 +30,7 @@ use parking_lot::Mutex;
 
 pub use chain::{Chain, ChainError};
 pub use config::{AdmissionConfig, AdmissionConfigError};
+pub use options::OperationOptions;
 
 use crate::request::{RequestInfo, UserInfo};
 
@@ -67,8 +69,8 @@ pub struct AdmissionRequest<'a> {
     pub old: Option<&'a Struct>,
     /// Nothing may be changed outside the object.
     pub dry_run: bool,
-    /// The request's options (`CreateOptions`, `UpdateOptions`, `DeleteOptions`, `PodExecOptions`, …), if it has any.
-    pub options: Option<&'a Struct>,
+    /// What the request was made with besides.
+    pub options: OperationOptions<'a>,
     /// Texts for Warning headers.
     pub warnings: &'a Mutex<Vec<String>>,
 }
@@ -76,11 +78,7 @@ pub struct AdmissionRequest<'a> {
 impl AdmissionRequest<'_> {
     /// Adds a Warning header to the answer, once.
     pub fn warn(&self, text: impl Into<String>) {
-        let text = text.into();
-        let mut all = self.warnings.lock();
-        if !all.contains(&text) {
-            all.push(text);
-        }
+        crate::request::add_warning(self.warnings, text.into());
     }
     /// Tells what of the request is worth keeping for an audit: to the log, as `audit`.
     pub fn annotate(&self, key: &str, value: &str) {

@@ -6,7 +6,7 @@ use api::{Object, Status, Struct, Text};
 use kinds::access::{Edit, View, same};
 use serde::Deserialize;
 
-use super::certificates::subject;
+use super::certificates::subject_of;
 use super::chain::{Env, Plugin};
 use super::{AdmissionRequest, Operation};
 use crate::auth::node::node_name;
@@ -580,7 +580,7 @@ impl Case<'_> {
         {
             return Ok(());
         }
-        match subject(&csr) {
+        match subject_of(&csr) {
             Err(error) => self.refuse(format!("unable to parse csr: {error}")),
             Ok(subject) if subject.common_name == format!("system:node:{}", self.node) => Ok(()),
             Ok(_) => self.refuse(format!("can only create a node CSR with CN=system:node:{}", self.node)),
@@ -600,6 +600,7 @@ fn operation(operation: Operation) -> &'static str {
 /// The labels that differ and that a kubelet may not set, in order.
 fn forbidden_labels(new: &[(String, String)], old: &[(String, String)]) -> Vec<String> {
     let differs = |a: &[(String, String)], b: &[(String, String)]| {
+        let b: BTreeSet<&(String, String)> = b.iter().collect();
         a.iter().filter(|label| !b.contains(label)).map(|label| label.0.clone()).collect::<BTreeSet<_>>()
     };
     let mut modified = differs(new, old);

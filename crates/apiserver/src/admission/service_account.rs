@@ -1,5 +1,6 @@
 //! ServiceAccount: every pod runs as a service account, and its containers find that account's token.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use api::{Node, Status, Struct, Text};
@@ -182,7 +183,9 @@ fn check_mirror(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> R
 
 /// Upstream's text about the first secret that a pod names and its account does not list.
 fn unlisted_secret(spec: &View<'_>, account: &Account, name: &str, ephemeral: bool) -> Option<String> {
-    let listed = |secret: &str| account.secrets.iter().any(|s| s.name == secret);
+    let names = |of: &'_ [Named]| of.iter().map(|s| s.name.clone()).collect::<HashSet<Text>>();
+    let (secrets, pulling) = (names(&account.secrets), names(&account.image_pull_secrets));
+    let listed = |secret: &str| secrets.contains(secret);
     let tail = format!("is not allowed because service account {name} does not reference that");
     if !ephemeral {
         for volume in spec.items("volumes") {
@@ -223,7 +226,7 @@ fn unlisted_secret(spec: &View<'_>, account: &Account, name: &str, ephemeral: bo
     }
     if !ephemeral {
         for (i, secret) in spec.items("imagePullSecrets").map(|s| s.str("name")).enumerate() {
-            if !account.image_pull_secrets.iter().any(|s| s.name == secret) {
+            if !pulling.contains(secret) {
                 return Some(format!("imagePullSecrets[{i}].name=\"{secret}\" {tail} imagePullSecret"));
             }
         }

@@ -147,7 +147,7 @@ async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
         name: case.name,
         old: old.as_ref(),
         dry_run: false,
-        options: None,
+        options: OperationOptions::default(),
         warnings: &Mutex::default(),
     };
     let Some(object) = object else {
@@ -571,4 +571,35 @@ fn plugins_by_name() {
     assert_eq!(chain(&["LimitRanger"], &[]), Err(ChainError::Unknown("LimitRanger".into())));
     assert_eq!(chain(&["Nonsense"], &[]), Err(ChainError::Unknown("Nonsense".into())));
     assert_eq!(chain(&["Priority"], &["Priority"]), Err(ChainError::Both("Priority".into())));
+}
+
+/// What admission reads in a request is what authentication reads in the certificate that is made from it.
+#[test]
+fn a_request_and_its_certificate_name_the_same() {
+    use rcgen::string::{BmpString, PrintableString, TeletexString, UniversalString};
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
+    let masters = "system:masters";
+    let values: [(DnValue, Option<&str>); 5] = [
+        (DnValue::Utf8String(masters.into()), Some(masters)),
+        (DnValue::PrintableString(PrintableString::try_from(masters).unwrap()), Some(masters)),
+        (DnValue::TeletexString(TeletexString::try_from(masters).unwrap()), Some(masters)),
+        (DnValue::BmpString(BmpString::try_from(masters).unwrap()), Some(masters)),
+        (DnValue::UniversalString(UniversalString::try_from(masters).unwrap()), None),
+    ];
+    for (value, expected) in values {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "me");
+        params.distinguished_name.push(DnType::OrganizationName, value.clone());
+        let request = params.serialize_request(&key).unwrap();
+        let requested = super::certificates::requested(request.der()).ok();
+        let made = params.self_signed(&key).unwrap();
+        let (_, certificate) = x509_parser::parse_x509_certificate(made.der()).unwrap();
+        let user = crate::auth::certificate_user(&certificate, &[0; 32]);
+        let groups = user.as_ref().map(|u| u.groups[0].to_string());
+        assert_eq!(groups.as_deref(), expected, "{value:?}");
+        assert_eq!(user.map(|u| u.name.to_string()), requested.as_ref().map(|r| r.common_name.clone()));
+        assert_eq!(groups, requested.map(|r| r.organizations[0].clone()), "{value:?}");
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use api::{Status, Text};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use client::subject::subject;
 use component::Clock;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
@@ -18,7 +19,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest as _, Sha256};
 use streaming::websocket::is_websocket;
-use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::cache::{Cache, Digest};
 use super::token::TokenService;
@@ -107,27 +108,21 @@ impl UnionAuthenticator {
     }
 }
 
-/// The user that a certificate names: the common name with the organizations as groups.
-fn certificate_user(certificate: &X509Certificate<'_>, digest: &Digest) -> Option<UserInfo> {
-    let subject = certificate.subject();
-    // A part that cannot be read could be what forbids something: it is not left out.
-    let texts = |of: &mut dyn Iterator<Item = &AttributeTypeAndValue<'_>>| {
-        of.map(|a| a.as_str().map(Text::from)).collect::<Result<Vec<_>, _>>().ok()
+/// The user that a certificate names: the common name with the organizations as groups. None if somebody could read
+/// another one from it.
+pub(crate) fn certificate_user(certificate: &X509Certificate<'_>, digest: &Digest) -> Option<UserInfo> {
+    let subject = match subject(certificate.subject().as_raw()) {
+        Ok(subject) => subject,
+        Err(error) => {
+            tracing::debug!(%error, "client certificate refused");
+            return None;
+        }
     };
-    // DIFFERENCE: of several names upstream's library takes the last. Others take the first: none is safe.
-    let [name] = <[Text; 1]>::try_from(texts(&mut subject.iter_common_name())?).ok()?;
-    if name.is_empty() {
+    if subject.common_name.is_empty() || subject.uid.as_deref() == Some("") {
         return None;
     }
-    let mut groups = texts(&mut subject.iter_organization())?;
-    // Upstream's attribute for a uid in a subject.
-    let is_uid = |a: &&AttributeTypeAndValue<'_>| a.attr_type().to_id_string() == "1.3.6.1.4.1.57683.2";
-    let uids = texts(&mut subject.iter_attributes().filter(is_uid))?;
-    let uid = match uids.as_slice() {
-        [] => Text::default(),
-        [uid] if !uid.is_empty() => uid.clone(),
-        _ => return None,
-    };
+    let (name, uid) = (subject.common_name.into(), subject.uid.unwrap_or_default().into());
+    let mut groups: Vec<Text> = subject.organizations.into_iter().map(Text::from).collect();
     add_authenticated(&mut groups);
     let mut hex = String::with_capacity(75);
     hex.push_str("X509SHA256=");

@@ -1,6 +1,7 @@
 //! Keeps what authorization knows in step with the store.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::{Object, Text};
@@ -49,6 +50,30 @@ enum Fact {
     Node(GraphChange),
 }
 
+/// The tasks that follow the store for authorization.
+#[derive(Debug, Clone)]
+pub struct Feeds(Arc<[(&'static str, AtomicBool)]>);
+
+impl Feeds {
+    /// Whether all of them go on; which do not.
+    pub fn healthy(&self) -> Result<(), String> {
+        let ended = self.0.iter().filter(|(_, ended)| ended.load(Ordering::Acquire));
+        let ended: Vec<&str> = ended.map(|(plural, _)| *plural).collect();
+        if ended.is_empty() { Ok(()) } else { Err(format!("{} informers ended: {ended:?}", ended.len())) }
+    }
+}
+
+/// Notes that a feed ended, however it did.
+struct Ended(Feeds, usize);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some((_, ended)) = self.0.0.get(self.1) {
+            ended.store(true, Ordering::Release);
+        }
+    }
+}
+
 /// Reads all that authorization needs from the store, then follows it until shutdown. `find` tells
 /// the store's resource of a group and plural name; one that it does not know is left out.
 ///
@@ -58,15 +83,19 @@ pub fn feed(
     store: &Store,
     shutdown: &Shutdown,
     find: impl Fn(&str, &str) -> Option<ResourceId>,
-) {
-    for (source, group, plural) in SOURCES {
+) -> Feeds {
+    let feeds = Feeds(SOURCES.iter().map(|(_, _, plural)| (*plural, AtomicBool::new(false))).collect());
+    for (at, (source, group, plural)) in SOURCES.into_iter().enumerate() {
         let Some(resource) = find(group, plural) else { continue };
         let after = load(authorizer, store, source, resource);
         let (authorizer, store, stop) = (authorizer.clone(), store.clone(), shutdown.clone());
+        let ended = Ended(feeds.clone(), at);
         shutdown.spawn(async move {
+            let _at_the_end = ended;
             stop.run(follow(&authorizer, &store, source, resource, after)).await;
         });
     }
+    feeds
 }
 
 /// Takes in every object of a resource; the revision of what it saw.

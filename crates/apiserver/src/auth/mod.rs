@@ -24,10 +24,12 @@ use http::HeaderMap;
 use http::request::Parts;
 use rustls_pki_types::CertificateDer;
 
+#[cfg(test)]
+pub(crate) use authenticator::certificate_user;
 pub(crate) use authenticator::nobody;
 pub use authenticator::{AuthenticationConfig, ClientCaError, UnionAuthenticator};
 pub use authorizer::{Access, AuthorizationMode, UnionAuthorizer, Verdict, forbidden};
-pub use feed::feed;
+pub use feed::{Feeds, feed};
 pub use impersonation::wanted as impersonated;
 pub use keys::{KeyError, SigningKey, VerifyingKey};
 pub(crate) use reader::read;

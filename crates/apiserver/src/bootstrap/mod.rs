@@ -14,6 +14,8 @@ use client::{Call, Resource, Transport, Verb};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
+use crate::health::Hook;
+
 /// Writes under way at once: enough for the store to commit them in a few batches.
 const AT_ONCE: usize = 64;
 /// Attempts at one object while others write it.
@@ -58,13 +60,15 @@ impl Item {
     }
 }
 
-/// Makes or completes everything that a cluster starts with. The transport's identity must be a superuser's.
-pub async fn ensure(transport: &dyn Transport) -> Result<(), Status> {
+/// Makes or completes everything that a cluster starts with, and says of each part when it is there. The transport's
+/// identity must be a superuser's.
+pub(crate) async fn ensure(transport: &dyn Transport, done: &(dyn Fn(Hook) + Sync)) -> Result<(), Status> {
     let namespaces = NAMESPACES.iter().map(|name| {
         let object = json!({ "metadata": { "name": name } });
         Item::new("", "v1", "namespaces", object, Rule::Keep)
     });
     ensure_all(transport, namespaces.collect()).await?;
+    done(Hook::Namespaces);
     let group = crate::auth::rbac::GROUP;
     let policy = rbac::policy().into_iter().map(|(plural, o)| Item::new(group, "v1", plural, o, Rule::Rbac));
     let group = "flowcontrol.apiserver.k8s.io";
@@ -77,7 +81,9 @@ pub async fn ensure(transport: &dyn Transport) -> Result<(), Status> {
     let classes = priority_classes()
         .into_iter()
         .map(|o| Item::new("scheduling.k8s.io", "v1", "priorityclasses", o, Rule::Keep));
-    ensure_all(transport, policy.chain(levels).chain(schemas).chain(classes).collect()).await
+    ensure_all(transport, policy.chain(levels).chain(schemas).chain(classes).collect()).await?;
+    [Hook::Roles, Hook::PriorityClasses, Hook::FlowControl].into_iter().for_each(done);
+    Ok(())
 }
 
 fn priority_classes() -> [Value; 2] {
@@ -126,7 +132,7 @@ async fn list(transport: &dyn Transport, item: &Item) -> Result<HashMap<(String,
     let mut call = item.call(Verb::List, &Value::Null);
     call.namespace = Text::default();
     let answer = transport.list(call).await?;
-    let objects = answer.items.iter().filter_map(|body| serde_json::from_slice::<Value>(body).ok());
+    let objects = answer.items.iter().filter_map(|body| client::decode::<Value>(body).ok());
     let text = |o: &Value, field: &str| o["metadata"][field].as_str().unwrap_or_default().to_owned();
     Ok(objects.map(|o| ((text(&o, "namespace"), text(&o, "name")), o)).collect())
 }
@@ -147,7 +153,7 @@ async fn ensure_one(transport: &dyn Transport, item: &Item, mut found: Option<Va
             Err(status) => return Err(status),
         }
         found = match transport.call(item.call(Verb::Get, &Value::Null)).await {
-            Ok(body) => serde_json::from_slice(&body).ok(),
+            Ok(body) => client::decode(&body).ok(),
             Err(status) if status.is_not_found() => None,
             Err(status) => return Err(status),
         };

@@ -19,7 +19,8 @@ const SHARED: &[(&str, &str)] = &[
 type Object = Map<String, Value>;
 
 fn parse(definition: &[u8]) -> Result<Value, CodecError> {
-    serde_json::from_slice(definition).map_err(super::failed)
+    // A schema nests deeper than serde_json reads by itself.
+    client::decode(definition).map_err(|e| super::failed(e.message))
 }
 
 fn renamed(columns: &mut Value, from: &str, to: &str) {

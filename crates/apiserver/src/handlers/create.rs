@@ -51,6 +51,7 @@ pub(crate) async fn admit_and_store(
     let request = scope.admission(Operation::Create, &scope.stored.kind, &name, None, options.dry_run);
     scope.inner.admission.mutate(&request, &mut tree).await?;
     scope.dedup_owners(&mut tree, true)?;
+    scope.bounded(&tree)?;
     let generated = name.is_empty() && !scope.meta(&tree).generate_name().is_empty();
     let attempts = if generated { GENERATE_ATTEMPTS } else { 1 };
     let mut last = None;

@@ -1,35 +1,23 @@
-//! Deletions: immediate, graceful, held by finalizers; collections; evictions.
+//! Deletions: immediate, graceful, held by finalizers; collections.
 
 use std::sync::Arc;
 
-use api::status::{Details, FieldError};
+use api::status::Details;
 use api::{Object, Status, Struct};
 use jiff::{SignedDuration, Timestamp};
-use kinds::access::{Edit, View};
+use kinds::access::View;
 use storage::{Write, WriteError};
 
-use super::update::{self, Plan};
-use super::{Scope, list, namespace, read_object, unreadable};
-use crate::admission::Operation;
+use super::{Scope, list, namespace, unreadable};
+use crate::admission::{Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::codec;
-use crate::conditions::{self, Condition};
 use crate::inner::time_text;
 use crate::negotiate;
-use crate::options::{self, DeleteOptions, ListOptions, Propagation, WriteKind, WriteOptions, write_options};
-use crate::registry::Subresource;
-use crate::request::Request;
+use crate::options::{self, DeleteOptions, ListOptions, Propagation};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-
-/// The condition of a Pod that is evicted.
-const EVICTED: Condition<'_> = Condition {
-    kind: "DisruptionTarget",
-    status: "True",
-    reason: "EvictionByEvictionAPI",
-    message: "Eviction API: evicting",
-};
 
 /// What a kind does with dependents when nobody says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +152,7 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     if options.ignore_read_error {
         return unreadable::delete(scope).await;
     }
-    let mut outcome = one(scope, scope.name(), &options, true).await?;
+    let mut outcome = one(scope, scope.name(), &options, Some(scope.name())).await?;
     if let (Outcome::Stored { status, object, .. }, Some(false)) = (&mut outcome, options.orphan_dependents)
         && object.data.finalizers
     {
@@ -173,28 +161,40 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     Ok(outcome)
 }
 
-/// Deletes one object.
+impl Scope<'_> {
+    /// Asks admission about the deletion of an object, under the name that it is told.
+    pub(super) async fn admit_delete(
+        &self,
+        name: &str,
+        object: &Struct,
+        options: &DeleteOptions,
+    ) -> Result<(), Status> {
+        let mut request =
+            self.admission(Operation::Delete, &self.stored.kind, name, Some(object), options.dry_run);
+        request.options = OperationOptions::delete(options);
+        self.inner.admission.validate(&request, None).await
+    }
+}
+
+/// Deletes one object. Admission is asked about each state of it that may be the last, under the name that it is to be
+/// told, if it is asked at all.
 pub(crate) async fn one(
     scope: &Scope<'_>,
     name: &str,
     options: &DeleteOptions,
-    admission: bool,
+    told: Option<&str>,
 ) -> Result<Outcome, Status> {
     if scope.is_namespace()
         && let Some(outcome) = namespace::delete(scope, name, options).await?
     {
         return Ok(outcome);
     }
-    let mut admitted = !admission;
     loop {
         let object = scope.find(name)?;
         let mut tree = scope.tree(&object)?;
         check_preconditions(scope, &object, options)?;
-        if !admitted {
-            let request =
-                scope.admission(Operation::Delete, &scope.stored.kind, name, Some(&tree), options.dry_run);
-            scope.inner.admission.validate(&request, None).await?;
-            admitted = true;
+        if let Some(told) = told {
+            scope.admit_delete(told, &tree, options).await?;
         }
         let graceful = if scope.is_pod() {
             let view = View::new(scope.inner.schema, &tree);
@@ -300,23 +300,32 @@ fn mark(scope: &Scope<'_>, tree: &mut Struct, graceful: &Grace, wanted: &[String
 }
 
 fn check_preconditions(scope: &Scope<'_>, object: &Object, options: &DeleteOptions) -> Result<(), Status> {
-    let conflict = |why: String| {
-        Status::conflict(&scope.resource.group, &scope.resource.kind.kind, &object.data.name, why)
-    };
-    if let Some(uid) = &options.uid
-        && *uid != object.data.uid
+    let revision = object.revision.to_string();
+    preconditions(scope, &object.data.name, &object.data.uid, &revision, options)
+}
+
+/// Refuses another object than the one that is meant.
+pub(super) fn preconditions(
+    scope: &Scope<'_>,
+    name: &str,
+    uid: &str,
+    revision: &str,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
+    let conflict =
+        |why: String| Status::conflict(&scope.resource.group, &scope.resource.kind.kind, name, why);
+    if let Some(wanted) = &options.uid
+        && wanted != uid
     {
         return Err(conflict(format!(
-            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
-            object.data.uid
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
         )));
     }
-    if let Some(revision) = &options.resource_version
-        && *revision != object.revision.to_string()
+    if let Some(wanted) = &options.resource_version
+        && wanted != revision
     {
         return Err(conflict(format!(
-            "the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record ({}). The object might have been modified",
-            object.revision
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({revision}). The object might have been modified"
         )));
     }
     Ok(())
@@ -352,173 +361,13 @@ pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let found = list::select(scope, &selection).await?;
     for object in &found.items {
         let item = Scope { namespace: &object.data.namespace, now: scope.inner.now(), ..*scope };
-        match one(&item, &object.data.name, &options, true).await {
+        // As upstream, which tells admission the request's name.
+        match one(&item, &object.data.name, &options, Some("")).await {
             Err(e) if !e.is_not_found() => return Err(e),
             _ => {}
         }
     }
     Ok(Outcome::List(found))
-}
-
-/// `POST pods/x/eviction`: a deletion that PodDisruptionBudgets may refuse.
-pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
-    let create = write_options(&scope.req.query, WriteKind::Create)?;
-    let schema = scope.inner.schema;
-    let body = eviction(scope, sub, &create)?;
-    let view = View::new(schema, &body);
-    let name = scope.name();
-    super::same_namespace(view.st("metadata").str("namespace"), scope.namespace)?;
-    if view.st("metadata").str("name") != name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-    }
-    let wire = view.st("deleteOptions");
-    if wire.bool(unreadable::OPTION) {
-        let error = FieldError {
-            field: format!("deleteOptions.{}", unreadable::OPTION),
-            ..unreadable::option_error("can not be set for pod eviction, try after removing the option")
-        };
-        return Err(Status::invalid("policy", "Eviction", name, &[error]));
-    }
-    // What is wrong with the options is found by the deletion, so after the Pod itself.
-    let checked = DeleteOptions::from_tree(wire, false);
-    let dry_run = create.dry_run || wire.len("dryRun") > 0;
-    let request = scope.admission(Operation::Create, &sub.kind, name, None, dry_run);
-    scope.inner.admission.validate(&request, Some(&body)).await?;
-    let pod_object = scope.find(name)?;
-    let mut options = DeleteOptions { dry_run, ..checked? };
-    let pod = scope.tree(&pod_object)?;
-    let view = View::new(schema, &pod);
-    let ended = scope.meta(&pod).deleting()
-        || matches!(view.st("status").str("phase"), "Succeeded" | "Failed" | "Pending");
-    if !ended && let Some(refused) = budget(scope, &pod_object, &pod, &mut options).await? {
-        return Err(refused);
-    }
-    if !options.dry_run {
-        check_preconditions(scope, &pod_object, &options)?;
-        let writes = WriteOptions::default();
-        let plan = Plan { admission: false, privileged: true, ..Plan::new(None, &writes) };
-        let now = scope.now.clone();
-        let done = update::run(scope, name, &plan, &|old| {
-            let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
-            conditions::set(schema, &mut tree, &EVICTED, &now);
-            Ok(tree)
-        })
-        .await?;
-        if let (update::Done::Stored(object), Some(_)) = (&done, &options.resource_version) {
-            options.resource_version = Some(object.revision.to_string().into());
-        }
-    }
-    one(scope, name, &options, false).await?;
-    Ok(Outcome::Status(Status { code: 201, ..Status::success() }))
-}
-
-fn eviction(scope: &Scope<'_>, sub: &Subresource, options: &WriteOptions) -> Result<Struct, Status> {
-    let req: &Request = scope.req;
-    read_object(scope.inner, req, &sub.kind, options.field_validation)
-}
-
-/// Asks the Pod's budget and takes one from it; the refusal, if it says no.
-async fn budget(
-    scope: &Scope<'_>,
-    object: &Object,
-    pod: &Struct,
-    options: &mut DeleteOptions,
-) -> Result<Option<Status>, Status> {
-    let inner = scope.inner;
-    let schema = inner.schema;
-    let Some(budgets) = inner.registry.stored("policy", "poddisruptionbudgets").cloned() else {
-        return Ok(None);
-    };
-    let mut found = Vec::new();
-    for budget in inner.reader.list("policy", "poddisruptionbudgets", scope.namespace) {
-        let tree = inner.reader.tree("policy", "poddisruptionbudgets", &budget)?;
-        let selects = View::new(schema, &tree)
-            .st("spec")
-            .opt("selector")
-            .is_some_and(|s| conditions::selects(&s, object));
-        if selects {
-            found.push((budget, tree));
-        }
-    }
-    let (budget, tree) = match found.len() {
-        0 => return Ok(None),
-        1 => found.swap_remove(0),
-        _ => {
-            return Ok(Some(Status::failure(
-                500,
-                "",
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-            )));
-        }
-    };
-    let view = View::new(schema, &tree);
-    let (spec, status) = (view.st("spec"), view.st("status"));
-    let ready = View::new(schema, pod)
-        .st("status")
-        .items("conditions")
-        .any(|c| c.str("type") == "Ready" && c.str("status") == "True");
-    let healthy =
-        status.int("currentHealthy") >= status.int("desiredHealthy") && status.int("desiredHealthy") > 0;
-    if !ready && (spec.str("unhealthyPodEvictionPolicy") == "AlwaysAllow" || healthy) {
-        options.resource_version = Some(object.revision.to_string().into());
-        return Ok(None);
-    }
-    let refuse = |message: String| {
-        let mut s = Status::failure(
-            429,
-            "TooManyRequests",
-            "Cannot evict pod as it would violate the pod's disruption budget.",
-        );
-        s.details = Some(Box::new(Details {
-            causes: vec![api::status::Cause {
-                reason: "DisruptionBudget".into(),
-                message,
-                field: String::new(),
-            }],
-            ..Details::default()
-        }));
-        s
-    };
-    let name = &budget.data.name;
-    if status.int("observedGeneration") < view.st("metadata").int("generation") {
-        let mut s = refuse(format!("The disruption budget {name} is still being processed by the server."));
-        if let Some(d) = &mut s.details {
-            d.retry_after_seconds = 10;
-        }
-        return Ok(Some(s));
-    }
-    if status.int("disruptionsAllowed") <= 0 {
-        return Ok(Some(refuse(format!(
-            "The disruption budget {name} needs {} healthy pods and has {} currently",
-            status.int("desiredHealthy"),
-            status.int("currentHealthy")
-        ))));
-    }
-    if options.dry_run {
-        return Ok(None);
-    }
-    let budget_scope = Scope { resource: &budgets, stored: budgets.stored()?, now: inner.now(), ..*scope };
-    let writes = WriteOptions::default();
-    let plan = Plan { admission: false, privileged: true, ..Plan::new(None, &writes) };
-    let pod_name = object.data.name.clone();
-    update::run(&budget_scope, name, &plan, &|old| {
-        let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
-        let allowed = View::new(schema, &tree).st("status").int("disruptionsAllowed");
-        if allowed <= 0 {
-            return Err(refuse(format!(
-                "The disruption budget {name} does not allow evicting pods currently"
-            )));
-        }
-        if let Some(mut status) = Edit::new(schema, &mut tree).make("status") {
-            status.set("disruptionsAllowed", allowed - 1);
-            if let Some(map) = status.make_map("disruptedPods") {
-                map.insert(pod_name.clone(), budget_scope.now.as_str());
-            }
-        }
-        Ok(tree)
-    })
-    .await?;
-    Ok(None)
 }
 
 #[cfg(test)]

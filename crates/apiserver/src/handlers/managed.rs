@@ -15,17 +15,23 @@ struct KindVersions<'s> {
     kind: &'s str,
 }
 
+impl KindVersions<'_> {
+    fn kind(&self, version: &str) -> Gvk {
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        Gvk::new(group, version, self.kind)
+    }
+}
+
 impl Versions for KindVersions<'_> {
-    fn convert(&self, object: Struct, from: &str, to: &str) -> Result<Option<Struct>, String> {
-        let gvk = |version: &str| {
-            let (group, version) = version.split_once('/').unwrap_or(("", version));
-            Gvk::new(group, version, self.kind)
-        };
-        let (from, to) = (gvk(from), gvk(to));
-        if self.schema.kind(&to).is_none() {
+    fn has(&self, version: &str) -> bool {
+        self.schema.kind(&self.kind(version)).is_some()
+    }
+    fn convert(&self, object: &Struct, from: &str, to: &str) -> Result<Option<Struct>, String> {
+        if !self.has(to) {
             return Ok(None);
         }
-        kinds::convert::convert(self.schema, object, &from, &to).map(Some).map_err(|e| e.to_string())
+        let (from, to) = (self.kind(from), self.kind(to));
+        kinds::convert::convert(self.schema, object.clone(), &from, &to).map(Some).map_err(|e| e.to_string())
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod binding;
 pub(crate) mod create;
 pub(crate) mod delete;
+pub(crate) mod eviction;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod managed;
@@ -23,7 +24,7 @@ use api::{NewObject, Object, Status, Struct};
 use kinds::{Ctx, Strategy};
 use storage::{ReadError, ResourceId, Store, Write, WriteError};
 
-use crate::admission::{AdmissionRequest, Operation};
+use crate::admission::{AdmissionRequest, Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::codec;
 use crate::inner::Inner;
@@ -239,7 +240,7 @@ async fn subresource(
     match (req.info.verb, sub.name.as_str()) {
         (_, "scale") => scale::scale(&scope, sub).await,
         ("create", "binding") => binding::bind(&scope, sub).await,
-        ("create", "eviction") => delete::evict(&scope, sub).await,
+        ("create", "eviction") => eviction::evict(&scope, sub).await,
         ("create", "token") => virtuals::token(&scope, sub).await,
         ("get", _) if sub.kind == resource.kind => get::get(&scope).await,
         (verb @ ("update" | "patch"), name) => {
@@ -386,9 +387,20 @@ impl<'a> Scope<'a> {
             name,
             old,
             dry_run,
-            options: None,
+            options: OperationOptions::of(operation, &self.req.query),
             warnings: &self.req.warnings,
         }
+    }
+    /// Refuses an object that would nest too deeply in the store: with what admission made of it, and `managedFields`.
+    pub(crate) fn bounded(&self, tree: &Struct) -> Result<(), Status> {
+        if api::depth::is_object_bounded(tree) {
+            return Ok(());
+        }
+        Err(Status::bad_request(format!(
+            "{}: the object, with its managedFields, may nest {} levels deep",
+            api::depth::TOO_DEEP,
+            api::depth::MAX_DEPTH
+        )))
     }
     /// The object that the store keeps for a tree.
     pub(crate) fn new_object(&self, tree: Struct) -> Result<NewObject, Status> {
@@ -429,6 +441,8 @@ impl<'a> Scope<'a> {
             }
             WriteError::Changed(_) => self.conflict(name, MODIFIED),
             WriteError::Unreadable(bad) => self.cannot_change(bad),
+            // Upstream's answers name no reason for what etcd says.
+            WriteError::NoSpace => Status::failure(500, "", error.to_string()),
             WriteError::Engine(why) if self.inner.store.is_shared() => Status::failure(500, "", &**why),
             WriteError::Engine(_) | WriteError::Closed => Status::internal(error),
         }

@@ -5,7 +5,6 @@ use kinds::access::{Edit, View, strings};
 use storage::{Write, WriteError};
 
 use super::{MODIFIED, Scope};
-use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::options::{DeleteOptions, Propagation};
 
@@ -65,9 +64,7 @@ pub(crate) async fn delete(
             }
             return Ok(Some(scope.stored_answer(200, object)));
         }
-        let request =
-            scope.admission(Operation::Delete, &scope.stored.kind, name, Some(&tree), options.dry_run);
-        scope.inner.admission.validate(&request, None).await?;
+        scope.admit_delete(name, &tree, options).await?;
         let finalizers: Vec<String> =
             scope.meta(&tree).finalizers().iter().map(|s| (*s).to_owned()).collect();
         let wanted = dependents_finalizers(&finalizers, options);

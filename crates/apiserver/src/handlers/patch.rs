@@ -1,6 +1,7 @@
 //! Patches.
 
 use api::codec::json;
+use api::depth;
 use api::patch::{JsonPatch, PatchError, merge, strategic};
 use api::schema::Gvk;
 use api::status::{FieldError, FieldErrorKind};
@@ -83,6 +84,9 @@ impl Patch {
             PatchType::Strategic => strategic(schema, root, target, patch).map_err(patch_error)?,
             PatchType::Apply => return Err(negotiate::unsupported(&TYPES.map(|t| t.0)[..3])),
         };
+        if !depth::is_bounded(&patched) {
+            return Err(patch_error(PatchError::TooDeep));
+        }
         let patched = explicit_reset(patched);
         let shown = {
             let mut text = Vec::new();
@@ -159,6 +163,15 @@ fn patch_error(error: PatchError) -> Status {
             let mut status = Status::failure(422, "Invalid", text);
             status.details = Some(Box::default());
             status
+        }
+        PatchError::TooDeep => {
+            let error = FieldError {
+                kind: FieldErrorKind::Invalid,
+                field: "patch".into(),
+                value: None,
+                detail: error.to_string(),
+            };
+            Status::invalid("", "", "", &[error])
         }
         PatchError::TooLarge(text) => {
             Status::failure(413, "RequestEntityTooLarge", format!("Request entity too large: {text}"))

@@ -6,6 +6,7 @@ use kinds::access::{Edit, View};
 use super::patch::PatchType;
 use super::update::{self, Done, Plan};
 use super::{Scope, managed, patch, read_object};
+use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::conditions;
 use crate::options::{WriteKind, write_options};
@@ -76,7 +77,7 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
         super::same_namespace(meta.str("namespace"), scope.namespace)?;
         update::check_name_of(meta.str("name"), name)?;
     }
-    let mut plan = Plan::new(None, &options);
+    let mut plan = Plan { scale: Some(sub), ..Plan::new(None, &options) };
     if kind == WriteKind::Apply
         && let Some(patch) = &write
     {
@@ -121,6 +122,40 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     })
     .await?;
     scaled(scope, sub, done)
+}
+
+/// Asks mutating admission about the Scale of a workload, and takes over the replicas that it wants.
+pub(super) async fn mutate(
+    scope: &Scope<'_>,
+    sub: &Subresource,
+    old: &Struct,
+    tree: &mut Struct,
+    dry_run: bool,
+) -> Result<(), Status> {
+    let (old, mut new) = (of(scope, sub, old)?, of(scope, sub, tree)?);
+    let request = scope.admission(Operation::Update, &sub.kind, scope.name(), Some(&old), dry_run);
+    scope.inner.admission.mutate(&request, &mut new).await?;
+    let schema = scope.inner.schema;
+    let replicas = View::new(schema, &new).st("spec").int("replicas");
+    if replicas != View::new(schema, tree).st("spec").int("replicas")
+        && let Some(mut spec) = Edit::new(schema, tree).make("spec")
+    {
+        spec.set("replicas", replicas);
+    }
+    Ok(())
+}
+
+/// Asks validating admission about the Scale of a workload.
+pub(super) async fn validate(
+    scope: &Scope<'_>,
+    sub: &Subresource,
+    old: &Struct,
+    tree: &Struct,
+    dry_run: bool,
+) -> Result<(), Status> {
+    let (old, new) = (of(scope, sub, old)?, of(scope, sub, tree)?);
+    let request = scope.admission(Operation::Update, &sub.kind, scope.name(), Some(&old), dry_run);
+    scope.inner.admission.validate(&request, Some(&new)).await
 }
 
 fn scaled(scope: &Scope<'_>, sub: &Subresource, done: Done) -> Result<Outcome, Status> {

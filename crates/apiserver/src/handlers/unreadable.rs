@@ -5,14 +5,17 @@
 
 use std::sync::Arc;
 
-use api::Status;
+use api::codec::json;
 use api::status::{Cause, Details, FieldError, FieldErrorKind};
+use api::{Object, Status, Struct};
 use storage::{Unreadable, WriteError};
 
 use super::Scope;
 use crate::admission::Operation;
-use crate::answer::Outcome;
+use crate::answer::{List, Outcome};
 use crate::auth::Decision;
+use crate::inner::Inner;
+use crate::registry::Resource;
 use crate::request::{Attributes, RequestInfo};
 
 /// The feature gate.
@@ -55,6 +58,68 @@ fn storage_error(key: &str, bad: &Unreadable) -> String {
     )
 }
 
+/// The tree of a stored object, in the version in which it is stored, or why it cannot be read.
+pub(crate) fn decoded(
+    inner: &Inner,
+    resource: &Resource,
+    object: &Object,
+) -> Result<Result<Struct, Unreadable>, Status> {
+    let decoded = json::decode(inner.schema, resource.stored()?.root, &object.data.body);
+    Ok(decoded.map(|d| d.tree).map_err(|why| Unreadable {
+        key: resource.storage_key(&object.data.namespace, &object.data.name),
+        why: why.to_string(),
+        sealed: false,
+        revision: object.revision,
+    }))
+}
+
+/// The error of an object of the store's own engine that cannot be read. Such an engine keeps JSON, so that the
+/// object's own JSON is still shown, and no list of JSON fails for it.
+pub(crate) fn corrupted(inner: &Inner, bad: &Unreadable) -> Status {
+    if inner.config.gates.enabled(GATE) {
+        Status::internal(storage_error(&bad.key, bad))
+    } else {
+        transforming(bad)
+    }
+}
+
+/// The error of a list in a form for which its objects are read: upstream's list of those that cannot be, if the gate
+/// is on.
+pub(crate) fn in_list(inner: &Inner, list: &List, first: Status) -> Status {
+    if !inner.config.gates.enabled(GATE) {
+        return first;
+    }
+    let bad = list.items.iter().filter_map(|o| decoded(inner, &list.resource, o).ok()?.err()).map(Arc::new);
+    let bad: Vec<_> = bad.take(NAMED + 1).collect();
+    if bad.is_empty() { first } else { read_error(&list.resource, &bad) }
+}
+
+/// Upstream's error of a list with objects that cannot be read.
+fn read_error(resource: &Resource, bad: &[Arc<Unreadable>]) -> Status {
+    let named = bad.iter().take(NAMED).map(|bad| Cause {
+        reason: "UnexpectedServerResponse".into(),
+        message: storage_error(&bad.key, bad),
+        field: bad.key.clone(),
+    });
+    let more = (bad.len() > NAMED).then(|| Cause {
+        reason: "FieldValueTooMany".into(),
+        message: "too many errors, the list is truncated".into(),
+        field: String::new(),
+    });
+    let (group, plural) = (&resource.group, &resource.plural);
+    let dot = if group.is_empty() { "" } else { "." };
+    let message = format!("failed to read one or more {plural}{dot}{group} from the storage");
+    let mut status = Status::failure(500, "StorageReadError", message);
+    status.details = Some(Box::new(Details {
+        name: "list".into(),
+        group: group.to_string(),
+        kind: plural.to_string(),
+        causes: named.chain(more).collect(),
+        ..Details::default()
+    }));
+    status
+}
+
 /// An error that upstream passes on as it is, where it is no error of decrypting.
 fn raw(bad: &Unreadable, why: String) -> Status {
     if bad.sealed { Status::internal(why) } else { Status::failure(500, "", why) }
@@ -63,12 +128,23 @@ fn raw(bad: &Unreadable, why: String) -> Status {
 impl Scope<'_> {
     /// The value of the object of a name, if it cannot be read.
     fn unreadable(&self, name: &str) -> Option<Arc<Unreadable>> {
-        // The store's own engine has none.
+        // The store's own engine finds out when an object is decoded.
         if !self.inner.store.is_shared() {
             return None;
         }
         let place = storage::Scope { namespace: self.namespace.into(), name: name.into(), field: None };
         self.inner.store.unreadable(self.stored.id, &place, 0)
+    }
+
+    /// As [`Scope::unreadable`], also for the store's own engine.
+    fn corrupt(&self, name: &str) -> Result<Option<Arc<Unreadable>>, Status> {
+        if self.inner.store.is_shared() {
+            return Ok(self.unreadable(name));
+        }
+        let Some(object) = self.inner.store.get(self.stored.id, self.namespace, name) else {
+            return Ok(None);
+        };
+        Ok(decoded(self.inner, self.resource, &object)?.err().map(Arc::new))
     }
 
     /// Refuses to read an object whose value cannot be read.
@@ -98,28 +174,7 @@ impl Scope<'_> {
         if !self.gate(GATE) {
             return Err(transforming(first));
         }
-        let named = bad.iter().take(NAMED).map(|bad| Cause {
-            reason: "UnexpectedServerResponse".into(),
-            message: storage_error(&bad.key, bad),
-            field: bad.key.clone(),
-        });
-        let more = (bad.len() > NAMED).then(|| Cause {
-            reason: "FieldValueTooMany".into(),
-            message: "too many errors, the list is truncated".into(),
-            field: String::new(),
-        });
-        let (group, plural) = (&self.resource.group, &self.resource.plural);
-        let dot = if group.is_empty() { "" } else { "." };
-        let message = format!("failed to read one or more {plural}{dot}{group} from the storage");
-        let mut status = Status::failure(500, "StorageReadError", message);
-        status.details = Some(Box::new(Details {
-            name: "list".into(),
-            group: group.to_string(),
-            kind: plural.to_string(),
-            causes: named.chain(more).collect(),
-            ..Details::default()
-        }));
-        Err(status)
+        Err(read_error(self.resource, &bad))
     }
 }
 
@@ -146,7 +201,7 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     super::fresh(&scope.inner.store, &[scope.stored.id]).await?;
     let (group, plural) = (&scope.resource.group, &scope.resource.plural);
     loop {
-        let Some(bad) = scope.unreadable(name) else {
+        let Some(bad) = scope.corrupt(name)? else {
             let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
             return Err(Status::invalid(group, plural, name, &[option_error(why)]));
         };

@@ -7,11 +7,12 @@ use api::{Object, Status, Struct};
 use kinds::Subresource;
 use storage::{Write, WriteError};
 
-use super::{Failed, MODIFIED, Scope, create, managed};
+use super::{Failed, MODIFIED, Scope, create, managed, scale};
 use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::options::{WriteKind, WriteOptions, write_options};
 use crate::pipe;
+use crate::registry;
 use crate::request::RequestInfo;
 
 /// Makes the new tree from the current one (with its resourceVersion), or from nothing for a create.
@@ -33,12 +34,23 @@ pub(crate) struct Plan<'p> {
     pub(crate) privileged: bool,
     /// The change sets managedFields itself.
     pub(crate) tracked: bool,
+    /// Admission sees not the object but its Scale, which is what the client wrote.
+    pub(crate) scale: Option<&'p registry::Subresource>,
 }
 
 impl<'p> Plan<'p> {
     /// An ordinary update.
     pub(crate) fn new(rules: Option<&'static Subresource>, options: &'p WriteOptions) -> Self {
-        Self { rules, options, uid: None, create: false, admission: true, privileged: false, tracked: false }
+        Self {
+            rules,
+            options,
+            uid: None,
+            create: false,
+            admission: true,
+            privileged: false,
+            tracked: false,
+            scale: None,
+        }
     }
 }
 
@@ -183,10 +195,17 @@ async fn attempt(
         if !plan.tracked {
             managed::track_update(scope, Some(&old), &mut tree, plan.options)?;
         }
-        let request = scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
-        inner.admission.mutate(&request, &mut tree).await?;
+        match plan.scale {
+            Some(sub) => scale::mutate(scope, sub, &old, &mut tree, dry_run).await?,
+            None => {
+                let request =
+                    scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
+                inner.admission.mutate(&request, &mut tree).await?;
+            }
+        }
         scope.dedup_owners(&mut tree, true)?;
     }
+    scope.bounded(&tree)?;
     check_revision(scope, name, &mut tree, object.revision)?;
     scope.ensure_namespace(&mut tree)?;
     keep_generation(scope, &mut tree, &old)?;
@@ -261,8 +280,14 @@ async fn attempt_filled(
         }
     }
     if plan.admission {
-        let request = scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
-        inner.admission.validate(&request, Some(&tree)).await?;
+        match plan.scale {
+            Some(sub) => scale::validate(scope, sub, &old, &tree, dry_run).await?,
+            None => {
+                let request =
+                    scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
+                inner.admission.validate(&request, Some(&tree)).await?;
+            }
+        }
     }
     let gone = finalized(scope, &tree, &old);
     if dry_run {

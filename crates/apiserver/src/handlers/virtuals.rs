@@ -6,7 +6,7 @@ use api::{Status, Struct};
 use kinds::access::{Edit, View};
 
 use super::{Scope, binding, managed, read_object};
-use crate::admission::Operation;
+use crate::admission::{AdmissionRequest, Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::inner::Inner;
 use crate::options::{WriteKind, write_options};
@@ -40,7 +40,7 @@ pub(crate) async fn dispatch(
             let scope = Scope::new(inner, req, pods)?;
             binding::bind_named(&scope, &resource.kind, None).await
         }
-        (_, _, "create") => review(inner, req, resource),
+        (_, _, "create") => review(inner, req, resource).await,
         _ => Err(method_not_allowed()),
     }
 }
@@ -68,7 +68,7 @@ fn component(inner: &Inner, resource: &Resource, name: &str) -> Struct {
 }
 
 /// Reviews: what the caller sends comes back with its status.
-fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result<Outcome, Status> {
+async fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result<Outcome, Status> {
     let options = write_options(&req.query, WriteKind::Create)?;
     let mut tree = read_object(inner, req, &resource.kind, options.field_validation)?;
     wipe_system_fields(inner, &mut tree);
@@ -86,6 +86,23 @@ fn review(inner: &Arc<Inner>, req: &Request, resource: &Arc<Resource>) -> Result
     }
     dedup_owners(inner, req, &mut tree);
     managed::track_answered(inner, req, &resource.kind, &mut tree, &options);
+    let name = View::new(inner.schema, &tree).st("metadata").str("name").to_owned();
+    let request = AdmissionRequest {
+        user: &req.user,
+        info: &req.info,
+        operation: Operation::Create,
+        kind: &resource.kind,
+        resource: &resource.plural,
+        subresource: "",
+        namespace,
+        name: &name,
+        old: None,
+        dry_run: options.dry_run,
+        options: OperationOptions::of(Operation::Create, &req.query),
+        warnings: &req.warnings,
+    };
+    inner.admission.mutate(&request, &mut tree).await?;
+    inner.admission.validate(&request, Some(&tree)).await?;
     inner.auth.reviewer.review(&resource.plural, &req.user, namespace, &mut tree)?;
     Ok(Outcome::Tree { status: 201, kind: resource.kind.clone(), tree, resource: Some(Arc::clone(resource)) })
 }
@@ -115,6 +132,8 @@ pub(crate) async fn token(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     let mut tree = read_object(inner, scope.req, &sub.kind, options.field_validation)?;
     wipe_system_fields(inner, &mut tree);
     let name = scope.name();
+    let request = scope.admission(Operation::Create, &sub.kind, name, None, options.dry_run);
+    inner.admission.mutate(&request, &mut tree).await?;
     let view = View::new(inner.schema, &tree).st("metadata");
     let (has_name, has_namespace) = (view.str("name").to_owned(), view.str("namespace").to_owned());
     if !has_name.is_empty() && has_name != name {
@@ -133,8 +152,6 @@ pub(crate) async fn token(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     kinds::defaults::apply(inner.schema, &tree_kind, &mut tree);
     dedup_owners(inner, scope.req, &mut tree);
     managed::track_answered(inner, scope.req, &tree_kind, &mut tree, &options);
-    let request = scope.admission(Operation::Create, &sub.kind, name, None, options.dry_run);
-    inner.admission.mutate(&request, &mut tree).await?;
     inner.admission.validate(&request, Some(&tree)).await?;
     inner.auth.reviewer.issue_token(&scope.req.user, &account, &mut tree)?;
     Ok(Outcome::Tree { status: 201, kind: tree_kind, tree, resource: None })

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use client::subject::{Subject, subject};
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -80,7 +81,7 @@ impl Profile {
     }
     fn params(&self, now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
         let mut params = CertificateParams::default();
-        params.distinguished_name = subject(&self.common_name, self.organization.as_deref());
+        params.distinguished_name = distinguished(&self.common_name, self.organization.as_deref());
         for name in &self.names {
             params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
         }
@@ -96,7 +97,7 @@ impl Profile {
     }
 }
 
-fn subject(common_name: &str, organization: Option<&str>) -> DistinguishedName {
+fn distinguished(common_name: &str, organization: Option<&str>) -> DistinguishedName {
     let mut dn = DistinguishedName::new();
     if let Some(o) = organization {
         dn.push(DnType::OrganizationName, o);
@@ -168,7 +169,11 @@ fn subject_key_identifier<'a>(certificate: &X509Certificate<'a>) -> Option<&'a [
 }
 
 fn read_profile(certificate: &X509Certificate<'_>) -> Option<Profile> {
-    let subject = certificate.subject();
+    let Subject { common_name, mut organizations, .. } = subject(certificate.subject().as_raw()).ok()?;
+    let organization = organizations.pop();
+    if !organizations.is_empty() {
+        return None;
+    }
     let usages = certificate.extended_key_usage().ok()??.value;
     let mut names = BTreeSet::new();
     let mut addresses = BTreeSet::new();
@@ -186,8 +191,8 @@ fn read_profile(certificate: &X509Certificate<'_>) -> Option<Profile> {
         }
     }
     Some(Profile {
-        common_name: subject.iter_common_name().next()?.as_str().ok()?.to_owned(),
-        organization: subject.iter_organization().next().and_then(|o| o.as_str().ok()).map(Into::into),
+        common_name,
+        organization,
         usage: if usages.server_auth { Usage::Server } else { Usage::Client },
         names,
         addresses,
@@ -249,7 +254,7 @@ impl Authority {
     pub fn generate(common_name: &str, now: Timestamp) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
-        params.distinguished_name = subject(common_name, None);
+        params.distinguished_name = distinguished(common_name, None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
         set_validity(&mut params, now, CA_VALIDITY);

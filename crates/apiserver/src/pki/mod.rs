@@ -137,8 +137,8 @@ impl Pki {
             apiserver_kubelet_client: client(
                 "apiserver-kubelet-client",
                 "kube-apiserver-kubelet-client",
-                // The kubelet authorizes its caller through the API server; upstream's kubeadm gives the same rights.
-                Some("system:masters"),
+                // What it may is bound to its name by the bootstrap policy.
+                None,
             )?,
             front_proxy_client: front_proxy_ca.ensure_leaf(
                 &pki,

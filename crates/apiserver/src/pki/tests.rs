@@ -61,6 +61,22 @@ fn subjects_and_names() {
     assert_eq!(subjects(&pki.front_proxy_client).1, "CN=front-proxy-ca");
 }
 
+#[test]
+fn who_calls_kubelets_is_no_superuser() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Pki::ensure(dir.path(), &config()).unwrap();
+    let stem = "apiserver-kubelet-client";
+    assert_eq!(subjects(&first.apiserver_kubelet_client).0, "CN=kube-apiserver-kubelet-client");
+    // As older versions made it.
+    let older = Profile::client("kube-apiserver-kubelet-client", Some("system:masters"));
+    let old = first.ca.ensure_leaf(&dir.path().join("pki"), stem, &older, config().now).unwrap();
+    assert_eq!(subjects(&old).0, "O=system:masters, CN=kube-apiserver-kubelet-client");
+    let again = Pki::ensure(dir.path(), &config()).unwrap();
+    assert_eq!(subjects(&again.apiserver_kubelet_client).0, "CN=kube-apiserver-kubelet-client");
+    let kept = fs::read_to_string(dir.path().join("pki").join(stem).with_extension("crt")).unwrap();
+    assert_eq!(kept, again.apiserver_kubelet_client.certificate_pem);
+}
+
 /// What was found in the directory, and which of the two certificates must be new.
 #[test]
 fn renewal() {

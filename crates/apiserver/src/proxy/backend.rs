@@ -1,5 +1,7 @@
 //! Connections to backends.
 
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use api::Status;
@@ -13,7 +15,8 @@ use rustls_pki_types::ServerName;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
-use super::location::{Location, Transport};
+use super::guard::{Own, Purpose};
+use super::location::{Location, Transport, not_allowed};
 use crate::front::Body;
 
 /// How long a backend may take to accept a connection; Go's default dialer.
@@ -28,11 +31,14 @@ pub(super) enum BackendError {
         /// Where to.
         authority: String,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
+    /// The connection leads where nobody gets through the server.
+    #[error("address not allowed")]
+    NotAllowed,
     /// No TLS.
     #[error("tls: {0}")]
-    Tls(std::io::Error),
+    Tls(io::Error),
     /// A host that no certificate can be for.
     #[error("tls: invalid server name {0:?}")]
     Name(String),
@@ -54,11 +60,12 @@ pub(super) struct Dialer {
     kubelet: Arc<ClientConfig>,
     unverified_kubelet: Arc<ClientConfig>,
     workload: Arc<ClientConfig>,
+    own: Own,
 }
 
 impl Dialer {
-    /// From the settings that verify kubelets.
-    pub(super) fn new(kubelet: Arc<ClientConfig>) -> Self {
+    /// From the settings that verify kubelets, and where the server itself is.
+    pub(super) fn new(kubelet: Arc<ClientConfig>, own: Own) -> Self {
         let verifier = Arc::new(AnyCertificate::new(kubelet.crypto_provider().clone()));
         let mut unverified = (*kubelet).clone();
         unverified.dangerous().set_certificate_verifier(verifier.clone());
@@ -66,15 +73,63 @@ impl Dialer {
         workload.dangerous().set_certificate_verifier(verifier);
         // The API server's identity is shown to kubelets only.
         workload.client_auth_cert_resolver = Arc::new(Anonymous);
-        Self { kubelet, unverified_kubelet: Arc::new(unverified), workload: Arc::new(workload) }
+        Self { kubelet, unverified_kubelet: Arc::new(unverified), workload: Arc::new(workload), own }
+    }
+
+    /// Finds the addresses of a location's host, once, and refuses it if the server may not connect to one of them.
+    pub(super) async fn resolve(&self, mut location: Location, purpose: Purpose) -> Result<Location, Status> {
+        let found = match location.host.parse::<IpAddr>() {
+            Ok(ip) => vec![SocketAddr::new(ip, location.port)],
+            Err(_) => self.look_up(&location).await.map_err(|e| match purpose {
+                Purpose::Kubelet => Status::from(e),
+                Purpose::Proxy => Status::bad_request(e.to_string()),
+            })?,
+        };
+        if found.is_empty() || !found.iter().all(|address| self.own.allows(purpose, *address)) {
+            tracing::warn!(
+                host = location.host,
+                port = location.port,
+                "a connection was refused: its address is not allowed"
+            );
+            return Err(not_allowed());
+        }
+        location.addresses = found;
+        Ok(location)
+    }
+
+    async fn look_up(&self, location: &Location) -> Result<Vec<SocketAddr>, BackendError> {
+        let failed = |source| BackendError::Dial { authority: location.authority(), source };
+        let asked = tokio::net::lookup_host((location.host.as_str(), location.port));
+        match tokio::time::timeout(DIAL_TIMEOUT, asked).await {
+            Ok(found) => Ok(found.map_err(failed)?.collect()),
+            Err(_) => Err(failed(timed_out())),
+        }
+    }
+
+    /// A connection to the first address that takes one.
+    async fn connect(&self, location: &Location) -> Result<TcpStream, BackendError> {
+        let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "no checked address");
+        for address in &location.addresses {
+            match TcpStream::connect(address).await {
+                Ok(tcp) => {
+                    // A port of this machine is known only now, by which address it is reached from.
+                    let (Ok(local), Ok(peer)) = (tcp.local_addr(), tcp.peer_addr()) else { continue };
+                    if self.own.reached(local, peer) {
+                        return Err(BackendError::NotAllowed);
+                    }
+                    return Ok(tcp);
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(BackendError::Dial { authority: location.authority(), source: last })
     }
 
     async fn dial(&self, location: &Location) -> Result<http1::SendRequest<Body>, BackendError> {
         let failed = |source| BackendError::Dial { authority: location.authority(), source };
-        let connect = TcpStream::connect((location.host.as_str(), location.port));
-        let tcp = match tokio::time::timeout(DIAL_TIMEOUT, connect).await {
-            Ok(tcp) => tcp.map_err(failed)?,
-            Err(_) => return Err(failed(std::io::Error::new(std::io::ErrorKind::TimedOut, "i/o timeout"))),
+        let tcp = match tokio::time::timeout(DIAL_TIMEOUT, self.connect(location)).await {
+            Ok(tcp) => tcp?,
+            Err(_) => return Err(failed(timed_out())),
         };
         let _ = tcp.set_nodelay(true);
         let config = match location.transport {
@@ -88,7 +143,7 @@ impl Dialer {
         let handshake = tokio_rustls::TlsConnector::from(config.clone()).connect(name, tcp);
         let tls = match tokio::time::timeout(DIAL_TIMEOUT, handshake).await {
             Ok(tls) => tls.map_err(BackendError::Tls)?,
-            Err(_) => return Err(failed(std::io::Error::new(std::io::ErrorKind::TimedOut, "i/o timeout"))),
+            Err(_) => return Err(failed(timed_out())),
         };
         http(TokioIo::new(tls)).await
     }
@@ -109,6 +164,10 @@ impl Dialer {
         }
         Ok(sender.send_request(request).await?)
     }
+}
+
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "i/o timeout")
 }
 
 async fn http<T>(io: TokioIo<T>) -> Result<http1::SendRequest<Body>, BackendError>

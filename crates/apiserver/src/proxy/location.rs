@@ -3,12 +3,11 @@
 use api::Status;
 use api::status::{FieldError, FieldErrorKind};
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
+use super::guard::{KUBELET_PORT, is_global_unicast};
 use crate::query::Query;
 
-/// The kubelet's port where a Node does not say another.
-const KUBELET_PORT: u16 = 10250;
 /// Which of a Node's addresses is used, the first that it has.
 ///
 /// `DIFFERENCE`: upstream's `--kubelet-preferred-address-types` begins with `Hostname`; a node
@@ -41,6 +40,8 @@ pub(super) struct Location {
     pub(super) path: String,
     /// Query as sent, without the `?`.
     pub(super) query: String,
+    /// The addresses of the host, all of them checked: nothing else is connected to.
+    pub(super) addresses: Vec<SocketAddr>,
 }
 
 impl Location {
@@ -81,7 +82,7 @@ pub(super) fn kubelet(node: &Node) -> Result<Location, Status> {
         .and_then(|e| u16::try_from(e.port).ok())
         .filter(|port| *port > 0)
         .unwrap_or(KUBELET_PORT);
-    Ok(Location { transport: Transport::Kubelet, host, port, path: String::new(), query: String::new() })
+    Ok(to(Transport::Kubelet, host, port))
 }
 
 /// The name of the Node that a Pod runs on.
@@ -270,8 +271,8 @@ pub(super) fn pod(pod: &Pod, id: Id<'_>) -> Result<Location, Status> {
     let status = pod.status.clone().unwrap_or_default();
     let ip =
         status.pod_ips.iter().flatten().next().map(|p| p.ip.clone()).or(status.pod_ip).unwrap_or_default();
-    if !ip.parse().is_ok_and(|ip| is_global_unicast(&ip)) {
-        return Err(Status::bad_request("address not allowed"));
+    if !ip.parse().is_ok_and(is_global_unicast) {
+        return Err(not_allowed());
     }
     let port = if id.port.is_empty() {
         let first = pod
@@ -351,9 +352,6 @@ pub(super) fn has_ip(pod: &Pod, ip: &str) -> bool {
 /// Where the proxy of a Node goes: its kubelet, or another port of it.
 pub(super) fn node(node: &Node, id: Id<'_>) -> Result<Location, Status> {
     let mut location = kubelet(node)?;
-    if location.host.parse().is_ok_and(|ip| !is_global_unicast(&ip)) {
-        return Err(Status::bad_request("address not allowed"));
-    }
     if !id.port.is_empty() && id.port != location.port.to_string() {
         location = workload(id.scheme, location.host, port_number(id.port)?);
     }
@@ -362,7 +360,16 @@ pub(super) fn node(node: &Node, id: Id<'_>) -> Result<Location, Status> {
 
 fn workload(scheme: &str, host: String, port: u16) -> Location {
     let transport = if scheme == "https" { Transport::Tls } else { Transport::Plain };
-    Location { transport, host, port, path: String::new(), query: String::new() }
+    to(transport, host, port)
+}
+
+fn to(transport: Transport, host: String, port: u16) -> Location {
+    Location { transport, host, port, path: String::new(), query: String::new(), addresses: Vec::new() }
+}
+
+/// The 400 for an address to which nobody gets through the server.
+pub(super) fn not_allowed() -> Status {
+    Status::bad_request("address not allowed")
 }
 
 fn port_number(port: &str) -> Result<u16, Status> {
@@ -374,15 +381,6 @@ fn port_number(port: &str) -> Result<u16, Status> {
 /// 503 with a text.
 pub(super) fn unavailable(message: impl Into<String>) -> Status {
     Status::failure(503, "ServiceUnavailable", message)
-}
-
-/// Go's `IP.IsGlobalUnicast`.
-fn is_global_unicast(ip: &IpAddr) -> bool {
-    let link_local = match ip {
-        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || link_local)
 }
 
 /// What follows the `proxy` subresource in a path: cleaned, with a leading slash, and a trailing one if
@@ -556,6 +554,8 @@ mod tests {
         check("1.2.3.4", json!([{"containerPort": 9376}]), "https:foo:12345", Ok("Tls 1.2.3.4:12345"));
         check("fd00::1", json!([]), "foo:1", Ok("Plain [fd00::1]:1"));
         check("127.0.0.1", json!([]), "foo", Err("address not allowed"));
+        check("::ffff:127.0.0.1", json!([]), "foo", Err("address not allowed"));
+        check("localhost", json!([]), "foo", Err("address not allowed"));
         check("", json!([]), "foo", Err("address not allowed"));
     }
 

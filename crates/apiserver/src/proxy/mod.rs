@@ -7,6 +7,7 @@
 mod backend;
 mod command;
 mod forward;
+mod guard;
 mod html;
 mod location;
 mod logs;
@@ -25,6 +26,8 @@ use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use streaming::websocket::is_upgrade;
 
 use self::backend::Dialer;
+pub use self::guard::Own;
+use self::guard::Purpose;
 use self::location::{Location, Transport, parse_id, unavailable};
 use crate::auth::{Authorizer, Decision};
 use crate::front::Body;
@@ -42,8 +45,13 @@ pub struct Connect {
 impl Connect {
     /// `objects` reads Pods, Nodes, Services and Endpoints with the API server's own identity;
     /// `kubelet` has the client certificate shown to kubelets and the roots that verify theirs.
-    pub fn new(objects: Client, kubelet: Arc<rustls::ClientConfig>, authorizer: Arc<dyn Authorizer>) -> Self {
-        Self { objects, dialer: Dialer::new(kubelet), authorizer }
+    pub fn new(
+        objects: Client,
+        kubelet: Arc<rustls::ClientConfig>,
+        authorizer: Arc<dyn Authorizer>,
+        own: Own,
+    ) -> Self {
+        Self { objects, dialer: Dialer::new(kubelet, own), authorizer }
     }
 
     /// Whether a subresource of the core group is served here.
@@ -136,6 +144,7 @@ impl Connect {
                 location::pod(&pod, id)?
             }
         };
+        target = self.dialer.resolve(target, Purpose::Proxy).await?;
         let outer = request.uri().path();
         target.path = location::rest_path(outer, info.resource != "nodes")?;
         target.query = request.uri().query().unwrap_or_default().to_owned();
@@ -177,7 +186,7 @@ impl Connect {
 
     async fn kubelet(&self, node: &str) -> Result<Location, Status> {
         let node: Node = self.objects.api("").get(node).await?;
-        location::kubelet(&node)
+        self.dialer.resolve(location::kubelet(&node)?, Purpose::Kubelet).await
     }
 
     /// Streaming into a Pod is a create, also where a browser can only say GET.

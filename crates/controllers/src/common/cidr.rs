@@ -1,6 +1,6 @@
 //! Blocks of addresses, and a set that gives them out.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -13,9 +13,9 @@ pub(crate) struct Cidr {
     v6: bool,
 }
 
-/// Why a text is no block.
+/// Why blocks cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("invalid CIDR address: {0}")]
+#[error("{0}")]
 pub struct CidrError(pub(crate) String);
 
 impl Cidr {
@@ -37,6 +37,13 @@ impl Cidr {
     }
 }
 
+impl Cidr {
+    /// Whether it is one of IPv6.
+    pub(crate) fn is_v6(self) -> bool {
+        self.v6
+    }
+}
+
 impl From<IpAddr> for Cidr {
     /// The block of one address.
     fn from(address: IpAddr) -> Self {
@@ -50,7 +57,7 @@ impl From<IpAddr> for Cidr {
 impl FromStr for Cidr {
     type Err = CidrError;
     fn from_str(text: &str) -> Result<Self, CidrError> {
-        let bad = || CidrError(text.to_owned());
+        let bad = || CidrError(format!("invalid CIDR address: {text}"));
         let (address, prefix) = text.split_once('/').ok_or_else(bad)?;
         let prefix: u32 = prefix.parse().map_err(|_| bad())?;
         let (first, v6) = match address.parse().map_err(|_| bad())? {
@@ -76,24 +83,36 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// Gives out equal blocks of a larger one, those that were never used first.
+/// The most bits by which a block of IPv6 is smaller than the whole.
+const MOST_BITS_V6: u32 = 16;
+
+/// Gives out equal blocks of a larger one, those that were never used first. What is used is counted: a block is
+/// free when all who use a part of it have given that back.
 #[derive(Debug)]
 pub(crate) struct CidrSet {
     whole: Cidr,
     prefix: u32,
-    used: HashSet<u128>,
+    used: HashMap<u128, u32>,
+    /// What covers several blocks, as the first and the last of them.
+    wide: Vec<(u128, u128)>,
     next: u128,
 }
 
 impl CidrSet {
-    /// Blocks with `prefix` bits of network out of `whole`; `None` if `whole` is smaller than one.
-    pub(crate) fn new(whole: Cidr, prefix: u32) -> Option<Self> {
-        (prefix >= whole.prefix && prefix <= whole.width()).then(|| Self {
-            whole,
-            prefix,
-            used: HashSet::new(),
-            next: 0,
-        })
+    /// Blocks with `prefix` bits of network out of `whole`.
+    pub(crate) fn new(whole: Cidr, prefix: u32) -> Result<Self, CidrError> {
+        if prefix < whole.prefix || prefix > whole.width() {
+            return Err(CidrError(format!("{whole} is smaller than a node's /{prefix}")));
+        }
+        if whole.v6 && prefix - whole.prefix > MOST_BITS_V6 {
+            return Err(CidrError("New CIDR set failed; the node CIDR size is too big".to_owned()));
+        }
+        Ok(Self { whole, prefix, used: HashMap::new(), wide: Vec::new(), next: 0 })
+    }
+
+    /// All of which it gives out parts.
+    pub(crate) fn whole(&self) -> Cidr {
+        self.whole
     }
 
     fn count(&self) -> u128 {
@@ -106,38 +125,83 @@ impl CidrSet {
         Cidr { first: self.whole.first | offset, prefix: self.prefix, v6: self.whole.v6 }
     }
 
-    fn index(&self, block: Cidr) -> Option<u128> {
-        if !self.whole.contains(block) {
+    /// The first and the last block of which another holds a part.
+    fn indexes(&self, other: Cidr) -> Option<(u128, u128)> {
+        if other.contains(self.whole) {
+            return Some((0, self.count() - 1));
+        }
+        if !self.whole.contains(other) {
             return None;
         }
-        (block.first - self.whole.first).checked_shr(self.whole.width() - self.prefix)
+        let shift = self.whole.width() - self.prefix;
+        let index = |address: u128| (address - self.whole.first).checked_shr(shift).unwrap_or(0);
+        Some((index(other.first), index(other.first | Cidr::mask(other.bits()))))
+    }
+
+    /// The block after the one that this is in, if it is used.
+    fn behind(&self, index: u128) -> Option<u128> {
+        if self.used.contains_key(&index) {
+            return Some(index + 1);
+        }
+        self.wide
+            .iter()
+            .filter(|(first, last)| (*first..=*last).contains(&index))
+            .map(|(_, last)| last + 1)
+            .max()
+    }
+
+    fn free(&self) -> Option<u128> {
+        let mut index = self.next;
+        // All that is used is passed once, and what lies across the beginning twice.
+        for _ in 0..=self.used.len() + 2 * self.wide.len() + 1 {
+            match self.behind(index) {
+                None => return Some(index),
+                Some(behind) => index = behind % self.count(),
+            }
+        }
+        None
+    }
+
+    /// Whether all blocks are used.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free().is_none()
     }
 
     /// Gives out a block; `None` if all are used.
     pub(crate) fn allocate(&mut self) -> Option<Cidr> {
-        if self.used.len() as u128 >= self.count() {
-            return None;
-        }
-        while self.used.contains(&self.next) {
-            self.next = (self.next + 1) % self.count();
-        }
-        let index = self.next;
-        self.used.insert(index);
+        let index = self.free()?;
+        self.used.insert(index, 1);
         self.next = (index + 1) % self.count();
         Some(self.block(index))
     }
 
-    /// Notes that a block is used. One that is larger than those given out, or elsewhere, is ignored.
+    /// Notes that a block is used, and so all of its own blocks that this has a part in. What lies elsewhere is
+    /// ignored.
     pub(crate) fn occupy(&mut self, block: Cidr) {
-        if let Some(index) = self.index(block) {
-            self.used.insert(index);
+        match self.indexes(block) {
+            Some((first, last)) if first == last => *self.used.entry(first).or_default() += 1,
+            Some(several) => self.wide.push(several),
+            None => {}
         }
     }
 
-    /// Takes a block back.
+    /// Takes back what was given out or noted.
     pub(crate) fn release(&mut self, block: Cidr) {
-        if let Some(index) = self.index(block) {
-            self.used.remove(&index);
+        match self.indexes(block) {
+            Some((first, last)) if first == last => {
+                if let Some(count) = self.used.get_mut(&first) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.used.remove(&first);
+                    }
+                }
+            }
+            Some(several) => {
+                if let Some(i) = self.wide.iter().position(|w| *w == several) {
+                    self.wide.swap_remove(i);
+                }
+            }
+            None => {}
         }
     }
 }
@@ -174,9 +238,41 @@ mod tests {
         assert_eq!(next().as_deref(), Some("10.244.3.0/24"));
         assert_eq!(next().as_deref(), Some("10.244.0.0/24"));
         assert_eq!(next(), None);
-        assert!(CidrSet::new(cidr("10.0.0.0/24"), 16).is_none());
+        assert!(CidrSet::new(cidr("10.0.0.0/24"), 16).is_err());
+        assert!(CidrSet::new(cidr("fd00::/47"), 64).is_err(), "too many blocks");
         let mut six = CidrSet::new(cidr("fd00::/48"), 64).unwrap();
         assert_eq!(six.allocate().unwrap().to_string(), "fd00::/64");
         assert_eq!(six.allocate().unwrap().to_string(), "fd00:0:0:1::/64");
+    }
+
+    /// Upstream's cases of `TestCIDRSet_RandomishAllocation` and `TestDoubleOccupyRelease`, and what covers more or
+    /// less than a block.
+    #[test]
+    fn what_is_occupied_is_not_given() {
+        // The whole, the blocks' prefix, what is occupied, what is released, and all that is given then.
+        let check = |whole: &str, prefix: u32, occupied: &[&str], released: &[&str], want: &[&str]| {
+            let mut set = CidrSet::new(cidr(whole), prefix).unwrap();
+            occupied.iter().for_each(|c| set.occupy(cidr(c)));
+            released.iter().for_each(|c| set.release(cidr(c)));
+            let given: Vec<String> = std::iter::from_fn(|| set.allocate()).map(|c| c.to_string()).collect();
+            assert_eq!(given, want, "{whole} {prefix} {occupied:?} {released:?}");
+            assert_eq!(set.allocate(), None);
+        };
+        let (a, b) = ("10.42.0.0/24", "10.42.1.0/24");
+        let (c, d) = ("10.42.2.0/24", "10.42.3.0/24");
+        check("10.42.0.0/22", 24, &[], &[], &[a, b, c, d]);
+        check("10.42.0.0/22", 24, &["10.42.0.0/23"], &[], &[c, d]);
+        check("10.42.0.0/22", 24, &["10.42.2.0/23"], &[], &[a, b]);
+        check("10.42.0.0/22", 24, &["10.0.0.0/8"], &[], &[]);
+        check("10.42.0.0/22", 24, &["10.42.0.0/22"], &["10.42.0.0/22"], &[a, b, c, d]);
+        check("10.42.0.0/22", 24, &["10.42.1.128/25", "10.42.3.7/32"], &[], &[a, c]);
+        check("10.42.0.0/22", 24, &["10.42.0.0/16", a], &["10.42.0.0/16"], &[b, c, d]);
+        check("10.42.0.0/22", 24, &[a, a], &[a], &[b, c, d]);
+        check("10.42.0.0/22", 24, &["10.42.1.0/25", "10.42.1.128/25"], &["10.42.1.0/25"], &[a, c, d]);
+        check("10.42.0.0/22", 24, &[a], &[a, a, b], &[a, b, c, d]);
+        check("10.42.0.0/24", 24, &[], &[], &[a]);
+        check("0.0.0.0/0", 1, &["128.0.0.0/1"], &[], &["0.0.0.0/1"]);
+        check("fd00::/62", 64, &["fd00:0:0:1::/64", "fd00:0:0:2::/63"], &[], &["fd00::/64"]);
+        check("fd00::/127", 128, &["fd00::1/128", "10.0.0.0/8"], &[], &["fd00::/128"]);
     }
 }

@@ -6,6 +6,11 @@ pub(crate) mod claim;
 pub(crate) mod expectations;
 pub(crate) mod pods;
 pub(crate) mod selector;
+pub(crate) mod share;
+pub(crate) mod terms;
+
+use std::future::Future;
+use std::time::Duration;
 
 use api::Status;
 use client::KubeObject;
@@ -37,6 +42,17 @@ pub(crate) fn namespace_is_terminating(error: &Status) -> bool {
 /// An error that only leads to another attempt.
 pub(crate) fn retry(why: impl std::fmt::Display) -> Status {
     Status::internal(why)
+}
+
+/// How long a request may take where others would wait for it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for the answer to a request, but not for ever.
+pub(crate) async fn within<T>(request: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    match tokio::time::timeout(PATIENCE, request).await {
+        Ok(answer) => answer,
+        Err(_) => Err(retry("the API server did not answer in time")),
+    }
 }
 
 /// Whether deletion has begun.

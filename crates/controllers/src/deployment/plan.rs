@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::revision::{DESIRED, MAX};
+use crate::common::share;
 
 /// How a Deployment replaces its Pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,16 +62,8 @@ fn fenceposts(surge: Option<&IntOrString>, unavailable: Option<&IntOrString>, wa
 
 /// A number, or a percentage of `of`. What is neither counts as 0; the server does not let it in.
 fn scaled(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
-    match value {
-        None => 0,
-        Some(IntOrString::Int(n)) => *n,
-        Some(IntOrString::String(s)) => {
-            let percent = s.strip_suffix('%').and_then(|p| p.parse::<i64>().ok()).unwrap_or(0);
-            let hundredths = percent * i64::from(of);
-            let rounded = if up { (hundredths + 99).div_euclid(100) } else { hundredths.div_euclid(100) };
-            i32::try_from(rounded).unwrap_or(i32::MAX)
-        }
-    }
+    let scaled = value.and_then(|v| share::scaled(v, i64::from(of), up).ok()).unwrap_or(0);
+    i32::try_from(scaled).unwrap_or(if scaled < 0 { i32::MIN } else { i32::MAX })
 }
 
 pub(super) fn max_surge(d: &Deployment) -> i32 {

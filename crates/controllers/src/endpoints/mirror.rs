@@ -81,7 +81,7 @@ fn is_mirrored(endpoints: &Endpoints) -> bool {
 
 impl Controller {
     async fn sync(&self, key: &Key) -> Result<(), Status> {
-        let Some(mut existing) = self.slices.of(key) else { return Ok(()) };
+        let mut existing = self.slices.of(&self.client, key).await?;
         existing.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         let by_hand = |s: &Service| s.spec.as_ref().is_some_and(|s| s.selector.is_none());
         let mirrored = self.services.get_key(key).filter(|s| by_hand(s));

@@ -1,14 +1,15 @@
 //! The EndpointSlices that one controller looks after.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Cached, Change, Client, Factory, Informer, Key, Queue, Selection, resource_of};
+use client::{Cached, Client, Factory, Informer, Key, Queue, Selection, resource_of};
 use futures::future::join_all;
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
+use parking_lot::Mutex;
 
-use crate::common::expectations::Expectations;
-use crate::common::namespace_is_terminating;
+use crate::common::{deleting, namespace_is_terminating, retry};
 
 /// The label of the Service that a slice belongs to.
 pub(super) const SERVICE: &str = "kubernetes.io/service-name";
@@ -16,11 +17,24 @@ pub(super) const SERVICE: &str = "kubernetes.io/service-name";
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const NAME_LIMIT: usize = 253;
 
+/// What was done to a slice, and the cache may not show yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Done {
+    /// It was written; its name, and the version that it has since.
+    Written(String, u64),
+    Deleted,
+}
+
 /// A controller's slices, found by their Service.
 pub(super) struct Owned {
     slices: Informer<EndpointSlice>,
-    /// Slices have generated names: without it, a late cache would have them made twice.
-    expectations: Expectations,
+    /// What was done for a Service, by the slices' uids. Slices have generated names: without it, a late cache would
+    /// have them made twice.
+    awaited: Mutex<HashMap<Key, HashMap<String, Done>>>,
+}
+
+fn version(slice: &EndpointSlice) -> u64 {
+    slice.resource_version().parse().unwrap_or(0)
 }
 
 impl Owned {
@@ -30,37 +44,99 @@ impl Owned {
         let ours = Selection { label_selector, ..Selection::default() };
         let slices = factory.select::<EndpointSlice>(resource_of::<EndpointSlice>(), ours);
         slices.index("service", |slice| vec![service_of(slice).to_string().into()]);
-        Arc::new(Self { slices, expectations: Expectations::default() })
+        Arc::new(Self { slices, awaited: Mutex::default() })
     }
 
     /// Adds the Service of each slice that changes to a queue.
     pub(super) fn follow(self: &Arc<Self>, queue: &Queue<Key>) {
-        let (enqueue, owned) = (queue.clone(), self.clone());
-        self.slices.handle(move |change| {
-            let key = service_of(change.object());
-            match change {
-                Change::Added(_) => owned.expectations.created(&key, 1),
-                Change::Deleted(slice) => owned.expectations.deleted(&key, slice.uid()),
-                Change::Updated { .. } => {}
-            }
-            enqueue.add(key);
-        });
+        let enqueue = queue.clone();
+        self.slices.handle(move |change| enqueue.add(service_of(change.object())));
     }
 
-    /// The slices of a Service; none while the cache does not show what was done. What is awaited brings the
-    /// Service back into the queue.
-    pub(super) fn of(&self, key: &Key) -> Option<Vec<Arc<EndpointSlice>>> {
-        self.expectations.satisfied(key).then(|| self.slices.by_index("service", &key.to_string()))
+    /// The slices of a Service. It is an error, after which the Service is looked at again, as long as the cache does
+    /// not show what was done to them.
+    pub(super) async fn of(&self, client: &Client, key: &Key) -> Result<Vec<Arc<EndpointSlice>>, Status> {
+        let shown = self.slices.by_index("service", &key.to_string());
+        let missing = self.missing(key, &shown);
+        let api = client.api::<EndpointSlice>(&key.namespace);
+        for (uid, name) in missing {
+            // Somebody may have deleted it, and the watch that would have told of both was begun anew.
+            let lost = match api.get(&name).await {
+                Ok(found) => found.uid() != uid,
+                Err(e) if e.is_not_found() => true,
+                Err(e) => return Err(e),
+            };
+            if lost && let Some(awaited) = self.awaited.lock().get_mut(key) {
+                awaited.remove(&uid);
+            }
+        }
+        let mut all = self.awaited.lock();
+        if all.get(key).is_some_and(|awaited| !awaited.is_empty()) {
+            return Err(retry("EndpointSlice informer cache is out of date"));
+        }
+        all.remove(key);
+        Ok(shown)
+    }
+
+    /// Forgets what is shown; the slices that were written and are not there, by uid and name.
+    fn missing(&self, key: &Key, shown: &[Arc<EndpointSlice>]) -> Vec<(String, String)> {
+        let mut all = self.awaited.lock();
+        let Some(awaited) = all.get_mut(key) else { return Vec::new() };
+        let known: HashMap<&str, &Arc<EndpointSlice>> = shown.iter().map(|s| (s.uid(), s)).collect();
+        awaited.retain(|uid, done| match (done, known.get(uid.as_str())) {
+            (Done::Written(_, at), Some(slice)) => version(slice) < *at,
+            (Done::Written(..), None) => true,
+            (Done::Deleted, slice) => slice.is_some_and(|s| !deleting(&s.metadata)),
+        });
+        awaited
+            .iter()
+            .filter_map(|(uid, done)| match done {
+                Done::Written(name, _) if !known.contains_key(uid.as_str()) => {
+                    Some((uid.clone(), name.clone()))
+                }
+                _ => None,
+            })
+            .collect()
     }
 
     /// The Service is gone.
     pub(super) fn forget(&self, key: &Key) {
-        self.expectations.forget(key);
+        self.awaited.lock().remove(key);
+    }
+
+    fn wait_for(&self, key: &Key, uid: &str, done: Done) {
+        self.awaited.lock().entry(key.clone()).or_default().insert(uid.to_owned(), done);
     }
 
     /// Carries out a plan for a Service.
     pub(super) async fn execute(&self, client: &Client, key: &Key, plan: Plan) -> Result<(), Status> {
-        plan.execute(client, key, &self.expectations).await
+        let api = client.api::<EndpointSlice>(&key.namespace);
+        let written = |slice: &EndpointSlice| {
+            self.wait_for(key, slice.uid(), Done::Written(slice.name().to_owned(), version(slice)));
+        };
+        let mut result = Ok(());
+        for made in join_all(plan.create.iter().map(|s| api.create(s))).await {
+            match made {
+                Ok(slice) => written(&slice),
+                Err(e) if namespace_is_terminating(&e) => {}
+                Err(e) => result = Err(e),
+            }
+        }
+        for updated in join_all(plan.update.iter().map(|s| api.update(s))).await {
+            match updated {
+                Ok(slice) => written(&slice),
+                Err(e) => result = Err(e),
+            }
+        }
+        let gone = join_all(plan.delete.iter().map(|s| api.delete(s.name(), None))).await;
+        for (slice, answer) in plan.delete.iter().zip(gone) {
+            match answer {
+                Ok(()) => self.wait_for(key, slice.uid(), Done::Deleted),
+                Err(e) if e.is_not_found() => {}
+                Err(e) => result = Err(e),
+            }
+        }
+        result
     }
 }
 
@@ -76,41 +152,6 @@ pub(super) struct Plan {
     pub(super) create: Vec<EndpointSlice>,
     pub(super) update: Vec<EndpointSlice>,
     pub(super) delete: Vec<Arc<EndpointSlice>>,
-}
-
-impl Plan {
-    async fn execute(self, client: &Client, key: &Key, expectations: &Expectations) -> Result<(), Status> {
-        let api = client.api::<EndpointSlice>(&key.namespace);
-        if !self.create.is_empty() {
-            expectations.expect_creations(key, self.create.len());
-        } else if !self.delete.is_empty() {
-            expectations.expect_deletions(key, self.delete.iter().map(|s| s.uid().to_owned()));
-        }
-        let mut result = Ok(());
-        for made in join_all(self.create.iter().map(|s| api.create(s))).await {
-            if let Err(e) = made {
-                expectations.created(key, 1);
-                if !namespace_is_terminating(&e) {
-                    result = Err(e);
-                }
-            }
-        }
-        for written in join_all(self.update.iter().map(|s| api.update(s))).await {
-            if let Err(e) = written {
-                result = Err(e);
-            }
-        }
-        let gone = join_all(self.delete.iter().map(|s| api.delete(s.name(), None))).await;
-        for (slice, answer) in self.delete.iter().zip(gone) {
-            if let Err(e) = answer {
-                expectations.deleted(key, slice.uid());
-                if !e.is_not_found() {
-                    result = Err(e);
-                }
-            }
-        }
-        result
-    }
 }
 
 /// What a slice's ports amount to, whatever their order.
@@ -131,4 +172,107 @@ pub(super) fn port_key(ports: &[EndpointPort]) -> PortKey {
 /// The beginning of the names of a Service's slices.
 pub(super) fn generate_name(service: &str) -> String {
     format!("{service}{}", if service.len() < NAME_LIMIT { "-" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::{Pod, Service};
+    use serde_json::{from_value, json};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::fake::{Cluster, eventually};
+
+    fn slice(name: &str) -> EndpointSlice {
+        let labels = json!({SERVICE: "web", MANAGED_BY: "me"});
+        from_value(json!({
+            "metadata": {"name": name, "namespace": "default", "labels": labels}, "addressType": "IPv4", "endpoints": [],
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_cache_is_an_error_until_it_shows_what_was_done() {
+        let cluster = Cluster::new();
+        let owned = Owned::by("me", &cluster.factory);
+        cluster.follow().await;
+        let key = Key::new("default", "web");
+        let names = async || {
+            let all = owned.of(&cluster.client, &key).await;
+            all.map(|all| all.iter().map(|s| s.name().to_owned()).collect::<Vec<_>>()).map_err(|e| e.message)
+        };
+        let stale = || Err("Internal error occurred: EndpointSlice informer cache is out of date".to_owned());
+        let settle = || sleep(Duration::from_millis(1));
+        assert_eq!(names().await, Ok(vec![]));
+        let plan = Plan { create: vec![slice("a"), slice("b")], ..Plan::default() };
+        owned.execute(&cluster.client, &key, plan).await.unwrap();
+        assert_eq!(names().await, stale());
+        settle().await;
+        assert_eq!(names().await, Ok(vec!["a".to_owned(), "b".to_owned()]));
+        let known = owned.of(&cluster.client, &key).await.unwrap();
+        let mut changed = (*known[0]).clone();
+        changed.metadata.annotations = Some([("k".to_owned(), "v".to_owned())].into());
+        let plan = Plan { update: vec![changed], delete: vec![known[1].clone()], ..Plan::default() };
+        owned.execute(&cluster.client, &key, plan).await.unwrap();
+        assert_eq!(names().await, stale());
+        settle().await;
+        assert_eq!(names().await, Ok(vec!["a".to_owned()]));
+    }
+
+    /// What was made is deleted again, and the informer hears of neither.
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_will_show_is_not_waited_for() {
+        let cluster = Cluster::new();
+        let owned = Owned::by("me", &cluster.factory);
+        cluster.follow().await;
+        let key = Key::new("default", "web");
+        cluster.fake.deafen("endpointslices");
+        let plan = Plan { create: vec![slice("a")], ..Plan::default() };
+        owned.execute(&cluster.client, &key, plan).await.unwrap();
+        assert!(owned.of(&cluster.client, &key).await.is_err(), "it is still there");
+        cluster.fake.take::<EndpointSlice>("default", "a");
+        assert_eq!(owned.of(&cluster.client, &key).await.unwrap().len(), 0);
+    }
+
+    /// The whole controller goes on then: the slices of a Service follow its Pods at once.
+    #[tokio::test(start_paused = true)]
+    async fn slices_do_not_freeze() {
+        let cluster = Cluster::new();
+        let (client, factory) = (cluster.client.clone(), &cluster.factory);
+        super::super::start_slices(client, cluster.clock, 1, factory, &cluster.shutdown);
+        cluster.follow().await;
+        let service = json!({
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}], "clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "publishNotReadyAddresses": true},
+        });
+        cluster.fake.put::<Service>(&from_value(service).unwrap());
+        let fake = cluster.fake.clone();
+        let addresses = move || {
+            let slices = fake.list::<EndpointSlice>();
+            let mut all: Vec<String> = slices
+                .iter()
+                .flat_map(|s| s.endpoints.iter().flatten())
+                .flat_map(|e| e.addresses.clone())
+                .collect();
+            all.sort();
+            all
+        };
+        let pod = |i: usize| {
+            let pod = json!({
+                "metadata": {"name": format!("p{i}"), "namespace": "default", "labels": {"app": "web"}},
+                "spec": {"containers": []}, "status": {"phase": "Running", "podIPs": [{"ip": format!("10.0.0.{i}")}]},
+            });
+            cluster.fake.put::<Pod>(&from_value(pod).unwrap());
+        };
+        // The slice that is made goes again, and nobody hears of it.
+        cluster.fake.deafen("endpointslices");
+        pod(1);
+        eventually("a Pod is in a slice", || addresses().len() == 1).await;
+        let name = cluster.fake.list::<EndpointSlice>()[0].name().to_owned();
+        cluster.fake.take::<EndpointSlice>("default", &name);
+        pod(2);
+        eventually("both are in another", || addresses() == ["10.0.0.1", "10.0.0.2"]).await;
+    }
 }

@@ -63,13 +63,13 @@ pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Fact
 
 impl Controller {
     async fn sync(&self, key: &Key) -> Result<(), Status> {
-        let Some(existing) = self.slices.of(key) else { return Ok(()) };
         // A deleted Service's slices go with it: it owns them.
         let Some(service) = self.services.get_key(key) else { return Ok(()) };
         let Some(spec) = selecting(&service) else { return Ok(()) };
         if deleting(&service.metadata) {
             return Ok(());
         }
+        let existing = self.slices.of(&self.client, key).await?;
         let selector = selector(spec);
         let mut pods = self.pods.list_namespace(&key.namespace);
         pods.retain(|p| selector.matches(p.metadata.labels.as_ref()) && !pods::is_terminal(p));

@@ -149,6 +149,13 @@ fn owner_key(r: &OwnerReference) -> OwnerKey {
     (r.api_version.clone(), r.kind.clone(), r.name.clone(), r.uid.clone())
 }
 
+/// All that a reference says.
+type Named<'a> = ([&'a str; 4], Option<bool>, Option<bool>);
+
+fn named(r: &OwnerReference) -> Named<'_> {
+    ([&r.api_version, &r.kind, &r.name, &r.uid], r.controller, r.block_owner_deletion)
+}
+
 fn blocks(r: &OwnerReference) -> bool {
     r.block_owner_deletion == Some(true)
 }
@@ -241,8 +248,12 @@ impl Graph {
     /// Updates the edges to an object's owners.
     fn link(&mut self, old: Option<&Meta>, new: &Meta, effects: &mut Vec<Effect>) {
         let before = old.map_or(&[][..], |o| &o.owners);
+        // Of several with the same uid the first counts, which goes in last.
+        let owners: HashMap<&str, &OwnerReference> =
+            new.owners.iter().rev().map(|r| (r.uid.as_str(), r)).collect();
+        let known: HashSet<Named<'_>> = before.iter().map(named).collect();
         for reference in before {
-            let now = new.owners.iter().find(|r| r.uid == reference.uid);
+            let now = owners.get(reference.uid.as_str()).copied();
             if now.is_none() {
                 self.unlink(&reference.uid, &new.uid);
             }
@@ -252,7 +263,7 @@ impl Graph {
         }
         let mut look = false;
         for reference in &new.owners {
-            if before.iter().any(|r| r == reference) {
+            if known.contains(&named(reference)) {
                 continue;
             }
             self.dependents.entry(reference.uid.as_str().into()).or_default().insert(new.uid.clone());

@@ -6,7 +6,7 @@
 
 mod graph;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -305,8 +305,8 @@ impl Collector {
             };
             match known {
                 Known::Solid | Known::Unknown => found.solid = true,
-                Known::Waiting => found.waiting.push(reference.uid.clone()),
-                Known::Absent => found.lost.push(reference.uid.clone()),
+                Known::Waiting => drop(found.waiting.insert(reference.uid.clone())),
+                Known::Absent => drop(found.lost.insert(reference.uid.clone())),
             }
         }
         Ok(Some(found))
@@ -441,9 +441,9 @@ struct Found {
     /// Whether one is there and stays.
     solid: bool,
     /// Those whose deletion waits for their dependents.
-    waiting: Vec<String>,
+    waiting: HashSet<String>,
     /// Those that are gone.
-    lost: Vec<String>,
+    lost: HashSet<String>,
     /// Whether one is there that the informers have not shown.
     unseen: bool,
 }

@@ -2,12 +2,22 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::time::Instant;
 
-/// What is remembered of a node between two looks. Only the controller's own clock counts: a heartbeat
-/// that differs from the last one is a sign of life, whatever time it says.
+/// The time of a look, by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    /// By which silence is measured.
+    pub(super) monotonic: Instant,
+    /// What is written into conditions.
+    pub(super) day: Timestamp,
+}
+
+/// What is remembered of a node between two looks. Only the controller's own clock counts, and only the one that
+/// nobody sets: a heartbeat or a renewal that differs from the last one is a sign of life, whatever time it says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Health {
     /// Whether it has a Ready condition.
@@ -16,8 +26,18 @@ pub(super) struct Health {
     heartbeat: Option<Timestamp>,
     /// The renewal of the Lease.
     renewed: Option<Timestamp>,
-    /// When there was a sign of life last.
-    pub(super) alive: Timestamp,
+    /// When there was a sign of life last, or the first look at a node that never gave one.
+    pub(super) alive: Instant,
+    /// How long that node had been there by then.
+    before: Duration,
+}
+
+impl Health {
+    /// It counts as heard of now.
+    pub(super) fn revive(&mut self, now: Now) {
+        self.alive = now.monotonic;
+        self.before = Duration::ZERO;
+    }
 }
 
 /// How long a node may be silent.
@@ -39,40 +59,37 @@ pub(super) fn readiness(node: &Node) -> &str {
 }
 
 /// Takes in what a node shows now.
-pub(super) fn look(
-    before: Option<&Health>,
-    node: &Node,
-    renewed: Option<Timestamp>,
-    now: Timestamp,
-) -> Health {
+pub(super) fn look(before: Option<&Health>, node: &Node, renewed: Option<Timestamp>, now: Now) -> Health {
     let ready = ready(node);
     let posted = ready.is_some();
     let heartbeat = ready.and_then(|c| c.last_heartbeat_time.as_ref()).map(|t| t.0);
-    let created = node.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
+    let (alive, none) = (now.monotonic, Duration::ZERO);
     let mut health = match before {
         Some(b) if (b.posted, b.heartbeat) == (posted, heartbeat) => b.clone(),
-        None if !posted => Health { posted, heartbeat, renewed: None, alive: created },
-        _ => Health { posted, heartbeat, renewed: before.and_then(|b| b.renewed), alive: now },
+        None if !posted => {
+            let created = node.metadata.creation_timestamp.as_ref().map_or(now.day, |t| t.0);
+            let before = Duration::try_from(now.day.duration_since(created)).unwrap_or_default();
+            Health { posted, heartbeat, renewed: None, alive, before }
+        }
+        _ => Health { posted, heartbeat, renewed: before.and_then(|b| b.renewed), alive, before: none },
     };
-    if renewed > health.renewed {
+    // DIFFERENCE: upstream waits for a later time, and takes a node whose clock was set back for a silent one.
+    if renewed.is_some() && renewed != health.renewed {
         health.renewed = renewed;
-        health.alive = now;
+        health.revive(now);
     }
     health
 }
 
-/// The conditions of a node that has been silent for too long; `None` if it is heard of, or says so already.
-pub(super) fn silenced(
-    node: &Node,
-    health: &Health,
-    grace: Grace,
-    now: Timestamp,
-) -> Option<Vec<NodeCondition>> {
+/// Whether a node has been silent for too long, and does not say so already.
+pub(super) fn is_silent(node: &Node, health: &Health, grace: Grace, now: Now) -> bool {
     let allowed = if ready(node).is_some() { grace.running } else { grace.starting };
-    let allowed = SignedDuration::try_from(allowed).unwrap_or(SignedDuration::MAX);
-    if now.duration_since(health.alive) <= allowed || readiness(node) == "Unknown" {
-        return None;
-    }
+    let silent = health.before.saturating_add(now.monotonic.saturating_duration_since(health.alive));
+    silent > allowed && readiness(node) != "Unknown"
+}
+
+/// The conditions that say of a node that nothing is known.
+pub(super) fn unknown(node: &Node, day: Timestamp) -> Vec<NodeCondition> {
     let mut conditions = node.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
     // NetworkUnavailable is the control plane's own.
     for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
@@ -83,18 +100,18 @@ pub(super) fn silenced(
                 reason: Some("NodeStatusNeverUpdated".to_owned()),
                 message: Some("Kubelet never posted node status.".to_owned()),
                 last_heartbeat_time: node.metadata.creation_timestamp.clone(),
-                last_transition_time: Some(Time(now)),
+                last_transition_time: Some(Time(day)),
             }),
             Some(c) if c.status != "Unknown" => {
                 "Unknown".clone_into(&mut c.status);
                 c.reason = Some("NodeStatusUnknown".to_owned());
                 c.message = Some("Kubelet stopped posting node status.".to_owned());
-                c.last_transition_time = Some(Time(now));
+                c.last_transition_time = Some(Time(day));
             }
             Some(_) => {}
         }
     }
-    Some(conditions)
+    conditions
 }
 
 #[cfg(test)]
@@ -120,32 +137,48 @@ mod tests {
         .unwrap()
     }
 
+    /// So many seconds after `start`, by the clock that nobody sets; the time of day is any.
+    fn later(start: Instant, seconds: u64, day: i64) -> Now {
+        Now { monotonic: start + Duration::from_secs(seconds), day: at(day) }
+    }
+
     #[test]
     fn signs_of_life() {
+        let start = Instant::now();
+        let now = |s: i64| later(start, u64::try_from(s).unwrap(), 5000 - s);
+        let alive = |health: &Health| health.alive.duration_since(start).as_secs();
         // Seen first long after its last heartbeat: it has its grace from now on.
-        let first = look(None, &node(Some(("True", 5))), None, at(1000));
-        assert_eq!(first.alive, at(1000));
-        let same = look(Some(&first), &node(Some(("True", 5))), None, at(1030));
-        assert_eq!(same.alive, at(1000));
-        assert_eq!(look(Some(&same), &node(Some(("True", 6))), None, at(1031)).alive, at(1031));
-        let leased = look(Some(&same), &node(Some(("True", 5))), Some(at(3)), at(1032));
-        assert_eq!(leased.alive, at(1032));
-        assert_eq!(look(Some(&leased), &node(Some(("True", 5))), Some(at(3)), at(1050)).alive, at(1032));
-        assert_eq!(look(None, &node(None), None, at(1000)).alive, at(0), "never posted: since it was made");
+        let first = look(None, &node(Some(("True", 5))), None, now(1000));
+        assert_eq!((alive(&first), first.before), (1000, Duration::ZERO));
+        let same = look(Some(&first), &node(Some(("True", 5))), None, now(1030));
+        assert_eq!(alive(&same), 1000);
+        assert_eq!(alive(&look(Some(&same), &node(Some(("True", 6))), None, now(1031))), 1031);
+        let leased = look(Some(&same), &node(Some(("True", 5))), Some(at(3000)), now(1032));
+        assert_eq!(alive(&leased), 1032);
+        let quiet = look(Some(&leased), &node(Some(("True", 5))), Some(at(3000)), now(1050));
+        assert_eq!(alive(&quiet), 1032);
+        let set_back = look(Some(&quiet), &node(Some(("True", 5))), Some(at(3)), now(1051));
+        assert_eq!(alive(&set_back), 1051, "its clock was set back");
+        let mute = look(None, &node(None), None, later(start, 1000, 70));
+        assert_eq!((alive(&mute), mute.before.as_secs()), (1000, 70), "never posted: since it was made");
     }
 
     #[test]
     fn silence() {
-        let check = |ready: Option<(&str, i64)>, now: i64, want: Option<&str>| {
-            let node = node(ready);
-            let health = Health { posted: false, heartbeat: None, renewed: None, alive: at(0) };
-            let got = silenced(&node, &health, GRACE, at(now));
-            let reason = got.as_ref().map(|c| {
-                assert_eq!(c.len(), 4);
-                assert!(c.iter().all(|c| c.status == "Unknown"));
-                c[0].reason.clone().unwrap()
-            });
-            assert_eq!(reason.as_deref(), want, "{ready:?} {now}");
+        let check = |ready: Option<(&str, i64)>, passed: u64, want: Option<&str>| {
+            let start = Instant::now();
+            let (node, before) = (node(ready), Duration::ZERO);
+            let health = Health { posted: false, heartbeat: None, renewed: None, alive: start, before };
+            for day in [0, 3600, 7200] {
+                let silent = is_silent(&node, &health, GRACE, later(start, passed, day));
+                assert_eq!(silent, want.is_some(), "{ready:?} {passed} {day}");
+                if let Some(reason) = want {
+                    let c = unknown(&node, at(day));
+                    assert_eq!((c.len(), c[0].reason.as_deref()), (4, Some(reason)));
+                    assert!(c.iter().all(|c| c.status == "Unknown"));
+                    assert_eq!(c[0].last_transition_time, Some(Time(at(day))));
+                }
+            }
         };
         check(Some(("True", 0)), 50, None);
         check(Some(("True", 0)), 51, Some("NodeStatusUnknown"));

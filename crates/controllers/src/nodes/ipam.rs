@@ -1,9 +1,10 @@
 //! Node IPAM: gives every node a block of the cluster's Pod network (upstream: `range_allocator.go`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Change, Client, Factory, Key, Patch, Queue, Recorder};
+use client::{Change, Client, EventType, Factory, Informer, Key, Patch, Queue, Recorder};
 use component::{Clock, Shutdown};
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
@@ -11,56 +12,87 @@ use serde_json::json;
 
 pub use crate::common::cidr::CidrError;
 use crate::common::cidr::{Cidr, CidrSet};
-use crate::common::{deleting, retry};
+use crate::common::{deleting, retry, within};
 
-/// The blocks that nodes get, one of each family.
+/// The blocks that nodes get, one of each family, and those that they have.
 #[derive(Debug)]
-pub(crate) struct Ranges(Vec<CidrSet>);
+pub(crate) struct Ranges {
+    sets: Vec<CidrSet>,
+    /// What each node has, or is to have, by its name.
+    nodes: HashMap<String, Vec<Cidr>>,
+}
 
 impl Ranges {
-    /// Of a list as `--cluster-cidr` has it, with the sizes of a node's block for IPv4 and IPv6.
-    pub(crate) fn parse(list: &str, prefix_v4: u32, prefix_v6: u32) -> Result<Self, CidrError> {
-        let mut sets = Vec::new();
-        for text in list.split(',').map(str::trim).filter(|t| !t.is_empty()) {
-            let prefix = if text.contains(':') { prefix_v6 } else { prefix_v4 };
-            let set = CidrSet::new(text.parse()?, prefix);
-            sets.push(set.ok_or_else(|| CidrError(format!("{text} is smaller than a node's /{prefix}")))?);
+    /// Of a list as `--cluster-cidr` has it, with the sizes of a node's block for IPv4 and IPv6, and the ranges of
+    /// the Services' addresses, which are kept out.
+    pub(crate) fn parse(
+        list: &str,
+        prefix_v4: u32,
+        prefix_v6: u32,
+        services: &[String],
+    ) -> Result<Self, CidrError> {
+        let mut sets: Vec<CidrSet> = Vec::new();
+        let texts: Vec<&str> = list.split(',').map(str::trim).filter(|t| !t.is_empty()).collect();
+        if texts.len() > 2 {
+            let why = format!("len of clusters is:{} > more than max allowed of 2", texts.len());
+            return Err(CidrError(why));
         }
-        Ok(Self(sets))
-    }
-
-    fn occupy(&mut self, node: &Node) {
-        for (set, block) in self.0.iter_mut().zip(blocks(node)) {
-            set.occupy(block);
+        for text in texts {
+            let whole: Cidr = text.parse()?;
+            if sets.iter().any(|s| s.whole().is_v6() == whole.is_v6()) {
+                let why = "len of ClusterCIDRs==2 and they are not configured as dual stack (at least one from each IPFamily";
+                return Err(CidrError(why.to_owned()));
+            }
+            sets.push(CidrSet::new(whole, if whole.is_v6() { prefix_v6 } else { prefix_v4 })?);
         }
-    }
-
-    fn release(&mut self, node: &Node) {
-        for (set, block) in self.0.iter_mut().zip(blocks(node)) {
-            set.release(block);
-        }
-    }
-
-    /// A block of each range, or none if one range is used up.
-    fn allocate(&mut self) -> Option<Vec<Cidr>> {
-        let mut got = Vec::with_capacity(self.0.len());
-        for set in &mut self.0 {
-            if let Some(block) = set.allocate() {
-                got.push(block);
-            } else {
-                for (set, block) in self.0.iter_mut().zip(got) {
-                    set.release(block);
+        for service in services {
+            let service: Cidr = service.parse()?;
+            for set in &mut sets {
+                set.occupy(service);
+                if set.is_full() {
+                    let why = format!("the service network {service} leaves nothing of {}", set.whole());
+                    return Err(CidrError(why));
                 }
-                return None;
             }
         }
-        Some(got)
+        Ok(Self { sets, nodes: HashMap::new() })
     }
 
-    fn give_back(&mut self, blocks: Vec<Cidr>) {
-        for (set, block) in self.0.iter_mut().zip(blocks) {
-            set.release(block);
+    /// Notes what a node has.
+    fn occupy(&mut self, node: &str, blocks: Vec<Cidr>) {
+        if self.nodes.get(node) == Some(&blocks) {
+            return;
         }
+        self.release(node);
+        // Whatever the order of the families, and also what is larger than the block of a node.
+        for set in &mut self.sets {
+            blocks.iter().for_each(|block| set.occupy(*block));
+        }
+        self.nodes.insert(node.to_owned(), blocks);
+    }
+
+    /// A node is gone.
+    fn release(&mut self, node: &str) {
+        for block in self.nodes.remove(node).unwrap_or_default() {
+            self.sets.iter_mut().for_each(|set| set.release(block));
+        }
+    }
+
+    /// A block of each range for a node, or none if one range is used up. What a node was to have once, it is to have
+    /// again: nobody knows whether it was written.
+    fn allocate(&mut self, node: &str) -> Option<Vec<Cidr>> {
+        if let Some(known) = self.nodes.get(node) {
+            return Some(known.clone());
+        }
+        let got: Vec<Cidr> = self.sets.iter_mut().filter_map(CidrSet::allocate).collect();
+        if got.len() < self.sets.len() {
+            for block in got {
+                self.sets.iter_mut().for_each(|set| set.release(block));
+            }
+            return None;
+        }
+        self.nodes.insert(node.to_owned(), got.clone());
+        Some(got)
     }
 }
 
@@ -71,90 +103,214 @@ fn blocks(node: &Node) -> Vec<Cidr> {
     all.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
+fn name(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}
+
+struct Controller {
+    client: Client,
+    recorder: Recorder,
+    nodes: Informer<Node>,
+    ranges: Mutex<Ranges>,
+}
+
 /// Starts it.
 pub(crate) fn start(client: Client, clock: Clock, ranges: Ranges, factory: &Factory, shutdown: &Shutdown) {
-    if ranges.0.is_empty() {
+    const WORKERS: usize = 8;
+    if ranges.sets.is_empty() {
         return;
     }
-    let recorder = Recorder::start(client.clone(), "cidrAllocator", "", clock, shutdown);
-    let nodes = factory.informer::<Node>();
-    let ranges = Arc::new(Mutex::new(ranges));
+    let controller = Arc::new(Controller {
+        recorder: Recorder::start(client.clone(), "cidrAllocator", "", clock, shutdown),
+        client,
+        nodes: factory.informer(),
+        ranges: Mutex::new(ranges),
+    });
     let queue = Queue::<Key>::default();
-    let (enqueue, known) = (queue.clone(), ranges.clone());
+    let (enqueue, c) = (queue.clone(), controller.clone());
     // What the nodes have is known before the first block is given: the workers start when all are seen.
-    nodes.handle(move |change| match change {
-        Change::Deleted(node) => known.lock().release(node),
-        change if blocks(change.object()).is_empty() => enqueue.add(client::Cached::key(&**change.object())),
-        change => known.lock().occupy(change.object()),
+    controller.nodes.handle(move |change| {
+        let node = change.object();
+        let blocks = blocks(node);
+        match change {
+            Change::Deleted(_) => c.ranges.lock().release(name(node)),
+            Change::Updated { old, new } if old.metadata.uid != new.metadata.uid && blocks.is_empty() => {
+                c.ranges.lock().release(name(node));
+                enqueue.add(client::Cached::key(&**node));
+            }
+            _ if blocks.is_empty() => enqueue.add(client::Cached::key(&**node)),
+            _ => c.ranges.lock().occupy(name(node), blocks),
+        }
     });
     crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("node-ipam", 1, shutdown, move |key| {
-            let node = nodes.get_key(&key);
-            let (client, ranges, recorder) = (client.clone(), ranges.clone(), recorder.clone());
-            async move {
-                match node.filter(|n| blocks(n).is_empty() && !deleting(&n.metadata)) {
-                    Some(node) => assign(&client, &ranges, &recorder, &node).await,
-                    None => Ok(()),
-                }
-            }
+        queue.work("node-ipam", WORKERS, shutdown, move |key| {
+            let controller = controller.clone();
+            async move { controller.assign(key).await }
         });
     });
 }
 
-async fn assign(
-    client: &Client,
-    ranges: &Mutex<Ranges>,
-    recorder: &Recorder,
-    node: &Node,
-) -> Result<(), Status> {
-    let Some(got) = ranges.lock().allocate() else {
-        super::record_status(recorder, node, "CIDRNotAvailable");
-        return Err(retry(
-            "failed to allocate cidr from cluster cidr: CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range",
-        ));
-    };
-    let texts: Vec<String> = got.iter().map(Cidr::to_string).collect();
-    let name = node.metadata.name.as_deref().unwrap_or_default();
-    // The uid keeps the block from a node that was made anew under the name, the version from one
-    // that got a block from elsewhere.
-    let patch = json!({
-        "metadata": {"uid": node.metadata.uid},
-        "spec": {"podCIDR": texts.first(), "podCIDRs": texts},
-    });
-    let result = client.api::<Node>("").patch(name, &Patch::Strategic(patch)).await;
-    if let Err(e) = result {
-        ranges.lock().give_back(got);
-        return if e.is_not_found() { Ok(()) } else { Err(e) };
+impl Controller {
+    async fn assign(&self, key: Key) -> Result<(), Status> {
+        let allocated = {
+            let mut ranges = self.ranges.lock();
+            // Asked under the lock: the end of a node that is still known here is heard of later, and gives back
+            // what it gets now.
+            let node = self.nodes.get_key(&key);
+            let Some(node) = node.filter(|n| blocks(n).is_empty() && !deleting(&n.metadata)) else {
+                return Ok(());
+            };
+            (ranges.allocate(name(&node)), node)
+        };
+        let (Some(got), node) = allocated else {
+            super::record_status(&self.recorder, &allocated.1, "CIDRNotAvailable");
+            return Err(retry(
+                "failed to allocate cidr from cluster cidr: CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range",
+            ));
+        };
+        let texts: Vec<String> = got.iter().map(Cidr::to_string).collect();
+        // The uid keeps the block from a node that was made anew under the name. One that got a block from elsewhere
+        // is kept by the API server: it is never changed.
+        let patch = json!({
+            "metadata": {"uid": node.metadata.uid},
+            "spec": {"podCIDR": texts.first(), "podCIDRs": texts},
+        });
+        match within(self.client.api::<Node>("").patch(&key.name, &Patch::Strategic(patch))).await {
+            Ok(_) => Ok(()),
+            Err(e) if e.is_not_found() => Ok(()),
+            Err(e) => {
+                // The block stays this node's: the write may have been done all the same.
+                let text = format!("Node {} status is now: CIDRAssignmentFailed", key.name);
+                let about = super::reference(&node);
+                self.recorder.event_about(about, EventType::Normal, "CIDRAssignmentFailed", text);
+                Err(e)
+            }
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use client::Verb;
+    use serde_json::from_value;
+    use tokio::time::sleep;
 
-    fn node(cidrs: &[&str]) -> Node {
-        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"podCIDRs": cidrs}})).unwrap()
+    use super::*;
+    use crate::fake::{Cluster, Fault};
+    use std::time::Duration;
+
+    fn parse(list: &str) -> Ranges {
+        Ranges::parse(list, 24, 64, &[]).unwrap()
+    }
+
+    fn cidrs(texts: &[&str]) -> Vec<Cidr> {
+        texts.iter().map(|t| t.parse().unwrap()).collect()
     }
 
     #[test]
     fn both_families_or_none() {
-        let mut r = Ranges::parse("10.0.0.0/23,fd00::/63", 24, 64).unwrap();
-        r.occupy(&node(&["10.0.0.0/24", "fd00::/64"]));
-        let got = r.allocate().unwrap();
-        assert_eq!(got.iter().map(Cidr::to_string).collect::<Vec<_>>(), ["10.0.1.0/24", "fd00:0:0:1::/64"]);
-        assert_eq!(r.allocate(), None);
-        r.release(&node(&["10.0.0.0/24"]));
-        assert_eq!(r.allocate(), None, "the other family is used up");
-        r.give_back(got);
-        assert!(r.allocate().is_some());
+        let mut r = parse("10.0.0.0/23,fd00::/63");
+        r.occupy("n", cidrs(&["10.0.0.0/24", "fd00::/64"]));
+        let got = r.allocate("a").unwrap();
+        assert_eq!(got, cidrs(&["10.0.1.0/24", "fd00:0:0:1::/64"]));
+        assert_eq!(r.allocate("a"), Some(got), "what it was to have");
+        assert_eq!(r.allocate("b"), None);
+        r.occupy("n", cidrs(&["fd00::/64"]));
+        assert_eq!(r.allocate("b"), None, "the other family is used up");
+        r.release("a");
+        assert!(r.allocate("b").is_some());
+    }
+
+    #[test]
+    fn blocks_of_nodes_that_differ_from_ours() {
+        // What nodes have, in order, and all that others get then.
+        let check = |has: &[&[&str]], want: &[&str]| {
+            let mut r = parse("10.0.0.0/22");
+            for (i, blocks) in has.iter().enumerate() {
+                r.occupy(&format!("has-{i}"), cidrs(blocks));
+            }
+            let mut others = 0..;
+            let got = std::iter::from_fn(|| r.allocate(&format!("n{}", others.next()?)));
+            assert_eq!(got.flatten().collect::<Vec<_>>(), cidrs(want), "{has:?}");
+        };
+        check(&[&["10.0.0.0/23"]], &["10.0.2.0/24", "10.0.3.0/24"]);
+        check(&[&["10.0.1.64/26"], &["10.0.2.0/24"]], &["10.0.0.0/24", "10.0.3.0/24"]);
+        check(&[&["fd00::/64", "10.0.0.0/24"]], &["10.0.1.0/24", "10.0.2.0/24", "10.0.3.0/24"]);
+        check(&[&["10.0.0.0/8"]], &[]);
+        let mut r = parse("10.0.0.0/23");
+        r.occupy("a", cidrs(&["10.0.0.0/23"]));
+        r.occupy("b", cidrs(&["10.0.1.0/24"]));
+        r.release("a");
+        assert_eq!(r.allocate("c"), Some(cidrs(&["10.0.0.0/24"])));
+        assert_eq!(r.allocate("d"), None, "the other is still b's");
     }
 
     #[test]
     fn bad_ranges() {
-        for bad in ["10.0.0.0", "10.0.0.0/28", "10.0.0.0/8,x"] {
-            assert!(Ranges::parse(bad, 24, 64).is_err(), "{bad}");
+        let check = |list: &str, services: &[&str], want: Result<Option<&str>, &str>| {
+            let services: Vec<String> = services.iter().map(|s| (*s).to_owned()).collect();
+            let got = Ranges::parse(list, 24, 64, &services);
+            match (got, want) {
+                (Ok(mut r), Ok(first)) => {
+                    let first = first.map(|f| cidrs(&[f])).unwrap_or_default();
+                    assert_eq!(r.allocate("a"), Some(first), "{list} {services:?}");
+                }
+                (got, want) => {
+                    let got = got.map(drop).unwrap_err().to_string();
+                    assert!(got.starts_with(want.unwrap_err()), "{got}");
+                }
+            }
+        };
+        check("", &["10.96.0.0/16"], Ok(None));
+        check("10.0.0.0/16", &["10.96.0.0/16", "fd00::/108"], Ok(Some("10.0.0.0/24")));
+        check("10.0.0.0/16", &["10.0.0.0/20"], Ok(Some("10.0.16.0/24")));
+        check("10.0.0.0/16", &["10.0.0.0/16"], Err("the service network 10.0.0.0/16 leaves nothing"));
+        check("10.0.0.0/16", &["10.0.0.0/12"], Err("the service network"));
+        check("10.0.0.0", &[], Err("invalid CIDR address: 10.0.0.0"));
+        check("10.0.0.0/28", &[], Err("10.0.0.0/28 is smaller than a node's /24"));
+        check("10.0.0.0/8,x", &[], Err("invalid CIDR address: x"));
+        check("10.0.0.0/8,10.1.0.0/16", &[], Err("len of ClusterCIDRs==2 and they are not"));
+        check("10.0.0.0/8,fd00::/48,11.0.0.0/8", &[], Err("len of clusters is:3"));
+    }
+
+    fn node(cluster: &Cluster, name: &str) {
+        cluster.fake.put::<Node>(&from_value(json!({"metadata": {"name": name}})).unwrap());
+    }
+
+    fn has(cluster: &Cluster, name: &str) -> Vec<Cidr> {
+        blocks(&cluster.fake.get("", name).unwrap())
+    }
+
+    /// The first write of each node fails in a way that leaves open whether it was done.
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_answer_gives_no_block_twice() {
+        type Make = fn(Status) -> Fault;
+        let refused: Make = Fault::Refuse;
+        let lost: Make = Fault::Lose;
+        for (fault, hangs) in [(refused, false), (lost, false), (refused, true)] {
+            let cluster = Cluster::new();
+            let ranges = parse("10.0.0.0/21");
+            start(cluster.client.clone(), cluster.clock, ranges, &cluster.factory, &cluster.shutdown);
+            cluster.follow().await;
+            let failed = Mutex::new(std::collections::HashSet::new());
+            cluster.fake.fail(move |call| {
+                let first = call.verb == Verb::StrategicPatch && failed.lock().insert(call.name.clone());
+                let error = Status::failure(504, "Timeout", "the request may have been done");
+                first.then(|| if hangs { Fault::Hang } else { fault(error) })
+            });
+            let names: Vec<String> = (0..8).map(|i| format!("n{i}")).collect();
+            names.iter().for_each(|name| node(&cluster, name));
+            sleep(Duration::from_mins(2)).await;
+            let mut all: Vec<String> =
+                names.iter().flat_map(|n| has(&cluster, n)).map(|c| c.to_string()).collect();
+            all.sort();
+            all.dedup();
+            assert_eq!(all.len(), 8, "each has its own, and none is lost: {all:?}");
+            // A node that goes gives its block to the next.
+            cluster.fake.take::<Node>("", "n3");
+            node(&cluster, "late");
+            sleep(Duration::from_mins(2)).await;
+            assert_eq!(has(&cluster, "late").len(), 1);
         }
-        assert!(Ranges::parse("", 24, 64).unwrap().0.is_empty());
     }
 }

@@ -2,6 +2,8 @@
 //! conditions (upstream: `pkg/controller/nodelifecycle`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,20 +12,29 @@ use client::{
     Change, Client, EventType, Factory, Informer, Key, Patch, Queue, Recorder, Selection, resource_of,
 };
 use component::{Clock, Shutdown};
+use futures::stream::{self, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use parking_lot::Mutex;
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-use super::health::{Grace, Health, look, readiness, silenced};
+use super::health::{Grace, Health, Now, is_silent, look, readiness, unknown};
 use super::taints::{self, Swap};
 pub use super::zones::EvictionRates;
 use super::zones::{Disruption, Zones, zone_of};
-use crate::common::pods;
+use crate::common::{pods, within};
 
 const LEASES: &str = "kube-node-lease";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
+/// How many nodes are written at a time, of each kind of write.
+const WORKERS: usize = 8;
+/// How many nodes' Pods are marked at a time, and how many Pods of each.
+const POD_WORKERS: usize = 4;
+/// How long changes of several nodes are gathered before a look.
+const GATHER: Duration = Duration::from_millis(50);
 
 /// Figures; upstream's by default.
 #[derive(Debug, Clone, Copy)]
@@ -58,162 +69,267 @@ pub(crate) fn start(
     shutdown: &Shutdown,
 ) {
     let nodes = factory.informer::<Node>();
-    let queue = Queue::<Key>::default();
-    let enqueue = queue.clone();
+    let (own, woken) = (Queue::<Key>::default(), Arc::new(Notify::new()));
+    let (enqueue, wake) = (own.clone(), woken.clone());
     nodes.handle(move |change| {
         let node = change.object();
         if !matches!(change, Change::Deleted(_)) && !taints::no_schedule(node).is_empty() {
             enqueue.add(client::Cached::key(&**node));
         }
+        if let Change::Updated { old, new } = change
+            && readiness(old) != readiness(new)
+        {
+            wake.notify_one();
+        }
     });
     let leases = Selection { namespace: LEASES.to_owned(), ..Selection::default() };
-    let mut monitor = Monitor {
+    let writer = Arc::new(Writer {
         recorder: Recorder::start(client.clone(), "node-controller", "", clock, shutdown),
-        client: client.clone(),
+        client,
         clock,
-        figures,
-        leases: factory.select(resource_of::<Lease>(), leases),
         pods: pods::informer(factory),
         nodes: nodes.clone(),
+        silent: Queue::default(),
+        unmarked: Queue::default(),
+        tainted: Queue::default(),
+        swaps: Mutex::default(),
+    });
+    let mut monitor = Monitor {
+        writer: writer.clone(),
+        figures,
+        leases: factory.select(resource_of::<Lease>(), leases),
         known: HashMap::new(),
         health: HashMap::new(),
-        unmarked: HashSet::new(),
         zones: Zones::default(),
     };
     crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("node-lifecycle", 8, shutdown, move |key| {
+        let w = writer.clone();
+        own.work("node-lifecycle", WORKERS, shutdown, move |key| {
             let swap = nodes.get_key(&key).map(|n| taints::no_schedule(&n)).unwrap_or_default();
-            let client = client.clone();
+            let w = w.clone();
             async move {
                 if swap.is_empty() {
                     return Ok(());
                 }
-                taints::write(&client, &key.name, &swap, clock.now()).await
+                within(taints::write(&w.client, &key.name, &swap, w.clock.now())).await
             }
         });
+        writer.work(shutdown);
         let stop = shutdown.clone();
         shutdown.spawn(async move {
-            let _ = stop.run(monitor.follow()).await;
+            let _ = stop.run(monitor.follow(&woken)).await;
         });
     });
 }
 
-struct Monitor {
+/// What is done about single nodes. Nobody waits for it: each node has its own tries.
+struct Writer {
     client: Client,
     clock: Clock,
-    figures: NodeMonitor,
     recorder: Recorder,
     nodes: Informer<Node>,
-    leases: Informer<Lease>,
     pods: Informer<Pod>,
+    /// Nodes of which it is to be said that nothing is known.
+    silent: Queue<Silent>,
+    /// Nodes whose Pods are to be marked as not ready, as they were before that was said of them.
+    unmarked: Queue<Silent>,
+    /// Nodes whose NoExecute taints are to be changed, as `swaps` has it.
+    tainted: Queue<Key>,
+    swaps: Mutex<HashMap<String, Swap>>,
+}
+
+/// A silent node in one state.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Silent {
+    name: String,
+    /// Another write, perhaps a heartbeat, makes it a matter of the next look.
+    resource_version: String,
+}
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Writer {
+    fn work(self: &Arc<Self>, shutdown: &Shutdown) {
+        let w = self.clone();
+        self.silent.work("node-lifecycle-silent", WORKERS, shutdown, move |silent| {
+            let w = w.clone();
+            async move { w.say_silent(silent).await }
+        });
+        let w = self.clone();
+        self.unmarked.work("node-lifecycle-pods", POD_WORKERS, shutdown, move |silent| {
+            let w = w.clone();
+            async move { w.mark_pods(&silent).await }
+        });
+        let w = self.clone();
+        self.tainted.work("node-lifecycle-taints", WORKERS, shutdown, move |key| {
+            let w = w.clone();
+            async move { w.swap(&key.name).await }
+        });
+    }
+
+    /// Says that nothing is known of a node.
+    async fn say_silent(&self, silent: Silent) -> Result<(), Status> {
+        let Some(node) = self.nodes.get("", &silent.name) else { return Ok(()) };
+        if node.metadata.resource_version.as_deref() != Some(&silent.resource_version) {
+            return Ok(());
+        }
+        let was_ready = readiness(&node) == "True";
+        let conditions = unknown(&node, self.clock.now());
+        let patch = json!({
+            "metadata": {"uid": node.metadata.uid, "resourceVersion": silent.resource_version},
+            "status": {"conditions": conditions},
+        });
+        let api = self.client.api::<Node>("");
+        match within(api.patch_status(&silent.name, &Patch::Strategic(patch))).await {
+            Ok(_) => {
+                if was_ready {
+                    super::record_status(&self.recorder, &node, "NodeNotReady");
+                    self.unmarked.add(silent);
+                }
+                Ok(())
+            }
+            Err(e) if e.is_not_found() || e.is_conflict() => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Says of a node's Pods that they are not ready, unless the node is meanwhile.
+    async fn mark_pods(&self, silent: &Silent) -> Result<(), Status> {
+        let Some(node) = self.nodes.get("", &silent.name) else { return Ok(()) };
+        let late = node.metadata.resource_version.as_deref() == Some(&silent.resource_version);
+        if readiness(&node) == "True" && !late {
+            return Ok(());
+        }
+        let pods = self.pods.by_index(pods::BY_NODE, &silent.name);
+        let marks = stream::iter(pods).map(|pod| async move { self.mark(&pod).await });
+        let results: Vec<_> = marks.buffer_unordered(POD_WORKERS).collect().await;
+        results.into_iter().collect()
+    }
+
+    async fn mark(&self, pod: &Pod) -> Result<(), Status> {
+        if pods::condition(pod, "Ready").is_none_or(|c| c.status == "False") {
+            return Ok(());
+        }
+        let patch = json!({
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {"conditions": [{
+                "type": "Ready", "status": "False", "lastTransitionTime": Time(self.clock.now()),
+            }]},
+        });
+        let api = self.client.api::<Pod>(pod.metadata.namespace.as_deref().unwrap_or_default());
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        match within(api.patch_status(name, &Patch::Strategic(patch))).await {
+            Ok(_) => self.recorder.event(pod, EventType::Warning, "NodeNotReady", "Node is not ready"),
+            Err(e) if e.is_not_found() || e.is_conflict() => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    /// Wants a change of a node's NoExecute taints, or none any more.
+    fn want(&self, name: &str, swap: Swap) {
+        let mut swaps = self.swaps.lock();
+        if swap.is_empty() {
+            swaps.remove(name);
+        } else if swaps.insert(name.to_owned(), swap.clone()) != Some(swap) {
+            self.tainted.add(Key::new("", name));
+        }
+    }
+
+    async fn swap(&self, name: &str) -> Result<(), Status> {
+        let Some(swap) = self.swaps.lock().get(name).cloned() else { return Ok(()) };
+        within(taints::write(&self.client, name, &swap, self.clock.now())).await?;
+        let mut swaps = self.swaps.lock();
+        if swaps.get(name) == Some(&swap) {
+            swaps.remove(name);
+        }
+        Ok(())
+    }
+}
+
+/// A defect that one odd node shows must not end the care for all others.
+fn guarded(about: &str, look: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(look)).is_err() {
+        tracing::error!(controller = "node-lifecycle", about, "a look panicked, will retry");
+    }
+}
+
+struct Monitor {
+    writer: Arc<Writer>,
+    figures: NodeMonitor,
+    leases: Informer<Lease>,
     /// The nodes that were told to be registered.
     known: HashMap<String, Arc<Node>>,
     health: HashMap<String, Health>,
-    /// Nodes whose Pods still have to be marked as not ready.
-    unmarked: HashSet<String>,
     zones: Zones,
 }
 
 impl Monitor {
-    async fn follow(&mut self) {
+    /// Looks at all nodes again and again, and when one changes its readiness. Nothing here waits for an answer.
+    async fn follow(&mut self, woken: &Notify) {
         let mut tick = tokio::time::interval(self.figures.period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
-            let nodes = self.nodes.list();
-            self.register(&nodes);
-            let mut states = Vec::with_capacity(nodes.len());
-            for node in nodes {
-                states.push(self.check(node).await);
+            tokio::select! {
+                _ = tick.tick() => {}
+                // What happens to many nodes at once is seen at one look.
+                () = woken.notified() => tokio::time::sleep(GATHER).await,
             }
-            self.taint(&states).await;
+            guarded("all nodes", || self.look_at_all());
         }
     }
 
+    fn look_at_all(&mut self) {
+        let clock = self.writer.clock;
+        let now = Now { monotonic: clock.monotonic(), day: clock.now() };
+        let nodes = self.writer.nodes.list();
+        self.register(&nodes);
+        for node in &nodes {
+            guarded(node.metadata.name.as_deref().unwrap_or_default(), || self.check(node, now));
+        }
+        self.taint(&nodes, now);
+    }
+
     fn register(&mut self, nodes: &[Arc<Node>]) {
+        let recorder = &self.writer.recorder;
         let now: HashMap<String, Arc<Node>> =
             nodes.iter().map(|n| (n.metadata.name.clone().unwrap_or_default(), n.clone())).collect();
         for (name, node) in &now {
             if !self.known.contains_key(name) {
                 let text = format!("Node {name} event: Registered Node {name} in Controller");
-                self.recorder.event_about(super::reference(node), EventType::Normal, "RegisteredNode", text);
+                recorder.event_about(super::reference(node), EventType::Normal, "RegisteredNode", text);
             }
         }
         for (name, node) in &self.known {
             if !now.contains_key(name) {
                 let text = format!("Node {name} event: Removing Node {name} from Controller");
-                self.recorder.event_about(super::reference(node), EventType::Normal, "RemovingNode", text);
+                recorder.event_about(super::reference(node), EventType::Normal, "RemovingNode", text);
             }
         }
         self.health.retain(|name, _| now.contains_key(name));
-        self.unmarked.retain(|name| now.contains_key(name));
+        self.writer.swaps.lock().retain(|name, _| now.contains_key(name));
         self.known = now;
     }
 
-    /// Looks whether a node is heard of, and says so if not; the node as it is then.
-    async fn check(&mut self, mut node: Arc<Node>) -> Arc<Node> {
+    /// Looks whether a node is heard of, and has it said if not.
+    fn check(&mut self, node: &Node, now: Now) {
         let name = node.metadata.name.clone().unwrap_or_default();
         let renewed = self.leases.get(LEASES, &name).and_then(|l| l.spec.as_ref()?.renew_time.clone());
-        let now = self.clock.now();
-        let health = look(self.health.get(&name), &node, renewed.map(|t| t.0), now);
+        let health = look(self.health.get(&name), node, renewed.map(|t| t.0), now);
         let grace = Grace { running: self.figures.grace, starting: self.figures.startup_grace };
-        if let Some(conditions) = silenced(&node, &health, grace, now) {
-            let was_ready = readiness(&node) == "True";
-            let mut changed = (*node).clone();
-            changed.status.get_or_insert_default().conditions = Some(conditions);
-            match self.client.api::<Node>("").update_status(&changed).await {
-                Ok(updated) => {
-                    node = Arc::new(updated);
-                    if was_ready {
-                        super::record_status(&self.recorder, &node, "NodeNotReady");
-                        self.unmarked.insert(name.clone());
-                    }
-                }
-                // Another write came between, perhaps a heartbeat: the next look tells.
-                Err(error) => tracing::debug!(node = name, %error, "unable to write a node's status"),
-            }
+        if is_silent(node, &health, grace, now) {
+            let resource_version = node.metadata.resource_version.clone().unwrap_or_default();
+            self.writer.silent.add(Silent { name: name.clone(), resource_version });
         }
-        self.health.insert(name.clone(), health);
-        if readiness(&node) == "True" {
-            self.unmarked.remove(&name);
-        } else if self.unmarked.contains(&name) {
-            match self.mark_pods(&name).await {
-                Ok(()) => {
-                    self.unmarked.remove(&name);
-                }
-                Err(error) => tracing::debug!(node = name, %error, "unable to mark pods as not ready"),
-            }
-        }
-        node
+        self.health.insert(name, health);
     }
 
-    /// Says of a node's Pods that they are not ready.
-    async fn mark_pods(&self, node: &str) -> Result<(), Status> {
-        let mut result = Ok(());
-        for pod in self.pods.by_index(pods::BY_NODE, node) {
-            if pods::condition(&pod, "Ready").is_none_or(|c| c.status == "False") {
-                continue;
-            }
-            let patch = json!({
-                "metadata": {"uid": pod.metadata.uid},
-                "status": {"conditions": [{
-                    "type": "Ready", "status": "False", "lastTransitionTime": Time(self.clock.now()),
-                }]},
-            });
-            let api = self.client.api::<Pod>(pod.metadata.namespace.as_deref().unwrap_or_default());
-            let name = pod.metadata.name.as_deref().unwrap_or_default();
-            match api.patch_status(name, &Patch::Strategic(patch)).await {
-                Ok(_) => self.recorder.event(&*pod, EventType::Warning, "NodeNotReady", "Node is not ready"),
-                Err(e) if e.is_not_found() => {}
-                Err(e) => result = Err(e),
-            }
-        }
-        result
-    }
-
-    /// Gives and takes the NoExecute taints.
-    async fn taint(&mut self, nodes: &[Arc<Node>]) {
-        let now = self.clock.now();
+    /// Has the NoExecute taints given and taken.
+    fn taint(&mut self, nodes: &[Arc<Node>], now: Now) {
         let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for node in nodes.iter().filter(|n| !is_excluded(n)) {
             let count = counts.entry(zone_of(node)).or_default();
@@ -223,40 +339,30 @@ impl Monitor {
                 count.1 += 1;
             }
         }
-        match self.zones.count(&counts, &self.figures.rates, now) {
+        let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
+        match self.zones.count(&counts, &self.figures.rates, now.monotonic) {
             Disruption::None => {}
             Disruption::Begins => {
                 for node in nodes {
-                    self.swap(node, &taints::no_execute(node, "True")).await;
+                    self.writer.want(&name(node), taints::no_execute(node, "True"));
                 }
                 return;
             }
-            Disruption::Ends => self.health.values_mut().for_each(|h| h.alive = now),
+            Disruption::Ends => self.health.values_mut().for_each(|h| h.revive(now)),
         }
         for node in nodes {
-            let swap = taints::no_execute(node, readiness(node));
-            let name = node.metadata.name.as_deref().unwrap_or_default();
+            let (name, swap) = (name(node), taints::no_execute(node, readiness(node)));
             // A taint that only changes its name is changed at once, as one that goes.
             let waits = !swap.add.is_empty() && swap.remove.is_empty();
-            self.zones.want(&zone_of(node), name, waits);
-            if !waits {
-                self.swap(node, &swap).await;
+            let begun = waits && self.writer.swaps.lock().get(&name) == Some(&swap);
+            self.zones.want(&zone_of(node), &name, waits && !begun);
+            if !begun {
+                self.writer.want(&name, if waits { Swap::default() } else { swap });
             }
         }
-        for name in self.zones.due(now) {
-            if let Some(node) = nodes.iter().find(|n| n.metadata.name.as_deref() == Some(&name)) {
-                self.swap(node, &taints::no_execute(node, readiness(node))).await;
-            }
-        }
-    }
-
-    async fn swap(&self, node: &Node, swap: &Swap) {
-        if swap.is_empty() {
-            return;
-        }
-        let name = node.metadata.name.as_deref().unwrap_or_default();
-        if let Err(error) = taints::write(&self.client, name, swap, self.clock.now()).await {
-            tracing::debug!(node = name, %error, "unable to write a node's taints, will retry");
+        let due: HashSet<String> = self.zones.due(now.monotonic).into_iter().collect();
+        for node in nodes.iter().filter(|n| due.contains(n.metadata.name.as_deref().unwrap_or_default())) {
+            self.writer.want(&name(node), taints::no_execute(node, readiness(node)));
         }
     }
 }
@@ -264,3 +370,7 @@ impl Monitor {
 fn is_excluded(node: &Node) -> bool {
     node.metadata.labels.as_ref().is_some_and(|l| l.contains_key(EXCLUDED))
 }
+
+#[cfg(test)]
+#[path = "lifecycle_tests.rs"]
+mod tests;

@@ -1,13 +1,15 @@
 //! Pod garbage collection: Pods that no kubelet will ever end (upstream: `pkg/controller/podgc`).
 
 use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Client, Factory, Informer, Patch};
+use client::{Client, Factory, Informer, PartialObject, Patch, resource_of};
 use component::{Clock, Shutdown};
-use futures::future::join_all;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::json;
@@ -15,11 +17,22 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::eviction::disruption;
 use super::taints::{self, OUT_OF_SERVICE};
-use crate::common::{deleting, pods};
+use crate::common::{deleting, pods, within};
 
 const PERIOD: Duration = Duration::from_secs(20);
+/// How many requests are made at a time.
+const AT_ONCE: usize = 16;
 /// How long a node must be missing before its Pods go.
 const QUARANTINE: Duration = Duration::from_secs(40);
+
+/// Why a Pod is ended.
+#[derive(Debug, Clone, Copy)]
+enum Why {
+    /// Nobody else will end it, or there are too many that have ended.
+    Left,
+    /// Its node is gone.
+    Orphaned,
+}
 
 struct Controller {
     client: Client,
@@ -97,42 +110,64 @@ impl Controller {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            let all = self.pods.list();
-            let plan = plan(&all, &self.nodes.list(), self.threshold);
-            let now = Instant::now();
-            missing_since.retain(|node, _| plan.missing.contains(node));
-            for node in plan.missing {
-                missing_since.entry(node).or_insert(now);
-            }
-            let mut gone: HashSet<&str> = HashSet::new();
-            for (node, since) in &missing_since {
-                // The cache may be late; the server has the last word.
-                if now - *since >= QUARANTINE
-                    && self.client.api::<Node>("").get(node).await.is_err_and(|e| e.is_not_found())
-                {
-                    gone.insert(node);
-                }
-            }
-            let orphaned = all.iter().filter(|p| gone.contains(pods::node_name(p)));
-            let message = Some(("DeletionByPodGC", "PodGC: node no longer exists"));
-            let work =
-                plan.delete.iter().map(|p| self.end(p, None)).chain(orphaned.map(|p| self.end(p, message)));
-            for result in join_all(work.collect::<Vec<_>>()).await {
-                if let Err(error) = result {
-                    tracing::debug!(%error, "unable to delete a pod, will retry");
-                }
+            // A defect that one odd object shows must not end the work on all others, at later looks at the least.
+            if AssertUnwindSafe(self.pass(&mut missing_since)).catch_unwind().await.is_err() {
+                tracing::error!(controller = "pod-garbage-collector", "a pass panicked, will retry");
             }
         }
     }
 
+    async fn pass(&self, missing_since: &mut HashMap<String, Instant>) {
+        let all = self.pods.list();
+        let plan = plan(&all, &self.nodes.list(), self.threshold);
+        let now = self.clock.monotonic();
+        missing_since.retain(|node, _| plan.missing.contains(node));
+        for node in plan.missing {
+            missing_since.entry(node).or_insert(now);
+        }
+        let asked: Vec<String> = missing_since
+            .iter()
+            .filter(|(_, since)| now - **since >= QUARANTINE)
+            .map(|(node, _)| node.clone())
+            .collect();
+        let answers = stream::iter(asked).map(|node| self.is_gone(node).boxed());
+        let gone: HashSet<String> =
+            answers.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().flatten().collect();
+        let mut ends: Vec<(Arc<Pod>, Why)> = plan.delete.into_iter().map(|p| (p, Why::Left)).collect();
+        let orphaned = all.into_iter().filter(|p| gone.contains(pods::node_name(p)));
+        ends.extend(orphaned.map(|p| (p, Why::Orphaned)));
+        let ends = stream::iter(ends).map(|(pod, why)| self.try_end(pod, why).boxed());
+        ends.buffer_unordered(AT_ONCE).collect::<()>().await;
+    }
+
+    async fn try_end(&self, pod: Arc<Pod>, why: Why) {
+        let pod = &*pod;
+        match AssertUnwindSafe(within(self.end(pod, why))).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "unable to delete a pod, will retry"),
+            Err(_) => {
+                tracing::error!(pod = %client::Cached::key(pod), "the end of a pod panicked, will retry");
+            }
+        }
+    }
+
+    /// The node, if there is none of its name: the cache may be late, and the server has the last word.
+    async fn is_gone(&self, node: String) -> Option<String> {
+        let api = self.client.resource::<PartialObject>(resource_of::<Node>(), "");
+        within(api.get(&node)).await.is_err_and(|e| e.is_not_found()).then_some(node)
+    }
+
     /// Ends a Pod in its status, where nobody else will, and deletes it.
-    async fn end(&self, pod: &Pod, why: Option<(&str, &str)>) -> Result<(), Status> {
+    async fn end(&self, pod: &Pod, why: Why) -> Result<(), Status> {
         let api = self.client.api::<Pod>(pod.metadata.namespace.as_deref().unwrap_or_default());
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         if !pods::is_terminal(pod) {
             let mut patch = match why {
-                Some((reason, message)) => disruption(pod, reason, message, self.clock.now()),
-                None => json!({"metadata": {"uid": pod.metadata.uid}, "status": {}}),
+                Why::Orphaned => {
+                    let message = "PodGC: node no longer exists";
+                    disruption(pod, "DeletionByPodGC", message, self.clock.now())
+                }
+                Why::Left => json!({"metadata": {"uid": pod.metadata.uid}, "status": {}}),
             };
             patch["status"]["phase"] = json!("Failed");
             if let Some(generation) = pod.metadata.generation {
@@ -211,5 +246,34 @@ mod tests {
         check(&ended, &[node("n", "True", None)], 1, &["b"], &[]);
         check(&ended, &[node("n", "True", None)], 2, &[], &[]);
         check(&ended, &[node("n", "True", None)], 0, &[], &[]);
+    }
+
+    /// A node is missing, one Pod's requests are never answered, and the time of day is set: the others go after their
+    /// time, and not before.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_orphaned_goes_in_time() {
+        use crate::fake::{Cluster, Fault};
+        for hours in [0, 1, -1] {
+            let cluster = Cluster::new();
+            start(cluster.client.clone(), cluster.clock, 0, &cluster.factory, &cluster.shutdown);
+            for i in 0..40 {
+                let pod = json!({
+                    "metadata": {"name": format!("p{i}"), "namespace": "default"},
+                    "spec": {"nodeName": "gone", "containers": []}, "status": {"phase": "Running"},
+                });
+                cluster.fake.put::<Pod>(&serde_json::from_value(pod).unwrap());
+            }
+            cluster.fake.fail(|call| (call.name == "p7").then_some(Fault::Hang));
+            cluster.follow().await;
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            cluster.clock.step(jiff::SignedDuration::from_hours(hours));
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!(cluster.fake.list::<Pod>().len(), 40, "{hours}");
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            assert_eq!(cluster.fake.list::<Pod>().len(), 1, "{hours}");
+            cluster.fake.fail(|_| None);
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            assert_eq!(cluster.fake.list::<Pod>().len(), 0, "{hours}");
+        }
     }
 }

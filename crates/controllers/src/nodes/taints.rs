@@ -28,7 +28,7 @@ const CONDITIONS: [(&str, &str, &str); 6] = [
 pub(super) type Mark = (&'static str, &'static str);
 
 /// Changes of a node's taints.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Swap {
     pub(super) add: Vec<Mark>,
     pub(super) remove: Vec<Mark>,

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
 
 /// Figures; upstream's by default.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ pub(super) fn zone_of(node: &Node) -> String {
 struct Zone {
     rate: f64,
     tokens: f64,
-    at: Timestamp,
+    at: Instant,
     pending: BTreeSet<String>,
 }
 
@@ -85,7 +85,7 @@ impl Zones {
         &mut self,
         counts: &BTreeMap<String, (usize, usize)>,
         rates: &EvictionRates,
-        now: Timestamp,
+        now: Instant,
     ) -> Disruption {
         let states: BTreeMap<_, _> = counts.iter().map(|(z, (r, s))| (z, state(*r, *s, rates))).collect();
         let all_silent = !states.is_empty() && states.values().all(|s| *s == State::Full);
@@ -125,10 +125,10 @@ impl Zones {
     }
 
     /// The nodes whose turn it is.
-    pub(super) fn due(&mut self, now: Timestamp) -> Vec<String> {
+    pub(super) fn due(&mut self, now: Instant) -> Vec<String> {
         let mut due = Vec::new();
         for zone in self.zones.values_mut() {
-            let passed = now.duration_since(zone.at).as_secs_f64().max(0.0);
+            let passed = now.saturating_duration_since(zone.at).as_secs_f64();
             zone.tokens = (zone.tokens + passed * zone.rate).min(1.0);
             zone.at = now;
             while zone.rate > 0.0 && zone.tokens >= 1.0 {
@@ -145,8 +145,10 @@ impl Zones {
 mod tests {
     use super::*;
 
-    fn at(s: i64) -> Timestamp {
-        Timestamp::from_second(s).unwrap()
+    /// So many seconds after the beginning of the tests.
+    fn at(seconds: u64) -> Instant {
+        static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+        *START + std::time::Duration::from_secs(seconds)
     }
 
     #[test]

@@ -27,6 +27,8 @@ use kinds::Replicated;
 
 /// The most Pods made or deleted in one go.
 const BURST: usize = 500;
+/// After what time a set is looked at again for which something is awaited.
+const AGAIN: Duration = Duration::from_secs(30);
 /// The longest name of a Pod.
 const NAME_LIMIT: usize = 253;
 
@@ -204,7 +206,12 @@ impl<T: Replicated> Controller<T> {
             self.expectations.forget(&key);
             return Ok(());
         };
-        let may_act = self.expectations.satisfied(&key) && !deleting(set.metadata());
+        let satisfied = self.expectations.satisfied(&key);
+        if !satisfied {
+            // What is awaited may never be shown, if a watch that would have told of it was begun anew.
+            self.queue.add_after(key.clone(), AGAIN);
+        }
+        let may_act = satisfied && !deleting(set.metadata());
         let selector = set.selector();
         let uid = set.metadata().uid.as_deref().unwrap_or_default();
         let mut all = self.pods.by_index(pods::BY_OWNER, uid);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails here is the test")]
 
 mod discovery;
+mod evictions;
 mod forms;
 mod lists;
 mod objects;

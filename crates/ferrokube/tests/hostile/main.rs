@@ -4,10 +4,19 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test")]
 
+mod admission;
 mod alive;
 mod credentials;
+mod depth;
+mod files;
 mod headers;
+mod health;
 mod limits;
+mod node;
+mod proxies;
+mod scheduler;
+mod store;
+mod subjects;
 mod watches;
 #[allow(dead_code, reason = "what attacks need comes with them")]
 mod wire;

@@ -131,5 +131,5 @@ fn service_meta(errs: &mut Errors, meta: View<'_>, required: &str) {
             errs.each(&at.field(field), name, bad);
         }
     }
-    errs.0.append(&mut found.0);
+    errs.append(found);
 }

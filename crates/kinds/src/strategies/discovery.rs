@@ -1,5 +1,7 @@
 //! EndpointSlices.
 
+use std::collections::HashSet;
+
 use api::{Struct, Text};
 
 use crate::access::{Edit, View, same};
@@ -59,7 +61,8 @@ fn drop_topology(e: &mut Edit<'_>, old: Option<View<'_>>) {
     }
     let host =
         |v: View<'_>| v.map("deprecatedTopology").and_then(|t| t.get(HOST)).map(|n| Text::from(n.as_str()));
-    let known: Vec<Text> = old.map_or_else(Vec::new, |o| o.items("endpoints").filter_map(host).collect());
+    let known: HashSet<Text> =
+        old.map_or_else(HashSet::new, |o| o.items("endpoints").filter_map(host).collect());
     for mut point in e.items("endpoints") {
         if let Some(name) = host(point.view()).filter(|n| known.contains(n))
             && !point.view().has("nodeName")
@@ -119,7 +122,7 @@ fn ports(errs: &mut Errors, v: View<'_>) {
         errs.too_many(&at, v.len("ports"), MAX_PORTS);
         return;
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, p) in v.items("ports").enumerate() {
         let at = at.index(i);
         let name = p.str("name");
@@ -129,7 +132,7 @@ fn ports(errs: &mut Errors, v: View<'_>) {
         if seen.contains(&name) {
             errs.duplicate(&at.field("name"), name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
         match p.opt_str("protocol") {
             None => errs.required(&at.field("protocol"), ""),
@@ -184,7 +187,7 @@ fn address(errs: &mut Errors, list: &Path<'_>, j: usize, a: &str, ty: &str, stri
     let before = errs.len();
     let v6 = match ty {
         "IPv4" => {
-            ip::check_legacy(errs, &at, a, strict, &[]);
+            ip::check_legacy(errs, &at, a, strict, &ip::Kept::new());
             false
         }
         "IPv6" => {
@@ -234,7 +237,7 @@ fn hints(errs: &mut Errors, at: &Path<'_>, h: View<'_>, list: &str, check: fn(&s
         errs.too_many(&at, h.len(list), MAX_HINTS);
         return false;
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, hint) in h.items(list).enumerate() {
         let at = at.index(i);
         let at = at.field("name");
@@ -242,7 +245,7 @@ fn hints(errs: &mut Errors, at: &Path<'_>, h: View<'_>, list: &str, check: fn(&s
         if seen.contains(&name) {
             errs.duplicate(&at, name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
         errs.each(&at, name, check(name));
     }

@@ -1,5 +1,7 @@
 //! FlowSchemas and PriorityLevelConfigurations.
 
+use std::collections::HashSet;
+
 use super::generic::{self, CLUSTER, STATUS_ALONE, check};
 use super::pod::core_meta;
 use super::template::whole;
@@ -33,12 +35,12 @@ pub(super) const FLOW_SCHEMA: Strategy = Strategy {
 
 fn conditions(errs: &mut Errors, status: View<'_>) {
     let at = Path::root("status.conditions");
-    let types: Vec<&str> = status.items("conditions").map(|c| c.str("type")).collect();
-    for (i, ty) in types.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, ty) in status.items("conditions").map(|c| c.str("type")).enumerate() {
         let at = at.index(i);
         let at = at.field("type");
-        if types[..i].contains(ty) {
-            errs.duplicate(&at, *ty);
+        if !seen.insert(ty) {
+            errs.duplicate(&at, ty);
         }
         if ty.is_empty() {
             errs.required(&at, "");

@@ -120,12 +120,13 @@ static ALL: &[Strategy] = &[
     Strategy { no_effect_yet: inert!("CronJobs"), ..batch::CRON_JOB },
     Strategy { no_effect_yet: inert!("Jobs"), ..batch::JOB },
     Strategy { no_effect_yet: inert!("CertificateSigningRequests"), ..certificates::REQUEST },
-    Strategy { no_effect_yet: inert!("IngressClasses"), ..networking::INGRESS_CLASS },
-    Strategy { no_effect_yet: inert!("Ingresses"), ..networking::INGRESS },
+    // Whoever wants Ingresses installs what acts on them, here as anywhere.
+    networking::INGRESS_CLASS,
+    networking::INGRESS,
     networking::IP_ADDRESS,
     Strategy { no_effect_yet: inert!("NetworkPolicies"), ..networking::NETWORK_POLICY },
-    Strategy { no_effect_yet: inert!("ServiceCIDRs"), ..networking::SERVICE_CIDR },
-    Strategy { no_effect_yet: inert!("PodDisruptionBudgets"), ..policy::BUDGET },
+    networking::SERVICE_CIDR,
+    policy::BUDGET,
     rbac::CLUSTER_ROLE_BINDING,
     rbac::CLUSTER_ROLE,
     rbac::ROLE_BINDING,
@@ -167,7 +168,7 @@ static ALL: &[Strategy] = &[
     Strategy { no_effect_yet: inert!("StorageVersionMigrations"), ..storage_versions::MIGRATION },
     Strategy { no_effect_yet: inert!("ClusterTrustBundles"), ..certificates::TRUST_BUNDLE },
     Strategy { no_effect_yet: inert!("PodCertificateRequests"), ..certificates::POD_REQUEST },
-    Strategy { no_effect_yet: inert!("RuntimeClasses"), ..node::RUNTIME_CLASS },
+    node::RUNTIME_CLASS,
     discovery::ENDPOINT_SLICE,
     Strategy { no_effect_yet: inert!("DeviceClasses"), ..resource::DEVICE_CLASS },
     Strategy { no_effect_yet: inert!("ResourceClaims"), ..resource::CLAIM },
@@ -178,3 +179,26 @@ static ALL: &[Strategy] = &[
     Strategy { no_effect_yet: inert!("FlowSchemas"), ..flowcontrol::FLOW_SCHEMA },
     Strategy { no_effect_yet: inert!("PriorityLevelConfigurations"), ..flowcontrol::PRIORITY_LEVEL },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_warned_that_nothing_happens() {
+        let check = |group: &str, resource: &str, warns: bool| {
+            let warning = strategy(group, resource).no_effect_yet;
+            assert_eq!(warning.is_some(), warns, "{resource}: {warning:?}");
+        };
+        // Addresses are given from it, and Pods get its overhead, its nodes and its handler.
+        check("networking.k8s.io", "servicecidrs", false);
+        check("node.k8s.io", "runtimeclasses", false);
+        check("networking.k8s.io", "ingresses", false);
+        check("networking.k8s.io", "ingressclasses", false);
+        check("apps", "deployments", false);
+        check("", "replicationcontrollers", false);
+        check("scheduling.k8s.io", "priorityclasses", false);
+        check("networking.k8s.io", "networkpolicies", true);
+        check("", "resourcequotas", true);
+    }
+}

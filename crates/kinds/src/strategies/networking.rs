@@ -10,9 +10,10 @@ use crate::strategies::generic::{
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::template::whole;
 use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::ip::{self, Kept};
 use crate::validation::meta::{SelectorOptions, label_selector};
 use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, ip, print};
+use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
 
 pub(super) const NETWORK_POLICY: Strategy = Strategy {
     group: "networking.k8s.io",
@@ -34,7 +35,7 @@ pub(super) const NETWORK_POLICY: Strategy = Strategy {
             label_selector(&mut before, &Path::root(""), selector, SelectorOptions::default());
             options.selector.invalid_values = !before.is_empty();
             blocks(o.st("spec"), |_, b| {
-                options.old.push(b.str("cidr"));
+                options.old.insert(b.str("cidr"));
                 options.old.extend(b.strs("except"));
             });
             policy_spec(e, n.st("spec"), &options);
@@ -59,7 +60,7 @@ const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 struct PolicyOptions<'a> {
     selector: SelectorOptions,
     strict: bool,
-    old: Vec<&'a str>,
+    old: Kept<'a>,
 }
 
 impl PolicyOptions<'_> {
@@ -67,7 +68,7 @@ impl PolicyOptions<'_> {
         Self {
             selector: SelectorOptions::default(),
             strict: (c.gate)("StrictIPCIDRValidation"),
-            old: Vec::new(),
+            old: Kept::new(),
         }
     }
 }
@@ -246,7 +247,7 @@ fn class_note(v: View<'_>) -> Option<&str> {
 }
 
 fn load_balancer(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
-    let old: Vec<&str> = o
+    let old: Kept<'_> = o
         .st("status")
         .st("loadBalancer")
         .items("ingress")

@@ -1,5 +1,7 @@
 //! RuntimeClasses.
 
+use std::collections::HashSet;
+
 use super::generic::{CLUSTER, check, check_update};
 use super::pod::options::Options;
 use super::pod::resources::{container_resource_name, divisible_huge_pages, quantity_value};
@@ -64,11 +66,10 @@ fn runtime_class(errs: &mut Errors, v: View<'_>, c: &Ctx<'_>) {
     labels(errs, &at.field("nodeSelector"), scheduling, "nodeSelector");
     let at = at.field("tolerations");
     tolerations(errs, &at, scheduling, &Options::new(*c, false, None));
-    let all: Vec<View<'_>> = scheduling.items("tolerations").collect();
-    for (i, t) in all.iter().enumerate() {
-        let same = |o: &View<'_>| ["key", "operator", "value", "effect"].iter().all(|f| o.str(f) == t.str(f));
-        if all[..i].iter().any(same) {
-            errs.duplicate(&at.index(i), whole(*t));
+    let mut seen = HashSet::new();
+    for (i, t) in scheduling.items("tolerations").enumerate() {
+        if !seen.insert(["key", "operator", "value", "effect"].map(|f| t.str(f))) {
+            errs.duplicate(&at.index(i), whole(t));
         }
     }
 }

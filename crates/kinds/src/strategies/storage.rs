@@ -1,5 +1,7 @@
 //! The kinds of `storage.k8s.io`: classes, drivers, their nodes and capacities, and attachments.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
 use api::status::FieldError;
 use api::{Node, Struct};
 
@@ -104,43 +106,34 @@ fn class(errs: &mut Errors, v: View<'_>) {
         Some(m) => errs.one_of(&mode_at, m, &["Immediate", "WaitForFirstConsumer"]),
     }
     let at = Path::root("allowedTopologies");
-    let mut terms: Vec<Vec<(&str, Vec<&str>)>> = Vec::new();
+    let mut terms: HashMap<BTreeMap<&str, Vec<&str>>, usize> = HashMap::new();
     for (i, term) in v.items("allowedTopologies").enumerate() {
         let at = at.index(i);
         let exprs_at = at.field("matchLabelExpressions");
-        let mut exprs: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut exprs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (j, e) in term.items("matchLabelExpressions").enumerate() {
             let at = exprs_at.index(j);
             let values_at = at.field("values");
-            let mut values: Vec<&str> = Vec::new();
+            let mut values: BTreeSet<&str> = BTreeSet::new();
             if e.len("values") == 0 {
                 errs.required(&values_at, "");
             }
             for (k, value) in e.strs("values").enumerate() {
-                if values.contains(&value) {
+                if !values.insert(value) {
                     errs.duplicate(&values_at.index(k), value);
-                } else {
-                    values.push(value);
                 }
             }
             let key = e.str("key");
             label_name(errs, &at.field("key"), key);
-            values.sort_unstable();
-            match exprs.iter_mut().find(|(k, _)| *k == key) {
-                Some(other) => {
-                    errs.duplicate(&at.field("key"), key);
-                    other.1 = values;
-                }
-                None => exprs.push((key, values)),
+            if exprs.insert(key, values.into_iter().collect()).is_some() {
+                errs.duplicate(&at.field("key"), key);
             }
         }
-        exprs.sort_unstable();
         // Upstream's list starts with as many empty terms as there are terms.
         let empty = if exprs.is_empty() { v.len("allowedTopologies") } else { 0 };
-        for _ in 0..empty + terms.iter().filter(|t| **t == exprs).count() {
-            errs.duplicate(&exprs_at, "");
-        }
-        terms.push(exprs);
+        let seen = terms.entry(exprs).or_default();
+        errs.times(empty + *seen, |e| e.duplicate(&exprs_at, ""));
+        *seen += 1;
     }
 }
 
@@ -280,6 +273,7 @@ fn csi_node(errs: &mut Errors, v: View<'_>) {
     core_meta(errs, v.st("metadata"), false, name_subdomain);
     let at = Path::root("spec.drivers");
     let drivers: Vec<View<'_>> = v.st("spec").items("drivers").collect();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, d) in drivers.iter().enumerate() {
         let at = at.index(i);
         let (name, id) = (d.str("name"), d.str("nodeID"));
@@ -293,16 +287,16 @@ fn csi_node(errs: &mut Errors, v: View<'_>) {
         if let Some(n) = d.st("allocatable").opt_int("count") {
             errs.non_negative(&at.field("allocatable").field("count"), n);
         }
-        if drivers[..i].iter().any(|d| d.str("name") == name) {
+        if !seen.insert(name) {
             errs.duplicate(&at.field("name"), name);
         }
-        let keys: Vec<&str> = d.strs("topologyKeys").collect();
-        for (j, key) in keys.iter().enumerate() {
+        let mut keys: HashSet<&str> = HashSet::new();
+        for key in d.strs("topologyKeys") {
             if key.is_empty() {
                 errs.required(&at, "");
             }
-            if keys[..j].contains(key) {
-                errs.duplicate(&at, *key);
+            if !keys.insert(key) {
+                errs.duplicate(&at, key);
             }
             errs.each(&at, key, names::qualified_name(key));
         }
@@ -416,7 +410,7 @@ fn csi_driver(errs: &mut Errors, spec: View<'_>, c: &Ctx<'_>) {
 }
 
 fn token_requests(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, r) in spec.items("tokenRequests").enumerate() {
         let at = at.index(i);
         let audience = r.str("audience");
@@ -424,7 +418,7 @@ fn token_requests(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
             errs.duplicate(&at.field("audience"), audience);
             continue;
         }
-        seen.push(audience);
+        seen.insert(audience);
         let Some(n) = r.opt_int("expirationSeconds") else { continue };
         let at = at.field("expirationSeconds");
         if n < MIN_TOKEN {

@@ -1,5 +1,7 @@
 //! How objects are stored: StorageVersions and StorageVersionMigrations.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::access::View;
 use crate::strategies::generic::{self, CLUSTER, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
@@ -41,28 +43,26 @@ fn version_name(name: &str) -> Vec<String> {
 fn version_status(errs: &mut Errors, status: View<'_>) {
     let at = Path::root("status");
     let versions_at = at.field("storageVersions");
-    let mut servers: Vec<&str> = Vec::new();
+    let mut servers: HashSet<&str> = HashSet::new();
     for (i, v) in status.items("storageVersions").enumerate() {
         let at = versions_at.index(i);
         let server = v.str("apiServerID");
-        if servers.contains(&server) {
+        if !servers.insert(server) {
             errs.duplicate(&at.field("apiServerID"), server);
         }
-        servers.push(server);
         server_version(errs, &at, v);
     }
     common_version(errs, &at.field("commonEncodingVersion"), status);
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashMap<&str, usize> = HashMap::new();
     for (i, c) in status.items("conditions").enumerate() {
         // Upstream leaves the list's name out of these paths.
         let at = at.index(i);
         let (ty, value) = (c.str("type"), c.str("status"));
-        if let Some(before) = seen.iter().rposition(|t| *t == ty) {
+        if let Some(before) = seen.insert(ty, i) {
             let why =
                 format!("the type of the condition is not unique, it also appears in conditions[{before}]");
             errs.invalid(&at.field("type"), ty, why);
         }
-        seen.push(ty);
         errs.each(&at.field("type"), ty, names::qualified_name(ty));
         errs.each(&at.field("status"), value, names::qualified_name(value));
         for f in ["reason", "message"] {
@@ -84,9 +84,9 @@ fn server_version(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     };
     let encoding = v.str("encodingVersion");
     bad(errs, &at.field("encodingVersion"), encoding);
-    let decodable: Vec<&str> = v.strs("decodableVersions").collect();
+    let decodable: HashSet<&str> = v.strs("decodableVersions").collect();
     let decodable_at = at.field("decodableVersions");
-    for (i, d) in decodable.iter().enumerate() {
+    for (i, d) in v.strs("decodableVersions").enumerate() {
         bad(errs, &decodable_at.index(i), d);
     }
     if !decodable.contains(&encoding) {
@@ -98,12 +98,10 @@ fn server_version(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
         let at = served_at.index(i);
         bad(errs, &at, s);
         if !decodable.contains(&s) {
-            let all = decodable.join(" ");
-            errs.invalid(
-                &at,
-                s,
-                format!("individual served version : {s} must be included in decodableVersions : [{all}]"),
-            );
+            errs.invalid_because(&at, s, || {
+                let all = v.strs("decodableVersions").collect::<Vec<_>>().join(" ");
+                format!("individual served version : {s} must be included in decodableVersions : [{all}]")
+            });
         }
     }
 }

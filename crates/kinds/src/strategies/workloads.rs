@@ -1,6 +1,8 @@
 //! scheduling.k8s.io/v1alpha2: Workloads and PodGroups. Rules come from the field tags of upstream's types
 //! (`+k8s:required`, `+k8s:format`, …): what an update leaves as it was is not checked again.
 
+use std::collections::HashSet;
+
 use api::codec::json::encode;
 
 use crate::access::{View, same};
@@ -151,7 +153,7 @@ fn workload(errs: &mut Errors, c: &Ctx<'_>, spec: View<'_>, old: Option<View<'_>
 
 /// Names that stand twice; the element is reported.
 fn unique(errs: &mut Errors, at: &Path<'_>, of: View<'_>, list: &str) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, item) in of.items(list).enumerate() {
         let name = item.str("name");
         if seen.contains(&name) {
@@ -161,7 +163,7 @@ fn unique(errs: &mut Errors, at: &Path<'_>, of: View<'_>, list: &str) {
             }
             errs.duplicate(&at.index(i), Raw(String::from_utf8_lossy(&json).into_owned()));
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 
@@ -281,9 +283,10 @@ fn pod_group_status(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     let (status, old) = (n.st("status"), o.st("status"));
     meta::conditions(errs, &at.field("conditions"), status, "conditions");
     let at = at.field("resourceClaimStatuses");
+    let claims: HashSet<&str> = n.st("spec").items("resourceClaims").map(|c| c.str("name")).collect();
     for (i, s) in status.items("resourceClaimStatuses").enumerate() {
         let name = s.str("name");
-        if !n.st("spec").items("resourceClaims").any(|c| c.str("name") == name) {
+        if !claims.contains(name) {
             errs.invalid(
                 &at.index(i).field("name"),
                 name,

@@ -54,24 +54,33 @@ struct Block {
     len: usize,
 }
 
-/// The longest run of equal lines within the bounds, the earliest of several.
+/// So many pairs of lines are looked at. What is left then counts as changed.
+///
+/// DIFFERENCE: upstream looks at all, which of 20,000 entries in another order are 200 million.
+const MOST_STEPS: usize = 500_000;
+
+/// The longest run of equal lines within the bounds, the earliest of several; it counts its steps.
 fn longest(
     a: &[&str],
     at_b: &HashMap<&str, Vec<usize>>,
     (alo, ahi): (usize, usize),
     (blo, bhi): (usize, usize),
+    steps: &mut usize,
 ) -> Block {
     let mut best = Block { a: alo, b: blo, len: 0 };
     let mut runs: HashMap<usize, usize> = HashMap::new();
     for (i, line) in a.iter().enumerate().take(ahi).skip(alo) {
         let mut next = HashMap::new();
-        for &j in at_b.get(line).map_or(&[][..], Vec::as_slice) {
-            if j < blo {
-                continue;
-            }
+        *steps += 1;
+        if *steps > MOST_STEPS {
+            return best;
+        }
+        let all = at_b.get(line).map_or(&[][..], Vec::as_slice);
+        for &j in &all[all.partition_point(|j| *j < blo)..] {
             if j >= bhi {
                 break;
             }
+            *steps += 1;
             let k = j.checked_sub(1).and_then(|p| runs.get(&p)).copied().unwrap_or(0) + 1;
             next.insert(j, k);
             if k > best.len {
@@ -95,9 +104,13 @@ fn matching(a: &[&str], b: &[&str]) -> Vec<Block> {
         at_b.retain(|_, v| v.len() <= limit);
     }
     let mut found = Vec::new();
+    let mut steps = 0;
     let mut todo = vec![(0, a.len(), 0, b.len())];
     while let Some((alo, ahi, blo, bhi)) = todo.pop() {
-        let mut m = longest(a, &at_b, (alo, ahi), (blo, bhi));
+        if steps > MOST_STEPS {
+            break;
+        }
+        let mut m = longest(a, &at_b, (alo, ahi), (blo, bhi), &mut steps);
         while m.a > alo && m.b > blo && a[m.a - 1] == b[m.b - 1] {
             m = Block { a: m.a - 1, b: m.b - 1, len: m.len + 1 };
         }

@@ -1,5 +1,7 @@
 //! Addresses and networks.
 
+use std::collections::HashSet;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use api::go::quote;
@@ -69,9 +71,12 @@ fn mask(ip: IpAddr, len: u8) -> IpAddr {
     }
 }
 
+/// Values of a stored object that an update may keep.
+pub type Kept<'a> = HashSet<&'a str>;
+
 /// An address of a field that predates strict checks; values that an update found are kept.
-pub fn check_legacy(errs: &mut Errors, at: &Path<'_>, value: &str, strict: bool, old: &[&str]) {
-    if !old.contains(&value) {
+pub fn check_legacy(errs: &mut Errors, at: &Path<'_>, value: &str, strict: bool, old: &Kept<'_>) {
+    if !old.contains(value) {
         parse(errs, at, value, strict);
     }
 }
@@ -107,8 +112,8 @@ pub fn check(errs: &mut Errors, at: &Path<'_>, value: &str) {
 }
 
 /// A network of a field that predates strict checks.
-pub fn check_cidr_legacy(errs: &mut Errors, at: &Path<'_>, value: &str, strict: bool, old: &[&str]) {
-    if !old.contains(&value) {
+pub fn check_cidr_legacy(errs: &mut Errors, at: &Path<'_>, value: &str, strict: bool, old: &Kept<'_>) {
+    if !old.contains(value) {
         parse_cidr(errs, at, value, strict);
     }
 }

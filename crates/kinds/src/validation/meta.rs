@@ -1,12 +1,14 @@
 //! Object metadata, label selectors and conditions.
 
+use std::collections::HashSet;
+
 use api::go::quote;
 use api::status::FieldError;
 use api::{Schema, Struct};
 
 use super::names::{self, NameCheck};
 use super::print::value;
-use super::{Errors, IMMUTABLE, Path, Raw, Typed};
+use super::{Errors, IMMUTABLE, Lazy, Path, Raw, Typed};
 use crate::access::{View, same};
 
 /// Annotations may have this many bytes together.
@@ -71,8 +73,8 @@ pub fn object_meta_update(errs: &mut Errors, new: View<'_>, old: View<'_>) {
 /// Metadata of an update at a path.
 pub fn object_meta_update_at(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>) {
     if old.has("deletionTimestamp") {
-        let mut extra: Vec<&str> =
-            new.strs("finalizers").filter(|f| !old.strs("finalizers").any(|o| o == *f)).collect();
+        let kept: HashSet<&str> = old.strs("finalizers").collect();
+        let mut extra: Vec<&str> = new.strs("finalizers").filter(|f| !kept.contains(f)).collect();
         if !extra.is_empty() {
             extra.sort_unstable();
             extra.dedup();
@@ -161,23 +163,22 @@ fn owner_references(errs: &mut Errors, at: &Path<'_>, meta: View<'_>) {
             errs.invalid(&at.field("uid"), "", "must not be empty");
         }
         if api_version == "v1" && kind == "Event" {
-            let bad = r.raw().map(|s| super::print::internal(r.schema, s)).unwrap_or_default();
-            errs.invalid(at, Raw(bad), "/v1, Kind=Event is disallowed from being an owner");
+            let bad = || r.raw().map(|s| super::print::internal(r.schema, s)).unwrap_or_default();
+            errs.invalid(at, Lazy(bad), "/v1, Kind=Event is disallowed from being an owner");
         }
         if r.bool("controller") {
             let this = format!("{kind}/{name}");
             if let Some(first) = &controller {
-                let all = meta
-                    .type_of("ownerReferences")
-                    .map(|ty| value(meta.schema, ty, meta.get("ownerReferences"), false))
-                    .unwrap_or_default();
-                errs.invalid(
-                    at,
-                    Raw(all),
+                let all = || {
+                    meta.type_of("ownerReferences")
+                        .map(|ty| value(meta.schema, ty, meta.get("ownerReferences"), false))
+                        .unwrap_or_default()
+                };
+                errs.invalid_because(at, Lazy(all), || {
                     format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
-                    ),
-                );
+                    )
+                });
             } else {
                 controller = Some(this);
             }
@@ -296,14 +297,14 @@ pub fn selects(s: View<'_>, labels: Option<&api::Map>) -> bool {
 
 /// `metav1.Condition`s.
 pub fn conditions(errs: &mut Errors, at: &Path<'_>, of: View<'_>, name: &str) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, c) in of.items(name).enumerate() {
         let at = at.index(i);
         let ty = c.str("type");
         if seen.contains(&ty) {
             errs.duplicate(&at.field("type"), ty);
         } else {
-            seen.push(ty);
+            seen.insert(ty);
         }
         label_name(errs, &at.field("type"), ty);
         errs.one_of(&at.field("status"), c.str("status"), &["False", "True", "Unknown"]);

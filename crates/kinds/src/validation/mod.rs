@@ -11,7 +11,7 @@ mod semver;
 
 use std::fmt;
 
-use api::status::{FieldError, FieldErrorKind};
+use api::status::{FieldError, FieldErrorKind, Room};
 
 use crate::access::View;
 pub use semver::{Semver, semver};
@@ -130,6 +130,13 @@ impl BadValue for bool {
         self.to_string()
     }
 }
+/// A value that is printed only where the error is shown: for one that is large, and reported again and again.
+pub struct Lazy<F>(pub F);
+impl<F: Fn() -> String> BadValue for Lazy<F> {
+    fn print(&self) -> String {
+        (self.0)()
+    }
+}
 /// Text that is printed as it is: a number, or a value's JSON.
 pub struct Raw(pub String);
 impl BadValue for Raw {
@@ -147,29 +154,96 @@ impl BadValue for Option<&api::Node> {
     }
 }
 
-/// The errors found so far, in upstream's order of checks.
+/// The errors found so far, in upstream's order of checks. Those beyond what an answer shows are only counted:
+/// the last entry says how many they are ([`FieldErrorKind::More`]).
 #[derive(Default)]
-pub struct Errors(pub Vec<FieldError>);
+pub struct Errors(pub Vec<FieldError>, Room);
 
 impl Errors {
     /// No errors.
     pub fn new() -> Self {
         Self::default()
     }
-    /// The number of errors.
+    /// The number of errors, with those that are only counted.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.len() + self.more()
     }
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    fn push(&mut self, kind: FieldErrorKind, at: &Path<'_>, value: Option<String>, detail: String) {
-        self.0.push(FieldError { kind, field: at.to_string(), value, detail });
+    /// Whether further errors are only counted.
+    fn is_full(&self) -> bool {
+        matches!(self.0.last(), Some(FieldError { kind: FieldErrorKind::More(_), .. }))
+    }
+    /// How many the last entry stands for, beyond itself.
+    fn more(&self) -> usize {
+        match self.0.last().map(|e| e.kind) {
+            Some(FieldErrorKind::More(more)) => more.saturating_sub(1),
+            _ => 0,
+        }
+    }
+    /// The value is printed only if it is shown.
+    fn push(
+        &mut self,
+        kind: FieldErrorKind,
+        at: &Path<'_>,
+        value: Option<&dyn Fn() -> String>,
+        detail: String,
+    ) {
+        self.push_with(kind, at, value, || detail);
+    }
+    fn push_with(
+        &mut self,
+        kind: FieldErrorKind,
+        at: &Path<'_>,
+        value: Option<&dyn Fn() -> String>,
+        detail: impl FnOnce() -> String,
+    ) {
+        if self.is_full() || self.1.is_used_up() {
+            self.count(1);
+        } else {
+            let value = value.map(|print| print());
+            self.add(FieldError { kind, field: at.to_string(), value, detail: detail() });
+        }
+    }
+    fn add(&mut self, error: FieldError) {
+        self.1.take(&error);
+        self.0.push(error);
+    }
+    /// Counts errors that are not shown.
+    fn count(&mut self, more: usize) {
+        match self.0.last_mut() {
+            Some(FieldError { kind: FieldErrorKind::More(all), .. }) => *all += more,
+            _ => self.0.push(FieldError::more(more)),
+        }
+    }
+    /// The same error so many times.
+    pub fn times(&mut self, times: usize, mut f: impl FnMut(&mut Self)) {
+        for done in 0..times {
+            if self.is_full() {
+                return self.count(times - done);
+            }
+            f(self);
+        }
+    }
+    /// Adds what was found elsewhere.
+    pub fn append(&mut self, found: Errors) {
+        for e in found.0 {
+            match e.kind {
+                FieldErrorKind::More(more) => self.count(more),
+                _ if self.is_full() || self.1.is_used_up() => self.count(1),
+                _ => self.add(e),
+            }
+        }
     }
     /// A malformed or out-of-range value.
     pub fn invalid(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl Into<String>) {
-        self.push(FieldErrorKind::Invalid, at, Some(value.print()), detail.into());
+        self.push(FieldErrorKind::Invalid, at, Some(&|| value.print()), detail.into());
+    }
+    /// As [`Errors::invalid`], with a long reason that is made only if it is shown.
+    pub fn invalid_because(&mut self, at: &Path<'_>, value: impl BadValue, why: impl FnOnce() -> String) {
+        self.push_with(FieldErrorKind::Invalid, at, Some(&|| value.print()), why);
     }
     /// A malformed value that is not repeated.
     pub fn invalid_here(&mut self, at: &Path<'_>, detail: impl Into<String>) {
@@ -197,29 +271,29 @@ impl Errors {
     }
     /// A value twice.
     pub fn duplicate(&mut self, at: &Path<'_>, value: impl BadValue) {
-        self.push(FieldErrorKind::Duplicate, at, Some(value.print()), String::new());
+        self.push(FieldErrorKind::Duplicate, at, Some(&|| value.print()), String::new());
     }
     /// A value twice, and why that is wrong.
     pub fn duplicate_because(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl Into<String>) {
-        self.push(FieldErrorKind::Duplicate, at, Some(value.print()), detail.into());
+        self.push(FieldErrorKind::Duplicate, at, Some(&|| value.print()), detail.into());
     }
     /// A referenced thing that is not there.
     pub fn not_found(&mut self, at: &Path<'_>, value: impl BadValue) {
-        self.push(FieldErrorKind::NotFound, at, Some(value.print()), String::new());
+        self.push(FieldErrorKind::NotFound, at, Some(&|| value.print()), String::new());
     }
     /// A referenced thing that is not there, and where it should be.
-    pub fn not_found_in(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl Into<String>) {
-        self.push(FieldErrorKind::NotFound, at, Some(value.print()), detail.into());
+    pub fn not_found_in(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl FnOnce() -> String) {
+        self.push_with(FieldErrorKind::NotFound, at, Some(&|| value.print()), detail);
     }
     /// A value out of a fixed set was wanted; they are listed as given.
     pub fn not_supported(&mut self, at: &Path<'_>, value: impl BadValue, valid: &[&str]) {
-        let detail = if valid.is_empty() {
+        let detail = if valid.is_empty() || self.is_full() {
             String::new()
         } else {
             let all: Vec<String> = valid.iter().map(|v| api::go::quote(v)).collect();
             format!("supported values: {}", all.join(", "))
         };
-        self.push(FieldErrorKind::NotSupported, at, Some(value.print_typed()), detail);
+        self.push(FieldErrorKind::NotSupported, at, Some(&|| value.print_typed()), detail);
     }
     /// Reports a string that is not one of the valid ones; lists them sorted, as upstream's sets do.
     pub fn one_of(&mut self, at: &Path<'_>, value: &str, valid: &[&str]) {
@@ -244,7 +318,7 @@ impl Errors {
         self.push(
             FieldErrorKind::TooMany,
             at,
-            Some(actual.to_string()),
+            Some(&|| actual.to_string()),
             format!("must have at most {max} {unit}"),
         );
     }
@@ -268,7 +342,7 @@ impl Errors {
     pub fn immutable(&mut self, at: &Path<'_>, new: View<'_>, old: View<'_>, name: &str) {
         let (n, o) = (new.get(name), old.get(name));
         if !crate::access::same(n, o) {
-            self.invalid(&at.field(name), Raw(print::field(new, name)), IMMUTABLE);
+            self.invalid(&at.field(name), Lazy(|| print::field(new, name)), IMMUTABLE);
         }
     }
 }

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::machine::{Filesystem, Pids};
 
 /// How long a pressure is reported after it has gone; upstream's `evictionPressureTransitionPeriod`.
-const TRANSITION: SignedDuration = SignedDuration::from_mins(5);
+pub(crate) const TRANSITION: SignedDuration = SignedDuration::from_mins(5);
 
 /// The least of something, absolute or as a share.
 #[derive(Debug, Clone, Copy, PartialEq)]

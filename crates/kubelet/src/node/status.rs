@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures,
     NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus, NodeSwapStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::{Map, Value};
 
 use super::Options;
 use super::machine::{Filesystem, Machine};
@@ -16,14 +17,14 @@ use super::pressure::Pressures;
 
 /// The version of Kubernetes that this kubelet implements.
 pub const KUBELET_VERSION: &str = "v1.36.2";
-/// A status that only its heartbeats differ in is sent this often; upstream's `nodeStatusReportFrequency`.
-pub const REPORT: SignedDuration = SignedDuration::from_mins(5);
 /// The most images reported; upstream's `nodeStatusMaxImages`.
 const MAX_IMAGES: usize = 50;
 /// The most names of an image.
 const MAX_NAMES: usize = 5;
 
 const READY: &str = "Ready";
+/// Whether this kubelet runs Pods in user namespaces.
+const USER_NAMESPACES: bool = false;
 
 /// An image of the runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +46,8 @@ pub struct RuntimeState {
     pub handlers: Vec<(String, bool, bool)>,
     /// Whether it knows supplemental groups policies; none if it does not say.
     pub supplemental_groups_policy: Option<bool>,
-    /// Its images.
-    pub images: Vec<Image>,
+    /// Its images; none before it was asked.
+    pub images: Option<Vec<Image>>,
 }
 
 /// Everything a status is made of.
@@ -113,10 +114,10 @@ pub fn initial(name: &str, options: &Options, machine: &Machine) -> Node {
     }
 }
 
-/// The status for an observation, given the conditions reported so far.
-pub fn status(name: &str, options: &Options, o: &Observation, old: &[NodeCondition]) -> NodeStatus {
-    let capacity = capacity(o);
-    let allocatable = allocatable(options, o);
+/// The status for an observation, given the one that the Node has: what others put there stays.
+pub fn status(name: &str, options: &Options, o: &Observation, old: &NodeStatus) -> NodeStatus {
+    let capacity = with_others(capacity(o), old);
+    let allocatable = allocatable(options, o, &capacity, old);
     let hostname = options.hostname.clone().unwrap_or_else(|| name.to_owned());
     let addresses = o
         .addresses
@@ -125,11 +126,12 @@ pub fn status(name: &str, options: &Options, o: &Observation, old: &[NodeConditi
         .chain([NodeAddress { type_: "Hostname".into(), address: hostname }])
         .collect();
     let machine = &o.machine;
+    let policy = o.runtime.supplemental_groups_policy;
     NodeStatus {
         capacity: Some(capacity),
         allocatable: Some(allocatable),
         addresses: Some(addresses),
-        conditions: Some(conditions(o, old)),
+        conditions: Some(conditions(o, old.conditions.as_deref().unwrap_or_default())),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(options.port) }),
         }),
@@ -146,23 +148,42 @@ pub fn status(name: &str, options: &Options, o: &Observation, old: &[NodeConditi
             swap: (machine.swap > 0).then_some(NodeSwapStatus { capacity: Some(machine.swap as i64) }),
             system_uuid: machine.system_uuid.clone(),
         }),
-        images: Some(images(&o.runtime.images)),
+        images: match &o.runtime.images {
+            Some(all) => Some(images(all)).filter(|images| !images.is_empty()),
+            None => old.images.clone(),
+        },
         runtime_handlers: (!o.runtime.handlers.is_empty()).then(|| {
             let handler = |(name, read_only, namespaces): &(String, bool, bool)| NodeRuntimeHandler {
                 name: Some(name.clone()),
                 features: Some(NodeRuntimeHandlerFeatures {
                     recursive_read_only_mounts: Some(*read_only),
-                    user_namespaces: Some(*namespaces),
+                    // Not what the runtime can do, but what a Pod gets here: hostUsers=false is refused.
+                    user_namespaces: Some(*namespaces && USER_NAMESPACES),
                 }),
             };
             o.runtime.handlers.iter().map(handler).collect()
         }),
-        features: o
-            .runtime
-            .supplemental_groups_policy
-            .map(|policy| NodeFeatures { supplemental_groups_policy: Some(policy) }),
-        ..NodeStatus::default()
+        features: match policy {
+            Some(policy) => Some(NodeFeatures { supplemental_groups_policy: Some(policy) }),
+            None => old.features.clone(),
+        },
+        ..old.clone()
     }
+}
+
+/// Own resources beside those that others put into the Node's capacity.
+fn with_others(own: BTreeMap<String, Quantity>, old: &NodeStatus) -> BTreeMap<String, Quantity> {
+    let others = old.capacity.iter().flatten().filter(|(name, _)| {
+        // Sizes of pages that the machine does not have any more go.
+        !name.starts_with("hugepages-") && !own.contains_key(*name)
+    });
+    let others: Vec<_> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+    own.into_iter().chain(others).collect()
+}
+
+/// Whether a resource is neither Kubernetes' own nor a quota's name; upstream's rule.
+fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
 
 fn hugepage_name(size: u64) -> String {
@@ -183,8 +204,17 @@ fn capacity(o: &Observation) -> BTreeMap<String, Quantity> {
 }
 
 /// Capacity without what the thresholds keep free; huge pages are not available as memory.
-fn allocatable(options: &Options, o: &Observation) -> BTreeMap<String, Quantity> {
-    let mut all = capacity(o);
+fn allocatable(
+    options: &Options,
+    o: &Observation,
+    capacity: &BTreeMap<String, Quantity>,
+    old: &NodeStatus,
+) -> BTreeMap<String, Quantity> {
+    let mut all = old.allocatable.clone().unwrap_or_default();
+    all.retain(|name, _| {
+        capacity.contains_key(name) || !(is_extended(name) || name.starts_with("hugepages-"))
+    });
+    all.extend(capacity.clone());
     let hugepages: u64 = o.machine.hugepages.values().sum();
     let reserved = options.eviction_hard.memory.of(o.machine.memory);
     all.insert(
@@ -211,7 +241,7 @@ fn images(all: &[Image]) -> Vec<ContainerImage> {
         .collect()
 }
 
-/// This kubelet's conditions, Ready last.
+/// The Node's conditions with this kubelet's own, Ready last if it is new.
 fn conditions(o: &Observation, old: &[NodeCondition]) -> Vec<NodeCondition> {
     let pressure = |kind: &str, on: bool, yes: (&str, &str), no: (&str, &str)| {
         let (status, (reason, message)) = if on { ("True", yes) } else { ("False", no) };
@@ -246,7 +276,14 @@ fn conditions(o: &Observation, old: &[NodeCondition]) -> Vec<NodeCondition> {
         [one] => condition(o.now, old, READY, "False", "KubeletNotReady", one),
         many => condition(o.now, old, READY, "False", "KubeletNotReady", &format!("[{}]", many.join(", "))),
     });
-    all
+    let mut merged = old.to_vec();
+    for own in all {
+        match merged.iter_mut().find(|c| c.type_ == own.type_) {
+            Some(there) => *there = own,
+            None => merged.push(own),
+        }
+    }
+    merged
 }
 
 fn condition(
@@ -270,11 +307,6 @@ fn condition(
         last_heartbeat_time: Some(Time(now)),
         last_transition_time: Some(since),
     }
-}
-
-/// Whether a status says that the node is ready.
-pub fn is_ready(status: &NodeStatus) -> bool {
-    status.conditions.iter().flatten().any(|c| c.type_ == READY && c.status == "True")
 }
 
 /// The reasons of the events for what changed between two states of the conditions.
@@ -303,16 +335,43 @@ pub fn events(old: &[NodeCondition], new: &[NodeCondition]) -> Vec<&'static str>
     reasons
 }
 
-/// Whether two statuses differ in more than their heartbeats.
+/// Whether two statuses differ in more than their heartbeats. What is empty is as what is not there.
 pub fn differ(a: &NodeStatus, b: &NodeStatus) -> bool {
     let still = |status: &NodeStatus| {
         let mut status = status.clone();
         for c in status.conditions.iter_mut().flatten() {
             c.last_heartbeat_time = None;
         }
-        status
+        serde_json::to_value(status).ok().and_then(filled)
     };
     still(a) != still(b)
+}
+
+/// A value without what is empty in it.
+fn filled(value: Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::String(text) if text.is_empty() => None,
+        Value::Array(items) => {
+            let items: Vec<Value> = items.into_iter().filter_map(filled).collect();
+            (!items.is_empty()).then_some(Value::Array(items))
+        }
+        Value::Object(fields) => {
+            let fields: Map<String, Value> =
+                fields.into_iter().filter_map(|(key, value)| Some((key, filled(value)?))).collect();
+            (!fields.is_empty()).then_some(Value::Object(fields))
+        }
+        other => Some(other),
+    }
+}
+
+/// The labels that a Node must always have and this one has not.
+pub fn required_labels(node: &Node, machine: &Machine) -> BTreeMap<&'static str, &'static str> {
+    let labels = node.metadata.labels.as_ref();
+    [("kubernetes.io/os", "linux"), ("kubernetes.io/arch", machine.architecture)]
+        .into_iter()
+        .filter(|(key, value)| labels.and_then(|l| l.get(*key)).is_none_or(|v| v != value))
+        .collect()
 }
 
 /// The labels that a registered Node lacks or has otherwise.
@@ -324,6 +383,8 @@ pub fn missing_labels(wanted: &Node, found: &Node) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
 
     fn observation() -> Observation {
@@ -344,7 +405,7 @@ mod tests {
         }
     }
 
-    fn of(o: &Observation, old: &[NodeCondition]) -> NodeStatus {
+    fn of(o: &Observation, old: &NodeStatus) -> NodeStatus {
         status("n", &Options::default(), o, old)
     }
 
@@ -360,7 +421,7 @@ mod tests {
 
     #[test]
     fn resources() {
-        let status = of(&observation(), &[]);
+        let status = of(&observation(), &NodeStatus::default());
         let get = |map: &Option<BTreeMap<String, Quantity>>, key: &str| map.as_ref().unwrap()[key].0.clone();
         let check = |key: &str, capacity: &str, allocatable: &str| {
             assert_eq!(get(&status.capacity, key), capacity);
@@ -378,7 +439,8 @@ mod tests {
     fn readiness_and_its_events() {
         let mut o = observation();
         o.runtime.errors = vec!["a".into(), "b".into()];
-        let first = of(&o, &[]).conditions.unwrap();
+        let was = of(&o, &NodeStatus::default());
+        let first = was.conditions.clone().unwrap();
         let ready = first.last().unwrap();
         assert_eq!((ready.type_.as_str(), ready.status.as_str()), ("Ready", "False"));
         assert_eq!(ready.message.as_deref(), Some("[a, b]"));
@@ -389,16 +451,61 @@ mod tests {
         o.runtime.errors.clear();
         o.now += SignedDuration::from_secs(10);
         o.pressures.disk = true;
-        let status = of(&o, &first);
+        let status = of(&o, &was);
         let second = status.conditions.clone().unwrap();
-        assert!(is_ready(&status));
         assert_eq!(events(&first, &second), ["NodeHasDiskPressure", "NodeReady"]);
         assert_eq!(second[0].last_transition_time, first[0].last_transition_time);
         assert_eq!(second[1].last_transition_time, Some(Time(o.now)));
         o.now += SignedDuration::from_secs(10);
-        assert!(!differ(&status, &of(&o, &second)), "only the heartbeats differ");
+        assert!(!differ(&status, &of(&o, &status)), "only the heartbeats differ");
         o.max_pods = 5;
-        assert!(differ(&status, &of(&o, &second)));
+        assert!(differ(&status, &of(&o, &status)));
+    }
+
+    #[test]
+    fn what_others_wrote_is_put_right_or_kept() {
+        let mut o = observation();
+        let was = of(&o, &NodeStatus::default());
+        let mut edited = was.clone();
+        let later = "2024-01-01T00:01:00Z".parse().unwrap();
+        for c in edited.conditions.iter_mut().flatten() {
+            c.status = "Unknown".into();
+            c.last_transition_time = Some(Time(later));
+        }
+        edited.conditions.as_mut().unwrap().insert(
+            0,
+            NodeCondition { type_: "Theirs".into(), status: "True".into(), ..NodeCondition::default() },
+        );
+        let capacity = edited.capacity.as_mut().unwrap();
+        capacity.insert("example.com/dongle".into(), Quantity("4".into()));
+        capacity.insert("cpu".into(), Quantity("64".into()));
+        capacity.insert("hugepages-64Ki".into(), Quantity("0".into()));
+        let allocatable = edited.allocatable.as_mut().unwrap();
+        allocatable.insert("example.com/gone".into(), Quantity("1".into()));
+        edited.node_info.as_mut().unwrap().kubelet_version = "v0".into();
+        edited.addresses = None;
+        o.now = "2024-01-01T00:02:00Z".parse().unwrap();
+        let next = of(&o, &edited);
+        let amount = |map: &Option<BTreeMap<String, Quantity>>, key: &str| {
+            map.as_ref().unwrap().get(key).map(|q| q.0.clone())
+        };
+        let check = |key: &str, expected: Option<&str>| {
+            assert_eq!(amount(&next.capacity, key).as_deref(), expected, "{key}");
+            assert_eq!(amount(&next.allocatable, key).as_deref(), expected, "{key}");
+        };
+        check("example.com/dongle", Some("4"));
+        check("example.com/gone", None);
+        check("cpu", Some("2"));
+        check("hugepages-64Ki", None);
+        assert_eq!((&next.node_info, &next.addresses), (&was.node_info, &was.addresses));
+        let conditions = next.conditions.unwrap();
+        assert_eq!((conditions.len(), conditions[0].type_.as_str()), (5, "Theirs"));
+        let ready = conditions.iter().find(|c| c.type_ == READY).unwrap();
+        assert_eq!(
+            (ready.status.as_str(), &ready.last_transition_time),
+            ("True", &Some(Time(o.now))),
+            "it became ready when it was seen ready again"
+        );
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! Whether this node takes a Pod: the node may have changed since the scheduler chose it, or nobody
 //! asked the scheduler.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
+use parking_lot::Mutex;
+use tokio::sync::watch;
 
-use super::spec;
 use super::worker::Worker;
+use super::{spec, sysctls};
 use crate::Kubelet;
 use crate::quantity;
 
@@ -23,31 +27,86 @@ fn refuse(reason: &str, message: impl Into<String>) -> Option<Refusal> {
     Some(Refusal { reason: reason.to_owned(), message: message.into() })
 }
 
+/// Which Pods the node has taken, and which it has refused.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    /// What was decided, by uid. Held over decisions only, never over a call.
+    decided: Mutex<HashMap<String, Option<Refusal>>>,
+    /// Pods that ran here before this kubelet did; none until that is known.
+    ran: watch::Sender<Option<BTreeSet<String>>>,
+}
+
+impl Admission {
+    /// Lets Pods be admitted: all are known, and which of them run already.
+    pub(crate) fn open(&self, ran: BTreeSet<String>) {
+        self.ran.send_replace(Some(ran));
+    }
+
+    /// Whether no Pod is decided about at this moment.
+    pub(crate) fn is_free(&self) -> bool {
+        self.decided.try_lock().is_some()
+    }
+
+    /// Forgets a Pod.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.decided.lock().remove(uid);
+    }
+
+    /// Decides about `worker` and those before it about whom nothing was decided, in the order of their
+    /// creation: after a restart of the kubelet nobody gets the place of one that came earlier. What ran
+    /// here before goes on.
+    fn decide(&self, worker: &Worker, workers: &[Arc<Worker>], node: &Node) -> Option<Refusal> {
+        let mut decided = self.decided.lock();
+        let ran = self.ran.borrow();
+        let ran = |uid: &str| ran.as_ref().is_some_and(|ran| ran.contains(uid));
+        let mut waiting: Vec<_> = workers
+            .iter()
+            .filter(|w| !decided.contains_key(&w.uid) && w.to_run())
+            .map(|w| (w.pod(), w))
+            .collect();
+        waiting.sort_by(|(a, _), (b, _)| created(a).cmp(&created(b)));
+        for (pod, next) in waiting {
+            let refusal = if ran(&next.uid) || spec::is_static(&pod) {
+                None
+            } else {
+                let others: Vec<Arc<Pod>> = workers
+                    .iter()
+                    .filter(|w| w.uid != next.uid && w.active())
+                    .filter(|w| ran(&w.uid) || decided.get(&w.uid).is_some_and(Option::is_none))
+                    .map(|w| w.given())
+                    .collect();
+                decide(&pod, node, &others)
+            };
+            decided.insert(next.uid.clone(), refusal);
+            if next.uid == worker.uid {
+                break;
+            }
+        }
+        decided.get(&worker.uid).cloned().flatten()
+    }
+}
+
+/// What Pods are ordered by; of one second, by their names.
+fn created(pod: &Pod) -> (Option<Timestamp>, &str, &str) {
+    (pod.metadata.creation_timestamp.as_ref().map(|t| t.0), spec::namespace(pod), spec::name(pod))
+}
+
 /// Decides once for each Pod, one Pod after the other.
 pub(crate) async fn admit(kubelet: &Kubelet, worker: &Arc<Worker>) -> Result<Option<Refusal>, String> {
-    let mut admitted = kubelet.admitted.lock().await;
-    if admitted.contains(&worker.uid) {
+    let admission = &kubelet.admission;
+    if let Some(decision) = admission.decided.lock().get(&worker.uid) {
+        return Ok(decision.clone());
+    }
+    // The sender lives as long as the kubelet.
+    let _ = admission.ran.subscribe().wait_for(Option::is_some).await;
+    if admission.ran.borrow().as_ref().is_some_and(|ran| ran.contains(&worker.uid)) {
+        admission.decided.lock().insert(worker.uid.clone(), None);
         return Ok(None);
     }
-    let pod = worker.pod();
-    let observed = worker.look(kubelet).await?;
-    // What ran here before this kubelet started goes on.
-    if observed.sandboxes.is_empty() && !spec::is_static(&pod) {
-        let Some(node) = kubelet.node() else {
-            return Err("the node is not known yet".into());
-        };
-        let others: Vec<Arc<Pod>> = kubelet
-            .workers()
-            .into_iter()
-            .filter(|w| w.uid != worker.uid && w.active() && admitted.contains(&w.uid))
-            .map(|w| w.pod())
-            .collect();
-        if let Some(refusal) = decide(&pod, &node, &others) {
-            return Ok(Some(refusal));
-        }
-    }
-    admitted.insert(worker.uid.clone());
-    Ok(None)
+    let Some(node) = kubelet.node() else {
+        return Err("the node is not known yet".into());
+    };
+    Ok(admission.decide(worker, &kubelet.workers(), &node))
 }
 
 /// Decides about a Pod beside others that the node has taken.
@@ -56,8 +115,8 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
     if s.os.as_ref().is_some_and(|os| os.name != "linux") {
         return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
     }
-    if let Some(refusal) = sysctls(pod) {
-        return Some(refusal);
+    if let Some(message) = sysctls::forbidden(pod) {
+        return refuse("SysctlForbidden", message);
     }
     let status = node.status.clone().unwrap_or_default();
     let allocatable = status.allocatable.or(status.capacity).unwrap_or_default();
@@ -134,50 +193,6 @@ fn lacking(name: &str, requested: i64, used: i64, capacity: i64) -> String {
     format!(
         "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
     )
-}
-
-/// Sysctls that touch nothing beyond the Pod; upstream's list.
-const SAFE_SYSCTLS: [&str; 13] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-    "net.ipv4.tcp_slow_start_after_idle",
-];
-
-fn sysctls(pod: &Pod) -> Option<Refusal> {
-    let s = spec::spec(pod);
-    for sysctl in s.security_context.iter().flat_map(|c| c.sysctls.iter().flatten()) {
-        let name = sysctl.name.replace('/', ".");
-        if spec::host_network(pod) && name.starts_with("net.") {
-            return refuse(
-                "SysctlForbidden",
-                format!("forbidden sysctl: {:?} not allowed with host net enabled", sysctl.name),
-            );
-        }
-        if s.host_ipc == Some(true)
-            && (name.starts_with("kernel.shm")
-                || name.starts_with("kernel.msg")
-                || name.starts_with("fs.mqueue."))
-        {
-            return refuse(
-                "SysctlForbidden",
-                format!("forbidden sysctl: {:?} not allowed with host ipc enabled", sysctl.name),
-            );
-        }
-        if !SAFE_SYSCTLS.contains(&name.as_str()) {
-            return refuse("SysctlForbidden", format!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
-        }
-    }
-    None
 }
 
 fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {
@@ -307,5 +322,61 @@ mod tests {
         }
         let full: Vec<_> = (0..3).map(|_| Arc::new(pod(json!({"containers": []})))).collect();
         assert_eq!(decide(&pod(json!({"containers": []})), &node, &full).unwrap().reason, "OutOfpods");
+    }
+
+    fn pod(uid: &str, created: &str, cpu: &str) -> Arc<Worker> {
+        let pod = json!({
+            "metadata": {"name": uid, "namespace": "ns", "uid": uid, "creationTimestamp": created},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+        });
+        Worker::new(Arc::new(serde_json::from_value(pod).unwrap()))
+    }
+
+    /// The Pods that are taken, when they ask in this order.
+    fn taken(admission: &Admission, workers: &[Arc<Worker>], order: &[usize]) -> Vec<String> {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "1", "pods": "110"}}
+        }))
+        .unwrap();
+        let mut taken: Vec<String> = order
+            .iter()
+            .filter(|i| admission.decide(&workers[**i], workers, &node).is_none())
+            .map(|i| workers[*i].uid.clone())
+            .collect();
+        taken.sort();
+        taken
+    }
+
+    #[test]
+    fn those_that_ran_and_those_that_came_first_have_their_place() {
+        let all = || {
+            vec![
+                pod("new", "2026-01-01T00:00:03Z", "600m"),
+                pod("older", "2026-01-01T00:00:02Z", "600m"),
+                pod("ran", "2026-01-01T00:00:01Z", "300m"),
+            ]
+        };
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+            let fresh = Admission::default();
+            fresh.open(BTreeSet::new());
+            assert_eq!(taken(&fresh, &all(), &order), ["older", "ran"], "{order:?}");
+            // What runs stays, also beyond what the node has, and counts before it was asked about.
+            let restarted = Admission::default();
+            restarted.open(["new".to_owned(), "ran".to_owned()].into());
+            assert_eq!(taken(&restarted, &all(), &order), ["new", "ran"], "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_ends_still_has_its_place_if_it_ran() {
+        let workers =
+            vec![pod("ends", "2026-01-01T00:00:01Z", "600m"), pod("new", "2026-01-01T00:00:02Z", "600m")];
+        workers[0].stop(Some(30));
+        let admission = Admission::default();
+        admission.open(BTreeSet::new());
+        assert_eq!(taken(&admission, &workers, &[1]), ["new"]);
+        let admission = Admission::default();
+        admission.open(["ends".to_owned()].into());
+        assert!(taken(&admission, &workers, &[1]).is_empty());
     }
 }

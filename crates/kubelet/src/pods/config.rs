@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use super::downward::Facts;
 use super::observed::ROOT_ANNOTATION;
 use super::{dns, env, labels, resources, security, spec};
-use crate::Kubelet;
 use crate::volumes::{Mounted, Volumes, blocking, subpath};
+use crate::{Config, Kubelet};
 
 const ETC_HOSTS: &str = "/etc/hosts";
 
@@ -133,7 +133,7 @@ pub(crate) fn restarts_by_logs(dir: &Path) -> u32 {
     entries
         .filter_map(|e| e.file_name().to_str()?.split_once(".log")?.0.parse::<u32>().ok())
         .max()
-        .map_or(0, |n| n + 1)
+        .map_or(0, |n| n.saturating_add(1))
 }
 
 /// What a container is made from.
@@ -196,7 +196,7 @@ pub(crate) async fn container(
             (labels::POD_UID.into(), spec::uid(pod).into()),
             (labels::CONTAINER_NAME.into(), c.name.clone()),
         ]),
-        annotations: annotations(pod, c, i.restart_count),
+        annotations: annotations(&kubelet.config, pod, c, i.restart_count),
         log_path: format!("{}/{}.log", c.name, i.restart_count),
         stdin: c.stdin == Some(true),
         stdin_once: c.stdin_once == Some(true),
@@ -215,8 +215,9 @@ pub(crate) async fn container(
     })
 }
 
-fn annotations(pod: &Pod, c: &Container, restart_count: u32) -> HashMap<String, String> {
+fn annotations(config: &Config, pod: &Pod, c: &Container, restart_count: u32) -> HashMap<String, String> {
     let mut all: BTreeMap<&str, String> = BTreeMap::new();
+    all.insert(ROOT_ANNOTATION, config.root_dir.to_string_lossy().into_owned());
     all.insert(labels::CONTAINER_HASH, format!("{:x}", spec::container_hash(c)));
     all.insert(labels::CONTAINER_RESTART_COUNT, restart_count.to_string());
     all.insert(labels::TERMINATION_MESSAGE_PATH, c.termination_message_path.clone().unwrap_or_default());
@@ -298,7 +299,7 @@ async fn mounts(
             container_path,
             readonly: mount.read_only == Some(true),
             propagation: propagation(mount)?.into(),
-            recursive_read_only: recursive_read_only(mount, kubelet.recursive_read_only)?,
+            recursive_read_only: recursive_read_only(mount, kubelet.health.recursive_read_only())?,
             ..pb::Mount::default()
         };
         match volume {

@@ -212,7 +212,7 @@ pub(crate) async fn environment(
                     }
                 }
             } else if let Some(file) = &source.file_key_ref {
-                match crate::volumes::env_file(kubelet, pod, file).await? {
+                match crate::volumes::env_file::value(kubelet, pod, file).await? {
                     Some(value) => value,
                     None => continue,
                 }

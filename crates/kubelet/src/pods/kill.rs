@@ -84,7 +84,7 @@ pub(crate) async fn container(
     }
     let left = left.max(MIN_GRACE);
     let request = pb::StopContainerRequest { container_id: status.id.clone(), timeout: left };
-    let stopped = match kubelet.runtime.service().stop_container(request).await {
+    let stopped = match kubelet.runtime.of(spec::uid(pod)).stop_container(request).await {
         Ok(_) => Ok(()),
         Err(gone) if gone.code() == Code::NotFound => Ok(()),
         Err(error) => Err(error_text(&error)),
@@ -164,15 +164,15 @@ pub(crate) async fn pod(
         .map(|c| container(kubelet, pod, c, "", KillReason::None, grace_override, turns.as_ref()));
     let mut errors: Vec<String> = join_all(kills).await.into_iter().filter_map(Result::err).collect();
     for sandbox in &observed.sandboxes {
-        errors.extend(stop_sandbox(kubelet, &sandbox.id).await.err());
+        errors.extend(stop_sandbox(kubelet, &observed.uid, &sandbox.id).await.err());
     }
     if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
 }
 
-/// Stops a sandbox and its network.
-pub(crate) async fn stop_sandbox(kubelet: &Kubelet, id: &str) -> Result<(), String> {
+/// Stops a sandbox of a Pod and its network.
+async fn stop_sandbox(kubelet: &Kubelet, uid: &str, id: &str) -> Result<(), String> {
     let request = pb::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-    match kubelet.runtime.service().stop_pod_sandbox(request).await {
+    match kubelet.runtime.of(uid).stop_pod_sandbox(request).await {
         Ok(_) => Ok(()),
         Err(gone) if gone.code() == Code::NotFound => Ok(()),
         Err(error) => Err(error_text(&error)),
@@ -180,25 +180,34 @@ pub(crate) async fn stop_sandbox(kubelet: &Kubelet, id: &str) -> Result<(), Stri
 }
 
 /// Removes a Pod's containers and sandboxes from the runtime.
+///
+/// # Errors
+/// The runtime's, joined; what could be removed is removed.
 pub(crate) async fn remove(kubelet: &Kubelet, observed: &PodStatus) -> Result<(), String> {
-    let ignore_gone = |result: Result<(), tonic::Status>| match result {
-        Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
-        _ => Ok(()),
-    };
+    let mut errors = Vec::new();
     for c in &observed.containers {
-        remove_container(kubelet, c).await?;
+        errors.extend(remove_container(kubelet, &observed.uid, &c.id).await.err());
     }
     for sandbox in &observed.sandboxes {
-        let request = pb::RemovePodSandboxRequest { pod_sandbox_id: sandbox.id.clone() };
-        ignore_gone(kubelet.runtime.service().remove_pod_sandbox(request).await.map(drop))?;
+        errors.extend(remove_sandbox(kubelet, &observed.uid, &sandbox.id).await.err());
     }
-    Ok(())
+    if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
 }
 
 /// Removes a container that has ended.
-pub(crate) async fn remove_container(kubelet: &Kubelet, c: &ContainerStatus) -> Result<(), String> {
-    let request = pb::RemoveContainerRequest { container_id: c.id.clone() };
-    match kubelet.runtime.service().remove_container(request).await {
+pub(crate) async fn remove_container(kubelet: &Kubelet, uid: &str, id: &str) -> Result<(), String> {
+    let request = pb::RemoveContainerRequest { container_id: id.to_owned() };
+    match kubelet.runtime.of(uid).remove_container(request).await {
+        Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// Stops and removes a sandbox. It should be stopped; where it is not, its network must go first.
+pub(crate) async fn remove_sandbox(kubelet: &Kubelet, uid: &str, id: &str) -> Result<(), String> {
+    stop_sandbox(kubelet, uid, id).await?;
+    let request = pb::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+    match kubelet.runtime.of(uid).remove_pod_sandbox(request).await {
         Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
         _ => Ok(()),
     }

@@ -1,10 +1,12 @@
 //! The messages that containers leave when they end.
 
-use std::path::Path;
-
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 
 use super::observed::ContainerStatus;
+use crate::files::{self, Links};
+use crate::logs;
+use crate::volumes::blocking;
 
 /// The longest message.
 const MAX_MESSAGE: u64 = 4096;
@@ -12,23 +14,13 @@ const MAX_MESSAGE: u64 = 4096;
 const MAX_LOG: u64 = 2048;
 const MAX_LOG_LINES: usize = 80;
 
-/// Adds a container's own message to what the runtime says of its end.
-pub(crate) async fn complete(c: &mut ContainerStatus) {
+/// Adds a container's own message to what the runtime says of its end. `dir` is where this kubelet
+/// makes the files for such messages; no other file is read, whatever else is mounted at their path.
+pub(crate) async fn complete(c: &mut ContainerStatus, dir: PathBuf) {
     let fallback = c.fallback_to_logs && c.exit_code != 0;
-    let mut own = String::new();
-    if let Some(path) = &c.termination_message_host_path {
-        own = match read_head(Path::new(path)).await {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => format!("Error on reading termination log {path}: {error}"),
-        };
-    }
-    if own.is_empty() && fallback {
-        own = match read_tail(Path::new(&c.log_path)).await {
-            Ok(bytes) => log_tail(&bytes),
-            Err(error) => format!("Error on reading termination message from logs: {error}"),
-        };
-    }
+    let (file, log) = (c.termination_message_host_path.clone(), PathBuf::from(&c.log_path));
+    let own = blocking(move || Ok(message(&dir, file.as_deref(), fallback.then_some(&log)))).await;
+    let own = own.unwrap_or_default();
     if own.is_empty() {
         return;
     }
@@ -38,19 +30,40 @@ pub(crate) async fn complete(c: &mut ContainerStatus) {
     c.message.push_str(&own);
 }
 
-async fn read_head(path: &Path) -> std::io::Result<Vec<u8>> {
+fn message(dir: &Path, file: Option<&str>, log: Option<&PathBuf>) -> String {
+    let mut own = String::new();
+    let name = file.and_then(|f| Path::new(f).strip_prefix(dir).ok());
+    if let (Some(name), Some(path)) = (name, file) {
+        own = match read_head(dir, name) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => format!("Error on reading termination log {path}: {error}"),
+        };
+    }
+    if own.is_empty()
+        && let Some(log) = log
+    {
+        own = match read_tail(log) {
+            Ok(bytes) => log_tail(&bytes),
+            Err(error) => format!("Error on reading termination message from logs: {error}"),
+        };
+    }
+    own
+}
+
+fn read_head(dir: &Path, name: &Path) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    tokio::fs::File::open(path).await?.take(MAX_MESSAGE).read_to_end(&mut out).await?;
+    files::regular(files::root(dir)?, name, Links::None)?.take(MAX_MESSAGE).read_to_end(&mut out)?;
     Ok(out)
 }
 
 /// The end of a file, more than a message's worth: log lines carry a time and a stream each.
-async fn read_tail(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut file = tokio::fs::File::open(path).await?;
-    let length = file.metadata().await?.len();
-    file.seek(std::io::SeekFrom::Start(length.saturating_sub(16 * MAX_LOG))).await?;
+fn read_tail(log: &Path) -> io::Result<Vec<u8>> {
+    let mut file = logs::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(16 * MAX_LOG)))?;
     let mut out = Vec::new();
-    file.take(16 * MAX_LOG).read_to_end(&mut out).await?;
+    file.take(16 * MAX_LOG).read_to_end(&mut out)?;
     Ok(out)
 }
 
@@ -91,29 +104,49 @@ mod tests {
     #[tokio::test]
     async fn a_log_stands_in_for_a_message() {
         let dir = tempfile::tempdir().unwrap();
-        let (log, message) = (dir.path().join("log"), dir.path().join("message"));
+        let (own, logs) = (dir.path().join("own"), dir.path().join("logs/p/c"));
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::create_dir_all(&logs).unwrap();
+        let (log, message) = (logs.join("0.log"), own.join("message"));
         std::fs::write(
             &log,
             "2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:00Z stderr P tw\n2026-01-01T00:00:00Z stderr F o\n",
         )
         .unwrap();
-        std::fs::write(&message, "").unwrap();
-        let check = async |written: &str, exit_code, fallback, want: &str| {
-            std::fs::write(&message, written).unwrap();
+        let ended = async |path: &Path, exit_code, fallback| {
             let mut c = ContainerStatus {
                 exit_code,
                 fallback_to_logs: fallback,
-                termination_message_host_path: Some(message.to_string_lossy().into_owned()),
+                termination_message_host_path: Some(path.to_string_lossy().into_owned()),
                 log_path: log.to_string_lossy().into_owned(),
                 ..ContainerStatus::default()
             };
-            complete(&mut c).await;
-            assert_eq!(c.message, want);
+            complete(&mut c, own.clone()).await;
+            c.message
+        };
+        let check = async |written: &str, exit_code, fallback, want: &str| {
+            std::fs::write(&message, written).unwrap();
+            assert_eq!(ended(&message, exit_code, fallback).await, want);
         };
         check("said", 1, true, "said").await;
         check("", 1, true, "one\ntwo\n").await;
         check("", 0, true, "").await;
         check("", 1, false, "").await;
         check(&"x".repeat(5000), 1, false, &"x".repeat(4096)).await;
+
+        // What else is mounted at the path of messages is no message.
+        let secret = dir.path().join("secret");
+        std::fs::write(&secret, "secret").unwrap();
+        assert_eq!(ended(&secret, 1, false).await, "");
+        let climbing = ended(&own.join("../secret"), 1, false).await;
+        assert!(climbing.starts_with("Error on reading termination log "), "{climbing}");
+        std::os::unix::fs::symlink(&secret, own.join("link")).unwrap();
+        assert!(ended(&own.join("link"), 1, false).await.starts_with("Error on reading"));
+        let pipe = own.join("pipe");
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).unwrap();
+        assert!(ended(&pipe, 1, false).await.ends_with("not a regular file"));
+        std::fs::File::create(own.join("huge")).unwrap().set_len(10 << 30).unwrap();
+        assert_eq!(ended(&own.join("huge"), 1, false).await.len(), 4096);
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod actions;
 #[cfg(test)]
 mod actions_tests;
 pub(crate) mod admission;
+pub(crate) mod allocation;
 pub(crate) mod config;
 pub(crate) mod dns;
 pub(crate) mod downward;
@@ -18,6 +19,7 @@ pub(crate) mod resources;
 pub(crate) mod security;
 pub(crate) mod spec;
 pub(crate) mod sync;
+pub(crate) mod sysctls;
 pub(crate) mod worker;
 
 pub use manager::{ContainerRef, PodManager};

@@ -100,10 +100,11 @@ impl ContainerStatus {
             restart_count: annotation(labels::CONTAINER_RESTART_COUNT)
                 .and_then(|n| n.parse().ok())
                 .unwrap_or(metadata.attempt),
+            // A volume may be mounted at the same path: the kubelet's own file comes after it.
             termination_message_host_path: status
                 .mounts
                 .iter()
-                .find(|m| !message_path.is_empty() && m.container_path == message_path)
+                .rfind(|m| !message_path.is_empty() && m.container_path == message_path)
                 .map(|m| m.host_path.clone()),
             fallback_to_logs: annotation(labels::TERMINATION_MESSAGE_POLICY)
                 .is_some_and(|p| p == "FallbackToLogsOnError"),

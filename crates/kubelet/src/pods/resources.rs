@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use cri::runtime as pb;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::spec::{self, Qos};
 use crate::quantity::{self, Resources};
@@ -101,6 +102,37 @@ pub(crate) fn container_resources(
     }
 }
 
+/// What a running container has: what its specification says, but for what the runtime reports otherwise.
+pub(crate) fn actual(
+    pod: &Pod,
+    container: &Container,
+    reported: Option<&pb::LinuxContainerResources>,
+) -> ResourceRequirements {
+    let mut all = container.resources.clone().unwrap_or_default();
+    let Some(reported) = reported else { return all };
+    // What the kernel's units round is no difference.
+    let expected = container_resources(pod, container, 0);
+    let put = |list: &mut Option<Resources>, name: &str, amount: Quantity| {
+        if let Some(list) = list.as_mut().filter(|l| l.contains_key(name)) {
+            list.insert(name.to_owned(), amount);
+        }
+    };
+    if reported.cpu_quota > 0 && reported.cpu_quota != expected.cpu_quota {
+        let period = if reported.cpu_period > 0 { reported.cpu_period } else { QUOTA_PERIOD };
+        let milli = i128::from(reported.cpu_quota) * 1000 / i128::from(period);
+        put(&mut all.limits, "cpu", quantity::from_milli(milli.try_into().unwrap_or(i64::MAX)));
+    }
+    if reported.memory_limit_in_bytes > 0 && reported.memory_limit_in_bytes != expected.memory_limit_in_bytes
+    {
+        put(&mut all.limits, "memory", Quantity(reported.memory_limit_in_bytes.to_string()));
+    }
+    if reported.cpu_shares > 0 && reported.cpu_shares != expected.cpu_shares {
+        let milli = (i128::from(reported.cpu_shares) * 1000 + 1023) / 1024;
+        put(&mut all.requests, "cpu", quantity::from_milli(milli.try_into().unwrap_or(i64::MAX)));
+    }
+    all
+}
+
 /// What the cgroup of a whole Pod is set to; none for what is left alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct PodCgroup {
@@ -154,7 +186,39 @@ pub(crate) fn sandbox_resources(pod: &Pod) -> (pb::LinuxContainerResources, pb::
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_container_has_what_the_runtime_says() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [{"name": "c", "resources": {
+            "requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": "200m", "memory": "2Gi"}}}]}}))
+        .unwrap();
+        let container = &spec::containers(&pod)[0];
+        let check = |shares: i64, quota: i64, memory: i64, want: serde_json::Value| {
+            let reported = pb::LinuxContainerResources {
+                cpu_shares: shares,
+                cpu_quota: quota,
+                cpu_period: QUOTA_PERIOD,
+                memory_limit_in_bytes: memory,
+                ..pb::LinuxContainerResources::default()
+            };
+            let got = serde_json::to_value(actual(&pod, container, Some(&reported))).unwrap();
+            assert_eq!(got, want);
+        };
+        let said =
+            json!({"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": "200m", "memory": "2Gi"}});
+        check(102, 20_000, 2 << 30, said.clone());
+        check(0, 0, 0, said);
+        check(
+            1024,
+            150_000,
+            1 << 20,
+            json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1500m", "memory": "1048576"}}),
+        );
+        assert_eq!(Some(actual(&pod, container, None)), container.resources);
+    }
 
     #[test]
     fn cpu_in_kernel_units() {

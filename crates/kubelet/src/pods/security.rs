@@ -1,5 +1,6 @@
 //! Security contexts: the Pod's and the container's together, as the runtime wants them.
 
+use std::path::Component;
 use std::sync::LazyLock;
 
 use cri::runtime as pb;
@@ -68,8 +69,13 @@ fn seccomp(profile: Option<&SeccompProfile>, root: &std::path::Path) -> Result<p
                 .and_then(|p| p.localhost_profile.as_deref())
                 .filter(|n| !n.is_empty())
                 .ok_or("localhostProfile must be set if seccompProfile type is Localhost.")?;
+            // Below the profiles, whatever the name says.
+            let below = std::path::Path::new(name.trim_start_matches('/'));
+            if !below.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
+                return Err(format!("invalid localhostProfile {name:?}: must not contain '..'"));
+            }
             Ok(pb::SecurityProfile {
-                localhost_ref: root.join(name).to_string_lossy().into_owned(),
+                localhost_ref: root.join(below).to_string_lossy().into_owned(),
                 ..kind(pb::security_profile::ProfileType::Localhost)
             })
         }
@@ -222,6 +228,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn profiles_lie_below_their_directory() {
+        let check = |name: &str, want: Option<&str>| {
+            let profile = SeccompProfile { type_: "Localhost".into(), localhost_profile: Some(name.into()) };
+            let got = seccomp(Some(&profile), std::path::Path::new("/k/seccomp"));
+            assert_eq!(got.ok().map(|p| p.localhost_ref).as_deref(), want, "{name}");
+        };
+        check("a/b.json", Some("/k/seccomp/a/b.json"));
+        check("/etc/shadow", Some("/k/seccomp/etc/shadow"));
+        check("../../etc/shadow", None);
+        check("a/../../b", None);
+        check("", None);
+    }
 
     #[test]
     fn root_is_refused_where_it_must_not_run() {

@@ -1,7 +1,10 @@
 //! One step towards what a Pod wants: look, decide, act.
 
 use std::collections::HashMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Status;
 use client::Patch;
@@ -10,20 +13,26 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus as ApiStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::actions::{self, KillReason, PodActions};
 use super::config::{self, ContainerInputs};
 use super::downward::Facts;
 use super::observed::{PodStatus, State};
 use super::worker::{Phase, Step, Worker, instant_at};
-use super::{hooks, kill, messages, resources, spec};
+use super::{allocation, hooks, kill, messages, resources, spec};
 use crate::Kubelet;
 use crate::backoff::go_duration;
-use crate::images;
 use crate::runtime::error_text;
 use crate::status::patch;
-use crate::volumes::{self, Mounted, Volumes};
+use crate::volumes::{self, Mounted, VolumeError, Volumes};
+
+/// How often it is tried whether there is room for what a Pod asks for by now.
+const RESIZE_AGAIN: Duration = Duration::from_secs(30);
+
+/// How long the Services are waited for, which are read once after the start.
+const SERVICES: Duration = Duration::from_secs(10);
+use crate::{images, logs};
 
 /// Resources that running containers were given, by CRI id.
 pub(crate) type Actuated = HashMap<String, ResourceRequirements>;
@@ -36,7 +45,8 @@ pub(crate) async fn observe(kubelet: &Kubelet, pod: &Pod) -> Result<PodStatus, S
         .await
         .map_err(|e| error_text(&e))?;
     for c in observed.containers.iter_mut().filter(|c| c.state == State::Exited) {
-        messages::complete(c).await;
+        let dir = kubelet.config.pod_dir(spec::uid(pod)).join("containers").join(&c.name);
+        messages::complete(c, dir).await;
     }
     Ok(observed)
 }
@@ -44,7 +54,7 @@ pub(crate) async fn observe(kubelet: &Kubelet, pod: &Pod) -> Result<PodStatus, S
 /// Takes one step.
 pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result<Step, String> {
     let observed = worker.look(kubelet).await?;
-    let pod = worker.pod();
+    let pod = worker.allocate(kubelet);
     if past_deadline(kubelet, worker, &pod) {
         kubelet.recorder.pod(
             &pod,
@@ -79,11 +89,17 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
     let allocatable = kubelet.allocatable();
     let facts =
         Facts { pod: &pod, pod_ips: &ips, node_ips: &kubelet.config.node_ips, allocatable: &allocatable };
-    let volumes = volumes::mount_all(kubelet, &facts).await.map_err(|error| {
+    let not_mounted = |error: VolumeError| {
         let message = format!("MountVolume.SetUp failed for volume {:?} : {}", error.volume, error.message);
         kubelet.recorder.pod(&pod, "Warning", "FailedMount", message.clone());
         message
-    })?;
+    };
+    let running = observed.running().next().is_some();
+    let mounted = volumes::mount_all(kubelet, &facts, running).await;
+    let (volumes, stale) = mounted.map_err(not_mounted)?;
+    // Containers that have a volume are tended whether or not its content can be had now.
+    let refresh = worker.refresh_after(stale.is_empty());
+    stale.into_iter().for_each(|error| drop(not_mounted(error)));
 
     let mut doer = Doer { kubelet, worker, pod: &pod, volumes: &volumes, observed, next: None };
     let acted = Box::pin(doer.act(&decided)).await;
@@ -98,7 +114,9 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
     let now = kubelet.clock.now();
     let token = kubelet.tokens.next_renewal(&worker.uid).map(|at| instant_at(at, now));
     let deadline = deadline(worker, &pod).map(|at| instant_at(at, now));
-    Ok(Step::Wait([next, token, deadline].into_iter().flatten().min()))
+    // Others may go and leave room.
+    let room = worker.state.lock().pending.is_some().then(|| Instant::now() + RESIZE_AGAIN);
+    Ok(Step::Wait([next, token, deadline, refresh, room].into_iter().flatten().min()))
 }
 
 /// Whether no container of the Pod runs or will run again, as far as the containers tell.
@@ -145,12 +163,16 @@ async fn prepare(kubelet: &Kubelet, pod: &Pod) -> Result<(), String> {
     }
     let dir = kubelet.config.pod_dir(spec::uid(pod));
     let logs = kubelet.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
-    for path in [dir.join("volumes"), dir.join("containers"), logs] {
-        tokio::fs::create_dir_all(&path)
-            .await
-            .map_err(|error| format!("error making pod data directories: {error}"))?;
-    }
-    Ok(())
+    volumes::blocking(move || {
+        // What lies in them belongs to the Pod, not to the node's users.
+        let mut private = std::fs::DirBuilder::new();
+        private.recursive(true).mode(0o750);
+        let made = [dir.clone(), dir.join("volumes"), dir.join("containers")];
+        let made = made.iter().try_for_each(|path| private.create(path));
+        made.and_then(|()| std::fs::create_dir_all(&logs))
+            .map_err(|error| format!("error making pod data directories: {error}"))
+    })
+    .await
 }
 
 /// Removes what newer containers and sandboxes have replaced: of each container the one before the
@@ -161,18 +183,28 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
         let count = seen.entry(&c.name).or_default();
         *count += 1;
         if *count > 2 && c.state == State::Exited {
-            if let Err(error) = kill::remove_container(kubelet, c).await {
+            if let Err(error) = kill::remove_container(kubelet, &observed.uid, &c.id).await {
                 tracing::debug!(id = c.id, error, "old container stays");
                 continue;
             }
-            let _ = tokio::fs::remove_file(&c.log_path).await;
+            let (log, message) = (PathBuf::from(&c.log_path), c.termination_message_host_path.clone());
+            let dir = kubelet.config.pod_dir(&observed.uid).join("containers").join(&c.name);
+            let removed = volumes::blocking(move || {
+                // Only what this kubelet made: the Pod may have mounted anything at that path.
+                if let Some(message) = message.map(PathBuf::from).filter(|m| m.parent() == Some(&dir)) {
+                    let _ = std::fs::remove_file(message);
+                }
+                logs::remove(&log).map_err(|e| e.to_string())
+            });
+            if let Err(error) = removed.await {
+                tracing::debug!(id = c.id, error, "log of an old container stays");
+            }
         }
     }
     for old in observed.sandboxes.iter().skip(1).filter(|s| !s.ready) {
         if observed.containers.iter().all(|c| c.sandbox_id != old.id) {
-            let request = pb::RemovePodSandboxRequest { pod_sandbox_id: old.id.clone() };
-            if let Err(error) = kubelet.runtime.service().remove_pod_sandbox(request).await {
-                tracing::debug!(id = old.id, error = error_text(&error), "old sandbox stays");
+            if let Err(error) = kill::remove_sandbox(kubelet, &observed.uid, &old.id).await {
+                tracing::debug!(id = old.id, error, "old sandbox stays");
             }
         }
     }
@@ -217,7 +249,7 @@ impl Doer<'_> {
             let inits = spec::init_containers(self.pod);
             let old = self.observed.clone();
             for c in old.containers.iter().filter(|c| inits.iter().any(|i| i.name == c.name)) {
-                kill::remove_container(kubelet, c).await?;
+                kill::remove_container(kubelet, &self.worker.uid, &c.id).await?;
             }
         }
         for k in &a.to_kill {
@@ -285,7 +317,7 @@ impl Doer<'_> {
         }
         let handler = self.runtime_handler().await?;
         let request = pb::RunPodSandboxRequest { config: Some(sandbox.clone()), runtime_handler: handler };
-        match kubelet.runtime.service().run_pod_sandbox(request).await {
+        match kubelet.runtime.of(&self.worker.uid).run_pod_sandbox(request).await {
             Ok(answer) => Ok(answer.into_inner().pod_sandbox_id),
             Err(error) => {
                 let error = error_text(&error);
@@ -454,7 +486,10 @@ impl Doer<'_> {
             node_memory: kubelet.memory(),
         };
         // Environment variables name every Service there is.
-        kubelet.services.synced().await;
+        if timeout(SERVICES, kubelet.services.synced()).await.is_err() {
+            let why = "services have not yet been read at least once, cannot construct envvars";
+            return Err(failed("CreateContainerConfigError", why.to_owned()));
+        }
         let made =
             config::container(kubelet, &inputs).await.map_err(|e| failed("CreateContainerConfigError", e))?;
         let request = pb::CreateContainerRequest {
@@ -462,13 +497,13 @@ impl Doer<'_> {
             config: Some(made),
             sandbox_config: Some(sandbox.clone()),
         };
-        let id = match kubelet.runtime.service().create_container(request).await {
+        let id = match kubelet.runtime.of(&self.worker.uid).create_container(request).await {
             Ok(answer) => answer.into_inner().container_id,
             Err(error) => return Err(failed("CreateContainerError", error.message().to_owned())),
         };
         event("Normal", "Created", "Container created".into());
         let request = pb::StartContainerRequest { container_id: id.clone() };
-        if let Err(error) = kubelet.runtime.service().start_container(request).await {
+        if let Err(error) = kubelet.runtime.of(&self.worker.uid).start_container(request).await {
             return Err(failed("RunContainerError", error.message().to_owned()));
         }
         event("Normal", "Started", "Container started".into());
@@ -531,12 +566,14 @@ impl Doer<'_> {
         for c in spec::containers(self.pod).iter().chain(spec::init_containers(self.pod)) {
             let Some(status) = self.observed.container(&c.name).filter(|s| s.running()) else { continue };
             let want = c.resources.clone().unwrap_or_default();
-            let have = self.worker.state.lock().actuated.get(&status.id).cloned();
-            let Some(have) = have else {
-                self.worker.state.lock().actuated.insert(status.id.clone(), want);
-                continue;
-            };
-            if have == want {
+            let noted = self.worker.state.lock().actuated.get(&status.id).cloned();
+            // Of a container that an earlier kubelet started, the runtime knows what it has.
+            let known = noted.is_some();
+            let have = noted.unwrap_or_else(|| resources::actual(self.pod, c, status.resources.as_ref()));
+            if allocation::same(&have, &want) {
+                if !known {
+                    self.worker.state.lock().actuated.insert(status.id.clone(), want);
+                }
                 continue;
             }
             let restart = c.resize_policy.iter().flatten().any(|p| {
@@ -567,7 +604,9 @@ impl Doer<'_> {
                     linux: Some(limits),
                     ..pb::UpdateContainerResourcesRequest::default()
                 };
-                if let Err(error) = kubelet.runtime.service().update_container_resources(request).await {
+                if let Err(error) =
+                    kubelet.runtime.of(&self.worker.uid).update_container_resources(request).await
+                {
                     let error = error_text(&error);
                     self.worker.state.lock().resize_error = Some(error.clone());
                     return Err(error);

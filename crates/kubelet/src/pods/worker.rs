@@ -11,10 +11,16 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::allocation::{self, Allocation, Pending};
 use super::observed::PodStatus;
 use super::{admission, kill, spec, sync};
 use crate::Kubelet;
 use crate::status::generate::{self, Inputs, Waiting};
+use crate::work::Work;
+
+/// The first and the last delay after which volumes are tried again; upstream's.
+const REMOUNT_FIRST: Duration = Duration::from_millis(500);
+const REMOUNT_LAST: Duration = Duration::from_secs(122);
 
 /// What a worker is at. It only ever goes forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,8 +55,14 @@ pub(crate) struct State {
     pub(crate) cleaned: bool,
     /// Whether the object is gone from the API.
     pub(crate) gone: bool,
+    /// How often in a row volumes could not be brought up to date.
+    pub(crate) stale: u32,
     /// Why the last attempt to resize failed.
     pub(crate) resize_error: Option<String>,
+    /// What the containers are given of the node; none before they were looked at.
+    pub(crate) allocated: Option<Allocation>,
+    /// Why the node does not give what the Pod asks for by now.
+    pub(crate) pending: Option<Pending>,
     /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: sync::Actuated,
 }
@@ -69,6 +81,8 @@ pub(crate) struct Worker {
     grace: watch::Sender<Option<i64>>,
     /// The last status was written, or nobody wants it any more.
     written: watch::Sender<bool>,
+    /// File work under way.
+    work: Work,
 }
 
 fn revision(pod: &Pod) -> u64 {
@@ -103,7 +117,10 @@ impl Worker {
                 status,
                 cleaned: false,
                 gone: false,
+                stale: 0,
                 resize_error: None,
+                allocated: None,
+                pending: None,
                 actuated: sync::Actuated::default(),
                 pod: pod.clone(),
             }),
@@ -112,6 +129,7 @@ impl Worker {
             terminate: CancellationToken::new(),
             grace: watch::Sender::new(None),
             written: watch::Sender::new(false),
+            work: Work::default(),
         });
         worker.update(pod);
         worker
@@ -182,15 +200,80 @@ impl Worker {
         self.report.notify_one();
     }
 
+    /// When volumes that could not be brought up to date are tried again; none if all of them were.
+    pub(crate) fn refresh_after(&self, fresh: bool) -> Option<Instant> {
+        let mut state = self.state.lock();
+        state.stale = if fresh { 0 } else { state.stale.saturating_add(1) };
+        let delay =
+            REMOUNT_FIRST.saturating_mul(1 << state.stale.saturating_sub(1).min(16)).min(REMOUNT_LAST);
+        (!fresh).then(|| Instant::now() + delay)
+    }
+
     /// The Pod as the API has it.
     pub(crate) fn pod(&self) -> Arc<Pod> {
         self.state.lock().pod.clone()
+    }
+
+    /// The Pod with what it was given of the node in the place of what it asks for.
+    pub(crate) fn given(&self) -> Arc<Pod> {
+        let state = self.state.lock();
+        match &state.allocated {
+            Some(allocated) => allocation::given(&state.pod, allocated).into_owned(),
+            None => state.pod.clone(),
+        }
+    }
+
+    /// Gives the Pod what it asks for, if the node can; answers the Pod with what it has then.
+    pub(crate) fn allocate(&self, kubelet: &Kubelet) -> Arc<Pod> {
+        let _one = kubelet.pods.resizes.lock();
+        let pod = {
+            let mut state = self.state.lock();
+            if state.allocated.is_none() {
+                state.allocated = Some(allocation::before(&state.pod));
+            }
+            state.pod.clone()
+        };
+        let now = self.given();
+        let pending = if Arc::ptr_eq(&now, &pod) {
+            None
+        } else {
+            let others: Vec<_> = kubelet
+                .workers()
+                .into_iter()
+                .filter(|w| w.uid != self.uid && w.active())
+                .map(|w| w.given())
+                .collect();
+            allocation::decide(&pod, &now, &kubelet.allocatable(), &others)
+        };
+        let mut state = self.state.lock();
+        let changed = state.pending != pending;
+        state.pending.clone_from(&pending);
+        if pending.is_none() {
+            state.allocated = Some(allocation::wanted(&pod));
+        }
+        drop(state);
+        match pending {
+            None => pod,
+            Some(pending) => {
+                if changed {
+                    let reason = format!("Resize{}", pending.reason);
+                    let message = format!("Pod resize {}: {}", pending.reason, pending.message);
+                    kubelet.recorder.pod(&pod, "Warning", &reason, message);
+                }
+                now
+            }
+        }
     }
 
     /// Whether the Pod still uses the node's resources.
     pub(crate) fn active(&self) -> bool {
         let state = self.state.lock();
         state.phase != Phase::Terminated && state.rejected.is_none()
+    }
+
+    /// Whether the Pod is to run, as far as is known.
+    pub(crate) fn to_run(&self) -> bool {
+        !self.terminate.is_cancelled() && self.phase() == Phase::Running
     }
 
     /// Notes what the runtime has.
@@ -214,8 +297,10 @@ impl Worker {
             let probe = |kind, id: &str| kubelet.probes.get(id, kind);
             let terminal = state.phase == Phase::Terminated;
             // What was reported last is what the API has, or what it will have.
+            let given = state.allocated.as_ref().map(|a| allocation::given(&state.pod, a));
             let generated = generate::generate(&Inputs {
-                pod: &state.pod,
+                pod: given.as_deref().unwrap_or(&state.pod),
+                pending: state.pending.as_ref(),
                 observed: &state.observed,
                 waiting: &state.waiting,
                 probe: &probe,
@@ -223,7 +308,7 @@ impl Worker {
                 terminal,
                 failed: state.failed.as_ref(),
                 node_ips: &kubelet.config.node_ips,
-                runtime: &kubelet.runtime.version.runtime_name,
+                runtime: &kubelet.runtime.version().runtime_name,
                 actuated: &state.actuated,
                 resize_error: state.resize_error.as_deref(),
                 now: kubelet.clock.now(),
@@ -249,8 +334,10 @@ impl Worker {
         state.phase = state.phase.max(phase);
     }
 
-    /// Asks the runtime, and notes the answer.
+    /// Asks the runtime, and notes the answer. What a step began that was given up comes to its end
+    /// first, so that the answer has all there is.
     pub(crate) async fn look(&self, kubelet: &Kubelet) -> Result<Arc<PodStatus>, String> {
+        kubelet.runtime.idle(&self.uid).await;
         let pod = self.pod();
         let observed = sync::observe(kubelet, &pod).await?;
         let observed = Arc::new(observed);
@@ -262,9 +349,10 @@ impl Worker {
     pub(crate) async fn run(self: Arc<Self>, kubelet: Arc<Kubelet>) {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
         loop {
+            self.work.idle().await;
             let step = match self.phase() {
                 // Boxed: each of these steps is large, and most of a Pod's time none of them runs.
-                Phase::Running => Box::pin(self.sync(&kubelet)).await,
+                Phase::Running => self.work.scope(Box::pin(self.sync(&kubelet))).await,
                 Phase::Terminating => Box::pin(self.end(&kubelet)).await,
                 Phase::Terminated => match Box::pin(self.finish(&kubelet)).await {
                     Ok(Finish::Done) => return,
@@ -302,7 +390,8 @@ impl Worker {
         if self.terminate.is_cancelled() {
             return Ok(Step::Next(Phase::Terminating));
         }
-        // What runs must end at once when the Pod is to end: a pull or a hook may take minutes.
+        // What runs must end at once when the Pod is to end: a pull or a hook may take minutes. What the
+        // step has begun in the runtime and on files goes on, and is waited for before anything else.
         self.terminate
             .run_until_cancelled(async {
                 if let Some(refusal) = admission::admit(kubelet, self).await? {
@@ -353,7 +442,10 @@ impl Worker {
             kubelet.images.forget(&self.uid);
             kubelet.crashes.forget(&self.uid);
             crate::volumes::remove_volumes(kubelet, &self.uid).await?;
-            kubelet.cgroups.remove(&self.uid);
+            if let Err(error) = kubelet.cgroups.remove(&self.uid) {
+                // The runtime may still hold it; it is looked for again with what else is left.
+                tracing::debug!(uid = self.uid, %error, "cgroup stays");
+            }
             kubelet.balance();
             self.state.lock().cleaned = true;
             self.report.notify_one();
@@ -375,9 +467,9 @@ impl Worker {
         kill::remove(kubelet, &observed).await?;
         crate::volumes::remove_pod(kubelet, &self.uid).await?;
         let logs = kubelet.config.pod_log_dir(spec::namespace(&pod), spec::name(&pod), &self.uid);
-        match tokio::fs::remove_dir_all(&logs).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.to_string()),
-            _ => {}
+        crate::volumes::blocking(move || crate::files::remove_tree(&logs).map_err(|e| e.to_string())).await?;
+        if kubelet.cgroups.remove(&self.uid).is_err() {
+            kubelet.housekeeping.notify_one();
         }
         kubelet.release(self);
         Ok(Finish::Done)

@@ -6,24 +6,22 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
 use client::Client;
-use http::header::{AUTHORIZATION, HeaderMap};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use http::{Method, StatusCode};
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use tokio::time::Instant;
-use x509_parser::x509::AttributeTypeAndValue;
 
 use super::Failure;
+use super::tokens::Tokens;
 
-/// Upstream's `authentication.webhook.cacheTTL`.
-const TOKEN_TTL: Duration = Duration::from_mins(2);
 /// Upstream's `authorization.webhook.cacheAuthorizedTTL`.
-const ALLOWED_TTL: Duration = Duration::from_mins(5);
+pub(super) const ALLOWED_TTL: Duration = Duration::from_mins(5);
 /// Upstream's `authorization.webhook.cacheUnauthorizedTTL`.
-const DENIED_TTL: Duration = Duration::from_secs(30);
+pub(super) const DENIED_TTL: Duration = Duration::from_secs(30);
 /// The most answers remembered of each kind.
 const CACHED: usize = 1024;
 
@@ -37,19 +35,19 @@ pub(super) struct User {
 }
 
 /// Answers with a time to live, the oldest forgotten first.
-struct Cache<K, V> {
+pub(super) struct Cache<K, V> {
     entries: Mutex<HashMap<K, (V, Instant)>>,
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { entries: Mutex::default() }
     }
-    fn get(&self, key: &K) -> Option<V> {
+    pub(super) fn get(&self, key: &K) -> Option<V> {
         let entries = self.entries.lock();
         entries.get(key).filter(|(_, until)| *until > Instant::now()).map(|(value, _)| value.clone())
     }
-    fn put(&self, key: K, value: V, ttl: Duration) {
+    pub(super) fn put(&self, key: K, value: V, ttl: Duration) {
         let mut entries = self.entries.lock();
         let now = Instant::now();
         if entries.len() >= CACHED {
@@ -68,59 +66,32 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 pub(super) struct Auth {
     client: Client,
     node: String,
-    tokens: Cache<String, Arc<User>>,
+    tokens: Tokens,
     decisions: Cache<(Arc<User>, &'static str, &'static str), bool>,
 }
 
 impl Auth {
     pub(super) fn new(client: Client, node: &str) -> Self {
-        Self { client, node: node.to_owned(), tokens: Cache::new(), decisions: Cache::new() }
+        let tokens = Tokens::new(client.clone());
+        Self { client, node: node.to_owned(), tokens, decisions: Cache::new() }
     }
 
-    /// The caller of a request; `peer` is its client certificate, verified by the handshake.
+    /// The caller of a request; `peer` is its client certificate, verified by the handshake. What it
+    /// shows is taken out of the headers: nobody behind this server is to see it.
     pub(super) async fn authenticate(
         &self,
-        headers: &HeaderMap,
+        headers: &mut HeaderMap,
         peer: Option<&CertificateDer<'_>>,
     ) -> Result<Arc<User>, Failure> {
-        let unauthorized = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized");
+        let token = take_token(headers);
         if let Some(user) = peer.and_then(certificate_user) {
             return Ok(Arc::new(user));
         }
-        let token = headers
-            .get(AUTHORIZATION)
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| v.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, token)| token.trim().to_owned())
-            .filter(|token| !token.is_empty())
-            .ok_or_else(unauthorized)?;
-        if let Some(user) = self.tokens.get(&token) {
-            return Ok(user);
-        }
-        let review = TokenReview {
-            spec: TokenReviewSpec { token: token.clone(), ..TokenReviewSpec::default() },
-            ..TokenReview::default()
+        let user = match token {
+            Some(token) => self.tokens.user(&token).await,
+            None => None,
         };
-        let answer = self.client.api::<TokenReview>("").create(&review).await.map_err(|error| {
-            tracing::warn!(%error, "cannot review a token");
-            unauthorized()
-        })?;
-        let user = answer
-            .status
-            .filter(|s| s.authenticated == Some(true))
-            .and_then(|s| s.user)
-            .map(|user| {
-                Arc::new(User {
-                    name: user.username.unwrap_or_default(),
-                    uid: user.uid.unwrap_or_default(),
-                    groups: user.groups.unwrap_or_default(),
-                    extra: user.extra.unwrap_or_default(),
-                })
-            })
-            .ok_or_else(unauthorized)?;
-        self.tokens.put(token, user.clone(), TOKEN_TTL);
-        Ok(user)
+        user.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized"))
     }
 
     /// Refuses a caller that may do none of what the path stands for.
@@ -189,16 +160,48 @@ impl Auth {
     }
 }
 
+/// What a WebSocket client that cannot set headers names its token by, among the protocols.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The bearer token of a request, removed from its headers.
+fn take_token(headers: &mut HeaderMap) -> Option<String> {
+    let shown = headers.remove(AUTHORIZATION);
+    let of_header = shown
+        .as_ref()
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.trim().split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim().to_owned());
+    let (mut of_protocol, mut others) = (None, Vec::new());
+    for protocol in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
+        for name in protocol.to_str().unwrap_or_default().split(',').map(str::trim) {
+            match name.strip_prefix(TOKEN_PROTOCOL) {
+                Some(encoded) => {
+                    let raw = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(encoded).ok();
+                    of_protocol = raw.and_then(|raw| String::from_utf8(raw).ok()).or(of_protocol);
+                }
+                None => others.push(name.to_owned()),
+            }
+        }
+    }
+    // The rest stands as one list.
+    if let Ok(rest) = HeaderValue::from_str(&others.join(", "))
+        && headers.remove(SEC_WEBSOCKET_PROTOCOL).is_some()
+        && !others.is_empty()
+    {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, rest);
+    }
+    of_header.or(of_protocol).filter(|token| !token.is_empty())
+}
+
 /// The user that a client certificate names: its common name, its organizations as groups.
 fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let subject = certificate.subject();
-    // As the API server's: a part that cannot be read, or a second name, makes it nobody's certificate.
-    let texts = |of: &mut dyn Iterator<Item = &AttributeTypeAndValue<'_>>| {
-        of.map(|a| a.as_str().map(str::to_owned)).collect::<Result<Vec<_>, _>>().ok()
-    };
-    let [name] = <[String; 1]>::try_from(texts(&mut subject.iter_common_name())?).ok()?;
-    let mut groups = texts(&mut subject.iter_organization())?;
+    let subject = client::subject::subject(certificate.subject().as_raw()).ok()?;
+    let (name, mut groups) = (subject.common_name, subject.organizations);
+    if name.is_empty() {
+        return None;
+    }
     groups.push("system:authenticated".to_owned());
     Some(User { name, groups, ..User::default() })
 }
@@ -254,6 +257,31 @@ mod tests {
         check("/logs/", &["log"]);
         check("/exec/ns/p/c", &["proxy"]);
         check("/containerLogs/ns/p/c", &["proxy"]);
+    }
+
+    #[test]
+    fn tokens_are_taken_out() {
+        let check = |pairs: &[(&'static str, &str)], token: Option<&str>, left: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(*name, HeaderValue::from_str(value).unwrap());
+            }
+            assert_eq!(take_token(&mut headers).as_deref(), token, "{pairs:?}");
+            assert!(headers.get(AUTHORIZATION).is_none());
+            let got = headers.get(SEC_WEBSOCKET_PROTOCOL).map(|v| v.to_str().unwrap());
+            assert_eq!(got, left, "{pairs:?}");
+        };
+        let protocol = "sec-websocket-protocol";
+        check(&[("authorization", "Bearer abc")], Some("abc"), None);
+        check(&[("authorization", "bearer  abc ")], Some("abc"), None);
+        check(&[("authorization", "Basic abc")], None, None);
+        check(&[("authorization", "Bearer ")], None, None);
+        check(&[], None, None);
+        let coded = "base64url.bearer.authorization.k8s.io.YWJj";
+        check(&[(protocol, "v4.channel.k8s.io"), (protocol, coded)], Some("abc"), Some("v4.channel.k8s.io"));
+        check(&[(protocol, &format!("a, {coded},b"))], Some("abc"), Some("a, b"));
+        check(&[(protocol, coded), ("authorization", "Bearer x")], Some("x"), None);
+        check(&[(protocol, "base64url.bearer.authorization.k8s.io.***")], None, None);
     }
 
     #[tokio::test(start_paused = true)]

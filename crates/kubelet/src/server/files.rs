@@ -1,12 +1,15 @@
 //! `/logs/`: the node's own log files.
 
+use std::io;
 use std::path::{Component, Path};
 
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
+use rustix::fs::{FileType, OFlags};
 use tokio::io::AsyncReadExt;
 
 use super::{Body, Failure, channel_body, full};
+use crate::files::{self, Links};
 
 const ROOT: &str = "/var/log";
 const PIECE: usize = 64 << 10;
@@ -16,51 +19,60 @@ pub(super) async fn serve(below: &str) -> Result<Response<Body>, Failure> {
     serve_from(Path::new(ROOT), below).await
 }
 
+/// What a path below the logs is.
+enum Found {
+    File(std::fs::File),
+    Listing(Vec<String>),
+}
+
 async fn serve_from(root: &Path, below: &str) -> Result<Response<Body>, Failure> {
     let not_found = || Failure::new(StatusCode::NOT_FOUND, "404 page not found");
-    let below = Path::new(below.trim_start_matches('/'));
+    let below = Path::new(below.trim_start_matches('/')).to_owned();
     if below.components().any(|c| !matches!(c, Component::Normal(_))) {
         return Err(Failure::bad_request("invalid URL path"));
     }
-    let path = root.join(below);
-    // A link may not lead out of the logs.
-    let real = tokio::fs::canonicalize(&path).await.map_err(|_| not_found())?;
-    if !tokio::fs::canonicalize(root).await.is_ok_and(|root| real.starts_with(root)) {
-        return Err(not_found());
-    }
-    let metadata = tokio::fs::metadata(&real).await.map_err(|_| not_found())?;
-    if metadata.is_dir() {
-        return listing(&real).await;
-    }
-    if !metadata.is_file() {
-        return Err(not_found());
-    }
-    let mut file = tokio::fs::File::open(&real).await.map_err(|_| not_found())?;
-    let (sender, body) = channel_body();
-    tokio::spawn(async move {
-        let mut buffer = bytes::BytesMut::with_capacity(PIECE);
-        while matches!(file.read_buf(&mut buffer).await, Ok(n) if n > 0) {
-            if sender.send(buffer.split().freeze()).await.is_err() {
-                return;
-            }
-            buffer.reserve(PIECE);
+    let root = root.to_owned();
+    let found = tokio::task::spawn_blocking(move || find(&root, &below)).await;
+    match found.map_err(|_| not_found())?.map_err(|_| not_found())? {
+        Found::Listing(names) => Ok(listing(&names)),
+        Found::File(file) => {
+            let mut file = tokio::fs::File::from_std(file);
+            let (sender, body) = channel_body();
+            tokio::spawn(async move {
+                let mut buffer = bytes::BytesMut::with_capacity(PIECE);
+                while matches!(file.read_buf(&mut buffer).await, Ok(n) if n > 0) {
+                    if sender.send(buffer.split().freeze()).await.is_err() {
+                        return;
+                    }
+                    buffer.reserve(PIECE);
+                }
+            });
+            Ok(Response::new(body))
         }
-    });
-    Ok(Response::new(body))
+    }
 }
 
-async fn listing(dir: &Path) -> Result<Response<Body>, Failure> {
-    let failed = |e: std::io::Error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string());
-    let mut names = Vec::new();
-    let mut entries = tokio::fs::read_dir(dir).await.map_err(failed)?;
-    while let Some(entry) = entries.next_entry().await.map_err(failed)? {
-        let mut name = entry.file_name().to_string_lossy().into_owned();
-        if entry.file_type().await.is_ok_and(|t| t.is_dir()) {
-            name.push('/');
-        }
-        names.push(name);
+/// Opens a file or lists a directory. A link may not lead out of the logs.
+///
+/// DIFFERENCE: upstream follows any link: who may write to the logs reads the node as root.
+fn find(root: &Path, below: &Path) -> io::Result<Found> {
+    let found = files::open(files::root(root)?, below, OFlags::PATH, Links::Beneath)?;
+    if files::kind(&found)? != FileType::Directory {
+        return Ok(Found::File(files::readable(&found)?));
     }
+    let dir = files::reopen(&found, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let mut names: Vec<String> = files::names(&dir)?
+        .into_iter()
+        .map(|(name, kind)| {
+            let slash = if kind == FileType::Directory { "/" } else { "" };
+            format!("{}{slash}", name.to_string_lossy())
+        })
+        .collect();
     names.sort();
+    Ok(Found::Listing(names))
+}
+
+fn listing(names: &[String]) -> Response<Body> {
     let mut page =
         String::from("<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n");
     for name in names {
@@ -70,7 +82,7 @@ async fn listing(dir: &Path) -> Result<Response<Body>, Failure> {
     page.push_str("</pre>\n");
     let mut response = Response::new(full(page));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    Ok(response)
+    response
 }
 
 #[cfg(test)]
@@ -93,5 +105,10 @@ mod tests {
         assert_eq!(get("out/hostname").await, "404");
         assert_eq!(get("../x").await, "400");
         assert_eq!(get("none").await, "404");
+        std::os::unix::fs::symlink("a.log", dir.path().join("near")).unwrap();
+        assert_eq!(get("near").await, "hello");
+        let (fifo, mode) = (FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), fifo, mode, 0).unwrap();
+        assert_eq!(get("pipe").await, "404");
     }
 }

@@ -1,6 +1,7 @@
 //! `/containerLogs`: what a container wrote, as it was and as it is written.
 
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,8 @@ use super::{Body, Failure, Query, channel_body};
 use crate::Kubelet;
 
 const BLOCK: usize = 64 << 10;
+/// The longest line that is waited for; runtimes end theirs after 16 KiB.
+const MAX_LINE: usize = 1 << 20;
 /// How often a silent container is asked whether it still runs; its end is mostly seen on the file.
 const ASK_RUNNING: Duration = Duration::from_secs(2);
 
@@ -45,15 +48,16 @@ pub(super) async fn serve(
     let id = container_id(&pod, name, container, previous).map_err(Failure::bad_request)?;
     let status = container_status(kubelet, &id).await.map_err(|e| {
         tracing::debug!(error = e.message(), container, "no status of a container whose log is wanted");
-        let runtime = &kubelet.runtime.version.runtime_name;
+        let runtime = &kubelet.runtime.version().runtime_name;
         Failure::bad_request(format!("unable to retrieve container logs for {runtime}://{id}"))
     })?;
-    let path = std::fs::canonicalize(&status.log_path).map_err(|e| {
-        Failure::bad_request(format!("failed to try resolving symlinks in path {:?}: {e}", status.log_path))
-    })?;
     let (sender, body) = channel_body();
-    let mut log = Log::open(path, options.tail).await.map_err(|(path, e)| {
-        Failure::bad_request(format!("failed to open log file \"{}\": {e}", path.display()))
+    let mut log = Log::open(PathBuf::from(&status.log_path), options.tail).await.map_err(|e| {
+        let what = match e.kind() {
+            std::io::ErrorKind::NotFound => "try resolving symlinks in path",
+            _ => "open log file",
+        };
+        Failure::bad_request(format!("failed to {what} {:?}: {e}", status.log_path))
     })?;
     let kubelet = kubelet.clone();
     tokio::spawn(async move {
@@ -188,6 +192,13 @@ fn container_id(pod: &Pod, pod_name: &str, name: &str, previous: bool) -> Result
     Err(format!("container {name:?} in pod {pod_name:?} is waiting to start: {why}"))
 }
 
+/// Opens a log off the async threads.
+async fn open(path: &Path) -> std::io::Result<File> {
+    let path = path.to_owned();
+    let opened = tokio::task::spawn_blocking(move || crate::logs::open(&path)).await;
+    Ok(File::from_std(opened.map_err(std::io::Error::other)??))
+}
+
 /// An open log file.
 struct Log {
     path: PathBuf,
@@ -196,19 +207,13 @@ struct Log {
 }
 
 impl Log {
-    async fn open(path: PathBuf, tail: Option<u64>) -> Result<Self, (PathBuf, std::io::Error)> {
-        let open = async {
-            let mut file = File::open(&path).await?;
-            if let Some(lines) = tail {
-                let start = tail_start(&mut file, lines).await?;
-                file.seek(SeekFrom::Start(start)).await?;
-            }
-            Ok(file)
-        };
-        match open.await {
-            Ok(file) => Ok(Self { path, file, buffer: BytesMut::with_capacity(BLOCK) }),
-            Err(e) => Err((path, e)),
+    async fn open(path: PathBuf, tail: Option<u64>) -> std::io::Result<Self> {
+        let mut file = open(&path).await?;
+        if let Some(lines) = tail {
+            let start = tail_start(&mut file, lines).await?;
+            file.seek(SeekFrom::Start(start)).await?;
         }
+        Ok(Self { path, file, buffer: BytesMut::with_capacity(BLOCK) })
     }
 
     /// Sends what is wanted until the end; with `follow`, until the container has stopped.
@@ -262,7 +267,7 @@ impl Log {
     ) -> std::io::Result<()> {
         use std::os::unix::fs::MetadataExt;
         // In the middle of a rotation there is none; its coming is seen.
-        let Ok(file) = File::open(&self.path).await else { return Ok(()) };
+        let Ok(file) = open(&self.path).await else { return Ok(()) };
         if file.metadata().await?.ino() != self.file.metadata().await?.ino() {
             self.drain(formatter, sender).await?;
             self.file = file;
@@ -282,7 +287,12 @@ impl Log {
             if self.file.read_buf(&mut self.buffer).await? == 0 {
                 return Ok(());
             }
-            let Some(end) = self.buffer.iter().rposition(|b| *b == b'\n') else { continue };
+            let Some(end) = self.buffer.iter().rposition(|b| *b == b'\n') else {
+                if self.buffer.len() > MAX_LINE {
+                    return Err(std::io::Error::other("a line of the log is too long"));
+                }
+                continue;
+            };
             let lines = self.buffer.split_to(end + 1);
             let mut out = BytesMut::with_capacity(lines.len());
             for line in lines.split_inclusive(|b| *b == b'\n') {
@@ -337,10 +347,11 @@ impl Watch {
         use inotify::WatchFlags;
         let fd = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE;
-        inotify::add_watch(&fd, path.parent().unwrap_or(path), flags)?;
+        let (dir, name) = crate::logs::directory(path)?;
+        inotify::add_watch(&fd, format!("/proc/self/fd/{}", dir.as_raw_fd()), flags)?;
         #[allow(deprecated, reason = "its successor is unsafe for the sake of other types than OwnedFd")]
         let fd = AsyncFd::new(fd)?;
-        Ok(Self { fd, name: path.file_name().unwrap_or_default().to_owned() })
+        Ok(Self { fd, name })
     }
 
     /// Waits for the next change of the file.

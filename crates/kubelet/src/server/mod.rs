@@ -4,13 +4,18 @@
 //! strangers.
 
 mod auth;
+mod configz;
+mod connection;
 mod files;
+mod health;
 mod log_lines;
 mod logs;
 mod metrics;
 mod stats;
 mod stream;
+mod tokens;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -23,29 +28,26 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use k8s_openapi::api::core::v1::Pod;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use self::auth::Auth;
+use self::auth::{Auth, User};
+use self::health::Health;
 use self::stats::Collector;
 use self::stream::Target;
 use crate::node::machine::Machine;
+use crate::pods::observed::ROOT_ANNOTATION;
 use crate::{Kubelet, StartError};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Body = http_body_util::combinators::BoxBody<Bytes, BoxError>;
 
-/// How long a TLS handshake may take.
-const HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10);
 /// Pieces of a streamed body that wait for its reader.
 const BODY_PIECES: usize = 8;
 
@@ -83,6 +85,7 @@ struct Server {
     auth: Auth,
     stats: Collector,
     machine: Machine,
+    health: Arc<Health>,
 }
 
 /// Binds the port, and serves until `shutdown`. Without options it does nothing.
@@ -95,58 +98,18 @@ pub async fn start(kubelet: &Arc<Kubelet>, shutdown: &Shutdown) -> Result<(), St
         auth: Auth::new(kubelet.client.clone(), &kubelet.config.node_name),
         stats: Collector::default(),
         machine: Machine::read(),
+        health: Health::start(kubelet, shutdown),
         kubelet: kubelet.clone(),
     });
     let acceptor = tokio_rustls::TlsAcceptor::from(options.tls);
-    let stop = shutdown.clone();
-    shutdown.spawn(async move {
-        while let Some(accepted) = stop.run(listener.accept()).await {
-            match accepted {
-                Ok((tcp, _)) => {
-                    let (server, acceptor, stop2) = (server.clone(), acceptor.clone(), stop.clone());
-                    stop.spawn_one(async move {
-                        let _ = stop2.run(connection(server, acceptor, tcp)).await;
-                    });
-                }
-                Err(error) => {
-                    // Out of descriptors, most likely: those in use have to end first.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-                }
-            }
-        }
-    });
+    shutdown.spawn(connection::accept(server, listener, acceptor, shutdown.clone()));
     Ok(())
 }
 
-async fn connection(server: Arc<Server>, acceptor: tokio_rustls::TlsAcceptor, tcp: TcpStream) {
-    let _ = tcp.set_nodelay(true);
-    let Ok(Ok(tls)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(tcp)).await else { return };
-    let peer: Option<CertificateDer<'static>> =
-        tls.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|c| c.clone().into_owned());
-    let peer = Arc::new(peer);
-    let service = service_fn(move |request| {
-        let (server, peer) = (server.clone(), peer.clone());
-        async move {
-            let answer = server.handle(request, peer.as_ref().as_ref()).await;
-            Ok::<_, std::convert::Infallible>(answer.unwrap_or_else(Failure::into_response))
-        }
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().title_case_headers(true);
-    // A connection that breaks is the client's affair.
-    let _ = builder.serve_connection_with_upgrades(TokioIo::new(tls), service).await;
-}
-
 impl Server {
-    async fn handle(
-        &self,
-        request: Request<Incoming>,
-        peer: Option<&CertificateDer<'_>>,
-    ) -> Result<Response<Body>, Failure> {
-        let user = self.auth.authenticate(request.headers(), peer).await?;
+    async fn handle(&self, request: Request<Incoming>, user: &Arc<User>) -> Result<Response<Body>, Failure> {
         let path = request.uri().path().to_owned();
-        self.auth.authorize(&user, request.method(), &path).await?;
+        self.auth.authorize(user, request.method(), &path).await?;
         let decoded = unescape(&path).ok_or_else(|| Failure::bad_request("invalid URL escape"))?;
         let query = Query::parse(request.uri().query().unwrap_or_default());
         self.route(request, &decoded, &query).await
@@ -160,29 +123,40 @@ impl Server {
     ) -> Result<Response<Body>, Failure> {
         let kubelet = &self.kubelet;
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-        let read = *request.method() == Method::GET;
-        let streams = read || *request.method() == Method::POST;
+        // Upstream has these for any method, and all others for their own.
         match parts.as_slice() {
-            ["healthz"] | ["healthz", "ping" | "log" | "syncloop"] if read => text("ok"),
-            ["pods"] if read => Ok(pod_list(&kubelet.pods.pods())),
-            ["runningpods", ""] | ["runningpods"] if read => self.running_pods().await,
-            ["containerLogs", namespace, pod, container] if read => {
+            ["healthz"] => return Ok(self.health.answer(query.get("verbose").is_some())),
+            ["healthz", check] => return self.health.one(check).ok_or_else(not_found),
+            ["metrics"] => return metrics_answer(metrics::own(kubelet)),
+            ["metrics", "resource"] => {
+                let stats = self.stats.collect(kubelet).await;
+                return metrics_answer(metrics::resource(stats.as_ref().ok()));
+            }
+            ["metrics", "cadvisor"] => {
+                let stats = self.stats.collect(kubelet).await.map_err(Failure::runtime)?;
+                return metrics_answer(metrics::cadvisor(&stats, &self.machine));
+            }
+            ["configz"] => return json_answer(&configz::settings(&kubelet.config)),
+            _ => {}
+        }
+        let allowed = methods(&parts).ok_or_else(not_found)?;
+        if !allowed.contains(request.method()) {
+            return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
+        }
+        match parts.as_slice() {
+            ["pods"] => Ok(pod_list(&kubelet.pods.pods())),
+            ["runningpods", ""] | ["runningpods"] => self.running_pods().await,
+            ["containerLogs", namespace, pod, container] => {
                 logs::serve(kubelet, namespace, pod, container, query).await
             }
-            ["exec", rest @ ..] if streams => {
-                stream::exec(kubelet, container_target(rest)?, query, request).await
-            }
-            ["attach", rest @ ..] if streams => {
-                stream::attach(kubelet, container_target(rest)?, query, request).await
-            }
-            ["run", rest @ ..] if *request.method() == Method::POST => {
-                stream::run(kubelet, container_target(rest)?, query).await
-            }
-            ["portForward", namespace, pod] if streams => {
+            ["exec", rest @ ..] => stream::exec(kubelet, container_target(rest)?, query, request).await,
+            ["attach", rest @ ..] => stream::attach(kubelet, container_target(rest)?, query, request).await,
+            ["run", rest @ ..] => stream::run(kubelet, container_target(rest)?, query).await,
+            ["portForward", namespace, pod] => {
                 let target = Target { namespace, pod, uid: None, container: "" };
                 stream::port_forward(kubelet, target, query, request).await
             }
-            ["portForward", namespace, pod, uid] if streams => {
+            ["portForward", namespace, pod, uid] => {
                 let target = Target { namespace, pod, uid: Some(uid), container: "" };
                 stream::port_forward(kubelet, target, query, request).await
             }
@@ -191,70 +165,78 @@ impl Server {
                 let only = query.bool("only_cpu_and_memory");
                 json_answer(&stats::summary(&stats, &kubelet.config.node_name, only))
             }
-            ["metrics"] if read => metrics_answer(metrics::own(kubelet)),
-            ["metrics", "resource"] if read => {
-                let stats = self.stats.collect(kubelet).await;
-                metrics_answer(metrics::resource(stats.as_ref().ok()))
-            }
-            ["metrics", "cadvisor"] if read => {
-                let stats = self.stats.collect(kubelet).await.map_err(Failure::runtime)?;
-                metrics_answer(metrics::cadvisor(&stats, &self.machine))
-            }
-            ["metrics", "probes"] if read => metrics_answer(String::new()),
-            ["configz"] if read => json_answer(&self.configz()),
-            ["logs", rest @ ..] if read => files::serve(&rest.join("/")).await,
-            _ => Err(Failure::new(StatusCode::NOT_FOUND, "404 page not found\n")),
+            ["logs", rest @ ..] => files::serve(&rest.join("/")).await,
+            _ => Err(not_found()),
         }
     }
 
-    /// The Pods whose sandboxes run, as far as the runtime knows them.
+    /// This kubelet's Pods whose sandboxes run, with their running containers, as the runtime knows them.
     async fn running_pods(&self) -> Result<Response<Body>, Failure> {
         let ready = pb::PodSandboxFilter {
             state: Some(pb::PodSandboxStateValue { state: pb::PodSandboxState::SandboxReady.into() }),
             ..pb::PodSandboxFilter::default()
         };
-        let request = pb::ListPodSandboxRequest { filter: Some(ready) };
-        let answer =
-            self.kubelet.runtime.service().list_pod_sandbox(request).await.map_err(Failure::runtime)?;
-        let items: Vec<_> = answer
-            .into_inner()
-            .items
-            .into_iter()
-            .filter_map(|sandbox| sandbox.metadata)
-            .map(|m| {
-                json!({
-                    "metadata": { "name": m.name, "namespace": m.namespace, "uid": m.uid },
-                    "spec": { "containers": [] },
-                    "status": {},
-                })
-            })
-            .collect();
-        json_answer(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
+        let running = pb::ContainerFilter {
+            state: Some(pb::ContainerStateValue { state: pb::ContainerState::ContainerRunning.into() }),
+            ..pb::ContainerFilter::default()
+        };
+        let runtime = &self.kubelet.runtime;
+        let sandboxes = pb::ListPodSandboxRequest { filter: Some(ready) };
+        let sandboxes = runtime.service().list_pod_sandbox(sandboxes).await.map_err(Failure::runtime)?;
+        let containers = pb::ListContainersRequest { filter: Some(running) };
+        let containers = runtime.service().list_containers(containers).await.map_err(Failure::runtime)?;
+        let root = self.kubelet.config.root_dir.to_string_lossy();
+        let (sandboxes, containers) = (sandboxes.into_inner().items, containers.into_inner().containers);
+        json_answer(&running_list(&root, sandboxes, containers))
     }
+}
 
-    /// The settings, as the configuration file would have them.
-    fn configz(&self) -> serde_json::Value {
-        let config = &self.kubelet.config;
-        let port = config.server.as_ref().map_or(config.node.port, |s| s.address.port());
-        json!({ "kubeletconfig": {
-            "enableServer": true,
-            "port": port,
-            "clusterDomain": config.cluster_domain,
-            "clusterDNS": config.cluster_dns,
-            "containerRuntimeEndpoint": config.container_runtime_endpoint,
-            "podLogsDir": config.pod_logs_dir,
-            "maxPods": config.max_pods,
-            "resolvConf": config.resolv_conf,
-            "cgroupRoot": config.cgroup_root,
-            "maxParallelImagePulls": config.max_parallel_image_pulls,
-            "containerLogMaxSize": config.container_log_max_size.to_string(),
-            "containerLogMaxFiles": config.container_log_max_files,
-            "nodeStatusUpdateFrequency": "10s",
-            "nodeStatusReportFrequency": "5m0s",
-            "nodeLeaseDurationSeconds": 40,
-            "evictionPressureTransitionPeriod": "5m0s",
-        } })
+/// The Pods of a kubelet among everything that runs in a runtime.
+fn running_list(
+    root: &str,
+    sandboxes: Vec<pb::PodSandbox>,
+    containers: Vec<pb::Container>,
+) -> serde_json::Value {
+    let mut of_sandbox: HashMap<String, Vec<serde_json::Value>> = HashMap::new();
+    for c in containers {
+        let name = c.metadata.map(|m| m.name).unwrap_or_default();
+        let image = c.image.map(|i| i.image).unwrap_or_default();
+        of_sandbox
+            .entry(c.pod_sandbox_id)
+            .or_default()
+            .push(json!({ "name": name, "image": image, "resources": {} }));
     }
+    let items: Vec<_> = sandboxes
+        .into_iter()
+        .filter(|s| s.annotations.get(ROOT_ANNOTATION).is_some_and(|of| of == root))
+        .filter_map(|s| Some((s.metadata?, s.id)))
+        .map(|(m, id)| {
+            json!({
+                "metadata": { "name": m.name, "namespace": m.namespace, "uid": m.uid },
+                "spec": { "containers": of_sandbox.remove(&id).unwrap_or_default() },
+                "status": {},
+            })
+        })
+        .collect();
+    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
+}
+
+/// The methods that a path has; none for a path that is not there.
+fn methods(parts: &[&str]) -> Option<&'static [Method]> {
+    Some(match parts {
+        ["exec" | "attach", _, _, _] | ["exec" | "attach", _, _, _, _] => &[Method::GET, Method::POST],
+        ["portForward", _, _] | ["portForward", _, _, _] => &[Method::GET, Method::POST],
+        ["run", _, _, _] | ["run", _, _, _, _] => &[Method::POST],
+        ["stats", "summary"] => &[Method::GET, Method::POST],
+        ["pods"] | ["runningpods"] | ["runningpods", ""] | ["containerLogs", _, _, _] | ["logs", ..] => {
+            &[Method::GET]
+        }
+        _ => return None,
+    })
+}
+
+fn not_found() -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
 /// `{namespace}/{pod}/{container}` or `{namespace}/{pod}/{uid}/{container}`.
@@ -262,7 +244,7 @@ fn container_target<'a>(parts: &[&'a str]) -> Result<Target<'a>, Failure> {
     match *parts {
         [namespace, pod, container] => Ok(Target { namespace, pod, uid: None, container }),
         [namespace, pod, uid, container] => Ok(Target { namespace, pod, uid: Some(uid), container }),
-        _ => Err(Failure::new(StatusCode::NOT_FOUND, "404 page not found\n")),
+        _ => Err(not_found()),
     }
 }
 
@@ -285,10 +267,6 @@ fn json_answer(value: &serde_json::Value) -> Result<Response<Body>, Failure> {
 
 fn metrics_answer(page: String) -> Result<Response<Body>, Failure> {
     Ok(typed(page.into_bytes(), "text/plain; version=0.0.4; charset=utf-8"))
-}
-
-fn text(text: &'static str) -> Result<Response<Body>, Failure> {
-    Ok(typed(text.as_bytes().to_vec(), "text/plain; charset=utf-8"))
 }
 
 fn typed(bytes: Vec<u8>, kind: &'static str) -> Response<Body> {
@@ -390,6 +368,44 @@ mod tests {
         assert_eq!(query.all("command").collect::<Vec<_>>(), ["a b", "c&d"]);
         assert!(query.bool("tty") && !query.bool("x") && !query.bool("bad"));
         assert_eq!(unescape("%e"), None);
+    }
+
+    #[test]
+    fn paths_have_their_methods() {
+        let check = |path: &str, expected: Option<&[Method]>| {
+            let parts: Vec<&str> = path.split('/').collect();
+            assert_eq!(methods(&parts), expected, "{path}");
+        };
+        check("pods", Some(&[Method::GET]));
+        check("exec/n/p/c", Some(&[Method::GET, Method::POST]));
+        check("run/n/p/u/c", Some(&[Method::POST]));
+        check("logs/a/b", Some(&[Method::GET]));
+        check("exec/n/p", None);
+        check("podsx", None);
+        check("", None);
+    }
+
+    #[test]
+    fn running_pods_are_this_kubelets_own() {
+        let sandbox = |id: &str, root: &str| pb::PodSandbox {
+            id: id.into(),
+            metadata: Some(pb::PodSandboxMetadata { name: id.into(), ..pb::PodSandboxMetadata::default() }),
+            annotations: HashMap::from([(ROOT_ANNOTATION.to_owned(), root.to_owned())]),
+            ..pb::PodSandbox::default()
+        };
+        let container = |sandbox: &str, name: &str| pb::Container {
+            pod_sandbox_id: sandbox.into(),
+            metadata: Some(pb::ContainerMetadata { name: name.into(), attempt: 0 }),
+            image: Some(pb::ImageSpec { image: "i".into(), ..pb::ImageSpec::default() }),
+            ..pb::Container::default()
+        };
+        let sandboxes = vec![sandbox("a", "/one"), sandbox("b", "/two"), pb::PodSandbox::default()];
+        let got = running_list("/one", sandboxes, vec![container("a", "c"), container("b", "d")]);
+        assert_eq!(
+            got["items"],
+            json!([{"metadata": {"name": "a", "namespace": "", "uid": ""}, "status": {},
+                "spec": {"containers": [{"name": "c", "image": "i", "resources": {}}]}}])
+        );
     }
 
     #[test]

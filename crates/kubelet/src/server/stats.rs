@@ -147,12 +147,11 @@ impl Collector {
     /// The state of this moment.
     pub(super) async fn collect(&self, kubelet: &Kubelet) -> Result<Stats, tonic::Status> {
         let now = kubelet.clock.now();
-        let (mut a, mut b, mut c) =
-            (kubelet.runtime.service(), kubelet.runtime.service(), kubelet.runtime.images());
+        let (runtime, images) = (kubelet.runtime.service(), kubelet.runtime.images());
         let (containers, sandboxes, imagefs) = tokio::join!(
-            a.list_container_stats(pb::ListContainerStatsRequest { filter: None }),
-            b.list_pod_sandbox_stats(pb::ListPodSandboxStatsRequest { filter: None }),
-            c.image_fs_info(pb::ImageFsInfoRequest {}),
+            runtime.list_container_stats(pb::ListContainerStatsRequest { filter: None }),
+            runtime.list_pod_sandbox_stats(pb::ListPodSandboxStatsRequest { filter: None }),
+            images.image_fs_info(pb::ImageFsInfoRequest {}),
         );
         let containers = containers?.into_inner().stats;
         // Not every runtime knows these.

@@ -1,18 +1,33 @@
 //! `/exec`, `/attach`, `/portForward` and `/run`: the runtime names a URL, and the upgraded bytes go
 //! there and back.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
 use bytes::Bytes;
 use cri::runtime as pb;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use streaming::websocket::{is_upgrade, is_websocket};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
 
+use super::connection::Life;
 use super::{Body, Failure, Query, empty, full};
 use crate::Kubelet;
 use crate::pods::ContainerRef;
+
+/// How long nothing may go through a stream; upstream's `streamingConnectionIdleTimeout`.
+pub(super) const IDLE: Duration = Duration::from_hours(4);
+/// How long the runtime's streaming server may take to take a connection, and to answer.
+const DIAL: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// What a path names.
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +104,7 @@ pub(super) async fn exec(
         stderr: streams.stderr,
     };
     let answer = kubelet.runtime.service().exec(call).await.map_err(runtime_failure)?;
-    hand_on(&answer.into_inner().url, request).await
+    hand_on(kubelet, &answer.into_inner().url, request).await
 }
 
 pub(super) async fn attach(
@@ -116,7 +131,7 @@ pub(super) async fn attach(
         stderr: streams.stderr && !tty,
     };
     let answer = kubelet.runtime.service().attach(call).await.map_err(runtime_failure)?;
-    hand_on(&answer.into_inner().url, request).await
+    hand_on(kubelet, &answer.into_inner().url, request).await
 }
 
 pub(super) async fn port_forward(
@@ -136,7 +151,7 @@ pub(super) async fn port_forward(
         .ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "pod not found"))?;
     let call = pb::PortForwardRequest { pod_sandbox_id: sandbox, port };
     let answer = kubelet.runtime.service().port_forward(call).await.map_err(runtime_failure)?;
-    hand_on(&answer.into_inner().url, request).await
+    hand_on(kubelet, &answer.into_inner().url, request).await
 }
 
 fn ports(query: &Query) -> Result<Vec<i32>, Failure> {
@@ -182,7 +197,11 @@ pub(super) async fn run(
 }
 
 /// Hands an upgrade on to a runtime's URL.
-async fn hand_on(url: &str, mut request: Request<Incoming>) -> Result<Response<Body>, Failure> {
+async fn hand_on(
+    kubelet: &Kubelet,
+    url: &str,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Failure> {
     if !is_upgrade(request.headers()) {
         return Err(Failure::bad_request("Upgrade request required"));
     }
@@ -192,21 +211,22 @@ async fn hand_on(url: &str, mut request: Request<Incoming>) -> Result<Response<B
     let uri: http::Uri = url.parse().map_err(|e: http::uri::InvalidUri| failed(&e))?;
     let authority = uri.authority().ok_or_else(|| failed(&"the runtime's URL has no host"))?;
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let tcp = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await.map_err(|e| failed(&e))?;
+    let connect = TcpStream::connect((host, authority.port_u16().unwrap_or(80)));
+    let tcp = timeout(DIAL, connect).await.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
     let _ = tcp.set_nodelay(true);
     let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
         .title_case_headers(true)
         .handshake(TokioIo::new(tcp))
         .await
         .map_err(|e| failed(&e))?;
-    tokio::spawn(connection.with_upgrades());
+    kubelet.shutdown.spawn_one(connection.with_upgrades());
     let mut outgoing = Request::new(Empty::<Bytes>::new());
     *outgoing.method_mut() = request.method().clone();
     *outgoing.headers_mut() = request.headers().clone();
-    outgoing.headers_mut().remove(http::header::AUTHORIZATION);
     let target = uri.path_and_query().map_or("/", |p| p.as_str());
     *outgoing.uri_mut() = target.parse().unwrap_or_default();
-    let mut answer = sender.send_request(outgoing).await.map_err(|e| failed(&e))?;
+    let answer = timeout(ANSWER, sender.send_request(outgoing)).await;
+    let mut answer = answer.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         if answer.status().as_u16() < 400 {
             let text = format!("invalid upgrade response: status code {}", answer.status().as_u16());
@@ -219,10 +239,17 @@ async fn hand_on(url: &str, mut request: Request<Incoming>) -> Result<Response<B
     }
     let client = hyper::upgrade::on(&mut request);
     let runtime = hyper::upgrade::on(&mut answer);
-    tokio::spawn(async move {
-        if let Ok((client, runtime)) = tokio::try_join!(client, runtime) {
-            streaming::tunnel::bytes(TokioIo::new(client), TokioIo::new(runtime)).await;
-        }
+    let life = request.extensions().get::<Arc<Life>>().cloned();
+    let stop = kubelet.shutdown.clone();
+    kubelet.shutdown.spawn_one(async move {
+        let stream = async {
+            if let Ok((client, runtime)) = tokio::try_join!(client, runtime) {
+                tunnel(TokioIo::new(client), TokioIo::new(runtime)).await;
+            }
+        };
+        let _ = stop.run(stream).await;
+        // The place of the connection is free only now.
+        drop(life);
     });
     let mut response = Response::new(empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -230,9 +257,96 @@ async fn hand_on(url: &str, mut request: Request<Incoming>) -> Result<Response<B
     Ok(response)
 }
 
+/// Carries bytes both ways until one side ends, or neither has sent anything for long.
+async fn tunnel<A, B>(client: A, runtime: B)
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite,
+{
+    let last = Mutex::new(Instant::now());
+    let idle = async {
+        loop {
+            let until = *last.lock() + IDLE;
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    };
+    tokio::select! {
+        () = streaming::tunnel::bytes(Noted { io: client, last: &last }, runtime) => {}
+        () = idle => {}
+    }
+}
+
+/// A connection that notes when something went through it.
+struct Noted<'a, T> {
+    io: T,
+    last: &'a Mutex<Instant>,
+}
+
+impl<T> Noted<'_, T> {
+    fn note<V>(&self, polled: &Poll<std::io::Result<V>>) {
+        if matches!(polled, Poll::Ready(Ok(_))) {
+            *self.last.lock() = Instant::now();
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Noted<'_, T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.note(&polled);
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Noted<'_, T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let polled = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.note(&polled);
+        polled
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_ends() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let ((mut near, client), (runtime, mut far)) = (tokio::io::duplex(64), tokio::io::duplex(64));
+        let began = Instant::now();
+        let ended = tokio::spawn(async move {
+            tunnel(client, runtime).await;
+            began.elapsed()
+        });
+        let mut one = [0];
+        for _ in 0..3 {
+            tokio::time::sleep(IDLE / 2).await;
+            near.write_all(b"x").await.unwrap();
+            far.read_exact(&mut one).await.unwrap();
+            tokio::time::sleep(IDLE / 2).await;
+            far.write_all(b"y").await.unwrap();
+            near.read_exact(&mut one).await.unwrap();
+        }
+        assert_eq!(ended.await.unwrap(), IDLE * 4);
+    }
 
     #[test]
     fn stream_options() {

@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::pods::actions::{any_regular_created, sandbox_changed, should_start};
+use crate::pods::allocation::{self, Pending};
 use crate::pods::observed::{self, State};
-use crate::pods::spec;
+use crate::pods::{resources, spec};
 use crate::probes::Kind;
 use crate::quantity;
 
@@ -53,6 +54,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) runtime: &'a str,
     /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: &'a HashMap<String, ResourceRequirements>,
+    /// Why the node does not give what the Pod asks for by now; `pod` has what it was given.
+    pub(crate) pending: Option<&'a Pending>,
     /// Why the last attempt to resize failed.
     pub(crate) resize_error: Option<&'a str>,
     /// Now.
@@ -144,6 +147,20 @@ fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
     )
 }
 
+/// The resources that a container has: of one that runs, as the runtime reports them.
+fn given_to(
+    i: &Inputs<'_>,
+    container: &Container,
+    c: &observed::ContainerStatus,
+) -> Option<ResourceRequirements> {
+    let known = i.actuated.get(&c.id).or(container.resources.as_ref());
+    if c.state != State::Running || known.is_none() {
+        return container.resources.clone();
+    }
+    let shown = Container { resources: known.cloned(), ..Container::default() };
+    Some(resources::actual(i.pod, &shown, c.resources.as_ref()))
+}
+
 /// Statuses of one list of containers.
 fn containers(
     i: &Inputs<'_>,
@@ -193,7 +210,7 @@ fn containers(
                         })
                     })
                     .or_else(|| Some(ContainerState::default())),
-                resources: i.actuated.get(&c.id).or(container.resources.as_ref()).cloned(),
+                resources: given_to(i, container, c),
                 allocated_resources: container
                     .resources
                     .as_ref()
@@ -453,13 +470,15 @@ fn initialized(pod: &Pod, all: &[&ContainerStatus], phase: &str) -> PodCondition
     condition(pod, "Initialized", ok, reason, text)
 }
 
+static NOTHING: ResourceRequirements = ResourceRequirements { claims: None, limits: None, requests: None };
+
 /// Whether a running container does not have its resources yet.
 fn resizing(i: &Inputs<'_>) -> bool {
     let pod = i.pod;
     spec::containers(pod).iter().chain(spec::init_containers(pod)).any(|c| {
         let running = i.observed.container(&c.name).filter(|s| s.running());
         let given = running.and_then(|s| i.actuated.get(&s.id));
-        given.is_some_and(|given| *given != c.resources.clone().unwrap_or_default())
+        given.is_some_and(|given| !allocation::same(given, c.resources.as_ref().unwrap_or(&NOTHING)))
     })
 }
 
@@ -502,6 +521,10 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     let own = |c: &PodCondition| OWN_CONDITIONS.contains(&c.type_.as_str());
     let mut conditions: Vec<PodCondition> =
         spec::status(pod).conditions.iter().flatten().filter(|c| !own(c)).cloned().collect();
+    if let Some(pending) = i.pending.filter(|_| !i.terminal) {
+        let text = pending.message.clone();
+        conditions.push(condition(pod, "PodResizePending", true, pending.reason, text));
+    }
     if resizing(i) {
         let (why, text) = i.resize_error.map_or(("", ""), |text| ("Error", text));
         conditions.push(condition(pod, "PodResizeInProgress", true, why, text.to_owned()));

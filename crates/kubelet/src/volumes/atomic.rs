@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown, fchown, symlink};
 use std::path::{Component, Path, PathBuf};
+
+use crate::files;
 
 /// A file to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,19 +40,33 @@ pub(crate) fn check_path(path: &str) -> Result<(), String> {
         return Err("invalid path: must be less than or equal to 4096 characters".into());
     }
     let clean = Path::new(path).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
-    if !clean || path.starts_with("..") {
+    if !clean || names(path).next().is_none_or(|first| first.starts_with("..")) {
         return Err(format!("invalid path: must not contain '..': {path}"));
     }
     Ok(())
 }
 
+/// The names that a path is made of.
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|name| !name.is_empty() && *name != ".")
+}
+
+/// Whether a set of files was written into `dir`.
+pub(crate) fn is_written(dir: &Path) -> bool {
+    fs::read_link(dir.join(DATA)).is_ok()
+}
+
 /// Brings the files of `dir` to `payload`; answers whether anything changed. `group` gets the files
 /// with the volume's read rights if it is set.
 pub(crate) fn write(dir: &Path, payload: &Payload, group: Option<u32>) -> io::Result<bool> {
-    for path in payload.keys() {
+    let mut clean: BTreeMap<String, &File> = BTreeMap::new();
+    for (path, file) in payload {
         check_path(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        clean.insert(names(path).collect::<Vec<_>>().join("/"), file);
     }
-    let old = fs::read_link(dir.join(DATA)).ok().map(|name| dir.join(name));
+    let payload = &clean;
+    let own = |name: &PathBuf| name.components().count() == 1 && name.to_string_lossy().starts_with("..2");
+    let old = fs::read_link(dir.join(DATA)).ok().filter(own).map(|name| dir.join(name));
     let known = old.as_deref().map(read_tree).transpose().unwrap_or_default().unwrap_or_default();
     let same = known.len() == payload.len()
         && payload.iter().all(|(path, file)| known.get(path.as_str()) == Some(&file.data));
@@ -61,7 +77,8 @@ pub(crate) fn write(dir: &Path, payload: &Payload, group: Option<u32>) -> io::Re
 
     let stamp = format!("..{}.{}", jiff::Timestamp::now().strftime("%Y_%m_%d_%H_%M_%S"), fastrand::u32(..));
     let new = dir.join(&stamp);
-    fs::create_dir(&new)?;
+    // Nobody else enters it before every file in it has its rights.
+    fs::DirBuilder::new().mode(0o700).create(&new)?;
     let written = fill(&new, payload, group).and_then(|()| {
         let link = dir.join(NEW_DATA);
         match fs::remove_file(&link) {
@@ -72,45 +89,50 @@ pub(crate) fn write(dir: &Path, payload: &Payload, group: Option<u32>) -> io::Re
         fs::rename(&link, dir.join(DATA))
     });
     if let Err(error) = written {
-        let _ = fs::remove_dir_all(&new);
+        let _ = files::remove_tree(&new);
         return Err(error);
     }
     link_names(dir, payload)?;
     if let Some(old) = old {
-        let _ = fs::remove_dir_all(old);
+        let _ = files::remove_tree(&old);
     }
     Ok(true)
 }
 
-fn fill(root: &Path, payload: &Payload, group: Option<u32>) -> io::Result<()> {
-    fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
+/// Makes the files and directories. A file has its owner and its mode before it has content, and the
+/// root is opened to others last.
+fn fill(root: &Path, payload: &BTreeMap<String, &File>, group: Option<u32>) -> io::Result<()> {
     let mut dirs: BTreeSet<PathBuf> = BTreeSet::from([root.to_owned()]);
     for (path, file) in payload {
         let at = root.join(path);
-        if let Some(parent) = at.parent() {
-            fs::create_dir_all(parent)?;
+        if let Some(parent) = at.parent()
+            && !dirs.contains(parent)
+        {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
             dirs.extend(parent.ancestors().take_while(|a| a.starts_with(root)).map(Path::to_owned));
         }
-        fs::write(&at, &file.data)?;
-        let mode = if group.is_some() { file.mode | 0o440 } else { file.mode };
+        let mut made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&at)?;
         if file.owner.is_some() || group.is_some() {
-            chown(&at, file.owner, group)?;
+            fchown(&made, file.owner, group)?;
         }
-        fs::set_permissions(&at, fs::Permissions::from_mode(mode))?;
+        let mode = if group.is_some() { file.mode | 0o440 } else { file.mode };
+        made.set_permissions(fs::Permissions::from_mode(mode))?;
+        made.write_all(&file.data)?;
     }
-    if group.is_some() {
-        for dir in dirs {
-            chown(&dir, None, group)?;
-            fs::set_permissions(&dir, fs::Permissions::from_mode(0o2775))?;
+    // The root sorts first.
+    for dir in dirs.iter().rev() {
+        let mode = if group.is_some() { 0o2775 } else { 0o755 };
+        if group.is_some() {
+            chown(dir, None, group)?;
         }
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }
 
 /// Makes the top-level links that are missing, and removes those whose files are gone.
-fn link_names(dir: &Path, payload: &Payload) -> io::Result<()> {
-    let wanted: BTreeSet<&str> =
-        payload.keys().filter_map(|p| p.trim_start_matches("./").split('/').next()).collect();
+fn link_names(dir: &Path, payload: &BTreeMap<String, &File>) -> io::Result<()> {
+    let wanted: BTreeSet<&str> = payload.keys().filter_map(|p| names(p).next()).collect();
     for name in &wanted {
         let link = dir.join(name);
         if fs::symlink_metadata(&link).is_err() {
@@ -187,8 +209,69 @@ mod tests {
             ("../a", false),
             ("a/../b", false),
             ("..a", false),
+            ("./..data", false),
+            (".", false),
+            ("./a", true),
+            ("a/..b", true),
         ] {
             assert_eq!(check_path(path).is_ok(), ok, "{path}");
         }
+    }
+
+    #[test]
+    fn odd_paths_are_one_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let set = payload(&[("./a", "1"), ("d//b", "2")]);
+        assert!(write(dir.path(), &set, None).unwrap());
+        assert!(!write(dir.path(), &set, None).unwrap(), "nothing changed");
+        assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "1");
+        assert_eq!(fs::read_to_string(dir.path().join("d/b")).unwrap(), "2");
+        assert!(write(dir.path(), &payload(&[("a", "1"), ("a/b", "2")]), None).is_err());
+        assert_eq!(fs::read_to_string(dir.path().join("d/b")).unwrap(), "2", "the old set stays");
+        // A link of somebody else's is not taken for the old set.
+        let other = tempfile::tempdir().unwrap();
+        fs::write(other.path().join("keep"), "").unwrap();
+        fs::remove_file(dir.path().join(DATA)).unwrap();
+        symlink(other.path(), dir.path().join(DATA)).unwrap();
+        assert!(write(dir.path(), &payload(&[("a", "3")]), None).unwrap());
+        assert!(other.path().join("keep").exists());
+    }
+
+    #[test]
+    fn secrets_are_never_readable_wider_than_their_mode() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let dir = tempfile::tempdir().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let (at, stop) = (dir.path().to_owned(), over.clone());
+        // Looks at everything that is there at any moment.
+        let looker = std::thread::spawn(move || {
+            let mut seen = 0;
+            while !stop.load(Ordering::Relaxed) {
+                for stamp in fs::read_dir(&at).unwrap().flatten().filter(|e| e.path().is_dir()) {
+                    let Ok(of_dir) = fs::symlink_metadata(stamp.path()) else { continue };
+                    let closed = of_dir.permissions().mode() & 0o077 == 0;
+                    for file in fs::read_dir(stamp.path()).into_iter().flatten().flatten() {
+                        let Ok(m) = fs::symlink_metadata(file.path()) else { continue };
+                        let mode = m.permissions().mode() & 0o777;
+                        assert!(mode == 0o600 || (mode == 0o440 && m.len() <= 6), "{mode:o}");
+                        assert!(mode == 0o440 || m.len() == 0, "content before the mode");
+                        seen += usize::from(closed);
+                    }
+                }
+            }
+            seen
+        });
+        let mut round = 0;
+        while round < 200 && !looker.is_finished() {
+            round += 1;
+            let files = (0..50).map(|n| {
+                let data = format!("{round:06}").into_bytes();
+                (format!("f{n}"), File { data, mode: 0o440, owner: None })
+            });
+            write(dir.path(), &files.collect(), None).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(looker.join().unwrap() > 0, "files were seen while they were written");
     }
 }

@@ -1,6 +1,7 @@
 //! Volumes of Pods: made before the first container, brought up to date while it runs, removed with it.
 
 pub(crate) mod atomic;
+pub(crate) mod env_file;
 pub(crate) mod mounts;
 pub(crate) mod payload;
 pub(crate) mod subpath;
@@ -8,16 +9,22 @@ pub(crate) mod subpath;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, FileKeySelector, HostPathVolumeSource, Pod, Volume};
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
 use rustix::mount::MountFlags;
+use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::Kubelet;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 use crate::quantity;
+pub(crate) use crate::work::blocking;
+
+/// How long the content of volumes that are there already is waited for: containers wait meanwhile for
+/// whoever tends them.
+const REFRESH: Duration = Duration::from_secs(2);
 
 /// A volume that containers can mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +58,7 @@ pub(crate) struct VolumeError {
 }
 
 /// The plugin's directory name, as upstream has it.
-fn plugin(volume: &Volume) -> &'static str {
+pub(crate) fn plugin(volume: &Volume) -> &'static str {
     if volume.empty_dir.is_some() {
         "kubernetes.io~empty-dir"
     } else if volume.config_map.is_some() {
@@ -69,32 +76,49 @@ fn group(pod: &Pod) -> Option<u32> {
     spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).and_then(|g| u32::try_from(g).ok())
 }
 
-/// Makes every volume of a Pod, or brings it up to date.
-pub(crate) async fn mount_all(kubelet: &Kubelet, facts: &Facts<'_>) -> Result<Volumes, VolumeError> {
-    let pod = facts.pod;
-    let mut volumes = Volumes::new();
-    for volume in spec::spec(pod).volumes.iter().flatten() {
-        let mounted = mount(kubelet, facts, volume)
-            .await
-            .map_err(|message| VolumeError { volume: volume.name.clone(), message })?;
+/// Makes every volume of a Pod, or brings it up to date. Answers the volumes, and those that stay as
+/// they were because they could not be brought up to date. `running`: a container of the Pod runs, for
+/// which they were all made.
+///
+/// # Errors
+/// A volume that was never made cannot be: no container starts without it.
+pub(crate) async fn mount_all(
+    kubelet: &Kubelet,
+    facts: &Facts<'_>,
+    running: bool,
+) -> Result<(Volumes, Vec<VolumeError>), VolumeError> {
+    let (mut volumes, mut stale) = (Volumes::new(), Vec::new());
+    let deadline = Instant::now() + REFRESH;
+    for volume in spec::spec(facts.pod).volumes.iter().flatten() {
+        let error = |message| VolumeError { volume: volume.name.clone(), message };
+        let (mounted, old) = mount(kubelet, facts, volume, running, deadline).await.map_err(error)?;
+        stale.extend(old.map(error));
         volumes.insert(volume.name.clone(), mounted);
     }
-    Ok(volumes)
+    Ok((volumes, stale))
 }
 
-async fn mount(kubelet: &Kubelet, facts: &Facts<'_>, volume: &Volume) -> Result<Mounted, String> {
+/// Answers also why the volume could not be brought up to date, if it was made before.
+async fn mount(
+    kubelet: &Kubelet,
+    facts: &Facts<'_>,
+    volume: &Volume,
+    running: bool,
+    deadline: Instant,
+) -> Result<(Mounted, Option<String>), String> {
     let pod = facts.pod;
     if let Some(source) = &volume.host_path {
         let source = source.clone();
         let path = PathBuf::from(&source.path);
-        blocking(move || check_host_path(&source)).await?;
-        return Ok(Mounted::Path { path, read_only: false });
+        // What the containers have of it is theirs, whatever is at the path by now.
+        if !running {
+            blocking(move || check_host_path(&source)).await?;
+        }
+        return Ok((Mounted::Path { path, read_only: false }, None));
     }
     if let Some(image) = &volume.image {
-        return Ok(Mounted::Image {
-            reference: image.reference.clone().unwrap_or_default(),
-            pull_policy: image.pull_policy.clone(),
-        });
+        let reference = image.reference.clone().unwrap_or_default();
+        return Ok((Mounted::Image { reference, pull_policy: image.pull_policy.clone() }, None));
     }
     let dir = kubelet.config.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
     let gid = group(pod);
@@ -102,35 +126,43 @@ async fn mount(kubelet: &Kubelet, facts: &Facts<'_>, volume: &Volume) -> Result<
         let (source, at) = (source.clone(), dir.clone());
         let memory = spec::pod_limit(pod, "memory") / 1000;
         blocking(move || empty_dir(&source, &at, gid, memory)).await?;
-        return Ok(Mounted::Path { path: dir, read_only: false });
+        return Ok((Mounted::Path { path: dir, read_only: false }, None));
     }
-    let Some(payload) = payload::of_volume(kubelet, facts, volume).await else {
-        return Err("no volume plugin matched".into());
-    };
-    let payload = payload?;
     let in_memory = volume.config_map.is_none();
     let at = dir.clone();
-    blocking(move || {
-        if in_memory && !mounts::is_mount_point(&at).unwrap_or(false) {
-            tmpfs(&at, None).map_err(|e| e.to_string())?;
+    let there = blocking(move || Ok(is_written(&at, in_memory))).await?;
+    let files = payload::of_volume(kubelet, facts, volume);
+    let late = || Some(Err("timed out waiting for the condition".to_owned()));
+    let payload =
+        if there { timeout_at(deadline, files).await.unwrap_or_else(|_| late()) } else { files.await };
+    let at = dir.clone();
+    let written = match payload {
+        None => return Err("no volume plugin matched".into()),
+        Some(Err(error)) => Err(error),
+        Some(Ok(payload)) => {
+            blocking(move || write(&at, in_memory, &payload, gid).map_err(|e| e.to_string())).await
         }
-        make_dir(&at, 0o777).map_err(|e| e.to_string())?;
-        if let Some(gid) = gid {
-            own(&at, gid, 0o2777).map_err(|e| e.to_string())?;
-        }
-        atomic::write(&at, &payload, gid).map_err(|e| e.to_string())
-    })
-    .await?;
-    Ok(Mounted::Path { path: dir, read_only: true })
+    };
+    match written {
+        Err(error) if !there => Err(error),
+        written => Ok((Mounted::Path { path: dir, read_only: true }, written.err())),
+    }
 }
 
-/// Runs file work off the async threads.
-pub(crate) async fn blocking<T, F>(work: F) -> Result<T, String>
-where
-    T: Send + 'static,
-    F: FnOnce() -> Result<T, String> + Send + 'static,
-{
-    tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
+/// Whether a volume of files was made before, whole: its files are switched all at once.
+fn is_written(dir: &Path, in_memory: bool) -> bool {
+    atomic::is_written(dir) && (!in_memory || mounts::is_mount_point(dir).unwrap_or(false))
+}
+
+fn write(dir: &Path, in_memory: bool, payload: &atomic::Payload, gid: Option<u32>) -> io::Result<()> {
+    if in_memory && !mounts::is_mount_point(dir).unwrap_or(false) {
+        tmpfs(dir, None)?;
+    }
+    make_dir(dir, 0o777)?;
+    if let Some(gid) = gid {
+        own(dir, gid, 0o2777)?;
+    }
+    atomic::write(dir, payload, gid).map(drop)
 }
 
 fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
@@ -149,13 +181,19 @@ fn own(path: &Path, gid: u32, mode: u32) -> io::Result<()> {
 
 fn tmpfs(dir: &Path, size: Option<i64>) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    let options = match size {
-        Some(bytes) if bytes > 0 => format!("size={bytes}"),
-        _ => String::new(),
+    let size = size.filter(|bytes| *bytes > 0).map(|bytes| format!("size={bytes}"));
+    // Secrets do not belong on a disk; older kernels cannot keep them from there.
+    let without: Vec<&str> = size.as_deref().into_iter().collect();
+    let mut with = without.clone();
+    with.push("noswap");
+    let mount = |options: &[&str]| -> io::Result<()> {
+        let data = std::ffi::CString::new(options.join(","))?;
+        Ok(rustix::mount::mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(data.as_c_str()))?)
     };
-    let data = std::ffi::CString::new(options)?;
-    rustix::mount::mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(data.as_c_str()))?;
-    Ok(())
+    match mount(&with) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => mount(&without),
+        other => other,
+    }
 }
 
 fn empty_dir(
@@ -200,20 +238,20 @@ fn check_host_path(source: &HostPathVolumeSource) -> Result<(), String> {
     match source.type_.as_deref().unwrap_or_default() {
         "" => Ok(()),
         "DirectoryOrCreate" => match kind {
-            None => fs::create_dir_all(path)
-                .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
-                .map_err(|e| e.to_string()),
+            None => fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(|e| e.to_string()),
             Some(k) if k.is_dir() => Ok(()),
             Some(_) => failed("a directory"),
         },
         "Directory" if kind.is_some_and(|k| k.is_dir()) => Ok(()),
         "Directory" => failed("a directory"),
         "FileOrCreate" => match kind {
+            // What comes into its place meanwhile is not opened: it may be a pipe.
             None => fs::OpenOptions::new()
-                .create(true)
-                .append(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o644)
                 .open(path)
-                .and_then(|f| f.set_permissions(fs::Permissions::from_mode(0o644)))
+                .map(drop)
                 .map_err(|e| e.to_string()),
             Some(k) if k.is_file() => Ok(()),
             Some(_) => failed("a file"),
@@ -230,52 +268,11 @@ fn check_host_path(source: &HostPathVolumeSource) -> Result<(), String> {
     }
 }
 
-/// The value of a variable in a file of a volume; none if it is missing and optional.
-pub(crate) async fn env_file(
-    kubelet: &Kubelet,
-    pod: &Pod,
-    selector: &FileKeySelector,
-) -> Result<Option<String>, String> {
-    let volume = spec::spec(pod)
-        .volumes
-        .iter()
-        .flatten()
-        .find(|v| v.name == selector.volume_name && v.empty_dir.is_some())
-        .ok_or_else(|| {
-            format!("cannot find the volume {:?} referenced by FileKeyRef", selector.volume_name)
-        })?;
-    atomic::check_path(&selector.path)?;
-    let dir = kubelet.config.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
-    let (path, key) = (dir.join(&selector.path), selector.key.clone());
-    let value = blocking(move || {
-        let inside = fs::canonicalize(&path)
-            .is_ok_and(|real| fs::canonicalize(&dir).is_ok_and(|root| real.starts_with(root)));
-        if !inside {
-            return Err("couldn't parse env file".to_owned());
-        }
-        let text = fs::read_to_string(&path).map_err(|_| "couldn't parse env file".to_owned())?;
-        Ok(variable(&text, &key))
-    })
-    .await;
-    match value {
-        Ok(None) | Err(_) if selector.optional == Some(true) => Ok(None),
-        Ok(None) => {
-            Err(format!("environment variable key {:?} not found in file {:?}", selector.key, selector.path))
-        }
-        other => other,
-    }
-}
-
-/// The value of a key in lines of `KEY='value'`.
-fn variable(text: &str, key: &str) -> Option<String> {
-    text.lines().map(str::trim).filter(|l| !l.starts_with('#')).find_map(|line| {
-        let (name, value) = line.split_once('=')?;
-        (name.trim_end() == key).then(|| {
-            let value = value.trim();
-            let quoted = ['\'', '"'].iter().find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
-            quoted.unwrap_or(value).to_owned()
-        })
-    })
+/// Closes the directory of all Pods' files to the node's other users: files in it have the modes that
+/// containers are to see.
+pub(crate) fn close(config: &crate::Config) -> Result<(), (PathBuf, io::Error)> {
+    let pods = config.root_dir.join("pods");
+    fs::set_permissions(&pods, fs::Permissions::from_mode(0o750)).map_err(|error| (pods, error))
 }
 
 /// Unmounts and removes a Pod's volumes; what its containers said last stays.
@@ -326,13 +323,5 @@ mod tests {
         check(Path::new("/dev/null"), "CharDevice", None);
         check(Path::new("/dev/null"), "BlockDevice", Some("is not a block device"));
         assert!(dir.path().join("d/e").is_dir() && dir.path().join("n").is_file());
-    }
-
-    #[test]
-    fn variables_of_files() {
-        let text = "# c\nA='x y'\nB=\"z\"\nC = 3\n";
-        for (key, want) in [("A", Some("x y")), ("B", Some("z")), ("C", Some("3")), ("D", None)] {
-            assert_eq!(variable(text, key).as_deref(), want);
-        }
     }
 }

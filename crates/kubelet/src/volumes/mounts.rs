@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
 
 /// Mount points in the order in which they were mounted.
@@ -41,7 +42,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 /// Unmounts everything below a directory and on it, the last mounted first.
 pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
     for point in mount_points()?.into_iter().rev().filter(|p| p.starts_with(dir)) {
-        match rustix::mount::unmount(&point, UnmountFlags::DETACH) {
+        // The kernel's list has no links in it: one that is there now was put there since.
+        match rustix::mount::unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
             Err(e) => return Err(e.into()),
         }
@@ -64,24 +66,33 @@ pub(crate) fn unmount_all_at(path: &Path) -> io::Result<()> {
 
 /// Whether something is mounted on exactly this path.
 pub(crate) fn is_mount_point(path: &Path) -> io::Result<bool> {
-    Ok(mount_points()?.iter().any(|p| p == path))
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())?;
+    Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-/// Removes a directory tree in which nothing is mounted any more.
+/// Unmounts what is mounted in a directory tree, and removes it.
 pub(crate) fn remove_unmounted(dir: &Path) -> io::Result<()> {
     unmount_below(dir)?;
     if mount_points()?.iter().any(|p| p.starts_with(dir)) {
         return Err(io::Error::other(format!("{} still has mounts", dir.display())));
     }
-    match std::fs::remove_dir_all(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+    crate::files::remove_tree(dir)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mount_points_are_known() {
+        let check = |path: &str, want: Option<bool>| {
+            assert_eq!(is_mount_point(Path::new(path)).ok(), want, "{path}");
+        };
+        check("/proc", Some(true));
+        check("/proc/self", Some(false));
+        check("/etc", Some(false));
+        check("/none", None);
+    }
 
     #[test]
     fn octal_is_undone() {

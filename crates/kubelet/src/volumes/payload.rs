@@ -16,6 +16,9 @@ use crate::objects::NotThere;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 
+/// After which time a token that could not be renewed is asked for again.
+const RENEW_AGAIN: Duration = Duration::from_secs(10);
+
 /// Service account tokens of Pods, kept until they must be renewed.
 #[derive(Default)]
 pub(crate) struct Tokens(Mutex<BTreeMap<TokenKey, Token>>);
@@ -27,12 +30,19 @@ type TokenKey = (String, String, i64);
 struct Token {
     text: String,
     renew: Timestamp,
+    expires: Timestamp,
 }
 
 impl Tokens {
     /// Forgets a Pod's tokens.
     pub(crate) fn forget(&self, uid: &str) {
         self.0.lock().retain(|key, _| key.0 != uid);
+    }
+    /// Puts off the renewal of a token that could not be renewed.
+    fn retry(&self, key: &TokenKey, now: Timestamp) {
+        if let Some(token) = self.0.lock().get_mut(key) {
+            token.renew = now.checked_add(RENEW_AGAIN).unwrap_or(now);
+        }
     }
     /// When a Pod's next token is to be renewed.
     pub(crate) fn next_renewal(&self, uid: &str) -> Option<Timestamp> {
@@ -81,17 +91,22 @@ async fn token(
         Ok(answer) => {
             let status = answer.status.unwrap_or_default();
             let text = status.token.ok_or("failed to fetch token: the answer has none")?;
-            let renew = status.expiration_timestamp.map_or(now, |expires| renewal(now, expires.0));
-            kubelet.tokens.0.lock().insert(key, Token { text: text.clone(), renew });
+            let expires = status.expiration_timestamp.map_or(now, |t| t.0);
+            let token = Token { text: text.clone(), renew: renewal(now, expires), expires };
+            kubelet.tokens.0.lock().insert(key, token);
             Ok(text)
         }
-        // An old token is better than none while the server is away.
-        Err(error) => match kept {
+        // An old token is better than none while the server is away, as long as it is one.
+        Err(error) => match kept.filter(|t| t.expires > now) {
             Some(token) => {
                 tracing::warn!(%error, pod = spec::full_name(pod), "token not renewed");
+                kubelet.tokens.retry(&key, now);
                 Ok(token.text)
             }
-            None => Err(format!("failed to fetch token: {error}")),
+            None => {
+                kubelet.tokens.0.lock().remove(&key);
+                Err(format!("failed to fetch token: {error}"))
+            }
         },
     }
 }
@@ -280,6 +295,19 @@ mod tests {
         check(Some(vec![item("a", "x/y", Some(0o400))]), false, Ok(vec![("x/y", 0o400)]));
         check(Some(vec![item("c", "x", None)]), false, Err("references non-existent config key: c"));
         check(Some(vec![item("c", "x", None)]), true, Ok(vec![]));
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_renewed_is_asked_for_later() {
+        let at = |s| Timestamp::from_second(s).unwrap();
+        let tokens = Tokens::default();
+        let key = ("u".to_owned(), String::new(), 3600);
+        let token = Token { text: "t".into(), renew: at(100), expires: at(200) };
+        tokens.0.lock().insert(key.clone(), token);
+        tokens.retry(&key, at(150));
+        assert_eq!(tokens.next_renewal("u"), Some(at(160)), "not at once, again and again");
+        tokens.forget("u");
+        assert_eq!(tokens.next_renewal("u"), None);
     }
 
     #[test]

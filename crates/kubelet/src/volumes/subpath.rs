@@ -4,9 +4,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use super::mounts;
+use crate::files::{self, Links};
 
 /// Why a part of a volume cannot be mounted. Its text tells nothing of the node's files.
 #[derive(Debug, thiserror::Error)]
@@ -43,13 +44,7 @@ pub(crate) enum SubPathError {
 
 /// Opens a path below `root`, following links only where they stay below it.
 fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::openat2(
-        root,
-        path,
-        flags | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-    )?)
+    files::open(root, path, flags, Links::Beneath)
 }
 
 /// Makes the directories of `path` that are missing below `root`, with the root's own rights.
@@ -58,8 +53,7 @@ fn make_dirs(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let mode = Mode::from_raw_mode(of_root.st_mode & 0o7777);
     let mut at = PathBuf::new();
     for component in path.components() {
-        let parent =
-            open_beneath(root, if at.as_os_str().is_empty() { Path::new(".") } else { &at }, OFlags::PATH)?;
+        let parent = open_beneath(root, &at, OFlags::PATH)?;
         at.push(component);
         match open_beneath(root, &at, OFlags::PATH) {
             Ok(_) => continue,
@@ -137,8 +131,7 @@ fn bind(source: &OwnedFd, target: &Path) -> io::Result<()> {
     if let Some(parent) = target.parent() {
         std::fs::create_dir_all(parent)?;
     }
-    let stat = rustix::fs::statat(source, "", AtFlags::EMPTY_PATH)?;
-    let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let directory = files::kind(source)? == FileType::Directory;
     match std::fs::symlink_metadata(target) {
         Ok(old) if old.is_dir() != directory => {
             if old.is_dir() {

@@ -453,6 +453,10 @@ impl Engine {
 }
 
 impl Backend for Engine {
+    fn healthy(&self) -> Result<(), String> {
+        Self::healthy(self).map_err(|e| e.to_string())
+    }
+
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Object>, WriteError>> {
         Box::pin(self.run(|engine| async move { engine.write(write).await }))
     }

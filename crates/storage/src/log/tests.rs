@@ -238,8 +238,9 @@ pub(super) fn store(sim: &Sim, now: Arc<AtomicU64>) -> (Store, ResourceId) {
     .unwrap();
     let log = log(sim, &loaded);
     let stop = Shutdown::new();
-    let store =
-        loader.start(Box::new(log), (loaded.floor, loaded.last), Duration::from_mins(1), &stop).unwrap();
+    let store = loader
+        .start(Box::new(log), (loaded.floor, loaded.last), Duration::from_mins(1), None, &stop)
+        .unwrap();
     let resource =
         store.register(ResourceSpec { group: "".into(), plural: "things".into(), indexed: vec![] });
     (store, resource)

@@ -6,6 +6,7 @@
 
 mod directories;
 mod full_disk;
+mod quota;
 #[path = "../suite/mod.rs"]
 mod suite;
 

@@ -88,9 +88,15 @@ async fn client(
             (_, Some(Ok(object))) => Answer::Done(object.revision),
             (_, Some(Err(WriteError::Exists(o) | WriteError::Changed(o)))) => Answer::There(o.revision),
             (_, Some(Err(WriteError::NotFound))) => Answer::There(0),
-            (_, Some(Err(WriteError::Unreadable(_) | WriteError::Engine(_) | WriteError::Closed))) => {
-                Answer::Unknown
-            }
+            (
+                _,
+                Some(Err(
+                    WriteError::Unreadable(_)
+                    | WriteError::NoSpace
+                    | WriteError::Engine(_)
+                    | WriteError::Closed,
+                )),
+            ) => Answer::Unknown,
             (Question::List, None) => {
                 let all = s.snapshot(r);
                 let of = |o: &Arc<Object>| (o.data.name.clone(), o.revision);

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::super::normal;
 use super::super::report::{Report, Step, go_struct};
 use super::super::{DecodeError, Decoded};
+use crate::depth;
 use crate::schema::{AnyKind, Field, FieldNo, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
@@ -25,6 +26,11 @@ pub fn root_from_merged(schema: &Schema, root: StructId, node: Node) -> Result<D
     convert(schema, root, node, Numbers::Wrap)
 }
 
+/// Refuses what JSON text of the value would be refused for.
+fn bounded(node: &Node) -> Result<(), DecodeError> {
+    if depth::is_bounded(node) { Ok(()) } else { Err(DecodeError::Syntax(depth::TOO_DEEP.into())) }
+}
+
 /// What becomes of numbers in places of integers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbers {
@@ -37,6 +43,7 @@ enum Numbers {
 }
 
 fn convert(schema: &Schema, root: StructId, node: Node, numbers: Numbers) -> Result<Decoded, DecodeError> {
+    bounded(&node)?;
     let mut c = Converter { report: Report::new(schema), numbers };
     let mut tree = Struct::new(root);
     match node {
@@ -56,6 +63,7 @@ fn convert(schema: &Schema, root: StructId, node: Node, numbers: Numbers) -> Res
 
 /// The tree of a value of a type, with the complaints of strict validation; `None` for `null`.
 pub fn from_any(schema: &Schema, ty: TypeId, node: Node) -> Result<(Option<Node>, Vec<String>), DecodeError> {
+    bounded(&node)?;
     let mut c = Converter { report: Report::new(schema), numbers: Numbers::Read };
     let node = c.value(ty, node);
     Ok((node, c.report.finish()?))

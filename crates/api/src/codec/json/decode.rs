@@ -8,6 +8,7 @@ use super::super::normal;
 use super::super::report::{Report, Step, go_struct};
 use super::super::{DecodeError, Decoded};
 use super::lexer::{Lexed, Lexer};
+use crate::depth::{AROUND, MAX_DEPTH};
 use crate::schema::{AnyKind, Field, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
@@ -21,8 +22,18 @@ fn text(body: &[u8]) -> Cow<'_, str> {
 
 /// Decodes an object of the root struct `root`.
 pub fn decode(schema: &Schema, root: StructId, body: &[u8]) -> Result<Decoded, DecodeError> {
+    decode_to(schema, root, body, MAX_DEPTH)
+}
+
+/// As [`decode`], down to a depth.
+pub(crate) fn decode_to(
+    schema: &Schema,
+    root: StructId,
+    body: &[u8],
+    depth: usize,
+) -> Result<Decoded, DecodeError> {
     let text = text(body);
-    let mut d = Decoder { lexer: Lexer::new(&text), report: Report::new(schema) };
+    let mut d = Decoder { lexer: Lexer::new(&text, depth), report: Report::new(schema), unsettled: false };
     let mut tree = Struct::new(root);
     match d.lexer.peek() {
         b'{' => d.fields(&mut tree)?,
@@ -37,6 +48,9 @@ pub fn decode(schema: &Schema, root: StructId, body: &[u8]) -> Result<Decoded, D
         }
     }
     d.lexer.end()?;
+    if d.unsettled {
+        normal::settle(schema, &mut tree);
+    }
     let strict = d.report.finish()?;
     let st = schema.st(root);
     let mut take = |name: &str| -> Text {
@@ -57,9 +71,23 @@ pub fn decode_any(body: &[u8]) -> Result<Node, DecodeError> {
 
 /// As [`decode_any`], with the complaints of strict validation about duplicate fields.
 pub fn decode_any_strict(body: &[u8]) -> Result<(Node, Vec<String>), DecodeError> {
+    decode_within(body, MAX_DEPTH)
+}
+
+/// As [`decode_any`], of a value that stands in another at this depth.
+pub(crate) fn decode_any_at(body: &[u8], depth: usize) -> Result<Node, DecodeError> {
+    decode_within(body, MAX_DEPTH.saturating_sub(depth)).map(|(node, _)| node)
+}
+
+/// As [`decode_any`], of an answer that this process made, which may be a list of objects.
+pub fn decode_answer(body: &[u8]) -> Result<Node, DecodeError> {
+    decode_within(body, MAX_DEPTH + AROUND).map(|(node, _)| node)
+}
+
+fn decode_within(body: &[u8], depth: usize) -> Result<(Node, Vec<String>), DecodeError> {
     let text = text(body);
     let schema = Schema::default();
-    let mut d = Decoder { lexer: Lexer::new(&text), report: Report::new(&schema) };
+    let mut d = Decoder { lexer: Lexer::new(&text, depth), report: Report::new(&schema), unsettled: false };
     let node = d.any(true)?;
     d.lexer.end()?;
     Ok((node, d.report.finish()?))
@@ -87,6 +115,8 @@ pub(crate) fn raw_value(text: &str) -> Node {
 struct Decoder<'s, 'a> {
     lexer: Lexer<'a>,
     report: Report<'s, 'a>,
+    /// Whether a map came in several parts: they are sorted once, at the end.
+    unsettled: bool,
 }
 
 impl Decoder<'_, '_> {
@@ -145,8 +175,11 @@ impl Decoder<'_, '_> {
                     self.fields(&mut s)?;
                     return Ok(Some(Node::Struct(s)));
                 }
-                (Type::Map { of, .. }, b'{', Some(Node::Map(m))) => {
-                    return self.map(*of, m.into_entries()).map(Some);
+                (Type::Map { of, .. }, b'{', Some(Node::Map(mut m))) => {
+                    for (key, value) in self.map(*of)?.into_entries() {
+                        self.unsettled |= !m.append(key, value);
+                    }
+                    return Ok(Some(Node::Map(m)));
                 }
                 // `null` leaves a plain scalar as it was.
                 (Type::Bool | Type::Int32 | Type::Int64 | Type::Float64 | Type::String, b'n', before)
@@ -188,7 +221,7 @@ impl Decoder<'_, '_> {
                     self.fields(&mut s)?;
                     Ok(Some(Node::Struct(s)))
                 }
-                Type::Map { of, .. } => self.map(*of, Vec::new()).map(Some),
+                Type::Map { of, .. } => self.map(*of).map(|m| Some(Node::Map(m))),
                 Type::Any(kind) => self.any_of(*kind).map(Some),
                 Type::Or { of, .. } => {
                     self.report.lenient += 1;
@@ -329,7 +362,7 @@ impl Decoder<'_, '_> {
         Ok(out)
     }
 
-    fn map(&mut self, of: TypeId, before: Vec<(Text, Node)>) -> Lexed<Node> {
+    fn map(&mut self, of: TypeId) -> Lexed<Map> {
         self.lexer.open()?;
         let mut entries = Vec::new();
         let mut first = true;
@@ -341,15 +374,7 @@ impl Decoder<'_, '_> {
             self.report.path.pop();
             entries.push((name, value.unwrap_or_else(|| normal::zero(self.report.schema, of))));
         }
-        let mut map = normal::distinct(&mut self.report, entries);
-        if !before.is_empty() {
-            let mut all = Map::from_entries(before);
-            for (key, value) in map.into_entries() {
-                all.insert(key, value);
-            }
-            map = all;
-        }
-        Ok(Node::Map(map))
+        Ok(normal::distinct(&mut self.report, entries))
     }
 
     fn any_of(&mut self, kind: AnyKind) -> Lexed<Node> {

@@ -3,10 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::DecodeError;
-
-/// How deep values may nest: far above any real object. Threads that handle them need 4 MiB of stack for it in a build
-/// that is not optimized.
-pub(crate) const MAX_DEPTH: u32 = 500;
+use crate::depth::TOO_DEEP;
 
 /// A result whose error is bad syntax.
 pub(super) type Lexed<T> = Result<T, DecodeError>;
@@ -16,7 +13,8 @@ pub(super) struct Lexer<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
-    depth: u32,
+    /// How many more levels may open.
+    left: usize,
 }
 
 /// Go's way to show the byte that surprised it.
@@ -32,8 +30,9 @@ fn shown(byte: u8) -> String {
 }
 
 impl<'a> Lexer<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        Self { text, bytes: text.as_bytes(), at: 0, depth: 0 }
+    /// Of a text that may nest so deeply.
+    pub(super) fn new(text: &'a str, depth: usize) -> Self {
+        Self { text, bytes: text.as_bytes(), at: 0, left: depth }
     }
 
     #[cold]
@@ -71,8 +70,8 @@ impl<'a> Lexer<'a> {
     #[inline]
     pub(super) fn open(&mut self) -> Lexed<()> {
         self.at += 1;
-        self.depth += 1;
-        if self.depth > MAX_DEPTH { Err(DecodeError::Syntax("exceeded max depth".into())) } else { Ok(()) }
+        self.left = self.left.checked_sub(1).ok_or_else(|| DecodeError::Syntax(TOO_DEEP.into()))?;
+        Ok(())
     }
 
     /// The next key of an object, with its colon, or `None` at its end.
@@ -81,7 +80,7 @@ impl<'a> Lexer<'a> {
         let mut b = self.peek();
         if b == b'}' {
             self.at += 1;
-            self.depth -= 1;
+            self.left += 1;
             return Ok(None);
         }
         if !first {
@@ -108,7 +107,7 @@ impl<'a> Lexer<'a> {
         match self.peek() {
             b']' => {
                 self.at += 1;
-                self.depth -= 1;
+                self.left += 1;
                 Ok(false)
             }
             _ if first => Ok(true),

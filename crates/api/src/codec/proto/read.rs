@@ -5,21 +5,30 @@ use base64::prelude::BASE64_STANDARD;
 use jiff::{SignedDuration, Timestamp};
 
 use super::DecodeError;
-use super::wire::{MAX_DEPTH, Reader, Wire};
+use super::wire::{Reader, Wire};
 use crate::codec::{json, normal};
+use crate::depth::MAX_DEPTH;
 use crate::quantity::Quantity;
 use crate::schema::{AnyKind, FieldNo, MessageField, MessagePart, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
 pub(super) fn message(schema: &Schema, id: StructId, bytes: &[u8]) -> Result<Struct, DecodeError> {
     let mut tree = Struct::new(id);
-    Decoder { schema, depth: 0 }.message(&mut tree, &schema.st(id).message, bytes)?;
+    let mut decoder = Decoder { schema, depth: 0, unsettled: false };
+    decoder.open()?;
+    decoder.message(&mut tree, &schema.st(id).message, bytes)?;
+    if decoder.unsettled {
+        normal::settle(schema, &mut tree);
+    }
     Ok(tree)
 }
 
 struct Decoder<'s> {
     schema: &'s Schema,
-    depth: u32,
+    /// At how many levels of the object's JSON the current value stands; messages have some that JSON has not.
+    depth: usize,
+    /// Whether entries of a map came unsorted: they are sorted once, at the end.
+    unsettled: bool,
 }
 
 fn broken(text: String) -> DecodeError {
@@ -27,16 +36,19 @@ fn broken(text: String) -> DecodeError {
 }
 
 impl Decoder<'_> {
+    /// Begins an object or a list; `depth` goes down at its end.
+    fn open(&mut self) -> Result<(), DecodeError> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH { Err(broken("proto: exceeded max depth".into())) } else { Ok(()) }
+    }
+
+    /// The fields of a struct that was opened.
     fn message(
         &mut self,
         tree: &mut Struct,
         fields: &[MessageField],
         bytes: &[u8],
     ) -> Result<(), DecodeError> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(broken("proto: exceeded max depth".into()));
-        }
         let mut r = Reader::new(bytes);
         while let Some((number, wire)) = r.key()? {
             let Ok(i) = fields.binary_search_by_key(&number, |f| f.number) else {
@@ -48,13 +60,9 @@ impl Decoder<'_> {
                 MessagePart::Field(no) => self.field(tree, *no, &mut r, wire)?,
             }
         }
-        self.depth -= 1;
         let st = self.schema.st(tree.id);
-        if self.depth == 0 || !fields.is_empty() {
+        if self.depth == 1 || !fields.is_empty() {
             tree.retain(|no, v| {
-                if let Node::Map(m) = v {
-                    m.sort();
-                }
                 let f = st.at(no);
                 normal::keeps(f, self.schema.ty(f.ty), v)
             });
@@ -65,7 +73,9 @@ impl Decoder<'_> {
     fn struct_of(&mut self, id: StructId, bytes: &[u8]) -> Result<Node, DecodeError> {
         let schema = self.schema;
         let mut tree = Struct::new(id);
+        self.open()?;
         self.message(&mut tree, &schema.st(id).message, bytes)?;
+        self.depth -= 1;
         Ok(Node::Struct(Box::new(tree)))
     }
 
@@ -80,6 +90,7 @@ impl Decoder<'_> {
         match self.schema.ty(ty) {
             Type::List { of, .. } => {
                 let of = *of;
+                self.open()?;
                 let mut found = Vec::new();
                 let scalar = matches!(self.schema.ty(of), Type::Bool | Type::Int32 | Type::Int64);
                 if self.schema.is_wrapped(ty) {
@@ -99,12 +110,14 @@ impl Decoder<'_> {
                 } else {
                     found.extend(self.value(of, r, wire)?);
                 }
+                self.depth -= 1;
                 if let Node::List(list) = tree.get_or_insert_with(no, || Node::List(Vec::new())) {
                     list.append(&mut found);
                 }
             }
             Type::Map { of, .. } => {
                 let of = *of;
+                self.open()?;
                 let mut entry = Reader::new(r.bytes(wire)?);
                 let (mut key, mut value) = (Text::default(), None);
                 while let Some((number, wire)) = entry.key()? {
@@ -114,9 +127,10 @@ impl Decoder<'_> {
                         _ => entry.skip(wire)?,
                     }
                 }
+                self.depth -= 1;
                 let value = value.unwrap_or_else(|| self.empty(of));
                 if let Node::Map(map) = tree.get_or_insert_with(no, || Node::Map(Map::new())) {
-                    map.insert(key, value);
+                    self.unsettled |= !map.append(key, value);
                 }
             }
             Type::Struct(_) => {
@@ -125,7 +139,10 @@ impl Decoder<'_> {
                 // A message that comes twice is merged.
                 if let Some(Node::Struct(s)) = tree.get_mut(no) {
                     let schema = self.schema;
-                    return self.message(s, &schema.st(id).message, bytes);
+                    self.open()?;
+                    self.message(s, &schema.st(id).message, bytes)?;
+                    self.depth -= 1;
+                    return Ok(());
                 }
                 let node = self.struct_of(id, bytes)?;
                 let plain = !self.schema.st(tree.id).at(no).pointer;
@@ -210,6 +227,7 @@ impl Decoder<'_> {
             }
             Type::List { of, .. } => {
                 let of = *of;
+                self.open()?;
                 let mut list = Vec::new();
                 let mut inner = Reader::new(r.bytes(wire)?);
                 while let Some((number, wire)) = inner.key()? {
@@ -219,6 +237,7 @@ impl Decoder<'_> {
                         inner.skip(wire)?;
                     }
                 }
+                self.depth -= 1;
                 Node::List(list)
             }
             Type::Map { .. } => {
@@ -278,7 +297,7 @@ impl Decoder<'_> {
             json::encode_any(&Node::Map(Map::from_entries(entries)), &mut text);
             return Ok(Some(json::raw(&String::from_utf8_lossy(&text))));
         }
-        let value = json::decode_any(raw)?;
+        let value = json::decode_any_at(raw, self.depth)?;
         Ok(Some(match (self.schema.ty(ty), std::str::from_utf8(raw)) {
             (Type::Any(AnyKind::RawExtension), Ok(text)) => json::raw(text),
             _ => value,
@@ -292,7 +311,11 @@ impl Decoder<'_> {
             match (or, number) {
                 (Or::Bool, 1) => allows = inner.int(wire)? != 0,
                 (Or::Bool, 2) | (_, 1) => schema = Some(self.struct_of(of, inner.bytes(wire)?)?),
-                (Or::List, 2) => list.push(self.struct_of(of, inner.bytes(wire)?)?),
+                (Or::List, 2) => {
+                    self.open()?;
+                    list.push(self.struct_of(of, inner.bytes(wire)?)?);
+                    self.depth -= 1;
+                }
                 (Or::Strings, 2) => list.push(Node::Str(inner.text(wire)?)),
                 _ => inner.skip(wire)?,
             }

@@ -1,10 +1,8 @@
 //! The wire format: keys, varints, lengths.
 
 use super::DecodeError;
+use crate::depth::MAX_DEPTH;
 use crate::tree::Text;
-
-/// How deep messages may stand in each other.
-pub(super) const MAX_DEPTH: u32 = 100;
 
 /// How a field is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +107,7 @@ impl<'a> Reader<'a> {
             Wire::Fixed32 => self.take(4).map(drop),
             Wire::Bytes => self.bytes(wire).map(drop),
             Wire::Group => {
-                let mut open = 1u32;
+                let mut open = 1;
                 while open > 0 {
                     match self.key()? {
                         None => return Err(broken("unexpected EOF")),

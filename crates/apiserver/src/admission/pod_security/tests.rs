@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::existing::Limits;
 use super::policy::{Level, LevelVersion, Version};
 use super::*;
+use crate::admission::OperationOptions;
 use crate::admission::tests::parse;
 use crate::auth::UnionAuthorizer;
 use crate::auth::testing::{Fake, object};
@@ -150,7 +151,7 @@ async fn ask(env: &Env, ask: Ask<'_>, object: &Value) -> (Option<Verdict>, Vec<S
         name: ask.name,
         old: old.as_ref(),
         dry_run: false,
-        options: None,
+        options: OperationOptions::default(),
         warnings: &warnings,
     };
     let verdict = judge(env, &request, Some(&tree));

@@ -9,20 +9,47 @@ use api::Text;
 use super::{Rule, path_matches};
 use crate::request::UserInfo;
 
-/// The parts of `wanted`, each with one verb and one target, that no rule of `owned` covers.
-pub fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
-    wanted.iter().flat_map(break_down).filter(|part| !owned.iter().any(|rule| covers(rule, part))).collect()
+/// Rules with more parts than these cannot be granted by somebody who must have each of them.
+///
+/// DIFFERENCE: upstream has no limit, although one rule with 1,000 groups, resources and verbs has 1,000,000,000 parts.
+const MOST_PARTS: usize = 50_000;
+/// So many rules that somebody has not are told.
+const MOST_TOLD: usize = 1000;
+
+/// The parts of `wanted`, each with one verb and one target, that no rule of `owned` covers; `Err` if there are too many
+/// parts to look at.
+pub fn missing(owned: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, String> {
+    let parts = wanted.iter().fold(0usize, |n, rule| n.saturating_add(parts(rule)));
+    if parts > MOST_PARTS {
+        return Err(format!("the rules have {parts} parts, of which at most {MOST_PARTS} can be compared"));
+    }
+    Ok(wanted
+        .iter()
+        .flat_map(break_down)
+        .filter(|part| !owned.iter().any(|rule| covers(rule, part)))
+        .collect())
+}
+
+/// How many parts a rule has.
+fn parts(rule: &Rule) -> usize {
+    let of_resources = [rule.api_groups.len(), rule.resources.len(), rule.resource_names.len().max(1)];
+    let targets = of_resources.into_iter().fold(1, usize::saturating_mul);
+    targets.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
 }
 
 /// Upstream's text about rules that a user may not grant.
 pub fn refusal(user: &UserInfo, missing: Vec<Rule>, resolution_errors: Option<&str>) -> String {
     let texts: BTreeSet<String> = compact(missing).iter().map(describe).collect();
+    let more = texts.len().saturating_sub(MOST_TOLD);
     let mut text = format!(
         "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
         user.name,
         quoted(&user.groups),
-        texts.into_iter().collect::<Vec<_>>().join("\n")
+        texts.into_iter().take(MOST_TOLD).collect::<Vec<_>>().join("\n")
     );
+    if more > 0 {
+        let _ = write!(text, "\nand {more} more");
+    }
     if let Some(errors) = resolution_errors {
         // Writing to a string cannot fail.
         let _ = write!(text, "; resolution errors: [{errors}]");

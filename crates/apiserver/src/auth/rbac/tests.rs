@@ -183,9 +183,15 @@ fn coverage() {
         ),
     ];
     for (owned, wanted, want) in cases {
-        assert_eq!(missing(&owned, &wanted).len(), want, "{owned:?} {wanted:?}");
+        assert_eq!(missing(&owned, &wanted).unwrap().len(), want, "{owned:?} {wanted:?}");
     }
-    let lacking = missing(&[], &[rule("get,list", "core", "pods", "", ""), rule("get", "", "", "", "/x")]);
+    // A product that nobody could list.
+    let many = |n: usize| (0..n).map(|i| api::Text::from(format!("x{i}"))).collect::<Vec<_>>();
+    let huge = Rule { verbs: many(1000), api_groups: many(1000), resources: many(1000), ..Rule::default() };
+    let why = missing(&[], &[huge]).unwrap_err();
+    assert_eq!(why, "the rules have 1000000000 parts, of which at most 50000 can be compared");
+    let lacking =
+        missing(&[], &[rule("get,list", "core", "pods", "", ""), rule("get", "", "", "", "/x")]).unwrap();
     assert_eq!(
         refusal(&user("bob", &["g", "h"]), lacking, None),
         "user \"bob\" (groups=[\"g\" \"h\"]) is attempting to grant RBAC permissions not currently held:\n\

@@ -1,5 +1,7 @@
 //! Admission policies and their bindings.
 
+use std::collections::HashSet;
+
 use super::GROUP;
 use super::rules::{FAILURE_POLICIES, MATCH_POLICIES, REINVOCATIONS, match_conditions, rule};
 use crate::access::{View, same};
@@ -182,9 +184,10 @@ fn match_resources(errs: &mut Errors, at: &Path<'_>, m: View<'_>) {
             let at = at.index(i);
             let names_at = at.field("resourceNames");
             let all: Vec<&str> = r.strs("resourceNames").collect();
+            let mut seen = HashSet::new();
             for (j, name) in all.iter().enumerate() {
                 errs.each(&names_at.index(j), name, path_segment(name, false));
-                if all[..j].contains(name) {
+                if !seen.insert(*name) {
                     errs.duplicate(&names_at.index(j), *name);
                 }
             }
@@ -237,7 +240,7 @@ fn validating_policy(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
         );
     }
     let name = v.st("metadata").str("name");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, note) in spec.items("auditAnnotations").enumerate() {
         let at = notes_at.index(i);
         let key = note.str("key");
@@ -257,7 +260,7 @@ fn validating_policy(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
         if seen.contains(&key) {
             errs.duplicate(&at.field("key"), key);
         } else {
-            seen.push(key);
+            seen.insert(key);
         }
     }
 }
@@ -336,9 +339,10 @@ fn binding(errs: &mut Errors, v: View<'_>, validating: bool) {
     }
     let at = at.field("validationActions");
     let all: Vec<&str> = spec.strs("validationActions").collect();
+    let mut seen = HashSet::new();
     for (i, a) in all.iter().enumerate() {
         errs.one_of(&at.index(i), a, &["Audit", "Deny", "Warn"]);
-        if all[..i].contains(a) {
+        if !seen.insert(*a) {
             errs.duplicate(&at.index(i), *a);
         }
     }

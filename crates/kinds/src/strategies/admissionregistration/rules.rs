@@ -1,5 +1,7 @@
 //! What webhooks and policies share: which requests they see.
 
+use std::collections::HashSet;
+
 use crate::access::View;
 use crate::validation::names;
 use crate::validation::{Errors, Path};
@@ -56,7 +58,7 @@ fn resources(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
     if all.is_empty() {
         errs.required(&at, "");
     }
-    let (mut whole, mut subs) = (Vec::new(), Vec::new());
+    let (mut whole, mut subs) = (HashSet::new(), HashSet::new());
     let mut plain = false;
     for (i, name) in all.iter().enumerate() {
         let at = at.index(i);
@@ -75,10 +77,10 @@ fn resources(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
             errs.invalid(&at, *name, format!("if '*/{sub}' is present, must not specify {name}"));
         }
         if sub == "*" {
-            whole.push(resource);
+            whole.insert(resource);
         }
         if resource == "*" {
-            subs.push(sub);
+            subs.insert(sub);
         }
     }
     if all.len() > 1 && all.contains(&"*/*") {
@@ -100,7 +102,7 @@ pub(super) fn match_conditions(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
     if count > MAX_CONDITIONS {
         errs.too_many(&at, count, MAX_CONDITIONS);
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, c) in of.items("matchConditions").enumerate() {
         let at = at.index(i);
         let name = c.str("name");
@@ -115,7 +117,7 @@ pub(super) fn match_conditions(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
         if seen.contains(&name) {
             errs.duplicate(&at.field("name"), name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
     }
 }

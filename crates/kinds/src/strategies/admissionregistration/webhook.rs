@@ -1,5 +1,7 @@
 //! Webhook configurations.
 
+use std::collections::HashSet;
+
 use api::go::quote;
 
 use super::GROUP;
@@ -54,6 +56,7 @@ impl Options {
                 !errs.is_empty()
             })
         };
+        let mut seen = HashSet::new();
         Self {
             same_conditions: new.len("webhooks") == hooks.len()
                 && new
@@ -64,10 +67,7 @@ impl Options {
             unknown_versions: hooks
                 .iter()
                 .any(|h| h.len("admissionReviewVersions") > 0 && !has_known_version(*h)),
-            repeated_names: hooks
-                .iter()
-                .enumerate()
-                .any(|(i, h)| hooks[..i].iter().any(|o| o.str("name") == h.str("name"))),
+            repeated_names: !hooks.iter().all(|h| seen.insert(h.str("name"))),
             selector: SelectorOptions { invalid_values: hooks.iter().any(bad_selector) },
         }
     }
@@ -76,7 +76,7 @@ impl Options {
 fn configuration(errs: &mut Errors, v: View<'_>, o: &Options) {
     object_meta(errs, v.st("metadata"), false, name_subdomain);
     let at = Path::root("webhooks");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, h) in v.items("webhooks").enumerate() {
         let at = at.index(i);
         webhook(errs, &at, h, o);
@@ -86,7 +86,7 @@ fn configuration(errs: &mut Errors, v: View<'_>, o: &Options) {
             if seen.contains(&name) {
                 errs.duplicate(&at.field("name"), name);
             } else {
-                seen.push(name);
+                seen.insert(name);
             }
         }
     }
@@ -158,8 +158,9 @@ fn review_versions(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
         errs.required(&at, format!("must specify one of {}", VERSIONS.join(", ")));
         return;
     }
+    let mut seen = HashSet::new();
     for (i, v) in all.iter().enumerate() {
-        if all[..i].contains(v) {
+        if !seen.insert(*v) {
             errs.invalid(&at.index(i), *v, "duplicate version");
         } else {
             errs.each(&at.index(i), v, names::dns1035_label(v));

@@ -3,6 +3,8 @@
 //! Upstream's rules see what all versions share (schema, subresources, columns) once, above the
 //! versions; so do these, and their paths say so.
 
+use std::collections::HashSet;
+
 use api::Node;
 
 use super::json_schema;
@@ -38,6 +40,7 @@ pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
     },
     warnings: |c, n, old| {
         let before = old.map(|o| unknown_formats(View::new(c.schema, o))).unwrap_or_default();
+        let before: HashSet<&str> = before.into_iter().collect();
         unknown_formats(View::new(c.schema, n))
             .into_iter()
             .filter(|f| !before.contains(f))
@@ -101,6 +104,7 @@ fn named(errs: &mut Errors, meta: View<'_>, required: &str) {
     let mut one = Errors::new();
     one.invalid(&Path::root("metadata.name"), name, WHY);
     // After what else is said of the name.
+    let first = first.min(errs.0.len());
     let place = errs.0[first..]
         .iter()
         .rposition(|e| matches!(e.field.as_str(), "metadata.name" | "metadata.generateName"))
@@ -169,8 +173,8 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
             columns(errs, &at.field("additionalPrinterColumns"), *v);
         }
     }
-    if versions.iter().enumerate().any(|(i, v)| versions[..i].iter().any(|o| o.str("name") == v.str("name")))
-    {
+    let mut seen = HashSet::new();
+    if !versions.iter().all(|v| seen.insert(v.str("name"))) {
         errs.invalid(&versions_at, shown(s), "must contain unique version names");
     }
     if versions.iter().filter(|v| v.bool("storage")).count() != 1 {
@@ -375,8 +379,9 @@ fn conversion(errs: &mut Errors, at: &Path<'_>, s: View<'_>, old: Option<View<'_
         errs.required(&versions_at, "");
         return;
     }
+    let mut seen = HashSet::new();
     for (i, v) in all.iter().enumerate() {
-        if all[..i].contains(v) {
+        if !seen.insert(*v) {
             errs.invalid(&versions_at.index(i), *v, "duplicate version");
         } else {
             errs.each(&versions_at.index(i), v, names::dns1035_label(v));
@@ -425,12 +430,14 @@ fn stored_versions(errs: &mut Errors, v: View<'_>) {
         errs.invalid(&at, shown(), "must have at least one stored version");
         return;
     }
-    let versions: Vec<View<'_>> = v.st("spec").items("versions").collect();
-    for version in versions.iter().filter(|v| v.bool("storage") && !stored.contains(&v.str("name"))) {
+    let names: HashSet<&str> = v.st("spec").items("versions").map(|v| v.str("name")).collect();
+    let known: HashSet<&str> = stored.iter().copied().collect();
+    let versions = v.st("spec").items("versions");
+    for version in versions.filter(|v| v.bool("storage") && !known.contains(v.str("name"))) {
         errs.invalid(&at, shown(), format!("must have the storage version {}", version.str("name")));
     }
     for (i, name) in stored.iter().enumerate() {
-        if !versions.iter().any(|v| v.str("name") == *name) {
+        if !names.contains(name) {
             errs.invalid(
                 &at.index(i),
                 *name,

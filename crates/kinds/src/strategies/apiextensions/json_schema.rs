@@ -1,6 +1,8 @@
 //! The schema of a custom resource: it must be structural. Whether expressions compile and defaults
 //! fit is not checked here.
 
+use std::collections::HashSet;
+
 use api::Node;
 
 use crate::access::View;
@@ -92,7 +94,7 @@ pub(super) fn check(errs: &mut Errors, at: &Path<'_>, s: View<'_>, status: bool)
     let mut found = Errors::new();
     structural(&mut found, at, s, Level::Root);
     found.0.sort_by_cached_key(ToString::to_string);
-    errs.0.append(&mut found.0);
+    errs.append(found);
     supported(errs, at, s);
 }
 
@@ -361,10 +363,11 @@ fn list(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
         return;
     }
     let properties_at = items_at.field("properties");
+    let required: HashSet<&str> = items.strs("required").collect();
     for k in keys {
         let Some(p) = items.map("properties").and_then(|m| m.get(k)).map(|p| s.of(p)) else { continue };
         let at = properties_at.key(k);
-        if !items.strs("required").any(|r| r == k) && !p.has("default") {
+        if !required.contains(k) && !p.has("default") {
             errs.required(
                 &at.field("default"),
                 "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
@@ -405,7 +408,8 @@ fn map_list(
         return;
     }
     let properties_at = items_at.field("properties");
-    for (i, k) in keys.iter().enumerate() {
+    let mut seen: HashSet<&str> = HashSet::new();
+    for k in keys {
         match items.map("properties").and_then(|p| p.get(k)).map(|p| s.of(p)) {
             None => errs.invalid(keys_at, s.get(LIST_KEYS), "entries must all be names of item properties"),
             Some(p) if matches!(p.str("type"), "array" | "object") => errs.invalid(
@@ -415,7 +419,7 @@ fn map_list(
             ),
             Some(_) => {}
         }
-        if keys[..i].contains(k) {
+        if !seen.insert(k) {
             errs.invalid(keys_at, s.get(LIST_KEYS), "must not contain duplicate entries");
         }
     }

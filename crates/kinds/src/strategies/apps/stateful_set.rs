@@ -1,5 +1,7 @@
 //! StatefulSets.
 
+use std::collections::HashSet;
+
 use api::{Node, Struct, Text};
 
 use crate::access::{Edit, View, same};
@@ -205,12 +207,9 @@ fn stateful_template(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
     if let Some(mut s) = e.make("spec") {
         s.remove("subdomain");
         s.remove("hostname");
-        let mut claims: Vec<Text> = Vec::new();
-        for name in spec.items("volumeClaimTemplates").map(|c| c.st("metadata").str("name")) {
-            if !claims.iter().any(|c| c == name) {
-                claims.push(name.into());
-            }
-        }
+        let mut known: HashSet<&str> = HashSet::new();
+        let names = spec.items("volumeClaimTemplates").map(|c| c.st("metadata").str("name"));
+        let claims: Vec<Text> = names.filter(|name| known.insert(name)).map(Text::from).collect();
         if !claims.is_empty() {
             let mut list: Vec<Node> = Vec::new();
             for name in &claims {
@@ -224,7 +223,7 @@ fn stateful_template(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
             }
             for v in s.view().list("volumes") {
                 let name = s.view().of(v).str("name");
-                if !claims.iter().any(|c| c == name) {
+                if !known.contains(name) {
                     list.push(v.clone());
                 }
             }

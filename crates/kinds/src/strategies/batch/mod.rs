@@ -3,6 +3,8 @@
 mod schedule;
 mod status;
 
+use std::collections::HashSet;
+
 use api::{Node, Schema, Struct, Text};
 
 use crate::access::{Edit, View, same};
@@ -342,6 +344,9 @@ fn failure_policy(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, policy: View
     if count > MAX_RULES {
         errs.too_many(&at, count, MAX_RULES);
     }
+    let pod = spec.st("template").st("spec");
+    let containers: HashSet<&str> =
+        pod.items("containers").chain(pod.items("initContainers")).map(|c| c.str("name")).collect();
     for (i, rule) in policy.items("rules").enumerate() {
         let at = at.index(i);
         let action = rule.str("action");
@@ -358,7 +363,7 @@ fn failure_policy(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, policy: View
         let codes = rule.opt("onExitCodes");
         let patterns = rule.len("onPodConditions");
         if let Some(codes) = codes {
-            exit_codes(errs, &at.field("onExitCodes"), codes, spec.st("template").st("spec"));
+            exit_codes(errs, &at.field("onExitCodes"), codes, &containers);
         }
         let conditions_at = at.field("onPodConditions");
         if patterns > MAX_PATTERNS {
@@ -386,7 +391,7 @@ fn failure_policy(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, policy: View
     }
 }
 
-fn exit_codes(errs: &mut Errors, at: &Path<'_>, codes: View<'_>, pod: View<'_>) {
+fn exit_codes(errs: &mut Errors, at: &Path<'_>, codes: View<'_>, containers: &HashSet<&str>) {
     const OPERATORS: &[&str] = &["In", "NotIn"];
     let operator = codes.str("operator");
     let operator_at = at.field("operator");
@@ -395,15 +400,12 @@ fn exit_codes(errs: &mut Errors, at: &Path<'_>, codes: View<'_>, pod: View<'_>) 
     } else {
         errs.one_of(&operator_at, operator, OPERATORS);
     }
-    if let Some(name) = codes.opt_str("containerName") {
-        let known = pod.items("containers").chain(pod.items("initContainers")).any(|c| c.str("name") == name);
-        if !known {
-            errs.invalid(
-                &at.field("containerName"),
-                name,
-                "must be one of the container or initContainer names in the pod template",
-            );
-        }
+    if let Some(name) = codes.opt_str("containerName").filter(|name| !containers.contains(name)) {
+        errs.invalid(
+            &at.field("containerName"),
+            name,
+            "must be one of the container or initContainer names in the pod template",
+        );
     }
     let at = at.field("values");
     let values: Vec<i64> = codes.list("values").iter().filter_map(Node::as_int).collect();
@@ -412,12 +414,13 @@ fn exit_codes(errs: &mut Errors, at: &Path<'_>, codes: View<'_>, pod: View<'_>) 
     } else if values.len() > MAX_EXIT_CODES {
         errs.too_many(&at, values.len(), MAX_EXIT_CODES);
     }
+    let mut seen = HashSet::new();
     for (j, code) in values.iter().enumerate() {
         let at = at.index(j);
         if operator == "In" && *code == 0 {
             errs.invalid(&at, *code, "must not be 0 for the In operator");
         }
-        if values[..j].contains(code) {
+        if !seen.insert(*code) {
             errs.duplicate(&at, *code);
         }
     }

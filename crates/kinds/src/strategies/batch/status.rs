@@ -1,6 +1,8 @@
 //! What may be written to a Job's status. Most rules hold only for what a write changes: a stored
 //! status that breaks them can still be updated elsewhere.
 
+use std::collections::HashSet;
+
 use super::{count_indexes, interval};
 use crate::access::{View, same};
 use crate::strategies::pod::core_meta_update;
@@ -103,7 +105,7 @@ fn counters(errs: &mut Errors, at: &Path<'_>, new: View<'_>) {
         errs.non_negative(&at.field(f), new.int(f));
     }
     let at = at.field("uncountedTerminatedPods");
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for f in ["succeeded", "failed"] {
         let at = at.field(f);
         for (i, uid) in new.st("uncountedTerminatedPods").strs(f).enumerate() {
@@ -113,7 +115,7 @@ fn counters(errs: &mut Errors, at: &Path<'_>, new: View<'_>) {
             } else if seen.contains(&uid) {
                 errs.duplicate(&at, uid);
             } else {
-                seen.push(uid);
+                seen.insert(uid);
             }
         }
     }

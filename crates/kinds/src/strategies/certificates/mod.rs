@@ -6,6 +6,8 @@ pub(super) mod trust_bundle;
 pub(super) use pod_request::{POD_REQUEST, projected};
 pub(super) use trust_bundle::TRUST_BUNDLE;
 
+use std::collections::{HashMap, HashSet};
+
 use api::{Node, Struct};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -94,14 +96,17 @@ fn set_times(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     let before = View::new(c.schema, old).st("status");
     let mut e = Edit::new(c.schema, new);
     let Some(mut status) = e.make("status") else { return };
+    // Of several that are alike the first counts, which goes in last.
+    let known: HashMap<[&str; 2], &str> = before
+        .items("conditions")
+        .rev()
+        .filter(|o| o.has("lastTransitionTime"))
+        .map(|o| ([o.str("type"), o.str("status")], o.str("lastTransitionTime")))
+        .collect();
     for mut condition in status.items("conditions") {
         condition.default("lastUpdateTime", c.now);
-        let (ty, value) =
-            (condition.view().str("type").to_owned(), condition.view().str("status").to_owned());
-        let since = before
-            .items("conditions")
-            .find(|o| o.str("type") == ty && o.str("status") == value && o.has("lastTransitionTime"));
-        let since = since.map_or(c.now, |o| o.str("lastTransitionTime"));
+        let view = condition.view();
+        let since = known.get(&[view.str("type"), view.str("status")]).copied().unwrap_or(c.now);
         condition.default("lastTransitionTime", since);
     }
 }
@@ -147,7 +152,8 @@ fn is_pem(text: &str, ty: &str) -> bool {
 }
 
 fn repeated(all: &[&str]) -> bool {
-    all.iter().enumerate().any(|(i, v)| all[..i].contains(v))
+    let mut seen = HashSet::with_capacity(all.len());
+    !all.iter().all(|v| seen.insert(*v))
 }
 
 fn usages(v: View<'_>) -> Vec<&str> {
@@ -176,7 +182,8 @@ fn request(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
         }
     }
     if !old.is_some_and(|o| repeated(&usages(o))) {
-        for (i, u) in all.iter().enumerate().filter(|(i, u)| all[..*i].contains(u)) {
+        let mut seen = HashSet::with_capacity(all.len());
+        for (i, u) in all.iter().enumerate().filter(|(_, u)| !seen.insert(**u)) {
             errs.duplicate(&usages_at.index(i), *u);
         }
     }
@@ -213,12 +220,14 @@ fn request(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
 fn conditions(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     let at = Path::root("status.conditions");
     let before = old.map(condition_types).unwrap_or_default();
-    let both = before.contains(&"Approved") && before.contains(&"Denied");
-    let mut seen: Vec<&str> = Vec::new();
+    let was_repeated = repeated(&before);
+    let before: HashSet<&str> = before.into_iter().collect();
+    let both = before.contains("Approved") && before.contains("Denied");
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, c) in v.st("status").items("conditions").enumerate() {
         let at_one = at.index(i);
         let (ty, status) = (c.str("type"), c.str("status"));
-        if ty.is_empty() && !before.contains(&"") {
+        if ty.is_empty() && !before.contains("") {
             errs.required(&at_one.field("type"), "");
         }
         if status.is_empty() {
@@ -236,10 +245,10 @@ fn conditions(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
         if !both && seen.contains(&other) {
             errs.invalid(&at, ty, "Approved and Denied conditions are mutually exclusive");
         }
-        if seen.contains(&ty) && !repeated(&before) {
+        if seen.contains(&ty) && !was_repeated {
             errs.duplicate(&at_one.field("type"), ty);
         }
-        seen.push(ty);
+        seen.insert(ty);
     }
 }
 

@@ -52,7 +52,7 @@ fn endpoints(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, c: &Ctx<'_>)
             let at = at.field(list);
             for (j, a) in s.items(list).enumerate() {
                 let at = at.index(j);
-                ip::check_legacy(errs, &at.field("ip"), a.str("ip"), strict, &[]);
+                ip::check_legacy(errs, &at.field("ip"), a.str("ip"), strict, &ip::Kept::new());
                 let host = a.str("hostname");
                 if !host.is_empty() {
                     errs.each(&at.field("hostname"), host, names::dns1123_label(host));

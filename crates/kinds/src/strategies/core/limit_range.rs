@@ -1,5 +1,7 @@
 //! LimitRanges.
 
+use std::collections::{BTreeSet, HashSet};
+
 use api::{Node, Text};
 
 use crate::access::{Edit, View};
@@ -33,7 +35,7 @@ pub(crate) const LIMIT_RANGE: Strategy = Strategy {
 fn limit_range(errs: &mut Errors, v: View<'_>) {
     core_meta(errs, v.st("metadata"), true, name_subdomain);
     let limits = Path::root("spec.limits");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, l) in v.st("spec").items("limits").enumerate() {
         let at = limits.index(i);
         let ty = l.str("type");
@@ -49,9 +51,9 @@ fn limit_range(errs: &mut Errors, v: View<'_>) {
         if seen.contains(&ty) {
             errs.duplicate(&type_at, ty);
         } else {
-            seen.push(ty);
+            seen.insert(ty);
         }
-        let mut keys: Vec<&str> = Vec::new();
+        let mut keys: BTreeSet<&str> = BTreeSet::new();
         for f in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
             if f == "default" && ty == "Pod" {
                 for f in ["default", "defaultRequest"] {
@@ -79,12 +81,9 @@ fn limit_range(errs: &mut Errors, v: View<'_>) {
                 } else {
                     resource_name(errs, &at.key(k), k);
                 }
-                if !keys.contains(&k) {
-                    keys.push(k);
-                }
+                keys.insert(k);
             }
         }
-        keys.sort_unstable();
         for k in keys {
             limit_values(errs, &at, l, k, ty == "Pod");
         }

@@ -1,6 +1,8 @@
 //! Nodes.
 
-use api::Text;
+use std::collections::HashSet;
+
+use api::{ByValue, Node, Text};
 
 use crate::access::{Edit, View};
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
@@ -9,7 +11,7 @@ use crate::strategies::pod::{self, core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::names::{self, name_subdomain};
 use crate::validation::print;
-use crate::validation::{Errors, Path, Raw, ip};
+use crate::validation::{Errors, Lazy, Path, Raw, ip};
 
 pub(crate) const NODE: Strategy = Strategy {
     resource: "nodes",
@@ -76,7 +78,7 @@ pub(crate) const NODE: Strategy = Strategy {
 
 fn node_taints(errs: &mut Errors, n: View<'_>) {
     let list = Path::root("metadata.taints");
-    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for (i, t) in n.st("spec").items("taints").enumerate() {
         let at = list.index(i);
         let (key, value, effect) = (t.str("key"), t.str("value"), t.str("effect"));
@@ -91,11 +93,11 @@ fn node_taints(errs: &mut Errors, n: View<'_>) {
             pod::scheduling::taint_effect(errs, &at.field("effect"), effect);
         }
         if seen.contains(&(effect, key)) {
-            let shown = t.raw().map(|s| print::internal(t.schema, s)).unwrap_or_default();
-            errs.duplicate_because(&at, Raw(shown), "taints must be unique by key and effect pair");
+            let shown = || t.raw().map(|s| print::internal(t.schema, s)).unwrap_or_default();
+            errs.duplicate_because(&at, Lazy(shown), "taints must be unique by key and effect pair");
             continue;
         }
-        seen.push((effect, key));
+        seen.insert((effect, key));
     }
 }
 
@@ -152,7 +154,7 @@ fn node(errs: &mut Errors, n: View<'_>, c: &Ctx<'_>) {
     let at = Path::root("spec.podCIDRs");
     let all: Vec<&str> = n.st("spec").strs("podCIDRs").collect();
     for (i, cidr) in all.iter().enumerate() {
-        ip::check_cidr_legacy(errs, &at.index(i), cidr, (c.gate)("StrictIPCIDRValidation"), &[]);
+        ip::check_cidr_legacy(errs, &at.index(i), cidr, (c.gate)("StrictIPCIDRValidation"), &ip::Kept::new());
     }
     if all.len() > 1 {
         let bad = all.iter().enumerate().find(|(_, c)| ip::parse_cidr_sloppy(c).is_none());
@@ -180,9 +182,10 @@ fn node_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     node_resources(errs, n);
     declared_features(errs, n);
     let list = Path::root("status.addresses");
-    let addresses: Vec<View<'_>> = n.st("status").items("addresses").collect();
-    for (i, a) in addresses.iter().enumerate() {
-        if addresses[..i].iter().any(|b| b.raw() == a.raw()) {
+    let mut addresses: HashSet<ByValue<&Node>> = HashSet::new();
+    for (i, node) in n.st("status").list("addresses").iter().enumerate() {
+        if !addresses.insert(ByValue(node)) {
+            let a = n.of(node);
             let shown = a.raw().map(|s| print::internal(a.schema, s)).unwrap_or_default();
             errs.duplicate(&list.index(i), Raw(shown));
         }

@@ -264,7 +264,7 @@ fn sources(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, name: &str) {
             }
             let before = errs.len();
             check(errs, &at_source, s);
-            if portal.is_empty() {
+            if portal.is_empty() && before < errs.0.len() {
                 // Reported above, before the length.
                 errs.0.remove(before);
             }

@@ -1,5 +1,7 @@
 //! ResourceQuotas.
 
+use std::collections::HashMap;
+
 use api::Text;
 
 use crate::access::View;
@@ -11,7 +13,7 @@ use crate::strategy::{Strategy, Subresource};
 use crate::validation::names::name_subdomain;
 use crate::validation::print;
 use crate::validation::quantity::nano;
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, Typed};
+use crate::validation::{Errors, IMMUTABLE, Lazy, Path, Raw, Typed};
 
 pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
     resource: "resourcequotas",
@@ -146,6 +148,19 @@ fn scope_fits(scope: &str, resource: &str) -> bool {
     }
 }
 
+/// How many of a quota's resources each scope says nothing about.
+#[derive(Default)]
+struct Misfits<'a>(HashMap<&'a str, usize>);
+
+impl<'a> Misfits<'a> {
+    fn of(&mut self, scope: &'a str, spec: View<'_>) -> usize {
+        let misfit = |k: &str| is_quota_resource(k) && !scope_fits(scope, k);
+        *self.0.entry(scope).or_insert_with(|| {
+            if is_scope(scope) { spec.texts("hard").filter(|(k, _)| misfit(k)).count() } else { 0 }
+        })
+    }
+}
+
 fn quota_spec(errs: &mut Errors, spec: View<'_>) {
     let at = Path::root("spec");
     let hard = at.field("hard");
@@ -156,15 +171,13 @@ fn quota_spec(errs: &mut Errors, spec: View<'_>) {
     let scopes_at = at.field("scopes");
     let all = || spec.get("scopes");
     let scopes: Vec<&str> = spec.strs("scopes").collect();
+    let mut misfits = Misfits::default();
     for s in &scopes {
         if !is_scope(s) {
             errs.invalid(&scopes_at, all(), "unsupported scope");
         }
-        for (k, _) in spec.texts("hard") {
-            if is_quota_resource(k) && !scope_fits(s, k) {
-                errs.invalid(&scopes_at, all(), "unsupported scope applied to resource");
-            }
-        }
+        let strange = misfits.of(s, spec);
+        errs.times(strange, |e| e.invalid(&scopes_at, all(), "unsupported scope applied to resource"));
     }
     let conflicts = |errs: &mut Errors, at: &Path<'_>, of: &[&str]| {
         for (a, b) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
@@ -182,12 +195,10 @@ fn quota_spec(errs: &mut Errors, spec: View<'_>) {
         if !is_scope(scope) {
             errs.invalid(&at.field("scopeName"), Typed(scope), "unsupported scope");
         }
-        for (k, _) in spec.texts("hard") {
-            if is_quota_resource(k) && !scope_fits(scope, k) {
-                let value = selector.raw().map(|s| print::internal(selector.schema, s)).unwrap_or_default();
-                errs.invalid(&at, Raw(value), "unsupported scope applied to resource");
-            }
-        }
+        errs.times(misfits.of(scope, spec), |e| {
+            let value = || selector.raw().map(|s| print::internal(selector.schema, s)).unwrap_or_default();
+            e.invalid(&at, Lazy(value), "unsupported scope applied to resource");
+        });
         if matches!(
             scope,
             "BestEffort" | "NotBestEffort" | "Terminating" | "NotTerminating" | "CrossNamespacePodAffinity"

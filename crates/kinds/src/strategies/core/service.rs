@@ -1,5 +1,7 @@
 //! Services. Their addresses and ports are allocated by the API server before these rules run.
 
+use std::collections::HashSet;
+
 use api::go::quote;
 use api::status::FieldError;
 use api::{Schema, Struct, Text};
@@ -9,9 +11,10 @@ use crate::strategies::core::endpoints::endpoint_ip;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::pod::{containers::port_or_name, core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::ip::{self, Kept};
 use crate::validation::meta::labels;
 use crate::validation::names::{self, name_1035, name_label};
-use crate::validation::{Errors, Path, Raw, ip, print};
+use crate::validation::{Errors, Lazy, Path, Raw, print};
 
 pub(crate) const SERVICE: Strategy = Strategy {
     resource: "services",
@@ -178,7 +181,7 @@ fn service(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, c: &Ctx<'_>) {
     labels(errs, &at.field("selector"), spec, "selector");
     affinity(errs, &at, spec);
     cluster_ips(errs, &at, spec, old.map(|o| o.st("spec")), strict);
-    let kept: Vec<&str> = old.map(|o| o.st("spec").strs("externalIPs").collect()).unwrap_or_default();
+    let kept: Kept<'_> = old.map(|o| o.st("spec").strs("externalIPs").collect()).unwrap_or_default();
     let ips = at.field("externalIPs");
     for (i, ip) in spec.strs("externalIPs").enumerate() {
         let before = errs.len();
@@ -210,7 +213,7 @@ fn service(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, c: &Ctx<'_>) {
 
 fn service_ports(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     let several = spec.len("ports") > 1;
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, p) in spec.items("ports").enumerate() {
         let at = at.index(i);
         let name = p.str("name");
@@ -223,7 +226,7 @@ fn service_ports(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
             if seen.contains(&name) {
                 errs.duplicate(&at.field("name"), name);
             } else {
-                seen.push(name);
+                seen.insert(name);
             }
         }
         let number = p.int("port");
@@ -304,16 +307,17 @@ fn cluster_ips(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, old: Option<Vie
     }
     let families_at = at.field("ipFamilies");
     let families: Vec<&str> = spec.strs("ipFamilies").collect();
+    let mut seen = HashSet::new();
     for (i, f) in families.iter().enumerate() {
         errs.one_of(&families_at.index(i), f, &["IPv4", "IPv6"]);
-        if families[..i].contains(f) {
+        if !seen.insert(*f) {
             errs.duplicate(&families_at.index(i), *f);
         }
     }
     if let Some(p) = spec.opt_str("ipFamilyPolicy") {
         errs.one_of(&at.field("ipFamilyPolicy"), p, &["PreferDualStack", "RequireDualStack", "SingleStack"]);
     }
-    let kept: Vec<&str> = old.map(|o| o.strs("clusterIPs").collect()).unwrap_or_default();
+    let kept: Kept<'_> = old.map(|o| o.strs("clusterIPs").collect()).unwrap_or_default();
     let mut bad = false;
     for (i, ip) in all.iter().enumerate() {
         if i == 0 && *ip == "None" {
@@ -401,7 +405,7 @@ fn families_update(errs: &mut Errors, new: View<'_>, old: View<'_>) {
     if o.len() == n.len() {
         for (a, b) in o.iter().zip(&n) {
             if a != b {
-                errs.invalid(&at, Raw(print::field(new, "ipFamilies")), ONCE);
+                errs.invalid(&at, Lazy(|| print::field(new, "ipFamilies")), ONCE);
             }
         }
         return;
@@ -433,19 +437,17 @@ fn port_numbers(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
             }
         }
     }
-    let earlier = |i: usize, f: &str| {
-        ports[..i]
-            .iter()
-            .any(|o| o.int(f) == ports[i].int(f) && o.str("protocol") == ports[i].str("protocol"))
-    };
+    let mut seen = HashSet::new();
+    let mut earlier =
+        |p: &View<'_>, f: &'static str| !seen.insert((f, p.int(f), p.str("protocol").to_owned()));
     for (i, p) in ports.iter().enumerate() {
-        if p.int("nodePort") != 0 && earlier(i, "nodePort") {
+        if p.int("nodePort") != 0 && earlier(p, "nodePort") {
             let at = at.index(i);
             errs.duplicate(&at.field("nodePort"), p.int("nodePort"));
         }
     }
     for (i, p) in ports.iter().enumerate() {
-        if earlier(i, "port") {
+        if earlier(p, "port") {
             let mut protocol = String::new();
             print::json_string(p.str("protocol"), &mut protocol);
             errs.duplicate(
@@ -472,7 +474,7 @@ fn source_ranges(errs: &mut Errors, at: &Path<'_>, v: View<'_>, old: Option<View
         if !balanced {
             errs.forbidden(&at, ONLY);
         }
-        let kept: Vec<&str> = old
+        let kept: Kept<'_> = old
             .map(|o| o.st("spec").strs("loadBalancerSourceRanges").map(str::trim).collect())
             .unwrap_or_default();
         for (i, r) in spec.strs("loadBalancerSourceRanges").enumerate() {
@@ -486,7 +488,7 @@ fn source_ranges(errs: &mut Errors, at: &Path<'_>, v: View<'_>, old: Option<View
         }
         if old.is_none_or(|o| note(o).as_ref() != Some(&text)) && !text.trim().is_empty() {
             for r in text.trim().split(',') {
-                ip::check_cidr_legacy(errs, &at, r.trim(), strict, &[]);
+                ip::check_cidr_legacy(errs, &at, r.trim(), strict, &Kept::new());
             }
         }
     }
@@ -561,7 +563,7 @@ fn load_balancer_status(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>
         return;
     }
     let old = o.st("status").st("loadBalancer");
-    let kept: Vec<&str> = old.items("ingress").map(|i| i.str("ip")).filter(|i| !i.is_empty()).collect();
+    let kept: Kept<'_> = old.items("ingress").map(|i| i.str("ip")).filter(|i| !i.is_empty()).collect();
     for (i, x) in new.items("ingress").enumerate() {
         let at = at.index(i);
         let (addr, host) = (x.str("ip"), x.str("hostname"));

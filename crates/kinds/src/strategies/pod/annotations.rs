@@ -1,5 +1,8 @@
 //! Annotations of a pod that have a meaning to the API server.
 
+use std::cell::LazyCell;
+use std::collections::HashSet;
+
 use api::go::quote;
 
 use super::options::Options;
@@ -45,10 +48,12 @@ pub(crate) fn check(errs: &mut Errors, at: &Path<'_>, meta: View<'_>, spec: View
             }
         }
     }
+    let containers: LazyCell<HashSet<&str>, _> = LazyCell::new(|| {
+        super::CONTAINER_LISTS.iter().flat_map(|l| spec.items(l)).map(|c| c.str("name")).collect()
+    });
     for (k, v) in all.iter() {
         let Some(container) = k.strip_prefix(APPARMOR) else { continue };
-        let found = super::CONTAINER_LISTS.iter().any(|l| spec.items(l).any(|c| c.str("name") == container));
-        if !found {
+        if !containers.contains(container) {
             errs.invalid(&at.key(k), container, "container not found");
         }
         let profile = v.as_str();

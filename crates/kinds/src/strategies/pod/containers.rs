@@ -1,7 +1,9 @@
 //! Containers of a pod.
 
+use std::collections::HashSet;
+
 use super::options::Options;
-use super::resources::{Whose, requirements};
+use super::resources::{Claims, Whose, requirements};
 use super::security;
 use super::volumes::{self, Volumes};
 use crate::access::View;
@@ -14,7 +16,7 @@ use crate::validation::{Errors, Path, Plain, Raw};
 pub(super) struct Pod<'a> {
     pub(super) spec: View<'a>,
     pub(super) volumes: Volumes<'a>,
-    pub(super) claims: Vec<&'a str>,
+    pub(super) claims: Claims<'a>,
     pub(super) grace: Option<i64>,
     pub(super) host_users: bool,
     pub(super) o: Options<'a>,
@@ -26,7 +28,7 @@ pub(super) fn regular(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
         errs.required(at, "");
         return;
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, c) in p.spec.items("containers").enumerate() {
         let at = at.index(i);
         common(errs, &at, c, p);
@@ -34,7 +36,7 @@ pub(super) fn regular(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
         if seen.contains(&name) {
             errs.duplicate(&at.field("name"), name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
         if let Some(l) = c.opt("lifecycle") {
             lifecycle(errs, &at.field("lifecycle"), l, p);
@@ -46,7 +48,7 @@ pub(super) fn regular(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
             errs.forbidden(&at.field("restartPolicy"), "may not be set for non-init containers");
         }
     }
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for (i, c) in p.spec.items("containers").enumerate() {
         host_ports(errs, &at.index(i), c, &mut taken);
     }
@@ -54,7 +56,7 @@ pub(super) fn regular(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
 
 /// `spec.initContainers`
 pub(super) fn init(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
-    let mut seen: Vec<&str> = p.spec.items("containers").map(|c| c.str("name")).collect();
+    let mut seen: HashSet<&str> = p.spec.items("containers").map(|c| c.str("name")).collect();
     for (i, c) in p.spec.items("initContainers").enumerate() {
         let idx = at.index(i);
         common(errs, &idx, c, p);
@@ -80,10 +82,10 @@ pub(super) fn init(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
         if seen.contains(&name) {
             errs.duplicate(&idx.field("name"), name);
         } else if !name.is_empty() {
-            seen.push(name);
+            seen.insert(name);
         }
         // Upstream looks at each alone, and so counts from zero.
-        host_ports(errs, &at.index(0), c, &mut Vec::new());
+        host_ports(errs, &at.index(0), c, &mut HashSet::new());
         if always {
             if let Some(l) = c.opt("lifecycle") {
                 lifecycle(errs, &idx.field("lifecycle"), l, p);
@@ -130,7 +132,7 @@ const EPHEMERAL_NOT: &[&str] = &[
 /// `spec.ephemeralContainers`
 pub(super) fn ephemeral(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
     const NOT: &str = "cannot be set for an Ephemeral Container";
-    let others: Vec<&str> =
+    let others: HashSet<&str> =
         p.spec.items("containers").chain(p.spec.items("initContainers")).map(|c| c.str("name")).collect();
     let mut seen = others.clone();
     for (i, c) in p.spec.items("ephemeralContainers").enumerate() {
@@ -141,7 +143,7 @@ pub(super) fn ephemeral(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
         if seen.contains(&name) {
             errs.duplicate(&at.field("name"), name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
         let target = c.str("targetContainerName");
         if !target.is_empty() && !others.contains(&target) {
@@ -218,7 +220,7 @@ pub(super) fn pull_policy(errs: &mut Errors, at: &Path<'_>, policy: &str) {
 }
 
 fn ports(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, port) in c.items("ports").enumerate() {
         let at = at.index(i);
         let name = port.str("name");
@@ -229,7 +231,7 @@ fn ports(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
             } else if seen.contains(&name) {
                 errs.duplicate(&at.field("name"), name);
             } else {
-                seen.push(name);
+                seen.insert(name);
             }
         }
         let number = port.int("containerPort");
@@ -265,7 +267,7 @@ pub(crate) fn port_or_name(errs: &mut Errors, at: &Path<'_>, port: Option<&api::
     }
 }
 
-fn host_ports(errs: &mut Errors, at: &Path<'_>, c: View<'_>, taken: &mut Vec<String>) {
+fn host_ports(errs: &mut Errors, at: &Path<'_>, c: View<'_>, taken: &mut HashSet<String>) {
     let at = at.field("ports");
     for (i, port) in c.items("ports").enumerate() {
         let number = port.int("hostPort");
@@ -277,7 +279,7 @@ fn host_ports(errs: &mut Errors, at: &Path<'_>, c: View<'_>, taken: &mut Vec<Str
             let at = at.index(i);
             errs.duplicate(&at.field("hostPort"), key);
         } else {
-            taken.push(key);
+            taken.insert(key);
         }
     }
 }
@@ -510,27 +512,28 @@ fn env_from(errs: &mut Errors, list_at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
 }
 
 fn mounts(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
-    let mut points: Vec<&str> = Vec::new();
+    let mut points: HashSet<&str> = HashSet::new();
+    let device_names: HashSet<&str> = c.items("volumeDevices").map(|d| d.str("name")).collect();
+    let device_paths: HashSet<&str> = c.items("volumeDevices").map(|d| d.str("devicePath")).collect();
     for (i, m) in c.items("volumeMounts").enumerate() {
         let idx = at.index(i);
         let (name, path) = (m.str("name"), m.str("mountPath"));
         if name.is_empty() {
             errs.required(&idx.field("name"), "");
         }
-        if !p.volumes.iter().any(|(n, _)| *n == name) {
+        if !p.volumes.contains_key(name) {
             errs.not_found(&idx.field("name"), name);
         }
         if path.is_empty() {
             errs.required(&idx.field("mountPath"), "");
         }
-        if points.contains(&path) {
+        if !points.insert(path) {
             errs.invalid(&idx.field("mountPath"), path, "must be unique");
         }
-        points.push(path);
-        if c.items("volumeDevices").any(|d| d.str("name") == name) {
+        if device_names.contains(name) {
             errs.invalid(&idx.field("name"), name, "must not already exist in volumeDevices");
         }
-        if c.items("volumeDevices").any(|d| d.str("devicePath") == path) {
+        if device_paths.contains(path) {
             errs.invalid(&idx.field("mountPath"), path, "must not already exist as a path in volumeDevices");
         }
         let (sub, expr) = (m.str("subPath"), m.str("subPathExpr"));
@@ -579,11 +582,13 @@ fn mounts(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
 }
 
 fn devices(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
-    let (mut names_seen, mut paths): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let (mut names_seen, mut paths): (HashSet<&str>, HashSet<&str>) = (HashSet::new(), HashSet::new());
+    let mount_names: HashSet<&str> = c.items("volumeMounts").map(|m| m.str("name")).collect();
+    let mount_paths: HashSet<&str> = c.items("volumeMounts").map(|m| m.str("mountPath")).collect();
     for (i, d) in c.items("volumeDevices").enumerate() {
         let at = at.index(i);
         let (name, path) = (d.str("name"), d.str("devicePath"));
-        let volume = p.volumes.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
+        let volume = p.volumes.get(name).copied();
         if name.is_empty() {
             errs.required(&at.field("name"), "");
         }
@@ -608,28 +613,28 @@ fn devices(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
         if path.split('/').any(|s| s == "..") {
             errs.invalid(&at.field("devicePath"), path, "can not contain backsteps ('..')");
         } else {
-            paths.push(path);
+            paths.insert(path);
         }
-        if c.items("volumeMounts").any(|m| m.str("name") == name) {
+        if mount_names.contains(name) {
             errs.invalid(&at.field("name"), name, "must not already exist in volumeMounts");
         }
-        if c.items("volumeMounts").any(|m| m.str("mountPath") == path) {
+        if mount_paths.contains(path) {
             errs.invalid(&at.field("devicePath"), path, "must not already exist as a path in volumeMounts");
         }
         if !name.is_empty() {
-            names_seen.push(name);
+            names_seen.insert(name);
         }
     }
 }
 
 fn resize_policy(errs: &mut Errors, at: &Path<'_>, c: View<'_>, pod_policy: &str) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, r) in c.items("resizePolicy").enumerate() {
         let (name, policy) = (r.str("resourceName"), r.str("restartPolicy"));
         if seen.contains(&name) {
             errs.duplicate(&at.index(i), name);
         }
-        seen.push(name);
+        seen.insert(name);
         for (value, valid) in [(name, ["cpu", "memory"]), (policy, ["NotRequired", "RestartContainer"])] {
             if value.is_empty() {
                 errs.required(at, "");
@@ -790,7 +795,7 @@ fn lifecycle(errs: &mut Errors, at: &Path<'_>, l: View<'_>, p: &Pod<'_>) {
 pub(super) fn resource_claims(errs: &mut Errors, at: &Path<'_>, meta: Option<View<'_>>, spec: View<'_>) {
     let mirror =
         meta.and_then(|m| m.map("annotations")).is_some_and(|a| a.get(super::annotations::MIRROR).is_some());
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, c) in spec.items("resourceClaims").enumerate() {
         if mirror {
             errs.forbidden(&Path::root(""), "static pods do not support resource claims");
@@ -804,7 +809,7 @@ pub(super) fn resource_claims(errs: &mut Errors, at: &Path<'_>, meta: Option<Vie
             errs.duplicate(&at.field("name"), name);
         } else {
             errs.each(&at.field("name"), name, names::dns1123_label(name));
-            seen.push(name);
+            seen.insert(name);
         }
         let (claim, template) = (c.opt_str("resourceClaimName"), c.opt_str("resourceClaimTemplateName"));
         let all = || Raw(c.raw().map(|s| print::internal(c.schema, s)).unwrap_or_default());

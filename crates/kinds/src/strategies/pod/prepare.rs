@@ -1,5 +1,7 @@
 //! What is set and dropped before a pod is checked.
 
+use std::collections::HashMap;
+
 use api::{Map, Node, Struct};
 
 use super::CONTAINER_LISTS;
@@ -262,13 +264,13 @@ pub(super) fn status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     if s.view().int("observedGeneration") == 0 {
         s.put("observedGeneration", os.get("observedGeneration").cloned());
     }
-    let mut taken: Vec<usize> = Vec::new();
+    // The stored ones of each type, the first one last.
+    let mut stored: HashMap<&str, Vec<View<'_>>> = HashMap::new();
+    for c in os.items("conditions").rev() {
+        stored.entry(c.str("type")).or_default().push(c);
+    }
     for mut condition in s.items("conditions") {
-        let ty = api::Text::from(condition.view().str("type"));
-        let found =
-            os.items("conditions").enumerate().find(|(i, c)| c.str("type") == ty && !taken.contains(i));
-        if let Some((i, oc)) = found {
-            taken.push(i);
+        if let Some(oc) = stored.get_mut(condition.view().str("type")).and_then(Vec::pop) {
             if condition.view().int("observedGeneration") == 0 {
                 condition.put("observedGeneration", oc.get("observedGeneration").cloned());
             }

@@ -1,5 +1,7 @@
 //! What containers and pods ask for.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use super::options::Options;
 use crate::access::View;
 use crate::resources::{self, PodTotals, is_huge_page};
@@ -90,7 +92,7 @@ pub(crate) fn requirements(
     at: &Path<'_>,
     r: View<'_>,
     whose: Whose,
-    claims: Option<&[&str]>,
+    claims: Option<&Claims<'_>>,
     o: &Options<'_>,
 ) {
     let (lim_at, req_at) = (at.field("limits"), at.field("requests"));
@@ -134,11 +136,33 @@ pub(crate) fn requirements(
     if huge && !compute {
         errs.forbidden(at, "HugePages require cpu or memory");
     }
-    claim_names(errs, &at.field("claims"), r, claims.unwrap_or(&[]));
+    claim_names(errs, &at.field("claims"), r, claims.unwrap_or(&Claims::default()));
 }
 
-fn claim_names(errs: &mut Errors, at: &Path<'_>, r: View<'_>, pod_claims: &[&str]) {
-    let mut seen: Vec<String> = Vec::new();
+/// The names of the claims that a pod declares.
+#[derive(Default)]
+pub(crate) struct Claims<'a> {
+    names: BTreeSet<&'a str>,
+}
+
+impl<'a> Claims<'a> {
+    pub(super) fn of(spec: View<'a>) -> Self {
+        let names = spec.items("resourceClaims").map(|c| c.str("name")).filter(|n| !n.is_empty());
+        Self { names: names.collect() }
+    }
+    fn listed(&self) -> String {
+        if self.names.is_empty() {
+            return " which is empty".into();
+        }
+        let all: Vec<&str> = self.names.iter().copied().collect();
+        format!(": {}", all.join(", "))
+    }
+}
+
+fn claim_names(errs: &mut Errors, at: &Path<'_>, r: View<'_>, pod_claims: &Claims<'_>) {
+    let mut seen: HashSet<String> = HashSet::new();
+    // How often a claim was named with a request.
+    let mut parts: HashMap<&str, usize> = HashMap::new();
     for (i, c) in r.items("claims").enumerate() {
         let at = at.index(i);
         let (name, request) = (c.str("name"), c.str("request"));
@@ -146,7 +170,7 @@ fn claim_names(errs: &mut Errors, at: &Path<'_>, r: View<'_>, pod_claims: &[&str
             errs.required(&at, "");
             continue;
         }
-        if seen.iter().any(|s| s == name) {
+        if seen.contains(name) {
             errs.duplicate(&at, name);
         } else {
             let mut key = name.to_owned();
@@ -157,25 +181,19 @@ fn claim_names(errs: &mut Errors, at: &Path<'_>, r: View<'_>, pod_claims: &[&str
             if seen.contains(&key) {
                 errs.duplicate(&at, key.as_str());
             } else if request.is_empty() {
-                for s in &seen {
-                    if s.split_once('/').is_some_and(|(n, _)| n == name) {
-                        errs.duplicate(&at, name);
-                    }
+                for _ in 0..parts.get(name).copied().unwrap_or(0) {
+                    errs.duplicate(&at, name);
                 }
             }
-            seen.push(key);
+            if let Some((of, _)) = key.split_once('/') {
+                *parts.entry(&name[..of.len()]).or_default() += 1;
+            }
+            seen.insert(key);
         }
-        if !pod_claims.contains(&name) {
-            let mut all: Vec<&str> = pod_claims.to_vec();
-            all.sort_unstable();
-            all.dedup();
-            let rest =
-                if all.is_empty() { " which is empty".into() } else { format!(": {}", all.join(", ")) };
-            errs.not_found_in(
-                &at,
-                name,
-                format!("must be one of the names in pod.spec.resourceClaims{rest}"),
-            );
+        if !pod_claims.names.contains(name) {
+            errs.not_found_in(&at, name, || {
+                format!("must be one of the names in pod.spec.resourceClaims{}", pod_claims.listed())
+            });
         }
     }
 }
@@ -185,7 +203,7 @@ pub(super) fn pod_level(
     errs: &mut Errors,
     spec_at: &Path<'_>,
     spec: View<'_>,
-    claims: &[&str],
+    claims: &Claims<'_>,
     o: &Options<'_>,
 ) {
     let Some(r) = spec.opt("resources") else { return };

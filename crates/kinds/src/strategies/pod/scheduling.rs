@@ -1,5 +1,7 @@
 //! Where a pod may run: selectors, affinity, tolerations, spreading.
 
+use std::collections::{HashMap, HashSet};
+
 use super::options::Options;
 use crate::access::View;
 use crate::validation::meta::{SelectorOptions, label_name, label_selector};
@@ -151,19 +153,21 @@ pub(super) fn label_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>, mismatch
         }
     }
     if let Some(s) = selector {
-        let mut seen: Vec<&str> = s.texts("matchLabels").map(|(k, _)| k).collect();
+        let mut seen: HashSet<&str> = s.texts("matchLabels").map(|(k, _)| k).collect();
+        let last: HashMap<&str, usize> = keys.iter().enumerate().map(|(i, k)| (*k, i)).collect();
         for e in s.items("matchExpressions") {
             let key = e.str("key");
             // A key that a merge put in stands there once; twice means that the user wrote it.
-            if let Some(i) = keys.iter().rposition(|k| *k == key)
+            if let Some(i) = last.get(key)
                 && seen.contains(&key)
             {
-                errs.invalid(&at.index(i), key, "exists in both matchLabelKeys and labelSelector");
+                errs.invalid(&at.index(*i), key, "exists in both matchLabelKeys and labelSelector");
             }
-            seen.push(key);
+            seen.insert(key);
         }
     }
     let both = at.field("matchLabelKeys");
+    let mismatch: HashSet<&str> = mismatch.iter().copied().collect();
     for (i, k) in keys.iter().enumerate() {
         if mismatch.contains(k) {
             errs.invalid(&both.index(i), *k, "exists in both matchLabelKeys and mismatchLabelKeys");
@@ -181,12 +185,13 @@ pub(super) fn spread_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
     if !t.has("labelSelector") {
         errs.forbidden(at, "must not be specified when labelSelector is not set");
     }
+    let labels = selector.texts("matchLabels").map(|(k, _)| k);
+    let selected: HashSet<&str> =
+        labels.chain(selector.items("matchExpressions").map(|e| e.str("key"))).collect();
     for (i, key) in t.strs("matchLabelKeys").enumerate() {
         let at = at.index(i);
         label_name(errs, &at, key);
-        let selected = selector.map("matchLabels").is_some_and(|m| m.get(key).is_some())
-            || selector.items("matchExpressions").any(|e| e.str("key") == key);
-        if selected {
+        if selected.contains(key) {
             errs.invalid(&at, key, "exists in both matchLabelKeys and labelSelector");
         }
     }
@@ -195,6 +200,8 @@ pub(super) fn spread_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
 /// `spec.topologySpreadConstraints`
 pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     let all: Vec<View<'_>> = spec.items("topologySpreadConstraints").collect();
+    let kind = |t: &View<'_>| (t.str("topologyKey").to_owned(), t.str("whenUnsatisfiable").to_owned());
+    let last: HashMap<_, usize> = all.iter().enumerate().map(|(i, t)| (kind(t), i)).collect();
     for (i, t) in all.iter().enumerate() {
         let at = at.index(i);
         errs.positive(&at.field("maxSkew"), t.int("maxSkew"));
@@ -203,7 +210,7 @@ pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
             errs.required(&at.field("topologyKey"), "can not be empty");
         }
         errs.one_of(&at.field("whenUnsatisfiable"), action, &["DoNotSchedule", "ScheduleAnyway"]);
-        if all[i + 1..].iter().any(|r| r.str("topologyKey") == key && r.str("whenUnsatisfiable") == action) {
+        if last.get(&kind(t)).is_some_and(|last| *last > i) {
             errs.duplicate(&at.field("{topologyKey, whenUnsatisfiable}"), format!("{{{key}, {action}}}"));
         }
         if let Some(n) = t.opt_int("minDomains") {

@@ -1,12 +1,14 @@
 //! Security contexts.
 
+use std::collections::HashSet;
+
 use super::CONTAINER_LISTS;
 use super::options::Options;
 use super::volumes::local_descending;
 use crate::access::View;
 use crate::validation::names;
 use crate::validation::print;
-use crate::validation::{Errors, Path, Raw, Typed};
+use crate::validation::{BadValue, Errors, Lazy, Path, Typed};
 
 /// Calls `f` with the path of each container, init containers first.
 pub(super) fn each_container(spec: View<'_>, spec_at: &Path<'_>, mut f: impl FnMut(&Path<'_>, View<'_>)) {
@@ -18,8 +20,8 @@ pub(super) fn each_container(spec: View<'_>, spec_at: &Path<'_>, mut f: impl FnM
     }
 }
 
-fn whole(v: View<'_>) -> Raw {
-    Raw(v.raw().map(|s| print::internal(v.schema, s)).unwrap_or_default())
+fn whole(v: View<'_>) -> impl BadValue {
+    Lazy(move || v.raw().map(|s| print::internal(v.schema, s)).unwrap_or_default())
 }
 
 fn ids(errs: &mut Errors, at: &Path<'_>, sc: View<'_>, fields: &[&str]) {
@@ -113,7 +115,7 @@ fn is_sysctl(name: &str) -> bool {
 }
 
 fn sysctls(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, sc: View<'_>, o: &Options<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, s) in sc.items("sysctls").enumerate() {
         let at = at.index(i);
         let at = at.field("name");
@@ -134,7 +136,7 @@ fn sysctls(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, sc: View<'_>, o: &O
         {
             errs.invalid(&at, name, why);
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 

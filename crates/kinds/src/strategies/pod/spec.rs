@@ -1,8 +1,10 @@
 //! A pod's spec as a whole.
 
+use std::collections::{HashMap, HashSet};
+
 use super::containers::{self, Pod};
 use super::options::Options;
-use super::resources::{self, Whose, requirements};
+use super::resources::{self, Claims, Whose, requirements};
 use super::{annotations, scheduling, security, volumes};
 use crate::access::View;
 use crate::validation::meta::{annotations as check_annotations, labels};
@@ -22,8 +24,7 @@ pub(crate) fn check(
         errs.required(&at.field("terminationGracePeriodSeconds"), "");
     }
     let volumes = volumes::check(errs, &at.field("volumes"), spec, meta, o);
-    let claims: Vec<&str> =
-        spec.items("resourceClaims").map(|c| c.str("name")).filter(|n| !n.is_empty()).collect();
+    let claims = Claims::of(spec);
     containers::resource_claims(errs, &at.field("resourceClaims"), meta, spec);
     let host_users = spec.opt_bool("hostUsers") != Some(false);
     let p = Pod { spec, volumes, claims, grace, host_users, o: *o };
@@ -46,14 +47,14 @@ pub(crate) fn check(
         errs.each(&at.field("conditionType"), name, names::qualified_name(name));
     }
     let gates = at.field("schedulingGates");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, g) in spec.items("schedulingGates").enumerate() {
         let name = g.str("name");
         errs.each(&gates.index(i), name, names::qualified_name(name));
         if seen.contains(&name) {
             errs.duplicate(&gates.index(i), name);
         }
-        seen.push(name);
+        seen.insert(name);
     }
     scheduling::spread(errs, &at.field("topologySpreadConstraints"), spec, o);
     security::host_process(errs, at, spec);
@@ -132,7 +133,7 @@ fn dns(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
         errs.invalid(&servers, c.get("nameservers"), "must not have more than 3 nameservers");
     }
     for (i, s) in c.strs("nameservers").enumerate() {
-        ip::check_legacy(errs, &servers.index(i), s, o.gate("StrictIPCIDRValidation"), &[]);
+        ip::check_legacy(errs, &servers.index(i), s, o.gate("StrictIPCIDRValidation"), &ip::Kept::new());
     }
     let searches = at.field("searches");
     if c.len("searches") > 32 {
@@ -197,7 +198,13 @@ fn scalars(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     let aliases = at.field("hostAliases");
     for (i, a) in spec.items("hostAliases").enumerate() {
         let at = aliases.index(i);
-        ip::check_legacy(errs, &at.field("ip"), a.str("ip"), o.gate("StrictIPCIDRValidation"), &[]);
+        ip::check_legacy(
+            errs,
+            &at.field("ip"),
+            a.str("ip"),
+            o.gate("StrictIPCIDRValidation"),
+            &ip::Kept::new(),
+        );
         let list = at.field("hostnames");
         for (j, h) in a.strs("hostnames").enumerate() {
             errs.each(&list.index(j), h, names::dns1123_subdomain(h));
@@ -238,6 +245,7 @@ fn overhead(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
 }
 
 fn file_key_volumes(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
+    let volumes: HashMap<&str, View<'_>> = spec.items("volumes").map(|v| (v.str("name"), v)).collect();
     security::each_container(spec, at, |at, c| {
         let env = at.field("env");
         for (i, e) in c.items("env").enumerate() {
@@ -245,7 +253,7 @@ fn file_key_volumes(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
             let at = env.index(i);
             let at = at.field("valueFrom.fileKeyRef.volumeName");
             let name = r.str("volumeName");
-            match spec.items("volumes").rfind(|v| v.str("name") == name) {
+            match volumes.get(name) {
                 None => errs.not_found(&at, name),
                 Some(v) if !v.has("emptyDir") => {
                     errs.invalid(&at, name, "referenced volume must be of type emptyDir");

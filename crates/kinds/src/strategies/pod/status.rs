@@ -1,5 +1,7 @@
 //! Updates of a pod's status.
 
+use std::collections::{HashMap, HashSet};
+
 use api::Struct;
 use api::status::FieldError;
 
@@ -98,15 +100,16 @@ fn extended_claim(errs: &mut Errors, at: &Path<'_>, claim: View<'_>, spec: View<
     if claim.len("requestMappings") == 0 {
         errs.required(&maps, "at least one request mapping is required");
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
+    let mut containers: HashMap<&str, View<'_>> = HashMap::new();
+    for list in ["initContainers", "containers"] {
+        containers.extend(spec.items(list).map(|c| (c.str("name"), c)));
+    }
     for (i, m) in claim.items("requestMappings").enumerate() {
         let here = maps.index(i);
         let (container, resource, request) =
             (m.str("containerName"), m.str("resourceName"), m.str("requestName"));
-        let found = ["containers", "initContainers"]
-            .iter()
-            .find_map(|l| spec.items(l).rfind(|c| c.str("name") == container));
-        match found {
+        match containers.get(container) {
             Some(c) if c.st("resources").map("requests").is_none_or(|r| r.get(resource).is_none()) => {
                 errs.invalid(
                     &here.field("resourceName"),
@@ -127,7 +130,7 @@ fn extended_claim(errs: &mut Errors, at: &Path<'_>, claim: View<'_>, spec: View<
             errs.duplicate(&here.field("resourceName"), resource);
             errs.duplicate(&here.field("requestName"), request);
         }
-        seen.push((container, resource, request));
+        seen.insert((container, resource, request));
     }
     let (at, name) = (at.field("resourceClaimName"), claim.str("resourceClaimName"));
     if name.is_empty() {
@@ -140,6 +143,12 @@ fn extended_claim(errs: &mut Errors, at: &Path<'_>, claim: View<'_>, spec: View<
 /// What claims take of a node's own resources.
 fn node_allocatable(errs: &mut Errors, at: &Path<'_>, pod: View<'_>) {
     let status = pod.st("status");
+    let refs: HashSet<&str> = pod
+        .st("spec")
+        .items("resourceClaims")
+        .chain(status.items("resourceClaimStatuses"))
+        .filter_map(|r| r.opt_str("resourceClaimName"))
+        .collect();
     for (i, s) in status.items("nodeAllocatableResourceClaimStatuses").enumerate() {
         let at = at.index(i);
         let name_at = at.field("resourceClaimName");
@@ -147,8 +156,7 @@ fn node_allocatable(errs: &mut Errors, at: &Path<'_>, pod: View<'_>) {
         if name.is_empty() {
             errs.required(&name_at, "must not be empty");
         }
-        let mut refs = pod.st("spec").items("resourceClaims").chain(status.items("resourceClaimStatuses"));
-        if !refs.any(|r| r.opt_str("resourceClaimName") == Some(name)) {
+        if !refs.contains(name) {
             errs.invalid(&name_at, name, "no mapping found in pod reference");
         }
         if s.len("containers") == 0 {
@@ -219,21 +227,26 @@ const MAX_HEALTH_MESSAGE: usize = 1024;
 
 /// The health of what containers were given.
 fn health(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str, spec: View<'_>, of: &str) {
+    let containers = by_name(spec, of);
+    let mut claims: HashMap<&str, HashSet<String>> = HashMap::new();
+    let claim_name = |c: View<'_>| match c.str("request") {
+        "" => format!("claim:{}", c.str("name")),
+        request => format!("claim:{}/{request}", c.str("name")),
+    };
     for (i, s) in status.items(list).enumerate() {
         let at = at.index(i);
         let at = at.field("allocatedResourcesStatus");
-        let container = spec.items(of).find(|c| c.str("name") == s.str("name"));
+        let container = containers.get(s.str("name"));
         for (j, given) in s.items("allocatedResourcesStatus").enumerate() {
             let at = at.index(j);
             let name = given.str("name");
             if let Some(resources) = container.map(|c| c.st("resources")) {
-                let claim_name = |c: View<'_>| match c.str("request") {
-                    "" => format!("claim:{}", c.str("name")),
-                    request => format!("claim:{}/{request}", c.str("name")),
-                };
                 let (found, why) = if name.starts_with("claim:") {
                     (
-                        resources.items("claims").any(|c| claim_name(c) == name),
+                        claims
+                            .entry(s.str("name"))
+                            .or_insert_with(|| resources.items("claims").map(claim_name).collect())
+                            .contains(name),
                         "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
                     )
                 } else {
@@ -246,7 +259,7 @@ fn health(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str, spec: 
                     errs.invalid(&at.field("name"), Raw(scalar_json(&api::Node::from(name))), why);
                 }
             }
-            let mut seen = Vec::new();
+            let mut seen = HashSet::new();
             let at = at.field("resources");
             for (k, r) in given.items("resources").enumerate() {
                 let at = at.index(k);
@@ -264,7 +277,7 @@ fn health(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str, spec: 
                 if seen.contains(&id) {
                     errs.duplicate(&at.field("resourceID"), Raw(scalar_json(&api::Node::from(id))));
                 }
-                seen.push(id);
+                seen.insert(id);
             }
         }
     }
@@ -307,9 +320,15 @@ fn conditions(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {
     }
 }
 
+/// The containers of a list by name; of several with the same name the first.
+fn by_name<'a>(spec: View<'a>, list: &str) -> HashMap<&'a str, View<'a>> {
+    // The last one that goes in counts.
+    spec.items(list).rev().map(|c| (c.str("name"), c)).collect()
+}
+
 /// Whether a container that ended with this code is started again.
-fn restarts(spec: View<'_>, list: &str, name: &str, code: i64) -> bool {
-    let Some(c) = spec.items(list).find(|c| c.str("name") == name) else { return false };
+fn restarts(spec: View<'_>, container: Option<&View<'_>>, code: i64) -> bool {
+    let Some(c) = container else { return false };
     for r in c.items("restartPolicyRules") {
         let codes = r.st("exitCodes");
         let listed = codes.list("values").iter().any(|v| v.as_int() == Some(code));
@@ -349,11 +368,14 @@ fn transitions(
             return;
         }
     }
+    let containers = of.map(|(spec, l)| by_name(spec, l)).unwrap_or_default();
+    let live: HashSet<&str> =
+        new.items(list).filter(|n| !n.st("state").has("terminated")).map(|n| n.str("name")).collect();
     for (i, old) in old.items(list).enumerate() {
         let Some(ended) = old.st("state").opt("terminated") else { continue };
         let name = old.str("name");
-        let back = new.items(list).any(|n| n.str("name") == name && !n.st("state").has("terminated"));
-        if back && !of.is_some_and(|(spec, l)| restarts(spec, l, name, ended.int("exitCode"))) {
+        let again = |spec| restarts(spec, containers.get(name), ended.int("exitCode"));
+        if live.contains(name) && !of.is_some_and(|(spec, _)| again(spec)) {
             let at = at.index(i);
             errs.forbidden(&at.field("state"), "may not be transitioned to non-terminated state");
         }
@@ -361,17 +383,18 @@ fn transitions(
 }
 
 fn claim_statuses(errs: &mut Errors, at: &Path<'_>, pod: View<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
+    let declared: HashSet<&str> = pod.st("spec").items("resourceClaims").map(|c| c.str("name")).collect();
     for (i, s) in pod.st("status").items("resourceClaimStatuses").enumerate() {
         let at = at.index(i);
         let name = s.str("name");
-        if !pod.st("spec").items("resourceClaims").any(|c| c.str("name") == name) {
+        if !declared.contains(name) {
             errs.invalid(&at.field("name"), name, "must match the name of an entry in `spec.resourceClaims`");
         }
         if seen.contains(&name) {
             errs.duplicate(&at.field("name"), name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
         if let Some(c) = s.opt_str("resourceClaimName") {
             errs.each_typed(&at.field("resourceClaimName"), c, names::name_subdomain(c, false));
@@ -380,7 +403,7 @@ fn claim_statuses(errs: &mut Errors, at: &Path<'_>, pod: View<'_>) {
 }
 
 fn ips(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>, list: &str, o: &Options<'_>) {
-    let kept: Vec<&str> = old.items(list).map(|i| i.str("ip")).collect();
+    let kept: ip::Kept<'_> = old.items(list).map(|i| i.str("ip")).collect();
     let all: Vec<&str> = new.items(list).map(|i| i.str("ip")).collect();
     for (i, ip) in all.iter().enumerate() {
         ip::check_legacy(errs, &at.index(i), ip, o.gate("StrictIPCIDRValidation"), &kept);

@@ -1,5 +1,7 @@
 //! What an update may change in a pod.
 
+use std::collections::{HashMap, HashSet};
+
 use api::go::quote;
 use api::status::FieldError;
 use api::{Node, Struct};
@@ -66,11 +68,13 @@ fn check(errs: &mut Errors, new: View<'_>, old: View<'_>, o: &Options<'_>) {
     if ns.len("schedulingGates") > 0 {
         let at = at.field("schedulingGates");
         let gates: Vec<&str> = ns.items("schedulingGates").map(|g| g.str("name")).collect();
+        let stored: HashSet<&str> = os.items("schedulingGates").map(|g| g.str("name")).collect();
+        let last: HashMap<&str, usize> = gates.iter().enumerate().map(|(i, name)| (*name, i)).collect();
         for (i, name) in gates.iter().copied().enumerate() {
-            if gates[i + 1..].contains(&name) {
+            if last.get(name) != Some(&i) {
                 continue;
             }
-            if !os.items("schedulingGates").any(|o| o.str("name") == name) {
+            if !stored.contains(name) {
                 let at = at.index(i);
                 errs.forbidden(
                     &at.field("name"),
@@ -178,10 +182,9 @@ fn node_affinity_mutation(errs: &mut Errors, at: &Path<'_>, na: View<'_>, oa: Vi
 }
 
 fn only_added_tolerations(errs: &mut Errors, at: &Path<'_>, ns: View<'_>, os: View<'_>, o: &Options<'_>) {
-    let fields = ["key", "operator", "value", "effect"];
-    let kept = os
-        .items("tolerations")
-        .all(|old| ns.items("tolerations").any(|n| fields.iter().all(|f| n.str(f) == old.str(f))));
+    let fields = |t: View<'_>| ["key", "operator", "value", "effect"].map(|f| t.str(f).to_owned());
+    let new: HashSet<[String; 4]> = ns.items("tolerations").map(fields).collect();
+    let kept = os.items("tolerations").all(|old| new.contains(&fields(old)));
     if kept {
         scheduling::tolerations(errs, at, ns, o);
     } else {
@@ -208,9 +211,11 @@ pub(super) fn validate_ephemeral_containers(c: &Ctx<'_>, new: &Struct, old: &Str
         return only.0;
     }
     let at = Path::root("spec.ephemeralContainers");
+    let new: HashMap<&str, View<'_>> =
+        pod.st("spec").items("ephemeralContainers").map(|e| (e.str("name"), e)).collect();
     for old in stored.st("spec").items("ephemeralContainers") {
         let name = old.str("name");
-        match pod.st("spec").items("ephemeralContainers").rfind(|e| e.str("name") == name) {
+        match new.get(name) {
             None => errs.forbidden(
                 &at,
                 format!("existing ephemeral containers {} may not be removed\n", quote(name)),

@@ -1,5 +1,7 @@
 //! Volumes of a pod.
 
+use std::collections::{HashMap, HashSet};
+
 use api::go::quote;
 
 use super::options::Options;
@@ -14,8 +16,8 @@ use crate::validation::{Errors, Path, Plain, Raw};
 
 pub(crate) const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// A volume's name and itself, for those without errors.
-pub(super) type Volumes<'a> = Vec<(&'a str, View<'a>)>;
+/// The volumes without errors by name.
+pub(super) type Volumes<'a> = HashMap<&'a str, View<'a>>;
 
 /// All volumes; `pod_name` is the pod's, "" in a template.
 pub(super) fn check<'a>(
@@ -26,15 +28,15 @@ pub(super) fn check<'a>(
     o: &Options<'_>,
 ) -> Volumes<'a> {
     let pod_name = meta.map_or("", |m| m.str("name"));
-    let created: Vec<String> = if pod_name.is_empty() {
-        Vec::new()
+    let created: HashSet<String> = if pod_name.is_empty() {
+        HashSet::new()
     } else {
         spec.items("volumes")
             .filter(|v| v.has("ephemeral"))
             .map(|v| format!("{pod_name}-{}", v.str("name")))
             .collect()
     };
-    let mut good: Volumes<'a> = Vec::new();
+    let mut good: Volumes<'a> = HashMap::new();
     for (i, v) in spec.items("volumes").enumerate() {
         let at = at.index(i);
         let before = errs.len();
@@ -46,15 +48,15 @@ pub(super) fn check<'a>(
         } else {
             errs.each(&name_at, name, names::dns1123_label(name));
         }
-        if good.iter().any(|(n, _)| *n == name) {
+        if good.contains_key(name) {
             errs.duplicate(&name_at, name);
         }
         if errs.len() == before {
-            good.push((name, v));
+            good.insert(name, v);
         }
         if let Some(p) = v.opt("persistentVolumeClaim") {
             let claim = p.str("claimName");
-            if created.iter().any(|c| c == claim) {
+            if created.contains(claim) {
                 let at = at.field("persistentVolumeClaim");
                 errs.invalid(
                     &at.field("claimName"),
@@ -543,7 +545,7 @@ const DUPLICATE: &str = "conflicting duplicate paths";
 fn projected(errs: &mut Errors, at: &Path<'_>, v: View<'_>, o: &Options<'_>) {
     mode(errs, &at.field("defaultMode"), v.opt_int("defaultMode"));
     let sources = at.field("sources");
-    let mut paths: Vec<&str> = Vec::new();
+    let mut paths: HashSet<&str> = HashSet::new();
     for (i, s) in v.items("sources").enumerate() {
         let src = sources.index(i);
         let mut count = 0;
@@ -574,10 +576,8 @@ fn projected(errs: &mut Errors, at: &Path<'_>, v: View<'_>, o: &Options<'_>) {
             count += 1;
             projected_bundle(errs, &src.field("clusterTrustBundle"), b);
             let path = b.str("path");
-            if paths.contains(&path) {
+            if !paths.insert(path) {
                 errs.invalid(at, path, DUPLICATE);
-            } else {
-                paths.push(path);
             }
         }
         if let Some(p) = s.opt("podCertificate") {
@@ -606,14 +606,12 @@ fn projected(errs: &mut Errors, at: &Path<'_>, v: View<'_>, o: &Options<'_>) {
     }
 }
 
-fn take<'a>(errs: &mut Errors, at: &Path<'_>, paths: &mut Vec<&'a str>, path: &'a str, value: &str) {
+fn take<'a>(errs: &mut Errors, at: &Path<'_>, paths: &mut HashSet<&'a str>, path: &'a str, value: &str) {
     if path.is_empty() {
         return;
     }
-    if paths.contains(&path) {
+    if !paths.insert(path) {
         errs.invalid(at, value, DUPLICATE);
-    } else {
-        paths.push(path);
     }
 }
 

@@ -1,5 +1,7 @@
 //! ResourceClaims, their templates and DeviceClasses.
 
+use std::collections::HashSet;
+
 use api::{Node, Struct};
 
 use super::{EFFECTS, GROUP, claim_status, fits, qualified_name, unique};
@@ -122,17 +124,18 @@ fn spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, ctx: &Ctx<'_>) {
         }
         unique(errs, &requests_at, devices.items("requests").map(|r| r.str("name")));
     }
+    let requests = Requests::of(devices);
     let constraints_at = at.field("constraints");
     if fits(errs, &constraints_at, devices.len("constraints"), MAX_CONSTRAINTS) {
         for (i, c) in devices.items("constraints").enumerate() {
-            constraint(errs, &constraints_at.index(i), c, devices, ctx);
+            constraint(errs, &constraints_at.index(i), c, &requests, ctx);
         }
     }
     let config_at = at.field("config");
     if fits(errs, &config_at, devices.len("config"), MAX_CONFIG) {
         for (i, c) in devices.items("config").enumerate() {
             let at = config_at.index(i);
-            request_names(errs, &at, c, devices);
+            request_names(errs, &at, c, &requests);
             opaque(errs, &at, c);
         }
     }
@@ -230,20 +233,35 @@ fn selectors(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
     }
 }
 
+/// The names of a claim's requests, and of their alternatives with them.
+pub(super) struct Requests<'a>(HashSet<(&'a str, Option<&'a str>)>);
+
+impl<'a> Requests<'a> {
+    pub(super) fn of(devices: View<'a>) -> Self {
+        let mut all = HashSet::new();
+        for r in devices.items("requests") {
+            let name = r.str("name");
+            all.insert((name, None));
+            all.extend(r.items("firstAvailable").map(|f| (name, Some(f.str("name")))));
+        }
+        Self(all)
+    }
+}
+
 /// `requests` of a constraint or a configuration: each must be one of the claim's.
-pub(super) fn request_names(errs: &mut Errors, at: &Path<'_>, of: View<'_>, devices: View<'_>) {
+pub(super) fn request_names(errs: &mut Errors, at: &Path<'_>, of: View<'_>, claimed: &Requests<'_>) {
     let at = at.field("requests");
     if !fits(errs, &at, of.len("requests"), MAX_REQUESTS) {
         return;
     }
     for (i, name) in of.strs("requests").enumerate() {
-        request_name(errs, &at.index(i), name, devices);
+        request_name(errs, &at.index(i), name, claimed);
     }
     unique(errs, &at, of.strs("requests"));
 }
 
 /// A request of a claim, or one of its alternatives.
-pub(super) fn request_name(errs: &mut Errors, at: &Path<'_>, name: &str, devices: View<'_>) {
+pub(super) fn request_name(errs: &mut Errors, at: &Path<'_>, name: &str, claimed: &Requests<'_>) {
     const WHY: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
     if name.matches('/').count() > 1 {
         errs.invalid(at, name, WHY);
@@ -256,17 +274,13 @@ pub(super) fn request_name(errs: &mut Errors, at: &Path<'_>, name: &str, devices
         Some((r, s)) => (r, Some(s)),
         None => (name, None),
     };
-    let known = devices
-        .items("requests")
-        .filter(|r| r.str("name") == request)
-        .any(|r| sub.is_none_or(|s| r.items("firstAvailable").any(|f| f.str("name") == s)));
-    if !known {
+    if !claimed.0.contains(&(request, sub)) {
         errs.invalid(at, name, WHY);
     }
 }
 
-fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, devices: View<'_>, ctx: &Ctx<'_>) {
-    request_names(errs, at, c, devices);
+fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, claimed: &Requests<'_>, ctx: &Ctx<'_>) {
+    request_names(errs, at, c, claimed);
     let Some(field) = ["matchAttribute", "distinctAttribute"].into_iter().find(|f| c.has(f)) else {
         if !(ctx.gate)("DRAConsumableCapacity") {
             errs.required(&at.field("matchAttribute"), "");

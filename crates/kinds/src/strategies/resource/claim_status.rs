@@ -1,9 +1,11 @@
 //! What may be written to the status of a ResourceClaim: what is allocated, for whom, and what
 //! drivers say of the devices.
 
-use api::{Node, Struct};
+use std::collections::HashSet;
 
-use super::claim::{opaque, request_name, request_names};
+use api::{ByValue, Node, Struct};
+
+use super::claim::{Requests, opaque, request_name, request_names};
 use super::slice::{bindings, pool_name};
 use super::{fits, unique};
 use crate::access::{Edit, View};
@@ -43,7 +45,9 @@ pub(super) fn prepare(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
         return;
     }
     let n = View::new(c.schema, new).st("status");
-    let gone = |d: &Device<'_>| results(o).any(|r| device(r) == *d) && !results(n).any(|r| device(r) == *d);
+    let (had, has): (HashSet<Device<'_>>, HashSet<Device<'_>>) =
+        (results(o).map(device).collect(), results(n).map(device).collect());
+    let gone = |d: &Device<'_>| had.contains(d) && !has.contains(d);
     let kept: Vec<Node> = n.list("devices").iter().filter(|d| !gone(&device(n.of(d)))).cloned().collect();
     if kept.len() < n.len("devices")
         && let Some(mut status) = Edit::new(c.schema, new).at("status")
@@ -72,7 +76,8 @@ pub(super) fn check(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     states(errs, &at.field("devices"), new);
     if new.len("reservedFor") > 0 {
         let added = || {
-            let kept = |r: &Node| old.list("reservedFor").contains(r);
+            let kept: HashSet<ByValue<&Node>> = old.list("reservedFor").iter().map(ByValue).collect();
+            let kept = |r: &Node| kept.contains(&ByValue(r));
             !new.list("reservedFor").iter().all(kept)
         };
         if !new.has("allocation") {
@@ -87,7 +92,7 @@ pub(super) fn check(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     match (new.opt("allocation"), old.opt("allocation")) {
         (Some(_), Some(_)) => errs.immutable(&at, new, old, "allocation"),
         (Some(a), None) => {
-            allocation(errs, &at.field("allocation"), a, n.st("spec").st("devices"));
+            allocation(errs, &at.field("allocation"), a, &Requests::of(n.st("spec").st("devices")));
         }
         (None, _) => {}
     }
@@ -95,7 +100,8 @@ pub(super) fn check(errs: &mut Errors, n: View<'_>, o: View<'_>) {
 
 /// What drivers say of allocated devices.
 fn states(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {
-    let mut seen: Vec<Device<'_>> = Vec::new();
+    let mut seen: HashSet<Device<'_>> = HashSet::new();
+    let allocated: HashSet<Device<'_>> = results(status).map(device).collect();
     let text = |d: &Device<'_>| {
         let [driver, pool, device, share] = d.map(|t| print::scalar_json(&Node::from(t)));
         Raw(format!(r#"{{"Driver":{driver},"Pool":{pool},"Device":{device},"ShareID":{share}}}"#))
@@ -107,7 +113,7 @@ fn states(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {
         errs.each(&at.field("device"), s.str("device"), names::dns1123_label(s.str("device")));
         share_id(errs, &at, s);
         let id = device(s);
-        if !results(status).any(|r| device(r) == id) {
+        if !allocated.contains(&id) {
             errs.invalid(&at, text(&id), "must be an allocated device in the claim");
         }
         let conditions = at.field("conditions");
@@ -123,7 +129,7 @@ fn states(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {
         if seen.contains(&id) {
             errs.duplicate(&at.index(i), text(&id));
         } else {
-            seen.push(id);
+            seen.insert(id);
         }
     }
 }
@@ -153,7 +159,7 @@ fn network(errs: &mut Errors, at: &Path<'_>, network: View<'_>) {
     }
 }
 
-fn allocation(errs: &mut Errors, at: &Path<'_>, a: View<'_>, claimed: View<'_>) {
+fn allocation(errs: &mut Errors, at: &Path<'_>, a: View<'_>, claimed: &Requests<'_>) {
     let devices_at = at.field("devices");
     let devices = a.st("devices");
     let results_at = devices_at.field("results");

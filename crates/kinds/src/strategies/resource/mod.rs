@@ -13,6 +13,8 @@ pub(super) use pool_status::POOL_STATUS;
 pub(super) use slice::SLICE;
 pub(super) use taint_rule::TAINT_RULE;
 
+use std::collections::HashSet;
+
 use crate::validation::names;
 use crate::validation::{Errors, Path};
 
@@ -31,12 +33,12 @@ fn fits(errs: &mut Errors, at: &Path<'_>, len: usize, max: usize) -> bool {
 
 /// Names that stand twice.
 fn unique<'a>(errs: &mut Errors, at: &Path<'_>, names: impl Iterator<Item = &'a str>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, name) in names.enumerate() {
         if seen.contains(&name) {
             errs.duplicate(&at.index(i), name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
     }
 }

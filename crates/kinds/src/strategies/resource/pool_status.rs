@@ -1,5 +1,7 @@
 //! ResourcePoolStatusRequests.
 
+use std::collections::HashSet;
+
 use super::GROUP;
 use crate::access::{View, same};
 use crate::strategies::generic::{self, CLUSTER, check, check_update, status_reset_meta};
@@ -115,13 +117,13 @@ fn status(errs: &mut Errors, n: View<'_>, o: View<'_>) {
         errs.too_many(&conditions_at, count, MAX_CONDITIONS);
         return;
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, c) in status.items("conditions").enumerate() {
         let ty = c.str("type");
         if seen.contains(&ty) {
             errs.duplicate(&conditions_at.index(i), whole(c));
         }
-        seen.push(ty);
+        seen.insert(ty);
     }
 }
 

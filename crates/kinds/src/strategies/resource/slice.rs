@@ -1,5 +1,7 @@
 //! ResourceSlices.
 
+use std::collections::HashSet;
+
 use std::borrow::Cow;
 
 use api::{Node, Struct, Text};
@@ -436,14 +438,15 @@ pub(super) fn bindings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
         }
     }
     unique(errs, &ok_at, d.strs(OK));
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
+    let ok: HashSet<&str> = d.strs(OK).collect();
     for (i, c) in d.strs(FAILED).enumerate() {
         if seen.contains(&c) {
             errs.duplicate(&failed_at.index(i), c);
         } else {
-            seen.push(c);
+            seen.insert(c);
         }
-        if d.strs(OK).any(|o| o == c) {
+        if ok.contains(c) {
             errs.invalid(
                 &failed_at.index(i),
                 c,

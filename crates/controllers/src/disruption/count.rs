@@ -1,0 +1,201 @@
+//! The arithmetic of a budget and its status: pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::common::share::scaled;
+use crate::common::{deleting, pods};
+
+/// How long after its eviction was allowed a Pod is expected to be deleted.
+pub(super) const DELETION_TIMEOUT: Duration = Duration::from_mins(2);
+const ALLOWED: &str = "DisruptionAllowed";
+
+/// Whether a budget is about the Pods that its Pods' controllers want, and not about those that are there.
+pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
+    spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
+}
+
+/// How many Pods there should be, and how many of them healthy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) expected: i32,
+    pub(super) desired: i32,
+}
+
+/// From the number of Pods that match, and of those that their controllers want.
+///
+/// DIFFERENCE: numbers beyond 32 bits stay at the largest; upstream's wrap around, and could allow evictions.
+pub(super) fn counts(spec: &PodDisruptionBudgetSpec, matching: usize, scale: i64) -> Result<Counts, String> {
+    let narrow = |n: i64| i32::try_from(n).unwrap_or(if n < 0 { i32::MIN } else { i32::MAX });
+    let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
+        (Some(unavailable), _) => {
+            let unavailable = scaled(unavailable, scale, true)?;
+            (scale, scale.saturating_sub(unavailable).max(0))
+        }
+        (None, Some(available @ IntOrString::Int(_))) => {
+            (i64::try_from(matching).unwrap_or(i64::MAX), scaled(available, 0, true)?)
+        }
+        (None, Some(available)) => (scale, scaled(available, scale, true)?),
+        (None, None) => (0, 0),
+    };
+    Ok(Counts { expected: narrow(expected), desired: narrow(desired) })
+}
+
+/// The Pods whose eviction was allowed, and that are still to be deleted.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Disrupted {
+    /// As the status has them.
+    pub(super) pods: BTreeMap<String, Time>,
+    /// After what time the first of them is not expected to be deleted any more.
+    pub(super) recheck: Option<Duration>,
+    /// Those that were expected to be deleted, and were not.
+    pub(super) kept: Vec<Arc<Pod>>,
+}
+
+/// Goes through what the status says; `passed` tells how long ago something was.
+pub(super) fn disrupted(
+    all: &[Arc<Pod>],
+    noted: Option<&BTreeMap<String, Time>>,
+    passed: impl Fn(&str, Timestamp) -> Duration,
+) -> Disrupted {
+    let mut found = Disrupted::default();
+    let Some(noted) = noted else { return found };
+    for pod in all.iter().filter(|p| !deleting(&p.metadata)) {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let Some(at) = noted.get(name) else { continue };
+        let passed = passed(name, at.0);
+        if passed > DELETION_TIMEOUT {
+            found.kept.push(pod.clone());
+            continue;
+        }
+        let left = DELETION_TIMEOUT - passed;
+        found.recheck = Some(found.recheck.map_or(left, |r| r.min(left)));
+        found.pods.insert(name.to_owned(), at.clone());
+    }
+    found
+}
+
+/// How many Pods are ready and will stay.
+pub(super) fn healthy(all: &[Arc<Pod>], disrupted: &Disrupted) -> i32 {
+    let stays = |p: &&Arc<Pod>| {
+        !deleting(&p.metadata) && !disrupted.pods.contains_key(p.metadata.name.as_deref().unwrap_or_default())
+    };
+    let count = all.iter().filter(stays).filter(|p| pods::is_ready(p)).count();
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Sets a condition as upstream's `SetStatusCondition` does.
+fn set(conditions: &mut Vec<Condition>, new: Condition) {
+    let Some(old) = conditions.iter_mut().find(|c| c.type_ == new.type_) else {
+        return conditions.push(new);
+    };
+    if old.status == new.status {
+        *old = Condition { last_transition_time: old.last_transition_time.clone(), ..new };
+    } else {
+        *old = new;
+    }
+}
+
+/// The status of a budget; `None` if it has that already.
+pub(super) fn status(
+    budget: &PodDisruptionBudget,
+    counts: Counts,
+    healthy: i32,
+    disrupted: BTreeMap<String, Time>,
+    now: Timestamp,
+) -> Option<PodDisruptionBudgetStatus> {
+    let old = budget.status.clone().unwrap_or_default();
+    // Without Pods nothing is allowed, so that the first ones are safe until they were counted.
+    let surplus = healthy.saturating_sub(counts.desired).max(0);
+    let allowed = if counts.expected > 0 { surplus } else { 0 };
+    let generation = budget.metadata.generation;
+    let (status, reason) =
+        if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let said = old.conditions.iter().flatten().find(|c| c.type_ == ALLOWED);
+    let has = [old.current_healthy, old.desired_healthy, old.expected_pods, old.disruptions_allowed];
+    if has == [Some(healthy), Some(counts.desired), Some(counts.expected), Some(allowed)]
+        && old.disrupted_pods.clone().unwrap_or_default() == disrupted
+        && old.observed_generation.unwrap_or(0) == generation.unwrap_or(0)
+        && said.is_some_and(|c| (c.status.as_str(), c.reason.as_str()) == (status, reason))
+    {
+        return None;
+    }
+    let mut conditions = old.conditions.unwrap_or_default();
+    let condition = Condition {
+        type_: ALLOWED.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: String::new(),
+        last_transition_time: Time(now),
+        observed_generation: generation,
+    };
+    set(&mut conditions, condition);
+    Some(PodDisruptionBudgetStatus {
+        current_healthy: Some(healthy),
+        desired_healthy: Some(counts.desired),
+        expected_pods: Some(counts.expected),
+        disruptions_allowed: Some(allowed),
+        disrupted_pods: Some(disrupted),
+        observed_generation: generation,
+        conditions: Some(conditions),
+    })
+}
+
+/// The status of a budget that cannot be counted: nothing is allowed, and it says why; `None` if it has that already.
+pub(super) fn failed(
+    budget: &PodDisruptionBudget,
+    why: &str,
+    now: Timestamp,
+) -> Option<PodDisruptionBudgetStatus> {
+    let old = budget.status.clone().unwrap_or_default();
+    let mut status = old.clone();
+    status.disruptions_allowed = Some(0);
+    let condition = Condition {
+        type_: ALLOWED.to_owned(),
+        status: "False".to_owned(),
+        reason: "SyncFailed".to_owned(),
+        message: why.to_owned(),
+        last_transition_time: Time(now),
+        observed_generation: status.observed_generation,
+    };
+    set(status.conditions.get_or_insert_default(), condition);
+    (status != old).then_some(status)
+}
+
+/// How long a Pod's condition says for no reason that it is about to go; `None` if it says that with reason, or does
+/// not. `passed` tells how long ago something was.
+pub(super) fn stale(pod: &Pod, passed: impl Fn(Timestamp) -> Duration) -> Option<Duration> {
+    if deleting(&pod.metadata) || pods::is_terminal(pod) {
+        return None;
+    }
+    // The kubelet may take any time until it has ended a Pod.
+    let condition = pods::condition(pod, "DisruptionTarget")
+        .filter(|c| c.status == "True" && c.reason.as_deref() != Some("TerminationByKubelet"))?;
+    let since = condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
+    Some(passed(since))
+}
+
+/// A selector as Go prints it.
+pub(super) fn printed(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else { return "nil".to_owned() };
+    let labels: String = selector.match_labels.iter().flatten().map(|(k, v)| format!("{k}: {v},")).collect();
+    let expressions: String = selector
+        .match_expressions
+        .iter()
+        .flatten()
+        .map(|e| {
+            let values = e.values.as_deref().unwrap_or_default().join(" ");
+            format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", e.key, e.operator)
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}

@@ -1,0 +1,342 @@
+//! Disruption controller: says of each PodDisruptionBudget how many of its Pods may be evicted now (upstream:
+//! `pkg/controller/disruption`). The API server counts evictions down from that.
+
+mod count;
+mod owners;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use api::go::quote;
+use client::{Cached, Change, Client, EventType, Factory, Informer, Key, Patch, Queue, Recorder};
+use component::{Clock, Shutdown};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::common::pods;
+use crate::common::selector::Selector;
+use crate::common::terms::Terms;
+use owners::{Owners, Scales, failure};
+
+/// After what time a Pod that is said to go is said to stay.
+const STALE: Duration = Duration::from_mins(2);
+/// The longest part of an object that an Event repeats, in bytes.
+const SHOWN: usize = 1024;
+/// After how many selectors other tasks may run.
+const PAUSE: usize = 16;
+
+/// Labels whose budgets are to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Touched {
+    /// Those of a Pod.
+    Pod(Key),
+    /// Those that a Pod of this namespace had.
+    Labels(String, BTreeMap<String, String>),
+}
+
+impl fmt::Display for Touched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(key) => key.fmt(f),
+            Self::Labels(namespace, labels) => write!(f, "{namespace} {labels:?}"),
+        }
+    }
+}
+
+/// The selectors of a namespace's budgets, by the budgets' names.
+type Selectors = BTreeMap<String, Arc<Result<Selector, String>>>;
+
+struct Controller {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    budgets: Informer<PodDisruptionBudget>,
+    pods: Informer<Pod>,
+    owners: Owners,
+    queue: Queue<Key>,
+    /// What happened to Pods. Selectors are tried by a worker, not by the task that all controllers hear of Pods from.
+    touched: Queue<Touched>,
+    /// Pods that are said to go.
+    going: Queue<Key>,
+    selectors: Mutex<HashMap<String, Selectors>>,
+    /// When evictions were allowed, by budget and Pod.
+    allowed: Terms<(Key, String)>,
+    /// Since when Pods are said to go.
+    said: Terms<Key>,
+}
+
+/// Starts it.
+pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
+    let controller = Controller::new(client, clock, factory, shutdown);
+    crate::when_synced(factory, shutdown, move |shutdown| {
+        let c = controller.clone();
+        controller.queue.work("disruption", workers, shutdown, move |key| {
+            let c = c.clone();
+            async move { c.sync(key).await }
+        });
+        let c = controller.clone();
+        controller.touched.work("disruption-pods", 1, shutdown, move |touched| {
+            let c = c.clone();
+            async move {
+                c.enqueue_matching(touched).await;
+                Ok::<_, Status>(())
+            }
+        });
+        let c = controller.clone();
+        controller.going.work("stale-pod-disruption", 1, shutdown, move |key| {
+            let c = c.clone();
+            async move { c.sync_stale(key).await }
+        });
+    });
+}
+
+impl Controller {
+    /// With its handlers in place.
+    fn new(client: Client, clock: Clock, factory: &Factory, shutdown: &Shutdown) -> Arc<Self> {
+        let controller = Arc::new(Self {
+            recorder: Recorder::start(client.clone(), "controllermanager", "", clock, shutdown),
+            owners: Owners::new(client.clone(), factory),
+            client,
+            clock,
+            budgets: factory.informer(),
+            pods: pods::informer(factory),
+            queue: Queue::default(),
+            touched: Queue::default(),
+            going: Queue::default(),
+            selectors: Mutex::default(),
+            allowed: Terms::default(),
+            said: Terms::default(),
+        });
+        let c = controller.clone();
+        controller.budgets.handle(move |change| c.budget_changed(change));
+        let c = controller.clone();
+        controller.pods.handle(move |change| c.pod_changed(change));
+        controller
+    }
+
+    fn budget_changed(&self, change: &Change<PodDisruptionBudget>) {
+        let budget = change.object();
+        let mut all = self.selectors.lock();
+        if matches!(change, Change::Deleted(_)) {
+            if let Some(of_namespace) = all.get_mut(budget.namespace()) {
+                of_namespace.remove(budget.name());
+                if of_namespace.is_empty() {
+                    all.remove(budget.namespace());
+                }
+            }
+        } else {
+            let selector = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
+            let selector = selector.map_or_else(|| Ok(Selector::nothing()), Selector::parse);
+            let of_namespace = all.entry(budget.namespace().to_owned()).or_default();
+            of_namespace.insert(budget.name().to_owned(), Arc::new(selector));
+        }
+        drop(all);
+        self.queue.add(budget.key());
+    }
+
+    fn pod_changed(&self, change: &Change<Pod>) {
+        let pod = change.object();
+        let touch = |touched: Touched| {
+            if self.selectors.lock().contains_key(pod.namespace()) {
+                self.touched.add(touched);
+            }
+        };
+        let labels = |p: &Pod| {
+            let labels = p.metadata.labels.clone().unwrap_or_default();
+            touch(Touched::Labels(p.namespace().to_owned(), labels));
+        };
+        match change {
+            Change::Deleted(_) => {
+                labels(pod);
+                return self.said.forget(&pod.key());
+            }
+            // The budget that it leaves has one Pod less.
+            Change::Updated { old, new } if old.metadata.labels != new.metadata.labels => labels(old),
+            _ => {}
+        }
+        touch(Touched::Pod(pod.key()));
+        match self.stale_for(pod) {
+            Some(passed) => self.going.add_after(pod.key(), STALE.saturating_sub(passed)),
+            None => self.said.forget(&pod.key()),
+        }
+    }
+
+    fn stale_for(&self, pod: &Pod) -> Option<Duration> {
+        count::stale(pod, |since| self.said.passed(pod.key(), since, self.clock))
+    }
+
+    /// Adds the budgets that select labels to the queue.
+    ///
+    /// DIFFERENCE: of several budgets of one Pod upstream's looks at the first alone, and the counts of the
+    /// others are those of some earlier time.
+    async fn enqueue_matching(&self, touched: Touched) {
+        let (namespace, labels, pod) = match touched {
+            Touched::Labels(namespace, labels) => (namespace, labels, None),
+            Touched::Pod(key) => {
+                let Some(pod) = self.pods.get_key(&key) else { return };
+                (key.namespace.to_string(), pod.metadata.labels.clone().unwrap_or_default(), Some(pod))
+            }
+        };
+        let selectors: Vec<_> = match self.selectors.lock().get(&namespace) {
+            None => return,
+            Some(all) => all.iter().map(|(name, s)| (name.clone(), s.clone())).collect(),
+        };
+        let mut found = Vec::new();
+        for (i, (name, selector)) in selectors.into_iter().enumerate() {
+            if i % PAUSE == PAUSE - 1 {
+                tokio::task::yield_now().await;
+            }
+            if selector.as_ref().as_ref().is_ok_and(|s| s.matches(Some(&labels))) {
+                found.push(name);
+            }
+        }
+        if let (Some(pod), [first, _, ..]) = (pod, found.as_slice()) {
+            let text = format!(
+                "Pod {}/{} matches multiple PodDisruptionBudgets.  Chose {} arbitrarily.",
+                quote(pod.namespace()),
+                quote(pod.name()),
+                quote(first)
+            );
+            self.recorder.event(&*pod, EventType::Warning, "MultiplePodDisruptionBudgets", text);
+        }
+        for name in found {
+            self.queue.add(Key::new(&namespace, &name));
+        }
+    }
+
+    async fn sync(&self, key: Key) -> Result<(), Status> {
+        let Some(budget) = self.budgets.get_key(&key) else {
+            self.allowed.retain(|(of, _)| *of != key);
+            return Ok(());
+        };
+        let Err(error) = self.count(&key, &budget).await else { return Ok(()) };
+        if error.is_conflict() {
+            return Err(error);
+        }
+        tracing::warn!(budget = %key, %error, "unable to count what a budget allows; it allows nothing");
+        if let Some(status) = count::failed(&budget, &error.message, self.clock.now()) {
+            self.write(&budget, status).await?;
+        }
+        // DIFFERENCE: upstream's waits until something happens to the budget or its Pods, also where the cause
+        // was a request that would succeed now.
+        Err(error)
+    }
+
+    /// Counts, and says so in the status.
+    async fn count(&self, key: &Key, budget: &PodDisruptionBudget) -> Result<(), Status> {
+        let matching = self.pods_of(budget).map_err(|why| {
+            let text = format!("Failed to get pods: {why}");
+            self.recorder.event(budget, EventType::Warning, "NoPods", clipped(text));
+            failure(why)
+        })?;
+        if matching.is_empty() {
+            self.recorder.event(budget, EventType::Normal, "NoPods", "No matching pods found");
+        }
+        let counted = self.expected(budget, &matching).await.map_err(|error| {
+            let text = format!("Failed to calculate the number of expected pods: {error}");
+            self.recorder.event(budget, EventType::Warning, "CalculateExpectedPodCountFailed", clipped(text));
+            error
+        })?;
+        let noted = budget.status.as_ref().and_then(|s| s.disrupted_pods.as_ref());
+        let passed = |pod: &str, at| self.allowed.passed((key.clone(), pod.to_owned()), at, self.clock);
+        let disrupted = count::disrupted(&matching, noted, passed);
+        self.allowed.retain(|(of, pod)| of != key || disrupted.pods.contains_key(pod));
+        for pod in &disrupted.kept {
+            // DIFFERENCE: upstream's text has the namespace in the place of the name.
+            let text = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
+            self.recorder.event(&**pod, EventType::Warning, "NotDeleted", text);
+        }
+        let healthy = count::healthy(&matching, &disrupted);
+        let status = count::status(budget, counted, healthy, disrupted.pods, self.clock.now());
+        if let Some(status) = status {
+            self.write(budget, status).await?;
+        }
+        if let Some(left) = disrupted.recheck {
+            // Once the time is over, not when it is just about to be.
+            self.queue.add_after(key.clone(), left + Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// The Pods that a budget selects.
+    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, String> {
+        let selector = match budget.spec.as_ref().and_then(|s| s.selector.as_ref()) {
+            Some(selector) => Selector::parse(selector)?,
+            None => return Ok(Vec::new()),
+        };
+        let mut all = self.pods.list_namespace(budget.namespace());
+        all.retain(|p| selector.matches(p.metadata.labels.as_ref()));
+        Ok(all)
+    }
+
+    async fn expected(
+        &self,
+        budget: &PodDisruptionBudget,
+        matching: &[Arc<Pod>],
+    ) -> Result<count::Counts, Status> {
+        let spec = budget.spec.clone().unwrap_or_default();
+        let scales =
+            if count::needs_scale(&spec) { self.owners.scales(matching).await? } else { Scales::default() };
+        let counts = count::counts(&spec, matching.len(), scales.expected).map_err(failure)?;
+        if scales.unmanaged {
+            let text = format!(
+                "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
+                clipped(count::printed(spec.selector.as_ref()))
+            );
+            self.recorder.event(budget, EventType::Warning, "UnmanagedPods", text);
+        }
+        Ok(counts)
+    }
+
+    async fn write(
+        &self,
+        budget: &PodDisruptionBudget,
+        status: PodDisruptionBudgetStatus,
+    ) -> Result<(), Status> {
+        let written = PodDisruptionBudget { status: Some(status), ..budget.clone() };
+        let api = self.client.api::<PodDisruptionBudget>(budget.namespace());
+        match api.update_status(&written).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says of a Pod that it stays.
+    async fn sync_stale(&self, key: Key) -> Result<(), Status> {
+        let Some(pod) = self.pods.get_key(&key) else { return Ok(()) };
+        let Some(passed) = self.stale_for(&pod) else { return Ok(()) };
+        if passed < STALE {
+            self.going.add_after(key, STALE - passed);
+            return Ok(());
+        }
+        let patch = json!({
+            "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
+            "status": {"conditions": [{
+                "type": "DisruptionTarget", "status": "False", "reason": null, "message": null,
+                "lastTransitionTime": Time(self.clock.now()), "observedGeneration": pod.metadata.generation,
+            }]},
+        });
+        match self.client.api::<Pod>(&key.namespace).patch_status(&key.name, &Patch::Strategic(patch)).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// DIFFERENCE: an Event repeats no more than the beginning of what users may write at any length.
+fn clipped(mut text: String) -> String {
+    if text.len() > SHOWN {
+        let end = (0..=SHOWN).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

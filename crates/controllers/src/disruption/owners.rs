@@ -1,0 +1,172 @@
+//! How many Pods the controller of a Pod wants.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use api::Status;
+use api::go::quote;
+use client::{Client, Factory, Informer};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use crate::common::controller_of;
+use crate::discovery::find_scaled;
+
+/// A controller and the Pods that it wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wants {
+    pub(super) uid: String,
+    pub(super) pods: i32,
+}
+
+/// What is wanted of all controllers of some Pods.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Scales {
+    pub(super) expected: i64,
+    /// Whether there are Pods without a controller.
+    pub(super) unmanaged: bool,
+}
+
+/// The controllers that are cached, and a way to ask for others.
+pub(super) struct Owners {
+    client: Client,
+    controllers: Informer<ReplicationController>,
+    sets: Informer<ReplicaSet>,
+    deployments: Informer<Deployment>,
+    stateful: Informer<StatefulSet>,
+}
+
+/// An error with a text of its own.
+pub(super) fn failure(why: impl Into<String>) -> Status {
+    Status::failure(500, "", why)
+}
+
+fn group_version(reference: &OwnerReference) -> Result<(&str, &str), Status> {
+    let text = reference.api_version.as_str();
+    match text.matches('/').count() {
+        0 => Ok(("", text)),
+        1 => Ok(text.split_once('/').unwrap_or_default()),
+        _ => Err(failure(format!("unexpected GroupVersion string: {text}"))),
+    }
+}
+
+impl Owners {
+    pub(super) fn new(client: Client, factory: &Factory) -> Self {
+        Self {
+            client,
+            controllers: factory.informer(),
+            sets: factory.informer(),
+            deployments: factory.informer(),
+            stateful: factory.informer(),
+        }
+    }
+
+    /// Adds up what the controllers of Pods want; each counts once.
+    pub(super) async fn scales(&self, pods: &[Arc<Pod>]) -> Result<Scales, Status> {
+        let mut known: HashMap<String, i32> = HashMap::new();
+        let mut scales = Scales::default();
+        for pod in pods {
+            let Some(reference) = controller_of(&pod.metadata) else {
+                scales.unmanaged = true;
+                continue;
+            };
+            if known.contains_key(&reference.uid) {
+                continue;
+            }
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let Some(wants) = self.wants(reference, namespace).await? else {
+                let name = pod.metadata.name.as_deref().unwrap_or_default();
+                return Err(failure(format!("found no controllers for pod {}", quote(name))));
+            };
+            known.insert(wants.uid, wants.pods);
+        }
+        scales.expected = known.into_values().map(i64::from).sum();
+        Ok(scales)
+    }
+
+    /// The controller that a reference names, if it is that controller.
+    pub(super) async fn wants(
+        &self,
+        reference: &OwnerReference,
+        namespace: &str,
+    ) -> Result<Option<Wants>, Status> {
+        let (group, version) = group_version(reference)?;
+        let cached = match (group, reference.kind.as_str()) {
+            ("", "ReplicationController") => self
+                .controllers
+                .get(namespace, &reference.name)
+                .map(|c| (c.metadata.uid.clone(), c.spec.as_ref().and_then(|s| s.replicas))),
+            ("apps" | "extensions", "ReplicaSet") => match self.deployment(reference, namespace) {
+                Some(d) => Some((d.metadata.uid.clone(), d.spec.as_ref().and_then(|s| s.replicas))),
+                None => self.lone_set(reference, namespace),
+            },
+            ("apps", "StatefulSet") => self
+                .stateful
+                .get(namespace, &reference.name)
+                .filter(|s| s.metadata.uid.as_ref() == Some(&reference.uid))
+                .map(|s| (s.metadata.uid.clone(), s.spec.as_ref().and_then(|s| s.replicas))),
+            _ => None,
+        };
+        let cached = cached.and_then(|(uid, pods)| Some(Wants { uid: uid?, pods: pods.unwrap_or(1) }));
+        let right = |w: &Wants| w.uid == reference.uid || reference.kind == "ReplicaSet";
+        match cached.filter(right) {
+            Some(wants) => Ok(Some(wants)),
+            None => self.scale(group, version, reference, namespace).await,
+        }
+    }
+
+    /// The Deployment behind a ReplicaSet.
+    fn deployment(&self, reference: &OwnerReference, namespace: &str) -> Option<Arc<Deployment>> {
+        let set = self.set(reference, namespace)?;
+        let owner = controller_of(&set.metadata)?;
+        let group = group_version(owner).ok()?.0;
+        if owner.kind != "Deployment" || !matches!(group, "apps" | "extensions") {
+            return None;
+        }
+        let deployment = self.deployments.get(namespace, &owner.name)?;
+        (deployment.metadata.uid.as_ref() == Some(&owner.uid)).then_some(deployment)
+    }
+
+    fn set(&self, reference: &OwnerReference, namespace: &str) -> Option<Arc<ReplicaSet>> {
+        let set = self.sets.get(namespace, &reference.name)?;
+        (set.metadata.uid.as_ref() == Some(&reference.uid)).then_some(set)
+    }
+
+    /// A ReplicaSet that no Deployment controls.
+    fn lone_set(&self, reference: &OwnerReference, namespace: &str) -> Option<(Option<String>, Option<i32>)> {
+        let set = self.set(reference, namespace)?;
+        let lone = controller_of(&set.metadata).is_none_or(|owner| owner.kind != "Deployment");
+        lone.then(|| (set.metadata.uid.clone(), set.spec.as_ref().and_then(|s| s.replicas)))
+    }
+
+    /// What the scale of any other controller says.
+    async fn scale(
+        &self,
+        group: &str,
+        version: &str,
+        reference: &OwnerReference,
+        namespace: &str,
+    ) -> Result<Option<Wants>, Status> {
+        let Some(found) = find_scaled(&self.client, group, version, &reference.kind).await? else {
+            let version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+            let kind = quote(&reference.kind);
+            return Err(failure(format!("no matches for kind {kind} in version {}", quote(&version))));
+        };
+        let resource = found.resource;
+        if !found.has_scale {
+            let dot = if resource.group.is_empty() { "" } else { "." };
+            let name = format!("{}{dot}{}", resource.plural, resource.group);
+            return Err(failure(format!("{name} does not implement the scale subresource")));
+        }
+        let api = self.client.resource::<Scale>(resource, namespace);
+        let scale: Scale = match api.get_subresource(&reference.name, "scale").await {
+            Err(e) if e.is_not_found() => return Ok(None),
+            other => other?,
+        };
+        let uid = scale.metadata.uid.unwrap_or_default();
+        let pods = scale.spec.and_then(|s| s.replicas).unwrap_or(0);
+        Ok((uid == reference.uid).then_some(Wants { uid, pods }))
+    }
+}

@@ -1,0 +1,207 @@
+//! Clients of a runtime's two services, in which each call has a time limit.
+//!
+//! A call that changes something runs in a task of its own: whoever waits for it may go, it still ends
+//! by itself. So a runtime never sees such a call given up midway, unless its time is up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+use crate::calls::{Calls, limited};
+use crate::runtime as pb;
+
+mod generated {
+    #![allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::pedantic)]
+    include!(concat!(env!("OUT_DIR"), "/clients/runtime.v1.rs"));
+}
+use generated::image_service_client::ImageServiceClient;
+use generated::runtime_service_client::RuntimeServiceClient;
+
+/// How long a call may take; upstream's `runtimeRequestTimeout`.
+pub const LIMIT: Duration = Duration::from_mins(2);
+/// The largest message taken from a runtime; upstream's limit.
+const MAX_MESSAGE: usize = 16 << 20;
+/// The calls of nobody in particular.
+const NOBODY: &str = "";
+
+/// The time limit of a call that itself waits so many seconds.
+fn after(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)) + LIMIT
+}
+
+/// Calls that only read: they end with whoever waits for them.
+macro_rules! reads {
+    ($($name:ident: $request:ident => $answer:ident;)*) => {$(
+        /// The call of this name.
+        ///
+        /// # Errors
+        /// The runtime's, or `DeadlineExceeded` when the time is up.
+        pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
+            let mut client = self.client.clone();
+            limited(LIMIT, client.$name(request)).await
+        }
+    )*};
+}
+
+/// Calls that change something: they run to their end, whoever waits.
+macro_rules! changes {
+    ($($name:ident: $request:ident => $answer:ident, $limit:expr;)*) => {$(
+        /// The call of this name, which ends also when its caller has gone.
+        ///
+        /// # Errors
+        /// The runtime's, or `DeadlineExceeded` when the time is up.
+        pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
+            let mut client = self.client.clone();
+            let call = async move { client.$name(request).await };
+            self.calls.finish(self.owner.clone(), $limit, call).await
+        }
+    )*};
+}
+
+/// The runtime service.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    client: RuntimeServiceClient<Channel>,
+    calls: Calls,
+    owner: Arc<str>,
+}
+
+impl Runtime {
+    /// The service behind a channel.
+    pub fn new(channel: Channel) -> Self {
+        let client = RuntimeServiceClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
+        Self { client, calls: Calls::default(), owner: NOBODY.into() }
+    }
+
+    /// The same service for somebody who can be waited for.
+    #[must_use]
+    pub fn of(&self, owner: &str) -> Self {
+        Self { owner: owner.into(), ..self.clone() }
+    }
+
+    /// Resolves once no call of `owner` is under way that makes or removes something.
+    pub async fn idle(&self, owner: &str) {
+        self.calls.idle(owner).await;
+    }
+
+    /// Refuses further calls that make or remove something; resolves once none is under way.
+    pub async fn close(&self) {
+        self.calls.close().await;
+    }
+
+    reads! {
+        version: VersionRequest => VersionResponse;
+        status: StatusRequest => StatusResponse;
+        runtime_config: RuntimeConfigRequest => RuntimeConfigResponse;
+        pod_sandbox_status: PodSandboxStatusRequest => PodSandboxStatusResponse;
+        list_pod_sandbox: ListPodSandboxRequest => ListPodSandboxResponse;
+        container_status: ContainerStatusRequest => ContainerStatusResponse;
+        list_containers: ListContainersRequest => ListContainersResponse;
+        list_container_stats: ListContainerStatsRequest => ListContainerStatsResponse;
+        list_pod_sandbox_stats: ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;
+        exec: ExecRequest => ExecResponse;
+        attach: AttachRequest => AttachResponse;
+        port_forward: PortForwardRequest => PortForwardResponse;
+    }
+
+    changes! {
+        // Twice the limit, as upstream has it: the network of a Pod may take its time.
+        run_pod_sandbox: RunPodSandboxRequest => RunPodSandboxResponse, LIMIT * 2;
+        stop_pod_sandbox: StopPodSandboxRequest => StopPodSandboxResponse, LIMIT;
+        remove_pod_sandbox: RemovePodSandboxRequest => RemovePodSandboxResponse, LIMIT;
+        create_container: CreateContainerRequest => CreateContainerResponse, LIMIT;
+        start_container: StartContainerRequest => StartContainerResponse, LIMIT;
+        remove_container: RemoveContainerRequest => RemoveContainerResponse, LIMIT;
+        update_container_resources:
+            UpdateContainerResourcesRequest => UpdateContainerResourcesResponse, LIMIT;
+        reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse, LIMIT;
+    }
+
+    /// Stops a container, which may take as long as its grace; ends also when its caller has gone. Nobody
+    /// waits for it as for the calls that make something: a second call with a shorter grace overtakes it.
+    ///
+    /// # Errors
+    /// The runtime's, or `DeadlineExceeded` when the time is up.
+    pub async fn stop_container(
+        &self,
+        request: pb::StopContainerRequest,
+    ) -> Result<Response<pb::StopContainerResponse>, Status> {
+        let mut client = self.client.clone();
+        let limit = after(request.timeout);
+        detached(async move { limited(limit, client.stop_container(request)).await }).await
+    }
+
+    /// Runs a command in a container. A command without a time limit is given up with its caller: the
+    /// runtime ends it then. One that has a limit ends by itself.
+    ///
+    /// # Errors
+    /// The runtime's, or `DeadlineExceeded` when the time is up.
+    pub async fn exec_sync(
+        &self,
+        request: pb::ExecSyncRequest,
+    ) -> Result<Response<pb::ExecSyncResponse>, Status> {
+        let mut client = self.client.clone();
+        if request.timeout <= 0 {
+            return client.exec_sync(request).await;
+        }
+        let limit = after(request.timeout);
+        detached(async move { limited(limit, client.exec_sync(request)).await }).await
+    }
+
+    /// What happens to containers, as it happens. The answer itself has the time limit, the stream none.
+    ///
+    /// # Errors
+    /// The runtime's, or `DeadlineExceeded` when the time is up.
+    pub async fn get_container_events(
+        &self,
+        request: pb::GetEventsRequest,
+    ) -> Result<Response<tonic::Streaming<pb::ContainerEventResponse>>, Status> {
+        let mut client = self.client.clone();
+        limited(LIMIT, client.get_container_events(request)).await
+    }
+}
+
+/// Runs a call to its end in a task of its own.
+async fn detached<T: Send + 'static>(
+    call: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    tokio::spawn(call).await.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
+}
+
+/// The image service.
+#[derive(Debug, Clone)]
+pub struct Images {
+    client: ImageServiceClient<Channel>,
+}
+
+impl Images {
+    /// The service behind a channel.
+    pub fn new(channel: Channel) -> Self {
+        let client = ImageServiceClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
+        Self { client }
+    }
+
+    reads! {
+        list_images: ListImagesRequest => ListImagesResponse;
+        image_status: ImageStatusRequest => ImageStatusResponse;
+        image_fs_info: ImageFsInfoRequest => ImageFsInfoResponse;
+    }
+
+    /// Pulls an image. As upstream's, the call has no limit of its own, since the runtime watches the
+    /// progress, and ends with its caller: what was fetched is kept or collected by the runtime.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub async fn pull_image(
+        &self,
+        request: pb::PullImageRequest,
+    ) -> Result<Response<pb::PullImageResponse>, Status> {
+        self.client.clone().pull_image(request).await
+    }
+}

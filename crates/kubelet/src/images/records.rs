@@ -1,0 +1,514 @@
+//! Who pulled which image, and so who may use it: a Pod does not get an image that is there only
+//! because another Pod's credentials brought it.
+//!
+//! On disk as upstream has it: `image_manager/pulling` has a file for each pull that is under way,
+//! `image_manager/pulled` one for each image that this kubelet pulled. An image of which there is
+//! neither was there before, and is for all.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::credentials::hex;
+use super::parse_name;
+use crate::volumes::blocking;
+
+/// Beyond so many Secrets of an image, further ones that match are not written down.
+const MAX_MATCHED: usize = 100;
+/// The largest record that is read.
+const MAX_RECORD: u64 = 16 << 20;
+
+/// Of which images it is asked who may use them; upstream's `imagePullCredentialsVerificationPolicy`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Verification {
+    /// Of none.
+    NeverVerify,
+    /// Of those that this kubelet pulled.
+    #[default]
+    NeverVerifyPreloadedImages,
+    /// Of all but these: names without tag and digest, or such with `/*` for all below.
+    NeverVerifyAllowlistedImages(Vec<String>),
+    /// Of all.
+    AlwaysVerify,
+}
+
+impl Verification {
+    fn required(&self, repository: &str, pulled: bool) -> bool {
+        match self {
+            Self::NeverVerify => false,
+            Self::NeverVerifyPreloadedImages => pulled,
+            Self::NeverVerifyAllowlistedImages(list) => !list.iter().any(|pattern| {
+                pattern
+                    .strip_suffix('*')
+                    .filter(|prefix| prefix.ends_with('/'))
+                    .map_or_else(|| pattern == repository, |prefix| repository.starts_with(prefix))
+            }),
+            Self::AlwaysVerify => true,
+        }
+    }
+}
+
+/// A Secret whose credential pulled an image.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PullSecret {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) credential_hash: String,
+}
+
+impl PullSecret {
+    fn same_secret(&self, other: &Self) -> bool {
+        (&self.namespace, &self.name, &self.uid) == (&other.namespace, &other.name, &other.uid)
+    }
+}
+
+/// A service account whose token pulled an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PullAccount {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+/// Who may use an image under one of its names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ImageCredentials {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) kubernetes_secrets: Vec<PullSecret>,
+    /// Those of an upstream kubelet with credential providers; this one adds none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) kubernetes_service_accounts: Vec<PullAccount>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) node_pods_accessible: bool,
+}
+
+impl ImageCredentials {
+    /// Whether a Pod's credential is one of them: none if not, else whether it should be noted, being
+    /// the same in another Secret, or another one in the same.
+    pub(super) fn matching(&self, own: &PullSecret) -> Option<bool> {
+        let secrets = &self.kubernetes_secrets;
+        let room = secrets.len() < MAX_MATCHED;
+        secrets.iter().find_map(|known| {
+            let same_hash = !known.credential_hash.is_empty() && known.credential_hash == own.credential_hash;
+            match (same_hash, known.same_secret(own)) {
+                (true, same_secret) => Some(!same_secret && room),
+                (false, true) if room => Some(true),
+                _ => None,
+            }
+        })
+    }
+
+    /// Adds others; whether that changed anything.
+    fn merge(&mut self, more: ImageCredentials) -> bool {
+        if self.node_pods_accessible {
+            return false;
+        }
+        if more.node_pods_accessible {
+            *self = Self { node_pods_accessible: true, ..Self::default() };
+            return true;
+        }
+        let before = self.kubernetes_secrets.clone();
+        for secret in more.kubernetes_secrets {
+            self.kubernetes_secrets.retain(|known| !known.same_secret(&secret));
+            self.kubernetes_secrets.push(secret);
+        }
+        self.kubernetes_secrets.sort();
+        self.kubernetes_secrets != before
+    }
+}
+
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pulled {
+    kind: String,
+    api_version: String,
+    last_updated_time: Timestamp,
+    image_ref: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    credential_mapping: BTreeMap<String, ImageCredentials>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Intent {
+    kind: String,
+    api_version: String,
+    image: String,
+}
+
+/// Who may use an image that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Everybody on this node.
+    Everybody,
+    /// Who has one of these credentials.
+    Some(ImageCredentials),
+    /// Nobody, before it was pulled once more.
+    Nobody,
+}
+
+/// The records of one kubelet.
+#[derive(Debug, Clone)]
+pub(super) struct Records(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pulling: PathBuf,
+    pulled: PathBuf,
+    /// Pulls under way by image; held while records are read or written.
+    intents: Mutex<HashMap<String, usize>>,
+}
+
+impl Records {
+    /// Below a kubelet's directory. Nothing is read or written yet.
+    pub(super) fn new(root_dir: &Path) -> Self {
+        let dir = root_dir.join("image_manager");
+        let (pulling, pulled) = (dir.join("pulling"), dir.join("pulled"));
+        Self(Arc::new(Inner { pulling, pulled, intents: Mutex::default() }))
+    }
+
+    async fn with<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> T + Send + 'static) -> Option<T> {
+        let inner = self.0.clone();
+        blocking(move || Ok(work(&inner))).await.ok()
+    }
+
+    /// Notes that an image is about to be pulled.
+    pub(super) async fn intend(&self, image: &str) -> Result<(), String> {
+        let image = image.to_owned();
+        let noted = self.with(move |inner| inner.intend(image).map_err(|e| e.to_string())).await;
+        noted.unwrap_or_else(|| Err("interrupted".to_owned()))
+    }
+
+    /// Notes the end of a pull: none if it failed, else the image's reference and by what it was pulled.
+    pub(super) async fn ended(&self, image: &str, by: Option<(&str, ImageCredentials)>) {
+        let (image, by) = (image.to_owned(), by.map(|(reference, by)| (reference.to_owned(), by)));
+        self.with(move |inner| {
+            if let Some((reference, by)) = by
+                && let Err(error) = inner.add(&image, &reference, by)
+            {
+                // The intent stays: so the image is not taken for one that was there before.
+                tracing::error!(%error, image, "failed to write image pulled record");
+                return;
+            }
+            inner.end(&image);
+        })
+        .await;
+    }
+
+    /// Adds to who may use an image.
+    pub(super) async fn add(&self, image: &str, reference: &str, by: ImageCredentials) {
+        let (image, reference) = (image.to_owned(), reference.to_owned());
+        self.with(move |inner| {
+            if let Err(error) = inner.add(&image, &reference, by) {
+                tracing::error!(%error, image, "failed to write an image pulled record");
+            }
+        })
+        .await;
+    }
+
+    /// Who may use an image.
+    pub(super) async fn access(&self, policy: &Verification, image: &str, reference: &str) -> Access {
+        let (policy, image, reference) = (policy.clone(), image.to_owned(), reference.to_owned());
+        self.with(move |inner| inner.access(&policy, &image, &reference)).await.unwrap_or(Access::Nobody)
+    }
+
+    /// Brings the records to the images that there are: their ids, each with its tags and digests.
+    pub(super) async fn reconcile(&self, images: Vec<(String, Vec<String>)>) {
+        self.with(move |inner| inner.reconcile(&images)).await;
+    }
+}
+
+impl Inner {
+    fn intend(&self, image: String) -> io::Result<()> {
+        let mut intents = self.intents.lock();
+        let intent =
+            Intent { kind: "ImagePullIntent".into(), api_version: API_VERSION.into(), image: image.clone() };
+        write(&self.pulling, &image, &intent)?;
+        *intents.entry(image).or_default() += 1;
+        Ok(())
+    }
+
+    fn end(&self, image: &str) {
+        let mut intents = self.intents.lock();
+        match intents.get_mut(image) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => match fs::remove_file(self.pulling.join(file_name(image))) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::error!(%error, image, "failed to remove image pull intent");
+                }
+                _ => {
+                    intents.remove(image);
+                }
+            },
+        }
+    }
+
+    fn add(&self, image: &str, reference: &str, by: ImageCredentials) -> io::Result<()> {
+        let _held = self.intents.lock();
+        self.add_held(image, reference, Some(by))
+    }
+
+    /// `None`: it is known that the image was pulled, but not by whom.
+    fn add_held(&self, image: &str, reference: &str, by: Option<ImageCredentials>) -> io::Result<()> {
+        let name = parse_name(image).map_err(io::Error::other)?.repository.to_owned();
+        // One that cannot be read is written anew, with less in it.
+        let known = self.pulled(reference).unwrap_or_default();
+        let mut changed = known.is_none();
+        let mut record = known.unwrap_or_else(|| Pulled {
+            kind: "ImagePulledRecord".into(),
+            api_version: API_VERSION.into(),
+            last_updated_time: Timestamp::UNIX_EPOCH,
+            image_ref: reference.to_owned(),
+            credential_mapping: BTreeMap::new(),
+        });
+        if let Some(by) = by {
+            changed |= record.credential_mapping.entry(name).or_default().merge(by);
+        }
+        if !changed {
+            return Ok(());
+        }
+        record.last_updated_time = now();
+        write(&self.pulled, reference, &record)
+    }
+
+    fn pulled(&self, reference: &str) -> io::Result<Option<Pulled>> {
+        let record: Option<Pulled> = read(&self.pulled.join(file_name(reference)))?;
+        Ok(record.filter(|r| r.image_ref == reference))
+    }
+
+    fn access(&self, policy: &Verification, image: &str, reference: &str) -> Access {
+        let intents = self.intents.lock();
+        let Ok(name) = parse_name(image) else { return Access::Nobody };
+        let record = match self.pulled(reference) {
+            Ok(record) => record,
+            Err(error) => {
+                tracing::error!(%error, image, "unable to access records about image pulls");
+                return Access::Nobody;
+            }
+        };
+        let pulled =
+            record.is_some() || intents.contains_key(image) || self.pulling.join(file_name(image)).exists();
+        if !policy.required(name.repository, pulled) {
+            return Access::Everybody;
+        }
+        let credentials = record.and_then(|mut r| r.credential_mapping.remove(name.repository));
+        match credentials {
+            Some(c) if c.node_pods_accessible => Access::Everybody,
+            Some(c) if !c.kubernetes_secrets.is_empty() => Access::Some(c),
+            _ => Access::Nobody,
+        }
+    }
+
+    fn reconcile(&self, images: &[(String, Vec<String>)]) {
+        let intents = self.intents.lock();
+        let pulling: Vec<Intent> = all(&self.pulling);
+        // Those of this kubelet are still under way.
+        for intent in pulling.iter().filter(|i| !intents.contains_key(&i.image)) {
+            // Runtimes name images with their tag.
+            let tagged = super::with_tag(&intent.image).unwrap_or_default();
+            let ends = |name: &str| name == tagged || name.ends_with(&format!("/{tagged}"));
+            for (id, _) in images.iter().filter(|(_, names)| names.iter().any(|n| ends(n))) {
+                if let Err(error) = self.add_held(&intent.image, id, None) {
+                    tracing::error!(%error, image = intent.image, "failed to write an image pull record");
+                    return;
+                }
+            }
+            let _ = fs::remove_file(self.pulling.join(file_name(&intent.image)));
+        }
+        let there: HashSet<&str> = images.iter().map(|(id, _)| id.as_str()).collect();
+        for record in all::<Pulled>(&self.pulled) {
+            if !there.contains(record.image_ref.as_str()) {
+                let _ = fs::remove_file(self.pulled.join(file_name(&record.image_ref)));
+            }
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+fn file_name(of: &str) -> String {
+    format!("sha256-{}", hex(&Sha256::digest(of)))
+}
+
+/// Writes a record, whole or not at all.
+fn write(dir: &Path, of: &str, record: &impl Serialize) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let (path, new) = (dir.join(file_name(of)), dir.join(format!("{}.tmp", file_name(of))));
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let written = serde_json::to_writer(&mut file, record).map_err(io::Error::from);
+    let renamed = written.and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, &path));
+    renamed.inspect_err(|_| drop(fs::remove_file(&new)))
+}
+
+/// Reads a record; none if it is not there.
+fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    let file = match fs::File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let limited = io::BufReader::new(io::Read::take(file, MAX_RECORD));
+    Ok(Some(serde_json::from_reader(limited)?))
+}
+
+/// The records of a directory that can be read.
+fn all<T: DeserializeOwned>(dir: &Path) -> Vec<T> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let own = |name: &str| name.starts_with("sha256-") && !name.ends_with(".tmp");
+    entries
+        .filter(|e| e.file_name().to_str().is_some_and(own))
+        .filter_map(|e| {
+            let record = read(&e.path());
+            record.inspect_err(|error| tracing::error!(%error, "an image record cannot be read")).ok()?
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(name: &str, hash: &str) -> PullSecret {
+        let uid = format!("uid-{name}");
+        PullSecret { namespace: "n".into(), name: name.into(), uid, credential_hash: hash.into() }
+    }
+    fn by(secrets: &[(&str, &str)]) -> ImageCredentials {
+        let kubernetes_secrets = secrets.iter().map(|(n, h)| secret(n, h)).collect();
+        ImageCredentials { kubernetes_secrets, ..ImageCredentials::default() }
+    }
+    fn everybody() -> ImageCredentials {
+        ImageCredentials { node_pods_accessible: true, ..ImageCredentials::default() }
+    }
+
+    #[tokio::test]
+    async fn an_image_is_for_those_it_was_pulled_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::new(dir.path());
+        let policy = Verification::default();
+        let access = async |image: &str, id: &str| records.access(&policy, image, id).await;
+        assert_eq!(access("r.test/old:1", "id-old").await, Access::Everybody, "it was there before");
+
+        records.intend("r.test/a:1").await.unwrap();
+        assert_eq!(access("r.test/a:1", "id-a").await, Access::Nobody, "nobody knows yet by whom");
+        records.ended("r.test/a:1", Some(("id-a", by(&[("s", "h")])))).await;
+        assert_eq!(access("r.test/a:1", "id-a").await, Access::Some(by(&[("s", "h")])));
+        assert_eq!(access("r.test/a", "id-a").await, Access::Some(by(&[("s", "h")])), "another tag");
+        assert_eq!(access("other.test/a:1", "id-a").await, Access::Nobody, "the same under another name");
+        assert_eq!(fs::read_dir(&records.0.pulling).unwrap().count(), 0);
+
+        records.add("r.test/a:1", "id-a", by(&[("t", "h2")])).await;
+        let both = by(&[("s", "h"), ("t", "h2")]);
+        assert_eq!(access("r.test/a:1", "id-a").await, Access::Some(both));
+        records.add("r.test/a:1", "id-a", everybody()).await;
+        assert_eq!(access("r.test/a:1", "id-a").await, Access::Everybody);
+        records.add("r.test/a:1", "id-a", by(&[("t", "h2")])).await;
+        assert_eq!(access("r.test/a:1", "id-a").await, Access::Everybody, "it stays so");
+
+        // A failed pull leaves nothing; of two at once the first one's end is not that of both.
+        records.intend("r.test/b").await.unwrap();
+        records.intend("r.test/b").await.unwrap();
+        records.ended("r.test/b", None).await;
+        assert_eq!(access("r.test/b", "id-b").await, Access::Nobody);
+        records.ended("r.test/b", None).await;
+        assert_eq!(access("r.test/b", "id-b").await, Access::Everybody);
+
+        let broken = records.0.pulled.join(file_name("id-a"));
+        fs::write(&broken, "{").unwrap();
+        assert_eq!(access("r.test/a:1", "id-a").await, Access::Nobody, "unreadable");
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&broken).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_restart_finds_what_was_under_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let before = Records::new(dir.path());
+        before.intend("r.test/a:1").await.unwrap();
+        before.intend("busybox").await.unwrap();
+        before.intend("r.test/never:1").await.unwrap();
+        before.intend("r.test/gone:1").await.unwrap();
+        before.ended("r.test/gone:1", Some(("id-gone", everybody()))).await;
+
+        let records = Records::new(dir.path());
+        let images =
+            [("id-a", "r.test/a:1"), ("id-b", "docker.io/library/busybox:latest"), ("id-old", "old:1")];
+        let images = images.map(|(id, tag)| (id.to_owned(), vec![tag.to_owned()])).into();
+        records.reconcile(images).await;
+        let policy = Verification::default();
+        for (image, id, want) in [
+            ("r.test/a:1", "id-a", Access::Nobody),
+            ("busybox", "id-b", Access::Nobody),
+            ("old:1", "id-old", Access::Everybody),
+            ("r.test/never:1", "id-never", Access::Everybody),
+            ("r.test/gone:1", "id-gone", Access::Everybody),
+        ] {
+            assert_eq!(records.access(&policy, image, id).await, want, "{image}");
+        }
+        assert_eq!(fs::read_dir(&records.0.pulling).unwrap().count(), 0);
+        assert!(records.0.pulled("id-gone").unwrap().is_none());
+    }
+
+    #[test]
+    fn credentials_match_by_hash_or_secret() {
+        let recorded = by(&[("s", "h")]);
+        let check =
+            |own: PullSecret, want: Option<bool>| assert_eq!(recorded.matching(&own), want, "{own:?}");
+        check(secret("s", "h"), Some(false));
+        check(secret("copy", "h"), Some(true));
+        check(secret("s", "changed"), Some(true));
+        check(secret("other", "other"), None);
+        let unknown = by(&[("s", "")]);
+        assert_eq!(unknown.matching(&secret("other", "")), None, "no hash is no match");
+        let many: Vec<(String, String)> =
+            (0..MAX_MATCHED).map(|n| (format!("s{n}"), format!("h{n}"))).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|(n, h)| (n.as_str(), h.as_str())).collect();
+        let full = by(&many);
+        assert_eq!(full.matching(&secret("copy", "h1")), Some(false), "used, but not noted");
+        assert_eq!(full.matching(&secret("s1", "changed")), None);
+    }
+
+    #[test]
+    fn policies_choose_images() {
+        let list = ["r.test/a", "r.test/team/*"].map(str::to_owned).to_vec();
+        let listed = Verification::NeverVerifyAllowlistedImages(list);
+        for (policy, repository, pulled, want) in [
+            (&Verification::NeverVerify, "a", true, false),
+            (&Verification::NeverVerifyPreloadedImages, "a", true, true),
+            (&Verification::NeverVerifyPreloadedImages, "a", false, false),
+            (&Verification::AlwaysVerify, "a", false, true),
+            (&listed, "r.test/a", true, false),
+            (&listed, "r.test/ab", true, true),
+            (&listed, "r.test/team/x/y", true, false),
+            (&listed, "r.test/team", false, true),
+        ] {
+            assert_eq!(policy.required(repository, pulled), want, "{policy:?} {repository}");
+        }
+    }
+
+    #[test]
+    fn records_are_upstreams() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = r#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2024-10-21T12:26:40Z","imageRef":"sha256:1","credentialMapping":{"r.test/a":{"kubernetesSecrets":[{"uid":"u","namespace":"n","name":"s","credentialHash":"h"}]},"r.test/b":{"nodePodsAccessible":true}}}"#;
+        fs::write(dir.path().join("f"), text).unwrap();
+        let record: Pulled = read(&dir.path().join("f")).unwrap().unwrap();
+        assert!(record.credential_mapping["r.test/b"].node_pods_accessible);
+        let again = serde_json::to_value(&record).unwrap();
+        assert_eq!(again, serde_json::from_str::<serde_json::Value>(text).unwrap());
+    }
+}

@@ -1,0 +1,197 @@
+//! What the containers of a Pod are given of the node. A Pod that is running may ask for more, or less:
+//! it has what it was given until the node can give what it asks for.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::spec;
+use crate::quantity::{self, Resources};
+
+/// Resources by container.
+pub(crate) type Allocation = HashMap<String, ResourceRequirements>;
+
+/// Why a resize is not carried out: upstream's reason and text of the condition `PodResizePending`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// `Infeasible` or `Deferred`.
+    pub(crate) reason: &'static str,
+    /// What is lacking.
+    pub(crate) message: String,
+}
+
+/// The resources that can be resized in place; upstream's.
+const RESIZABLE: [&str; 2] = ["cpu", "memory"];
+
+fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let sidecars = spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c));
+    spec::containers(pod).iter().chain(sidecars)
+}
+
+/// Whether two sets of resources are the same, however they are written.
+pub(crate) fn same(a: &ResourceRequirements, b: &ResourceRequirements) -> bool {
+    let equal = |a: Option<&Resources>, b: Option<&Resources>| {
+        RESIZABLE.iter().all(|name| {
+            let (a, b) = (a.and_then(|l| l.get(*name)), b.and_then(|l| l.get(*name)));
+            a.is_some() == b.is_some() && quantity::milli(a) == quantity::milli(b)
+        })
+    };
+    equal(a.requests.as_ref(), b.requests.as_ref()) && equal(a.limits.as_ref(), b.limits.as_ref())
+}
+
+/// What a Pod asks for.
+pub(crate) fn wanted(pod: &Pod) -> Allocation {
+    resizable(pod).map(|c| (c.name.clone(), c.resources.clone().unwrap_or_default())).collect()
+}
+
+/// What a Pod was given before this kubelet started, as its status has it; what it asks for where the
+/// status says nothing.
+pub(crate) fn before(pod: &Pod) -> Allocation {
+    let status = spec::status(pod);
+    let lists = [status.container_statuses.as_ref(), status.init_container_statuses.as_ref()];
+    let known: HashMap<&str, &ContainerStatus> =
+        lists.into_iter().flatten().flatten().map(|s| (s.name.as_str(), s)).collect();
+    let mut given = wanted(pod);
+    for (name, resources) in &mut given {
+        let Some(status) = known.get(name.as_str()) else { continue };
+        for name in RESIZABLE {
+            let of = |list: Option<&Resources>| list.and_then(|l| l.get(name)).cloned();
+            let request = of(status.allocated_resources.as_ref());
+            let limit = of(status.resources.as_ref().and_then(|r| r.limits.as_ref()));
+            set(&mut resources.requests, name, request);
+            set(&mut resources.limits, name, limit);
+        }
+    }
+    given
+}
+
+/// Replaces an amount that is there by another one.
+fn set(list: &mut Option<Resources>, name: &str, amount: Option<Quantity>) {
+    if let (Some(list), Some(amount)) = (list, amount)
+        && list.contains_key(name)
+    {
+        list.insert(name.to_owned(), amount);
+    }
+}
+
+/// The Pod with what it was given in the place of what it asks for.
+pub(crate) fn given<'a>(pod: &'a Arc<Pod>, allocation: &Allocation) -> Cow<'a, Arc<Pod>> {
+    let other = |c: &Container| {
+        let own = c.resources.as_ref();
+        allocation.get(&c.name).filter(|given| own.map_or(!is_empty(given), |own| !same(own, given)))
+    };
+    if resizable(pod).all(|c| other(c).is_none()) {
+        return Cow::Borrowed(pod);
+    }
+    let mut changed = (**pod).clone();
+    if let Some(spec) = &mut changed.spec {
+        let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| spec::is_sidecar(c));
+        for c in spec.containers.iter_mut().chain(sidecars) {
+            if let Some(given) = other(c) {
+                c.resources = Some(given.clone());
+            }
+        }
+    }
+    Cow::Owned(Arc::new(changed))
+}
+
+fn is_empty(r: &ResourceRequirements) -> bool {
+    same(r, &ResourceRequirements::default())
+}
+
+/// Whether the node cannot give a Pod what it asks for, beside what it gave to others; `now` is the Pod
+/// with what it has.
+///
+/// DIFFERENCE: 1.36.2 defers what no node of this size could ever give; here it is infeasible, as the
+/// API describes it.
+pub(crate) fn decide(pod: &Pod, now: &Pod, allocatable: &Resources, others: &[Arc<Pod>]) -> Option<Pending> {
+    for name in RESIZABLE {
+        let unit = if name == "cpu" { 1 } else { 1000 };
+        let request = spec::pod_request(pod, name) / unit;
+        if !allocatable.contains_key(name) || request <= spec::pod_request(now, name) / unit {
+            continue;
+        }
+        let capacity = quantity::milli(allocatable.get(name)) / unit;
+        if request > capacity {
+            let message = format!(
+                "Node didn't have enough capacity: {name}, requested: {request}, capacity: {capacity}"
+            );
+            return Some(Pending { reason: "Infeasible", message });
+        }
+        let used: i64 = others.iter().map(|p| spec::pod_request(p, name) / unit).fold(0, i64::saturating_add);
+        if request > capacity.saturating_sub(used) {
+            let message = format!(
+                "Node didn't have enough resource: {name}, requested: {request}, used: {used}, capacity: {capacity}"
+            );
+            return Some(Pending { reason: "Deferred", message });
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(cpu: &str, status: Value) -> Arc<Pod> {
+        let resources = json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": cpu}});
+        let pod = json!({"metadata": {"name": "p"}, "status": status,
+            "spec": {"containers": [{"name": "c", "resources": resources}, {"name": "d"}]}});
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn a_pod_has_what_it_was_given() {
+        let asks = pod("1000", json!({}));
+        let allocation = wanted(&pod("1", json!({})));
+        let has = given(&asks, &allocation).into_owned();
+        assert_eq!(spec::request(&spec::containers(&has)[0], "cpu"), 1000);
+        assert_eq!(spec::containers(&has)[1].resources, None);
+        let same = pod("1000m", json!({}));
+        assert!(matches!(given(&same, &allocation), Cow::Borrowed(_)), "written otherwise");
+        // A kubelet that starts anew knows it from the status.
+        let status = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true,
+            "restartCount": 0, "allocatedResources": {"cpu": "2"}, "resources": {"limits": {"cpu": "2"}}}]});
+        let has = given(&pod("1000", status.clone()), &before(&pod("1000", status))).into_owned();
+        assert_eq!(spec::limit(&spec::containers(&has)[0], "cpu"), 2000);
+        assert_eq!(spec::request(&spec::containers(&has)[0], "memory"), (1 << 30) * 1000);
+    }
+
+    #[test]
+    fn what_the_node_cannot_give_waits() {
+        let allocatable: Resources = serde_json::from_value(json!({"cpu": "4", "memory": "8Gi"})).unwrap();
+        let others = [pod("2", json!({}))];
+        let check = |from: &str, to: &str, want: Option<(&str, &str)>| {
+            let got = decide(&pod(to, json!({})), &pod(from, json!({})), &allocatable, &others);
+            assert_eq!(got.as_ref().map(|p| (p.reason, p.message.as_str())), want, "{from} {to}");
+        };
+        check("1", "2", None);
+        check("4", "3", None);
+        check(
+            "1",
+            "1000",
+            Some(("Infeasible", "Node didn't have enough capacity: cpu, requested: 1000000, capacity: 4000")),
+        );
+        check(
+            "1",
+            "3",
+            Some((
+                "Deferred",
+                "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000",
+            )),
+        );
+        check(
+            "1",
+            "9223372036854775",
+            Some((
+                "Infeasible",
+                "Node didn't have enough capacity: cpu, requested: 9223372036854775000, capacity: 4000",
+            )),
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Which kernel parameters a Pod may set: those that touch nothing beyond the Pod.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::spec;
+
+/// Upstream's list: the namespace a parameter belongs to, its name, and the kernel from which on it
+/// belongs to it.
+const SAFE: [(&str, &str, (u32, u32)); 12] = [
+    ("ipc", "kernel.shm_rmid_forced", (0, 0)),
+    ("net", "net.ipv4.ip_local_port_range", (0, 0)),
+    ("net", "net.ipv4.tcp_syncookies", (0, 0)),
+    ("net", "net.ipv4.ping_group_range", (0, 0)),
+    ("net", "net.ipv4.ip_unprivileged_port_start", (0, 0)),
+    ("net", "net.ipv4.ip_local_reserved_ports", (3, 16)),
+    ("net", "net.ipv4.tcp_keepalive_time", (4, 5)),
+    ("net", "net.ipv4.tcp_fin_timeout", (4, 6)),
+    ("net", "net.ipv4.tcp_keepalive_intvl", (4, 5)),
+    ("net", "net.ipv4.tcp_keepalive_probes", (4, 5)),
+    ("net", "net.ipv4.tcp_rmem", (4, 15)),
+    ("net", "net.ipv4.tcp_wmem", (4, 15)),
+];
+
+/// This machine's kernel.
+static KERNEL: LazyLock<Option<(u32, u32)>> =
+    LazyLock::new(|| version(&rustix::system::uname().release().to_string_lossy()));
+
+/// Why a Pod's parameters are refused; none if they are not.
+pub(crate) fn forbidden(pod: &Pod) -> Option<String> {
+    refused(pod, *KERNEL)
+}
+
+fn refused(pod: &Pod, kernel: Option<(u32, u32)>) -> Option<String> {
+    let s = spec::spec(pod);
+    s.security_context.iter().flat_map(|c| c.sysctls.iter().flatten()).find_map(|sysctl| {
+        let name = normalized(&sysctl.name);
+        let known = SAFE.iter().find(|(_, safe, from)| {
+            // Of an unknown kernel only what every kernel has.
+            *safe == name && (*from == (0, 0) || kernel.is_some_and(|k| k >= *from))
+        });
+        let why = match known {
+            None => format!("{name:?} not allowlisted"),
+            Some(("ipc", ..)) if s.host_ipc == Some(true) => {
+                format!("{name:?} not allowed with host ipc enabled")
+            }
+            Some(("net", ..)) if spec::host_network(pod) => {
+                format!("{name:?} not allowed with host net enabled")
+            }
+            Some(_) => return None,
+        };
+        Some(format!("forbidden sysctl: {why}"))
+    })
+}
+
+/// The name with dots; a name whose first separator is a slash has them the other way round.
+fn normalized(name: &str) -> Cow<'_, str> {
+    match name.find(['.', '/']) {
+        Some(at) if name[at..].starts_with('/') => {
+            let swap = |c| match c {
+                '.' => '/',
+                '/' => '.',
+                other => other,
+            };
+            Cow::Owned(name.chars().map(swap).collect())
+        }
+        _ => Cow::Borrowed(name),
+    }
+}
+
+/// Major and minor version of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn safe_ones_only() {
+        let check = |name: &str, spec: serde_json::Value, kernel: &str, want: Option<&str>| {
+            let mut spec = spec;
+            spec["containers"] = json!([]);
+            spec["securityContext"] = json!({"sysctls": [{"name": name, "value": "1"}]});
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            assert_eq!(refused(&pod, version(kernel)).as_deref(), want, "{name} {kernel}");
+        };
+        let none = json!({});
+        check("kernel.shm_rmid_forced", none.clone(), "6.1.0-13-amd64", None);
+        check("kernel/shm_rmid_forced", none.clone(), "6.1.0", None);
+        check("kernel.shm_rmid_forced", none.clone(), "odd", None);
+        check("net.ipv4.tcp_rmem", none.clone(), "4.15.0-generic", None);
+        let old = r#"forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted"#;
+        check("net.ipv4.tcp_rmem", none.clone(), "4.14.1", Some(old));
+        check("net.ipv4.tcp_rmem", none.clone(), "odd", Some(old));
+        let unsafe_one = r#"forbidden sysctl: "net.ipv4.tcp_slow_start_after_idle" not allowlisted"#;
+        check("net.ipv4.tcp_slow_start_after_idle", none.clone(), "6.1.0", Some(unsafe_one));
+        check("kernel.msgmax", none, "6.1.0", Some(r#"forbidden sysctl: "kernel.msgmax" not allowlisted"#));
+        check(
+            "net.ipv4.tcp_syncookies",
+            json!({"hostNetwork": true}),
+            "6.1.0",
+            Some(r#"forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host net enabled"#),
+        );
+        check(
+            "kernel.shm_rmid_forced",
+            json!({"hostIPC": true}),
+            "6.1.0",
+            Some(r#"forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host ipc enabled"#),
+        );
+    }
+}

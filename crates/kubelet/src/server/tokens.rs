@@ -1,0 +1,192 @@
+//! Bearer tokens: reviewed by the API server, one question a token at a time, and its answers, good
+//! and bad, remembered for a while.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Client;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+use super::auth::{Cache, User};
+
+/// Upstream's `authentication.webhook.cacheTTL`, for answers of both kinds.
+pub(super) const TTL: Duration = Duration::from_mins(2);
+/// How long a review may take; upstream's.
+const TIME: Duration = Duration::from_secs(10);
+/// How many reviews run at once, and how many wait.
+const AT_ONCE: usize = 8;
+const WAITING: usize = 256;
+
+/// Tokens are kept as their hashes: short, and of no use to who sees them.
+type Key = [u8; 32];
+/// Whose a token is; none if it is nobody's.
+type Verdict = Option<Arc<User>>;
+/// What those who ask for the same token wait for. The error is that there was no answer.
+type Answer = watch::Receiver<Option<Result<Verdict, ()>>>;
+
+/// The tokens that were shown.
+pub(super) struct Tokens(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    known: Cache<Key, Verdict>,
+    asked: Mutex<HashMap<Key, Answer>>,
+    turns: Semaphore,
+}
+
+impl Tokens {
+    pub(super) fn new(client: Client) -> Self {
+        Self(Arc::new(Inner {
+            client,
+            known: Cache::new(),
+            asked: Mutex::default(),
+            turns: Semaphore::new(AT_ONCE),
+        }))
+    }
+
+    /// Whose a token is; none if nobody's, or nobody could say.
+    pub(super) async fn user(&self, token: &str) -> Verdict {
+        let key: Key = Sha256::digest(token).into();
+        if let Some(verdict) = self.0.known.get(&key) {
+            return verdict;
+        }
+        let mut answer = self.ask(key, token)?;
+        let answer = answer.wait_for(Option::is_some).await.ok()?.clone();
+        answer.and_then(Result::ok).flatten()
+    }
+
+    /// Joins those who asked already, or asks. The question goes on without who asked it first.
+    fn ask(&self, key: Key, token: &str) -> Option<Answer> {
+        let mut asked = self.0.asked.lock();
+        if let Some(answer) = asked.get(&key) {
+            return Some(answer.clone());
+        }
+        if asked.len() >= WAITING {
+            tracing::warn!("too many tokens wait for their review");
+            return None;
+        }
+        let (tell, answer) = watch::channel(None);
+        asked.insert(key, answer.clone());
+        drop(asked);
+        let (inner, token) = (self.0.clone(), token.to_owned());
+        tokio::spawn(async move {
+            let verdict = timeout(TIME, inner.review(token)).await.unwrap_or(Err(()));
+            if let Ok(verdict) = &verdict {
+                inner.known.put(key, verdict.clone(), TTL);
+            }
+            inner.asked.lock().remove(&key);
+            tell.send_replace(Some(verdict));
+        });
+        Some(answer)
+    }
+}
+
+impl Inner {
+    async fn review(&self, token: String) -> Result<Verdict, ()> {
+        let _turn = self.turns.acquire().await.map_err(drop)?;
+        let review = TokenReview {
+            spec: TokenReviewSpec { token, ..TokenReviewSpec::default() },
+            ..TokenReview::default()
+        };
+        let answer = self.client.api::<TokenReview>("").create(&review).await.map_err(|error| {
+            tracing::warn!(%error, "cannot review a token");
+        })?;
+        let user = answer.status.filter(|s| s.authenticated == Some(true)).and_then(|s| s.user);
+        Ok(user.map(|user| {
+            Arc::new(User {
+                name: user.username.unwrap_or_default(),
+                uid: user.uid.unwrap_or_default(),
+                groups: user.groups.unwrap_or_default(),
+                extra: user.extra.unwrap_or_default(),
+            })
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use api::Status;
+    use bytes::Bytes;
+    use client::{Call, ListAnswer, Transport, WatchEvent};
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use futures::stream::BoxStream;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Knows the token `good`; is away for `away`; never answers for `slow`.
+    #[derive(Default)]
+    struct Reviewer(AtomicUsize);
+
+    impl Transport for Reviewer {
+        fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
+            async move {
+                self.0.fetch_add(1, Ordering::SeqCst);
+                let review: Value = serde_json::from_slice(&call.body).unwrap();
+                let token = review["spec"]["token"].as_str().unwrap();
+                tokio::time::sleep(Duration::from_secs(if token == "slow" { 1000 } else { 1 })).await;
+                if token == "away" {
+                    return Err(Status::failure(503, "ServiceUnavailable", "away"));
+                }
+                let good = token == "good";
+                let answer = json!({"metadata": {}, "spec": {}, "status": {
+                    "authenticated": good, "user": {"username": if good { "me" } else { "" }}}});
+                Ok(Bytes::from(answer.to_string()))
+            }
+            .boxed()
+        }
+        fn list(&self, _: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
+            async { Err(Status::bad_request("")) }.boxed()
+        }
+        fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
+            async { Err(Status::bad_request("")) }.boxed()
+        }
+        fn watch(
+            &self,
+            _: Call,
+        ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
+            async { Err(Status::bad_request("")) }.boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_reviewed_once() {
+        let reviewer = Arc::new(Reviewer::default());
+        let tokens = Tokens::new(Client::new(reviewer.clone(), "kubelet"));
+        let check = async |token: &str, user: Option<&str>, reviews: usize| {
+            let before = reviewer.0.load(Ordering::SeqCst);
+            let all = futures::future::join_all((0..50).map(|_| tokens.user(token))).await;
+            for got in all {
+                assert_eq!(got.map(|u| u.name.clone()).as_deref(), user, "{token}");
+            }
+            assert_eq!(reviewer.0.load(Ordering::SeqCst) - before, reviews, "{token}");
+        };
+        check("good", Some("me"), 1).await;
+        check("good", Some("me"), 0).await;
+        check("bad", None, 1).await;
+        check("bad", None, 0).await;
+        check("away", None, 1).await;
+        check("away", None, 1).await;
+        check("slow", None, 1).await;
+        tokio::time::advance(TTL).await;
+        check("good", Some("me"), 1).await;
+        check("bad", None, 1).await;
+        // Who asked first may go: the answer comes all the same.
+        assert!(timeout(Duration::from_millis(1), tokens.user("other")).await.is_err());
+        check("other", None, 0).await;
+        // So many different ones that they must not all be asked about.
+        let before = reviewer.0.load(Ordering::SeqCst);
+        let many: Vec<String> = (0..2000).map(|n| format!("t{n}")).collect();
+        futures::future::join_all(many.iter().map(|t| tokens.user(t))).await;
+        assert!(reviewer.0.load(Ordering::SeqCst) - before <= WAITING);
+        assert!(tokens.0.asked.lock().is_empty());
+    }
+}

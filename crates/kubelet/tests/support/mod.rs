@@ -1,0 +1,3 @@
+//! What tests of a whole kubelet share.
+
+pub(crate) mod memory;

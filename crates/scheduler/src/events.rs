@@ -1,0 +1,162 @@
+//! What happens in the cluster, and which refusals it may lift (upstream's `EventsToRegister`, without hints).
+
+use std::ops::{BitOr, BitOrAssign};
+
+use k8s_openapi::api::core::v1::Node;
+
+use crate::plugins::{claims, inter_pod_affinity, node, pod_topology_spread};
+
+/// A set of kinds of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Events(u16);
+
+/// How many kinds there are.
+pub const KINDS: usize = 10;
+
+impl Events {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// All.
+    pub const ALL: Self = Self((1 << KINDS) - 1);
+    /// A node came.
+    pub const NODE_ADDED: Self = Self(1);
+    /// A node went.
+    pub const NODE_DELETED: Self = Self(1 << 1);
+    /// A node's labels changed.
+    pub const NODE_LABELS: Self = Self(1 << 2);
+    /// A node's taints changed, or whether it is unschedulable.
+    pub const NODE_TAINTS: Self = Self(1 << 3);
+    /// What a node offers changed.
+    pub const NODE_ALLOCATABLE: Self = Self(1 << 4);
+    /// A Pod has a node now.
+    pub const POD_ADDED: Self = Self(1 << 5);
+    /// The labels of a Pod that has a node changed.
+    pub const POD_LABELS: Self = Self(1 << 6);
+    /// A Pod left its node, or is about to.
+    pub const POD_DELETED: Self = Self(1 << 7);
+    /// A Pod asks for less than before.
+    pub const POD_SCALED_DOWN: Self = Self(1 << 8);
+    /// A claim, or a class of claims, came or changed.
+    pub const CLAIMS: Self = Self(1 << 9);
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    /// Whether the sets have a kind in common.
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+    /// The numbers of the kinds, from 0.
+    pub fn kinds(self) -> impl Iterator<Item = usize> {
+        (0..KINDS).filter(move |i| self.0 & (1 << i) != 0)
+    }
+}
+
+impl BitOr for Events {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Events {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
+    }
+}
+
+/// What may lift a plugin's refusal.
+fn lifts(plugin: &str) -> Events {
+    let placed = Events::POD_ADDED | Events::POD_LABELS | Events::POD_DELETED;
+    match plugin {
+        "NodeUnschedulable" | "TaintToleration" => Events::NODE_ADDED | Events::NODE_TAINTS,
+        "NodeName" => Events::NODE_ADDED,
+        node::NODE_AFFINITY => Events::NODE_ADDED | Events::NODE_LABELS,
+        "NodePorts" => Events::NODE_ADDED | Events::POD_DELETED,
+        "NodeResourcesFit" => {
+            Events::NODE_ADDED | Events::NODE_ALLOCATABLE | Events::POD_DELETED | Events::POD_SCALED_DOWN
+        }
+        pod_topology_spread::NAME => {
+            let nodes = Events::NODE_ADDED | Events::NODE_DELETED | Events::NODE_LABELS | Events::NODE_TAINTS;
+            nodes | placed
+        }
+        inter_pod_affinity::NAME => Events::NODE_ADDED | Events::NODE_LABELS | placed,
+        claims::VOLUMES => Events::CLAIMS,
+        // Only another Pod can; it comes as a new Pod.
+        claims::LIMITS | claims::DEVICES => Events::NONE,
+        _ => Events::ALL,
+    }
+}
+
+/// What may lift one of the refusals; if nobody refused (there are no nodes), anything may.
+pub fn that_lift<'p>(plugins: impl IntoIterator<Item = &'p str>) -> Events {
+    plugins.into_iter().map(lifts).reduce(BitOr::bitor).unwrap_or(Events::ALL)
+}
+
+/// What a node's new state means: nothing if only its heartbeat has changed.
+pub fn of_node(old: &Node, new: &Node) -> Events {
+    let (spec, other) = (new.spec.as_ref(), old.spec.as_ref());
+    let allocatable = |n: &Node| n.status.as_ref().and_then(|s| s.allocatable.clone());
+    let mut events = Events::NONE;
+    if new.metadata.labels != old.metadata.labels {
+        events |= Events::NODE_LABELS;
+    }
+    if spec.and_then(|s| s.taints.as_ref()) != other.and_then(|s| s.taints.as_ref())
+        || spec.and_then(|s| s.unschedulable) != other.and_then(|s| s.unschedulable)
+    {
+        events |= Events::NODE_TAINTS;
+    }
+    if allocatable(new) != allocatable(old) {
+        events |= Events::NODE_ALLOCATABLE;
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(old: Value, new: Value, lifted: &[&str]) {
+        let node = |v: Value| serde_json::from_value::<Node>(v).unwrap();
+        let events = of_node(&node(old), &node(new));
+        let all = ["NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodeResourcesFit"]
+            .into_iter()
+            .chain([
+                "NodePorts",
+                "PodTopologySpread",
+                "InterPodAffinity",
+                "VolumeBinding",
+                "DynamicResources",
+            ]);
+        let got: Vec<&str> = all.filter(|p| that_lift([*p]).meets(events)).collect();
+        assert_eq!(got, lifted);
+    }
+
+    #[test]
+    fn changes_of_nodes() {
+        let node = |labels: Value, spec: Value, allocatable: Value| json!({"metadata": {"labels": labels}, "spec": spec, "status": {"allocatable": allocatable}});
+        let plain = node(json!({}), json!({}), json!({}));
+        check(plain.clone(), plain.clone(), &[]);
+        let labelled = node(json!({"a": "b"}), json!({}), json!({}));
+        check(plain.clone(), labelled, &["NodeAffinity", "PodTopologySpread", "InterPodAffinity"]);
+        let tainted = node(json!({}), json!({"taints": [{"key": "a", "effect": "NoSchedule"}]}), json!({}));
+        check(plain.clone(), tainted, &["NodeUnschedulable", "TaintToleration", "PodTopologySpread"]);
+        let cordoned = node(json!({}), json!({"unschedulable": true}), json!({}));
+        check(plain.clone(), cordoned, &["NodeUnschedulable", "TaintToleration", "PodTopologySpread"]);
+        check(plain, node(json!({}), json!({}), json!({"cpu": "1"})), &["NodeResourcesFit"]);
+    }
+
+    #[test]
+    fn what_lifts_what() {
+        assert_eq!(that_lift([]), Events::ALL);
+        assert!(that_lift(["DynamicResources"]).is_empty());
+        assert!(that_lift(["InterPodAffinity"]).meets(Events::POD_ADDED));
+        assert!(!that_lift(["NodeResourcesFit"]).meets(Events::POD_ADDED));
+        assert!(that_lift(["NodeResourcesFit", "InterPodAffinity"]).meets(Events::POD_SCALED_DOWN));
+        assert!(that_lift(["VolumeBinding"]).meets(Events::CLAIMS));
+        assert_eq!(Events::ALL.kinds().count(), KINDS);
+    }
+}

@@ -1,0 +1,122 @@
+//! Upstream's own cases of InterPodAffinity and PodTopologySpread (the tables of their `filtering_test.go`, by the
+//! test's name and the case's number), with what upstream v1.36.2 answers to each: the status of every node, and the
+//! counts it had made. One case a line, in `cases/`.
+//!
+//! Cases of spreading by the cluster's defaults are left out: with `DoNotSchedule` there are none here. Both feature
+//! gates of PodTopologySpread are on in all of them, as they are by default.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use serde_json::{Value, json};
+
+use super::*;
+
+struct Case {
+    name: String,
+    fields: Value,
+    cache: Cache,
+    pod: PodInfo,
+}
+
+fn pod(case: &Value, uid: &str) -> PodInfo {
+    let mut spec = case.get("spec").cloned().unwrap_or_else(|| json!({}));
+    spec["containers"] = json!([]);
+    let mut metadata = json!({"uid": uid, "namespace": case["namespace"], "labels": case["labels"]});
+    if case["leaving"] == true {
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    }
+    PodInfo::new(Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()))
+}
+
+fn read(text: &str) -> Vec<Case> {
+    let cases: Vec<Case> = text.lines().map(|line| one(serde_json::from_str(line).unwrap())).collect();
+    assert!(cases.len() > 50, "{} cases", cases.len());
+    cases
+}
+
+fn one(fields: Value) -> Case {
+    let mut cache = Cache::default();
+    for (name, labels) in fields["namespaces"].as_object().into_iter().flatten() {
+        let namespace = json!({"metadata": {"name": name, "labels": labels}});
+        cache.set_namespace(&serde_json::from_value::<Namespace>(namespace).unwrap());
+    }
+    for n in fields["nodes"].as_array().unwrap() {
+        let node = json!({
+            "metadata": {"name": n["name"], "labels": n["labels"]},
+            "spec": {"taints": n["taints"], "unschedulable": n["unschedulable"]}
+        });
+        cache.set_node(Arc::new(serde_json::from_value::<Node>(node).unwrap()));
+    }
+    for (i, p) in fields["pods"].as_array().unwrap().iter().enumerate() {
+        if let Some(node) = p["on"].as_str() {
+            cache.set_pod(pod(p, &format!("there-{i}")), node);
+        }
+    }
+    let name = fields["case"].as_str().unwrap().to_owned();
+    let pod = pod(&fields["pod"], "incoming");
+    Case { name, fields, cache, pod }
+}
+
+/// The answer of each node, in upstream's form.
+fn answers(cache: &Cache, filter: impl Fn(&NodeInfo) -> Result<(), Rejection>) -> Value {
+    let answer = |node: &NodeInfo| match filter(node) {
+        Ok(()) => String::new(),
+        Err(r) => {
+            let code = if r.unresolvable { "unresolvable" } else { "unschedulable" };
+            format!("{code}: {}", r.reasons.join(", "))
+        }
+    };
+    cache.nodes().iter().map(answer).collect()
+}
+
+#[test]
+fn inter_pod_affinity_as_upstream() {
+    for case in read(include_str!("cases/inter_pod_affinity.jsonl")) {
+        let state = inter_pod_affinity::State::new(&case.pod, &case.cache);
+        if let Some(why) = case.fields["stopped"].as_str() {
+            let stop = Stop::rejected(inter_pod_affinity::NAME, why);
+            assert_eq!(state.unwrap_err(), stop, "{}", case.name);
+            continue;
+        }
+        let mut state = state.unwrap();
+        let before = state.clone();
+        if let Some(added) = case.fields.get("added") {
+            let (added, node) =
+                (pod(added, "added"), case.cache.node(added["on"].as_str().unwrap()).unwrap());
+            state.count(&added, node, 1);
+            let mut with = case.cache.node(node.name()).unwrap().clone();
+            with.add(added.clone());
+            let mut back = state.clone();
+            back.count(&added, &with, -1);
+            assert_eq!(back, before, "{}: taken back", case.name);
+        }
+        assert_eq!(answers(&case.cache, |n| state.filter(n)), case.fields["filter"], "{}", case.name);
+        if let Some(counts) = case.fields.get("counts") {
+            let got = json!({
+                "affinity": state.affinity.listed(), "anti": state.anti.listed(),
+                "existing": state.existing_anti.listed(),
+            });
+            assert_eq!(&got, counts, "{}", case.name);
+        }
+    }
+}
+
+#[test]
+fn pod_topology_spread_as_upstream() {
+    for case in read(include_str!("cases/pod_topology_spread.jsonl")) {
+        let mut state = pod_topology_spread::State::new(&case.pod, &case.cache).unwrap();
+        if let Some(changed) = case.fields.get("changed") {
+            let node = case.cache.node(changed["on"].as_str().unwrap()).unwrap();
+            state.count(&pod(changed, "changed"), node, case.fields["by"].as_i64().unwrap());
+        }
+        assert_eq!(answers(&case.cache, |n| state.filter(n)), case.fields["filter"], "{}", case.name);
+        if let Some(counts) = case.fields.get("counts") {
+            let got: Vec<&BTreeMap<String, i64>> = state.domains.iter().map(|d| &d.pods).collect();
+            assert_eq!(&json!(got), counts, "{}", case.name);
+            let fewest: Vec<i64> = state.domains.iter().map(|d| d.fewest(0)).collect();
+            assert_eq!(json!(fewest), case.fields["fewest"], "{}", case.name);
+        }
+    }
+}

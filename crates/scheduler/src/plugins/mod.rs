@@ -1,0 +1,101 @@
+//! The plugins: pure functions over a Pod, a node and the cluster.
+//!
+//! [`prepare`] looks at the cluster once for a Pod (upstream's PreFilter), [`Prepared::filter`] then judges each
+//! node. Filters run in upstream's order and the first that refuses ends the node's turn, so that a node
+//! counts for one plugin's reasons only.
+
+#[cfg(test)]
+mod cases;
+pub mod claims;
+pub mod inter_pod_affinity;
+pub mod node;
+pub mod pod_topology_spread;
+#[cfg(test)]
+mod properties;
+pub mod score;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use crate::cache::{Cache, NodeInfo, PodInfo};
+
+/// Why a node can't take a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// The plugin that refused.
+    pub plugin: &'static str,
+    /// Its reasons, in upstream's words.
+    pub reasons: Vec<String>,
+    /// Whether evicting other Pods could not change it (upstream's `UnschedulableAndUnresolvable`).
+    pub unresolvable: bool,
+}
+
+fn reject(plugin: &'static str, reason: impl Into<String>, unresolvable: bool) -> Result<(), Rejection> {
+    Err(Rejection { plugin, reasons: vec![reason.into()], unresolvable })
+}
+
+/// Why no node needs to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// None can take the Pod, whichever Pods are evicted.
+    Rejected(Rejection),
+    /// What the Pod asks for cannot be understood: no decision, but an error, after which it is tried again.
+    Error(String),
+}
+
+impl Stop {
+    fn rejected(plugin: &'static str, reason: impl Into<String>) -> Self {
+        Self::Rejected(Rejection { plugin, reasons: vec![reason.into()], unresolvable: true })
+    }
+}
+
+/// What is known of the cluster for one Pod.
+#[derive(Debug, Clone)]
+pub struct Prepared<'a> {
+    pod: &'a PodInfo,
+    nodes: Option<BTreeSet<&'a str>>,
+    spread: pod_topology_spread::State,
+    affinity: inter_pod_affinity::State,
+}
+
+/// Looks at the cluster for a Pod, once.
+pub fn prepare<'a>(pod: &'a PodInfo, cache: &Cache) -> Result<Prepared<'a>, Stop> {
+    let nodes = node::nodes_by_name(pod)?;
+    claims::volumes(pod, cache)?;
+    let spread = pod_topology_spread::State::new(pod, cache)?;
+    let affinity = inter_pod_affinity::State::new(pod, cache)?;
+    claims::devices(pod)?;
+    Ok(Prepared { pod, nodes, spread, affinity })
+}
+
+impl Prepared<'_> {
+    /// Whether the node need not be looked at, since the Pod names others.
+    pub fn excludes(&self, node: &NodeInfo) -> bool {
+        self.nodes.as_ref().is_some_and(|names| !names.contains(node.name()))
+    }
+
+    /// Runs every filter on a node.
+    pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        node::unschedulable(self.pod, node)?;
+        node::node_name(self.pod, node)?;
+        node::taints(self.pod, node)?;
+        node::node_affinity(self.pod, node)?;
+        node::node_ports(self.pod, node)?;
+        node::resources_fit(self.pod, node)?;
+        self.spread.filter(node)?;
+        self.affinity.filter(node)
+    }
+
+    /// Counts a Pod on a node, in a simulation; the node itself must hear of it too.
+    pub fn add(&mut self, other: &PodInfo, node: &NodeInfo) {
+        self.spread.count(other, node, 1);
+        self.affinity.count(other, node, 1);
+    }
+
+    /// Counts a Pod no more.
+    pub fn remove(&mut self, other: &PodInfo, node: &NodeInfo) {
+        self.spread.count(other, node, -1);
+        self.affinity.count(other, node, -1);
+    }
+}

@@ -1,0 +1,481 @@
+//! What must hold of any Pods and nodes: no panic, and decisions that a plain reading of the rules gives too.
+//!
+//! The reading below is of the API's fields as they are written, for one node at a time, without any counts: for each
+//! question it walks through all Pods of all nodes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodAffinityTerm, TopologySpreadConstraint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cycle::{Failure, schedule};
+use crate::nominated::Nominated;
+use crate::preemption;
+use crate::selector::Labels;
+
+/// The cluster as objects: nodes, each with its Pods, and the namespaces.
+struct World {
+    nodes: Vec<(Node, Vec<Pod>)>,
+    namespaces: Vec<Namespace>,
+}
+
+impl World {
+    fn cache(&self) -> Cache {
+        let mut cache = Cache::default();
+        self.namespaces.iter().for_each(|n| cache.set_namespace(n));
+        for (node, pods) in &self.nodes {
+            cache.set_node(Arc::new(node.clone()));
+            for pod in pods {
+                cache.set_pod(PodInfo::new(Arc::new(pod.clone())), node.metadata.name.as_deref().unwrap());
+            }
+        }
+        cache
+    }
+    fn placed(&self) -> impl Iterator<Item = (&Node, &Pod)> {
+        self.nodes.iter().flat_map(|(n, pods)| pods.iter().map(move |p| (n, p)))
+    }
+}
+
+fn label<'o>(labels: Option<&'o Labels>, key: &str) -> Option<&'o str> {
+    labels.and_then(|l| l.get(key)).map(String::as_str)
+}
+
+fn selects(selector: Option<&LabelSelector>, labels: Option<&Labels>) -> bool {
+    let Some(selector) = selector else { return false };
+    selector.match_labels.iter().flatten().all(|(k, v)| label(labels, k) == Some(v))
+        && selector.match_expressions.iter().flatten().all(|e| {
+            let listed = label(labels, &e.key).is_some_and(|v| e.values.iter().flatten().any(|x| x == v));
+            match e.operator.as_str() {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => label(labels, &e.key).is_some(),
+                _ => label(labels, &e.key).is_none(),
+            }
+        })
+}
+
+/// Whether a term of `owner` speaks of `other`.
+fn speaks(world: &World, owner: &Pod, term: &PodAffinityTerm, other: &Pod) -> bool {
+    let there = other.metadata.namespace.as_ref();
+    let named = term.namespaces.iter().flatten().any(|n| Some(n) == there);
+    let namespace = world.namespaces.iter().find(|n| n.metadata.name.as_ref() == there);
+    let by_label = term.namespace_selector.is_some()
+        && namespace.is_some_and(|n| selects(term.namespace_selector.as_ref(), n.metadata.labels.as_ref()));
+    let unsaid = term.namespaces.as_ref().is_none_or(Vec::is_empty) && term.namespace_selector.is_none();
+    (named || by_label || unsaid && owner.metadata.namespace.as_ref() == there)
+        && selects(term.label_selector.as_ref(), other.metadata.labels.as_ref())
+}
+
+fn same_place(a: &Node, b: &Node, key: &str) -> bool {
+    let place = label(a.metadata.labels.as_ref(), key);
+    place.is_some() && place == label(b.metadata.labels.as_ref(), key)
+}
+
+fn required(pod: &Pod, anti: bool) -> Vec<PodAffinityTerm> {
+    let affinity = pod.spec.as_ref().and_then(|s| s.affinity.clone()).unwrap_or_default();
+    if anti {
+        affinity.pod_anti_affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution)
+    } else {
+        affinity.pod_affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution)
+    }
+    .unwrap_or_default()
+}
+
+fn near(world: &World, pod: &Pod, node: &Node) -> bool {
+    let terms = required(pod, false);
+    let all_speak = |p: &Pod| terms.iter().all(|t| speaks(world, pod, t, p));
+    let has_labels = terms.iter().all(|t| label(node.metadata.labels.as_ref(), &t.topology_key).is_some());
+    let each_there = terms
+        .iter()
+        .all(|t| world.placed().any(|(n, p)| same_place(n, node, &t.topology_key) && all_speak(p)));
+    let none_anywhere = !world.placed().any(|(n, p)| {
+        all_speak(p) && terms.iter().any(|t| label(n.metadata.labels.as_ref(), &t.topology_key).is_some())
+    });
+    has_labels && (each_there || none_anywhere && all_speak(pod))
+}
+
+fn apart(world: &World, pod: &Pod, node: &Node) -> bool {
+    let hates = |owner: &Pod, other: &Pod, n: &Node| {
+        required(owner, true)
+            .iter()
+            .any(|t| same_place(n, node, &t.topology_key) && speaks(world, owner, t, other))
+    };
+    !world.placed().any(|(n, p)| hates(pod, p, n) || hates(p, pod, n))
+}
+
+fn tolerated(pod: &Pod, node: &Node) -> bool {
+    let spec = pod.spec.as_ref().unwrap();
+    let taints = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
+    taints.iter().all(|t| {
+        t.effect == "PreferNoSchedule"
+            || spec.tolerations.iter().flatten().any(|have| have.key.as_deref() == Some(&t.key))
+    })
+}
+
+fn wanted(pod: &Pod, node: &Node) -> bool {
+    let selector = pod.spec.as_ref().and_then(|s| s.node_selector.as_ref());
+    selector.into_iter().flatten().all(|(k, v)| label(node.metadata.labels.as_ref(), k) == Some(v))
+}
+
+fn spread(world: &World, pod: &Pod, node: &Node) -> bool {
+    let all: Vec<TopologySpreadConstraint> =
+        pod.spec.as_ref().and_then(|s| s.topology_spread_constraints.clone()).unwrap_or_default();
+    let hard: Vec<_> = all.into_iter().filter(|c| c.when_unsatisfiable == "DoNotSchedule").collect();
+    hard.iter().all(|c| {
+        let counts_node = |n: &Node| {
+            hard.iter().all(|c| label(n.metadata.labels.as_ref(), &c.topology_key).is_some())
+                && (c.node_affinity_policy.as_deref() == Some("Ignore") || wanted(pod, n))
+                && (c.node_taints_policy.as_deref() != Some("Honor") || tolerated(pod, n))
+        };
+        let mine = pod.metadata.labels.as_ref();
+        let alike = |p: &Pod| {
+            selects(c.label_selector.as_ref(), p.metadata.labels.as_ref())
+                && c.match_label_keys.iter().flatten().all(|k| {
+                    label(mine, k).is_none() || label(mine, k) == label(p.metadata.labels.as_ref(), k)
+                })
+        };
+        let asks_nothing = |s: &LabelSelector| {
+            s.match_labels.iter().flatten().count() + s.match_expressions.iter().flatten().count() == 0
+        };
+        let all_alike = c.label_selector.as_ref().is_some_and(asks_nothing)
+            && c.match_label_keys.iter().flatten().all(|k| label(mine, k).is_none());
+        let pods_in = |domain: &str| {
+            let counts = |(n, p): &(&Node, &Pod)| {
+                counts_node(n)
+                    && label(n.metadata.labels.as_ref(), &c.topology_key) == Some(domain)
+                    && p.metadata.namespace == pod.metadata.namespace
+                    && p.metadata.deletion_timestamp.is_none()
+                    && alike(p)
+                    && !all_alike
+            };
+            world.placed().filter(counts).count() as i64
+        };
+        let domains: BTreeSet<&str> = world
+            .nodes
+            .iter()
+            .filter(|(n, _)| counts_node(n))
+            .filter_map(|(n, _)| label(n.metadata.labels.as_ref(), &c.topology_key))
+            .collect();
+        let few = (domains.len() as i64) < i64::from(c.min_domains.unwrap_or(1));
+        let fewest = if few { 0 } else { domains.iter().map(|d| pods_in(d)).min().unwrap_or(0) };
+        let Some(here) = label(node.metadata.labels.as_ref(), &c.topology_key) else { return false };
+        pods_in(here) + i64::from(alike(pod)) - fewest <= i64::from(c.max_skew)
+    })
+}
+
+fn may_run(world: &World, pod: &Pod, node: &Node) -> bool {
+    tolerated(pod, node)
+        && wanted(pod, node)
+        && spread(world, pod, node)
+        && near(world, pod, node)
+        && apart(world, pod, node)
+}
+
+const KEYS: [&str; 3] = ["zone", "host", "rack"];
+
+fn labels() -> impl Strategy<Value = Value> {
+    vec((0..2usize, 0..3u8), 0..3).prop_map(|all| {
+        all.into_iter().map(|(k, v)| (["app", "tier"][k].to_owned(), json!(v.to_string()))).collect()
+    })
+}
+
+fn selector() -> impl Strategy<Value = Value> {
+    let expression = (0..2usize, 0..4usize, 0..3u8).prop_map(|(key, operator, value)| {
+        let values = if operator < 2 { json!([value.to_string()]) } else { json!(null) };
+        let operator = ["In", "NotIn", "Exists", "DoesNotExist"][operator];
+        json!({"matchExpressions": [{"key": (["app", "tier"][key]), "operator": operator, "values": values}]})
+    });
+    prop_oneof![
+        4 => expression,
+        3 => labels().prop_map(|l| json!({"matchLabels": l})),
+        1 => Just(json!({})),
+        1 => Just(json!(null)),
+    ]
+}
+
+fn term() -> impl Strategy<Value = Value> {
+    let namespaces = prop_oneof![
+        5 => Just((json!(null), json!(null))),
+        1 => Just((json!(["a"]), json!(null))),
+        1 => Just((json!(null), json!({}))),
+        2 => selector().prop_map(|s| (json!(["b"]), s)),
+        2 => selector().prop_map(|s| (json!(null), s)),
+    ];
+    (selector(), 0..3usize, namespaces).prop_map(|(selector, key, (names, by_label))| {
+        json!({
+            "labelSelector": selector, "topologyKey": (KEYS[key]), "namespaces": names, "namespaceSelector": by_label
+        })
+    })
+}
+
+fn constraint() -> impl Strategy<Value = Value> {
+    let policy = || prop_oneof![Just(json!(null)), Just(json!("Honor")), Just(json!("Ignore"))];
+    let keys = prop_oneof![3 => Just(json!(null)), 1 => Just(json!(["app"]))];
+    (selector(), 0..2usize, 1..4, 0..4, (policy(), policy()), keys, 0..4u8).prop_map(
+        |(selector, key, skew, domains, (affinity, taints), keys, soft)| {
+            json!({
+                "labelSelector": selector, "topologyKey": (KEYS[key]), "maxSkew": skew,
+                "minDomains": if domains == 0 { json!(null) } else { json!(domains) },
+                "nodeAffinityPolicy": affinity, "nodeTaintsPolicy": taints, "matchLabelKeys": keys,
+                "whenUnsatisfiable": if soft == 0 { "ScheduleAnyway" } else { "DoNotSchedule" },
+            })
+        },
+    )
+}
+
+fn a_pod() -> impl Strategy<Value = Value> {
+    let rules = (vec(term(), 0..3), vec(term(), 0..2), vec(constraint(), 0..3));
+    (labels(), 0..3usize, rules, 0..12u8, 0..4i32).prop_map(
+        |(labels, ns, (with, without, spread), odd, priority)| {
+            let mut pod = json!({
+                "metadata": {"namespace": (["a", "b", "c"][ns]), "labels": labels},
+                "spec": {
+                    "containers": [], "priority": priority, "topologySpreadConstraints": spread,
+                    "affinity": {
+                        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": with},
+                        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": without},
+                    },
+                },
+            });
+            match odd {
+                0 => pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+                1 => pod["spec"]["nodeSelector"] = json!({"zone": "0"}),
+                2 => pod["spec"]["tolerations"] = json!([{"key": "t", "operator": "Exists"}]),
+                _ => {}
+            }
+            pod
+        },
+    )
+}
+
+fn a_node() -> impl Strategy<Value = Value> {
+    (vec(0..3u8, 3), 0..8u8).prop_map(|(places, odd)| {
+        let mut labels: serde_json::Map<String, Value> =
+            KEYS.iter().zip(&places).map(|(k, v)| ((*k).to_owned(), json!(v.to_string()))).collect();
+        if odd < 2 {
+            labels.remove(KEYS[usize::from(odd)]);
+        }
+        let taints = if odd == 2 { json!([{"key": "t", "effect": "NoSchedule"}]) } else { json!([]) };
+        json!({
+            "metadata": {"labels": labels}, "spec": {"taints": taints}, "status": {"allocatable": {"pods": "99"}}
+        })
+    })
+}
+
+fn a_world() -> impl Strategy<Value = World> {
+    let pods =
+        || prop_oneof![1 => Just(Vec::new()), 3 => vec(prop_oneof![labels().prop_map(plain), a_pod()], 0..4)];
+    let nodes = vec((a_node(), pods()), 1..6);
+    (nodes, vec(labels(), 3)).prop_map(|(nodes, of_namespaces)| {
+        let mut uid = 0;
+        let mut named = |mut pod: Value| {
+            uid += 1;
+            pod["metadata"]["uid"] = json!(format!("u{uid}"));
+            serde_json::from_value::<Pod>(pod).unwrap()
+        };
+        let nodes = nodes.into_iter().enumerate().map(|(i, (mut node, pods))| {
+            node["metadata"]["name"] = json!(format!("n{i}"));
+            (serde_json::from_value(node).unwrap(), pods.into_iter().map(&mut named).collect())
+        });
+        let nodes = nodes.collect();
+        let namespaces = ["a", "b", "c"].iter().zip(of_namespaces).map(|(name, labels)| {
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
+        });
+        World { nodes, namespaces: namespaces.collect() }
+    })
+}
+
+fn plain(labels: Value) -> Value {
+    json!({"metadata": {"namespace": "a", "labels": labels}, "spec": {"containers": []}})
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for n in &self.namespaces {
+            writeln!(f, "namespace {}", serde_json::to_string(&n.metadata).unwrap_or_default())?;
+        }
+        for (n, pods) in &self.nodes {
+            writeln!(f, "node {}", serde_json::to_string(n).unwrap_or_default())?;
+            for p in pods {
+                writeln!(f, "  pod {}", serde_json::to_string(p).unwrap_or_default())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn incoming(pod: Value) -> Pod {
+    let mut pod: Pod = serde_json::from_value(pod).unwrap();
+    pod.metadata.uid = Some("incoming".into());
+    pod.metadata.deletion_timestamp = None;
+    pod
+}
+
+/// What the filters say beside the plain reading, node by node.
+fn check_filters(world: &World, cache: &Cache, pod: &Pod) -> Result<(), TestCaseError> {
+    let info = PodInfo::new(Arc::new(pod.clone()));
+    let prepared = prepare(&info, cache).unwrap();
+    for (node, _) in &world.nodes {
+        let here = cache.node(node.metadata.name.as_deref().unwrap()).unwrap();
+        let got = prepared.filter(here);
+        prop_assert_eq!(got.is_ok(), may_run(world, pod, node), "{}: {:?}", here.name(), got);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn decisions_are_those_of_the_rules(world in a_world(), pod in a_pod()) {
+        let (cache, pod) = (world.cache(), incoming(pod));
+        check_filters(&world, &cache, &pod)?;
+        let fits: BTreeSet<&str> = world.nodes.iter()
+            .filter(|(n, _)| may_run(&world, &pod, n))
+            .filter_map(|(n, _)| n.metadata.name.as_deref())
+            .collect();
+        let info = PodInfo::new(Arc::new(pod));
+        match schedule(&info, &cache, &Nominated::default(), 0, &mut |_| 0) {
+            Ok((node, _)) => prop_assert!(fits.contains(node.as_str()), "{node}, not one of {fits:?}"),
+            Err(e) => prop_assert!(fits.is_empty(), "{e:?}, but {fits:?}"),
+        }
+    }
+
+    /// What preemption promises is so: without the victims the Pod fits, by the plain reading. And one simulation
+    /// leaves nothing behind for the next.
+    #[test]
+    fn without_the_victims_it_fits(world in a_world(), pod in a_pod()) {
+        let (cache, mut pod) = (world.cache(), incoming(pod));
+        pod.spec.as_mut().unwrap().priority = Some(3);
+        let info = PodInfo::new(Arc::new(pod.clone()));
+        let none = Nominated::default();
+        if let Err(Failure::Unschedulable(error)) = schedule(&info, &cache, &none, 0, &mut |_| 0)
+            && let Ok(candidate) = preemption::find(&info, &cache, &none, &error, &[])
+        {
+            let gone: BTreeSet<&str> = candidate.victims.iter().map(PodInfo::uid).collect();
+            prop_assert!(!gone.is_empty());
+            let mut after = world;
+            for (_, pods) in &mut after.nodes {
+                pods.retain(|p| !gone.contains(p.metadata.uid.as_deref().unwrap()));
+            }
+            let node = after.nodes.iter().find(|(n, _)| n.metadata.name.as_ref() == Some(&candidate.node));
+            prop_assert!(may_run(&after, &pod, &node.unwrap().0), "on {} without {gone:?}", candidate.node);
+            check_filters(&after, &after.cache(), &pod)?;
+        }
+    }
+
+    /// Nominated Pods count for whoever is not more important, on the node they wait for.
+    #[test]
+    fn nominated_pods_count(world in a_world(), pod in a_pod(), waiting in a_pod(), on in 0..5usize) {
+        let (cache, pod, mut waiting) = (world.cache(), incoming(pod), incoming(waiting));
+        waiting.metadata.uid = Some("waiting".into());
+        waiting.spec.as_mut().unwrap().priority = Some(9);
+        let on = on % world.nodes.len();
+        let name = world.nodes[on].0.metadata.name.clone().unwrap();
+        let mut nominated = Nominated::default();
+        nominated.set(PodInfo::new(Arc::new(waiting.clone())), &name);
+        let info = PodInfo::new(Arc::new(pod.clone()));
+        let chosen = schedule(&info, &cache, &nominated, 0, &mut |_| 0).ok().map(|(n, _)| n);
+        let without: Vec<bool> = world.nodes.iter().map(|(n, _)| may_run(&world, &pod, n)).collect();
+        let mut world = world;
+        world.nodes[on].1.push(waiting);
+        for (i, (node, _)) in world.nodes.iter().enumerate() {
+            if node.metadata.name == chosen {
+                prop_assert!(without[i] && (i != on || may_run(&world, &pod, node)));
+            }
+        }
+    }
+}
+
+/// Anything that decodes, also what validation refuses today.
+fn odd_pod() -> impl Strategy<Value = Value> {
+    let quantity = prop_oneof![
+        Just("9223372036854775807"),
+        Just("-9223372036854775808"),
+        Just("9E"),
+        Just("1e400"),
+        Just("nonsense"),
+        Just("0"),
+    ];
+    let text = prop_oneof![Just(""), Just("zone"), Just("{{.bad-value.}}"), Just("é\u{0}"), Just("Exists")];
+    let number = prop_oneof![Just(i32::MIN), Just(-1), Just(0), Just(1), Just(i32::MAX)];
+    (vec(quantity, 3), vec(text, 8), vec(number, 5)).prop_map(|(q, t, n)| {
+        let selector = json!({
+            "matchLabels": {(t[0]): t[1]}, "matchExpressions": [{"key": t[2], "operator": t[3], "values": [t[4]]}]
+        });
+        let term = json!({
+            "labelSelector": selector, "topologyKey": t[5], "namespaceSelector": selector, "namespaces": [t[6]]
+        });
+        json!({
+            "metadata": {"uid": "odd", "namespace": t[6], "labels": {(t[0]): t[1]}},
+            "spec": {
+                "priority": n[0],
+                "overhead": {"cpu": q[0], "memory": q[1]},
+                "containers": [
+                    {"name": "a", "resources": {"requests": {"cpu": q[0], "memory": q[1], "x/y": q[2]}},
+                     "ports": [{"hostPort": n[1], "containerPort": n[2]}], "image": t[7]},
+                    {"name": "b", "resources": {"requests": {"cpu": q[1], "memory": q[2], "x/y": q[2]}}},
+                ],
+                "affinity": {
+                    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+                    "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": n[3], "podAffinityTerm": term}
+                    ]},
+                    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                        {"matchFields": [{"key": "metadata.name", "operator": t[3], "values": [t[4]]}]},
+                        {"matchExpressions": [{"key": t[5], "operator": "Gt", "values": [q[0]]}]},
+                    ]}},
+                },
+                "topologySpreadConstraints": [{
+                    "maxSkew": n[3], "minDomains": n[4], "topologyKey": t[5], "labelSelector": selector,
+                    "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": [t[0]], "nodeTaintsPolicy": t[1],
+                }],
+                "tolerations": [{"key": t[0], "operator": t[3], "value": t[1]}],
+            },
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_panics(odd in vec(odd_pod(), 1..4), pod in odd_pod(), cpu in 0..5usize) {
+        let amount = ["9E", "-9E", "0", "4", "nonsense"][cpu];
+        let node = json!({
+            "metadata": {"name": "n", "labels": {"zone": "a", "": "é"}},
+            "spec": {"taints": [{"key": "", "effect": "NoSchedule"}]},
+            "status": {
+                "allocatable": {"cpu": amount, "memory": amount, "pods": amount, "x/y": amount},
+                "images": [{"names": ["zone:latest"], "sizeBytes": i64::MAX}, {"names": [":latest"], "sizeBytes": i64::MIN}],
+            },
+        });
+        let mut cache = Cache::default();
+        for name in ["n", "m"] {
+            let mut node = node.clone();
+            node["metadata"]["name"] = json!(name);
+            cache.set_node(Arc::new(serde_json::from_value(node).unwrap()));
+        }
+        for (i, mut p) in odd.into_iter().enumerate() {
+            p["metadata"]["uid"] = json!(i.to_string());
+            // One of them is on a node that nobody knows.
+            cache.set_pod(PodInfo::new(Arc::new(serde_json::from_value(p).unwrap())), ["n", "m", "unknown"][i]);
+        }
+        let info = PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()));
+        let nominated = Nominated::default();
+        if let Err(Failure::Unschedulable(error)) = schedule(&info, &cache, &nominated, 0, &mut |_| 0) {
+            let _ = error.to_string();
+            let _ = preemption::find(&info, &cache, &nominated, &error, &[]);
+        }
+        let all: Vec<&NodeInfo> = cache.nodes().iter().collect();
+        let _ = score::score(&info, &cache, &all);
+        cache.remove_node("n");
+        cache.remove_pod("0");
+        prop_assert_eq!(cache.nodes().len(), 1);
+    }
+}
