@@ -7,6 +7,7 @@
 mod admission;
 mod alive;
 mod files;
+mod growth;
 mod headers;
 mod health;
 mod node;
