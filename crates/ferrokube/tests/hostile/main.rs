@@ -10,6 +10,7 @@ mod controllers;
 mod credentials;
 mod depth;
 mod files;
+mod growth;
 mod headers;
 mod health;
 mod kubelet;
