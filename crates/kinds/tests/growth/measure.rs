@@ -93,6 +93,6 @@ fn quadratic_steps_are_found() {
         t.step("linear", || all.iter().filter(|v| **v % 3 == 0).count());
         t.step("quadratic", || all.iter().filter(|v| all.iter().any(|o| *o == **v + 1)).count());
     };
-    let wrong = too_fast("a scan", 800, &scan);
+    let wrong = too_fast("a scan", 3200, &scan);
     assert!(wrong.len() == 1 && wrong[0].starts_with("a scan, quadratic"), "{wrong:?}");
 }

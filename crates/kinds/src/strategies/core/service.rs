@@ -364,7 +364,7 @@ fn cluster_ips_update(errs: &mut Errors, new: View<'_>, old: View<'_>) {
     }
     let at = Path::root("spec.clusterIPs");
     let (n, o): (Vec<&str>, Vec<&str>) = (new.strs("clusterIPs").collect(), old.strs("clusterIPs").collect());
-    let shown = || Raw(print::field(new, "clusterIPs"));
+    let shown = || Lazy(|| print::field(new, "clusterIPs"));
     if o.len() == n.len() {
         for (i, (a, b)) in o.iter().zip(&n).enumerate() {
             if a != b {
