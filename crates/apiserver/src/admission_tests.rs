@@ -246,13 +246,10 @@ impl Swapped {
         }
         let swap = self.swap.lock().take();
         let other = self.transport.get().unwrap();
-        let decided = match request.old {
-            Some(old) => labelled(old),
-            None => {
-                let path = format!("-/v1/pods/{}/{}", request.namespace, request.name);
-                let pod = other.call(call(Verb::Get, &path, &Value::Null)).await?;
-                serde_json::from_slice::<Value>(&pod).unwrap()["metadata"]["labels"]["keep"].is_string()
-            }
+        let decided = if let Some(old) = request.old { labelled(old) } else {
+            let path = format!("-/v1/pods/{}/{}", request.namespace, request.name);
+            let pod = other.call(call(Verb::Get, &path, &Value::Null)).await?;
+            serde_json::from_slice::<Value>(&pod).unwrap()["metadata"]["labels"]["keep"].is_string()
         };
         if let Some((path, name, object)) = swap {
             let gone = json!({"gracePeriodSeconds": 0});

@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn forms() {
-        let check = |accept: &str, expected| assert_eq!(protobuf_wanted(&accept, V3), expected, "{accept}");
+        let check = |accept: &str, expected| assert_eq!(protobuf_wanted(accept, V3), expected, "{accept}");
         check("", Some(false));
         check("*/*", Some(false));
         check("application/*;q=0.1", Some(false));

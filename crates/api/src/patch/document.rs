@@ -58,15 +58,12 @@ impl Parts {
     }
     /// Puts an element before the one at `i`, or at the end.
     pub(super) fn insert(&mut self, i: usize, value: Doc) {
-        let (piece, at) = match self.place(i) {
-            Some(place) => place,
-            None => {
-                if self.pieces.is_empty() {
-                    self.pieces.push(Vec::new());
-                }
-                let last = self.pieces.len() - 1;
-                (last, self.pieces[last].len())
+        let (piece, at) = if let Some(place) = self.place(i) { place } else {
+            if self.pieces.is_empty() {
+                self.pieces.push(Vec::new());
             }
+            let last = self.pieces.len() - 1;
+            (last, self.pieces[last].len())
         };
         let there = &mut self.pieces[piece];
         there.insert(at, value);

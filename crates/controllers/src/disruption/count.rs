@@ -75,7 +75,7 @@ pub(super) fn disrupted(
             found.kept.push(pod.clone());
             continue;
         }
-        let left = DELETION_TIMEOUT - passed;
+        let left = DELETION_TIMEOUT.checked_sub(passed).unwrap();
         found.recheck = Some(found.recheck.map_or(left, |r| r.min(left)));
         found.pods.insert(name.to_owned(), at.clone());
     }

@@ -127,7 +127,7 @@ fn strangers_are_sent_away(k: &Kubelet) -> Result<()> {
         }
     }
     let large = format!("X-Large: {}", "x".repeat(100_000));
-    let many = vec!["-H", large.as_str()].repeat(12);
+    let many = ["-H", large.as_str()].repeat(12);
     // The answer, or that the connection was cut off before all of them were taken.
     let got = k.curl(&[&many[..], &["--http1.1", "@/metrics"], &shown].concat());
     ensure!(got.as_ref().map_or(true, |got| got.starts_with("431 ")), "{got:?}");

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use testkit::Server;
 
 /// Nothing takes longer, unless it hangs.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// A TLS connection to a server.
 pub(crate) struct Wire(pub(crate) StreamOwned<ClientConnection, TcpStream>);

@@ -160,10 +160,10 @@ fn review_versions(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
     }
     let mut seen = HashSet::new();
     for (i, v) in all.iter().enumerate() {
-        if !seen.insert(*v) {
-            errs.invalid(&at.index(i), *v, "duplicate version");
-        } else {
+        if seen.insert(*v) {
             errs.each(&at.index(i), v, names::dns1035_label(v));
+        } else {
+            errs.invalid(&at.index(i), *v, "duplicate version");
         }
     }
     if !o.unknown_versions && !has_known_version(h) {

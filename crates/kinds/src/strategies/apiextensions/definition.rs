@@ -381,10 +381,10 @@ fn conversion(errs: &mut Errors, at: &Path<'_>, s: View<'_>, old: Option<View<'_
     }
     let mut seen = HashSet::new();
     for (i, v) in all.iter().enumerate() {
-        if !seen.insert(*v) {
-            errs.invalid(&versions_at.index(i), *v, "duplicate version");
-        } else {
+        if seen.insert(*v) {
             errs.each(&versions_at.index(i), v, names::dns1035_label(v));
+        } else {
+            errs.invalid(&versions_at.index(i), *v, "duplicate version");
         }
     }
     let known = |h: View<'_>| h.strs("conversionReviewVersions").any(|v| VERSIONS.contains(&v));

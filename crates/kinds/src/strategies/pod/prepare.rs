@@ -270,11 +270,10 @@ pub(super) fn status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
         stored.entry(c.str("type")).or_default().push(c);
     }
     for mut condition in s.items("conditions") {
-        if let Some(oc) = stored.get_mut(condition.view().str("type")).and_then(Vec::pop) {
-            if condition.view().int("observedGeneration") == 0 {
+        if let Some(oc) = stored.get_mut(condition.view().str("type")).and_then(Vec::pop)
+            && condition.view().int("observedGeneration") == 0 {
                 condition.put("observedGeneration", oc.get("observedGeneration").cloned());
             }
-        }
     }
 }
 
