@@ -34,7 +34,9 @@ fn hash<H: Hasher>(node: &Node, state: &mut H) {
         Node::Str(s) | Node::Raw(s) => s.hash(state),
         Node::List(l) => {
             l.len().hash(state);
-            l.iter().for_each(|n| hash(n, state));
+            for n in l {
+                hash(n, state);
+            }
         }
         Node::Map(m) => {
             m.len().hash(state);

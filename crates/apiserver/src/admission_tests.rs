@@ -246,7 +246,9 @@ impl Swapped {
         }
         let swap = self.swap.lock().take();
         let other = self.transport.get().unwrap();
-        let decided = if let Some(old) = request.old { labelled(old) } else {
+        let decided = if let Some(old) = request.old {
+            labelled(old)
+        } else {
             let path = format!("-/v1/pods/{}/{}", request.namespace, request.name);
             let pod = other.call(call(Verb::Get, &path, &Value::Null)).await?;
             serde_json::from_slice::<Value>(&pod).unwrap()["metadata"]["labels"]["keep"].is_string()

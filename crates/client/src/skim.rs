@@ -263,6 +263,8 @@ impl<'a> Scan<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -373,7 +375,7 @@ mod tests {
             let quoted = Value::from(text).to_string();
             match text.chars().next() {
                 Some(first @ 'a'..='z') if random.u32(..4) == 0 => {
-                    *out += &format!("\"\\u{:04x}{}", first as u32, &quoted[2..]);
+                    let _ = write!(out, "\"\\u{:04x}{}", first as u32, &quoted[2..]);
                 }
                 _ => *out += &quoted,
             }

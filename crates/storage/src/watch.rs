@@ -609,7 +609,7 @@ mod tests {
         }
         let told = Arc::new(AtomicUsize::default());
         let tell = Arc::clone(&told);
-        reader.on_behind(move || drop(tell.fetch_add(1, Ordering::Relaxed)));
+        reader.on_behind(move || _ = tell.fetch_add(1, Ordering::Relaxed));
         for n in 10..13 {
             create(&store, pods, &n.to_string(), 5_000).await;
         }

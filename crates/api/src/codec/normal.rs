@@ -270,7 +270,9 @@ fn settle_node(schema: &Schema, ty: TypeId, node: &mut Node) {
             map.iter_mut().for_each(|(_, n)| settle_node(schema, *of, n));
         }
         (Type::List { of, .. }, Node::List(list)) => {
-            list.iter_mut().for_each(|n| settle_node(schema, *of, n));
+            for n in list {
+                settle_node(schema, *of, n);
+            }
         }
         (Type::Or { .. }, Node::List(list)) => {
             list.iter_mut().filter_map(Node::as_struct_mut).for_each(|s| settle(schema, s));

@@ -1,5 +1,7 @@
 //! Walks over values by the schema: which fields are there, how two objects differ, what is malformed.
 
+use std::fmt::Write;
+
 use super::set::{Element, Entry, FieldSet};
 use super::value::{Class, Scalar, Shape, Val, item_element};
 use crate::go::quote;
@@ -332,7 +334,7 @@ pub(super) fn validate(
         many => {
             let mut text = many.iter().fold("errors:".to_owned(), |s, e| s + "\n  " + e);
             if errors.more > 0 {
-                text.push_str(&format!("\n  and {} more", errors.more));
+                let _ = write!(text, "\n  and {} more", errors.more);
             }
             Err(text)
         }

@@ -58,7 +58,9 @@ impl Parts {
     }
     /// Puts an element before the one at `i`, or at the end.
     pub(super) fn insert(&mut self, i: usize, value: Doc) {
-        let (piece, at) = if let Some(place) = self.place(i) { place } else {
+        let (piece, at) = if let Some(place) = self.place(i) {
+            place
+        } else {
             if self.pieces.is_empty() {
                 self.pieces.push(Vec::new());
             }

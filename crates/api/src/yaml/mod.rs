@@ -125,6 +125,8 @@ pub fn parse(text: &[u8]) -> Result<Node, YamlError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     #[test]
@@ -173,7 +175,7 @@ mod tests {
         }
         let mut chain = format!("- &a0 {}\n", flow(MAX_DEPTH - 2, "0"));
         for i in 1..60 {
-            chain += &format!("- &a{i} {}\n", flow(MAX_DEPTH - 2, &format!("*a{}", i - 1)));
+            let _ = writeln!(chain, "- &a{i} {}", flow(MAX_DEPTH - 2, &format!("*a{}", i - 1)));
         }
         check(&chain, 60 * MAX_DEPTH);
     }

@@ -6,9 +6,12 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Name;
 
+/// A property, and the name of its fuzz target.
+pub type Property = (&'static str, fn(&[u8]));
+
 /// Every property, by the name of its fuzz target.
 #[allow(dead_code, reason = "the fuzz targets name them one by one")]
-pub const ALL: [(&str, fn(&[u8])); 1] = [("x509_subject", x509_subject)];
+pub const ALL: [Property; 1] = [("x509_subject", x509_subject)];
 
 fn tlv(tag: u8, content: &[&[u8]]) -> Vec<u8> {
     let content = content.concat();

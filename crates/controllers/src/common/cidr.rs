@@ -252,8 +252,12 @@ mod tests {
         // The whole, the blocks' prefix, what is occupied, what is released, and all that is given then.
         let check = |whole: &str, prefix: u32, occupied: &[&str], released: &[&str], want: &[&str]| {
             let mut set = CidrSet::new(cidr(whole), prefix).unwrap();
-            occupied.iter().for_each(|c| set.occupy(cidr(c)));
-            released.iter().for_each(|c| set.release(cidr(c)));
+            for c in occupied {
+                set.occupy(cidr(c));
+            }
+            for c in released {
+                set.release(cidr(c));
+            }
             let given: Vec<String> = std::iter::from_fn(|| set.allocate()).map(|c| c.to_string()).collect();
             assert_eq!(given, want, "{whole} {prefix} {occupied:?} {released:?}");
             assert_eq!(set.allocate(), None);

@@ -1,6 +1,7 @@
 //! The arithmetic of a budget and its status: pure.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ pub(super) fn disrupted(
             found.kept.push(pod.clone());
             continue;
         }
-        let left = DELETION_TIMEOUT.checked_sub(passed).unwrap();
+        let left = DELETION_TIMEOUT.saturating_sub(passed);
         found.recheck = Some(found.recheck.map_or(left, |r| r.min(left)));
         found.pods.insert(name.to_owned(), at.clone());
     }
@@ -185,16 +186,19 @@ pub(super) fn stale(pod: &Pod, passed: impl Fn(Timestamp) -> Duration) -> Option
 /// A selector as Go prints it.
 pub(super) fn printed(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return "nil".to_owned() };
-    let labels: String = selector.match_labels.iter().flatten().map(|(k, v)| format!("{k}: {v},")).collect();
-    let expressions: String = selector
-        .match_expressions
-        .iter()
-        .flatten()
-        .map(|e| {
-            let values = e.values.as_deref().unwrap_or_default().join(" ");
-            format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", e.key, e.operator)
-        })
-        .collect();
+    let (mut labels, mut expressions) = (String::new(), String::new());
+    // Writing to a String does not fail.
+    for (k, v) in selector.match_labels.iter().flatten() {
+        let _ = write!(labels, "{k}: {v},");
+    }
+    for e in selector.match_expressions.iter().flatten() {
+        let values = e.values.as_deref().unwrap_or_default().join(" ");
+        let _ = write!(
+            expressions,
+            "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},",
+            e.key, e.operator
+        );
+    }
     format!(
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
     )

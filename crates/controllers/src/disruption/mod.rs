@@ -314,7 +314,7 @@ impl Controller {
         let Some(pod) = self.pods.get_key(&key) else { return Ok(()) };
         let Some(passed) = self.stale_for(&pod) else { return Ok(()) };
         if passed < STALE {
-            self.going.add_after(key, STALE.checked_sub(passed).unwrap());
+            self.going.add_after(key, STALE.saturating_sub(passed));
             return Ok(());
         }
         let patch = json!({

@@ -66,7 +66,9 @@ impl Ranges {
         self.release(node);
         // Whatever the order of the families, and also what is larger than the block of a node.
         for set in &mut self.sets {
-            blocks.iter().for_each(|block| set.occupy(*block));
+            for block in &blocks {
+                set.occupy(*block);
+            }
         }
         self.nodes.insert(node.to_owned(), blocks);
     }
@@ -299,7 +301,9 @@ mod tests {
                 first.then(|| if hangs { Fault::Hang } else { fault(error) })
             });
             let names: Vec<String> = (0..8).map(|i| format!("n{i}")).collect();
-            names.iter().for_each(|name| node(&cluster, name));
+            for name in &names {
+                node(&cluster, name);
+            }
             sleep(Duration::from_mins(2)).await;
             let mut all: Vec<String> =
                 names.iter().flat_map(|n| has(&cluster, n)).map(|c| c.to_string()).collect();

@@ -46,11 +46,15 @@ fn healthy(count: usize) -> Vec<(String, bool)> {
 async fn the_time_of_day_is_set() {
     let cluster = started().await;
     let names = ["a", "b", "c"];
-    names.iter().for_each(|name| node(&cluster, name));
+    for name in names {
+        node(&cluster, name);
+    }
     for hours in [0, 1, -1, -1, 1, 24, -48] {
         cluster.clock.step(SignedDuration::from_hours(hours));
         for _ in 0..7 {
-            names.iter().for_each(|name| renew(&cluster, name));
+            for name in names {
+                renew(&cluster, name);
+            }
             sleep(Duration::from_secs(10)).await;
             assert_eq!(states(&cluster), healthy(3), "{hours}");
         }
@@ -63,14 +67,18 @@ async fn the_time_of_day_is_set() {
 async fn silent_nodes_are_told_and_come_back() {
     let cluster = started().await;
     let names = ["a", "b", "c"];
-    names.iter().for_each(|name| node(&cluster, name));
+    for name in names {
+        node(&cluster, name);
+    }
     let pod = json!({
         "metadata": {"name": "p", "namespace": "default"}, "spec": {"nodeName": "a", "containers": []},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     });
     cluster.fake.put::<Pod>(&from_value(pod).unwrap());
     for _ in 0..7 {
-        ["b", "c"].iter().for_each(|name| renew(&cluster, name));
+        for name in ["b", "c"] {
+            renew(&cluster, name);
+        }
         sleep(Duration::from_secs(10)).await;
     }
     let mut want = healthy(3);

@@ -70,8 +70,10 @@ fn what_budgets_refuse() {
     behind["observedGeneration"] = json!(0);
     let ready = Some(true);
     let unready = Some(false);
+    // A Pod's phase and readiness, its budget's status, the policies, and the cause.
+    type Case<'a> = (&'a str, Option<bool>, Value, &'a [Option<&'a str>], &'a str);
     #[rustfmt::skip]
-    let cases: Vec<(&str, Option<bool>, Value, &[Option<&str>], &str)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("Running", None, counts(0, 0, 0), strict, "needs 0 healthy pods and has 0 currently"),
         ("Running", None, counts(0, 0, 0), &all[2..], ""),
         ("Pending", None, counts(0, 0, 0), &all, ""),

@@ -1,6 +1,7 @@
 //! More than there is for one.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -176,7 +177,10 @@ fn headers_are_counted_in_bytes() -> Result<()> {
     let server = Server::start(&[])?;
     let first = |count: usize| -> Result<u16> {
         let mut wire = Wire::h1(&server)?;
-        let headers: String = (0..count).map(|n| format!("x-{n}: 1\r\n")).collect();
+        let mut headers = String::new();
+        for n in 0..count {
+            let _ = write!(headers, "x-{n}: 1\r\n");
+        }
         wire.send(format!("GET /api/v1/namespaces HTTP/1.1\r\nHost: a\r\n{headers}\r\n"))?;
         wire.status()
     };

@@ -125,7 +125,7 @@ impl Scene<'_> {
             ensure!(pod["spec"]["nodeName"].is_null(), "{name} was placed on {}", pod["spec"]["nodeName"]);
             let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let said = conditions.iter().find(|c| c["type"] == "PodScheduled" && c["status"] == "False");
-            last = said.and_then(|c| c["message"].as_str()).unwrap_or_default().to_owned();
+            said.and_then(|c| c["message"].as_str()).unwrap_or_default().clone_into(&mut last);
             Ok((last == why && said.is_some_and(|c| c["reason"] == "Unschedulable")).then_some(()))
         })
         .with_context(|| format!("it says {last:?}"))

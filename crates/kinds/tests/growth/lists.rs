@@ -173,10 +173,12 @@ impl Case {
         t.step("encode", || json::encode(schema, &new, &mut Vec::new()));
         let message = t.step("encode protobuf", || proto::encode_message(schema, &new));
         t.step("decode protobuf", || proto::decode_message(schema, self.root, &message)).unwrap();
-        let (a, b) = (json::to_any(schema, &old), json::to_any(schema, &new));
-        let _ = t.step("from a value", || json::root_from_any(schema, self.root, b.clone()));
-        t.step("merge", || patch::merge(a.clone(), b.clone()));
-        let _ = t.step("merge strategically", || patch::strategic(schema, self.root, a.clone(), b.clone()));
+        let (before, after) = (json::to_any(schema, &old), json::to_any(schema, &new));
+        let _ = t.step("from a value", || json::root_from_any(schema, self.root, after.clone()));
+        t.step("merge", || patch::merge(before.clone(), after.clone()));
+        let _ = t.step("merge strategically", || {
+            patch::strategic(schema, self.root, before.clone(), after.clone())
+        });
         let writer = |manager| Writer {
             schema,
             api_version: "v1",
@@ -197,15 +199,16 @@ impl Case {
             Node::Map(m)
         };
         let Ok(one) =
-            t.step("apply", || writer("one").apply(&kind, self.root, Some(&old), config(&a), false))
+            t.step("apply", || writer("one").apply(&kind, self.root, Some(&old), config(&before), false))
         else {
             return;
         };
         let _ = t.step("apply again", || {
-            writer("one").apply(&kind, self.root, Some(&one.object), config(&b), false)
+            writer("one").apply(&kind, self.root, Some(&one.object), config(&after), false)
         });
-        let _ = t
-            .step("conflict", || writer("two").apply(&kind, self.root, Some(&one.object), config(&b), false));
+        let _ = t.step("conflict", || {
+            writer("two").apply(&kind, self.root, Some(&one.object), config(&after), false)
+        });
         let mut changed = one.object.clone();
         turn_around(&mut changed);
         t.step("update managers", || writer("three").update(Some(&one.object), &mut changed));

@@ -370,7 +370,8 @@ fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
 /// The records of a directory that can be read.
 fn all<T: DeserializeOwned>(dir: &Path) -> Vec<T> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let own = |name: &str| name.starts_with("sha256-") && !name.ends_with(".tmp");
+    let temporary = |name: &str| Path::new(name).extension().is_some_and(|e| e == "tmp");
+    let own = |name: &str| name.starts_with("sha256-") && !temporary(name);
     entries
         .filter(|e| e.file_name().to_str().is_some_and(own))
         .filter_map(|e| {

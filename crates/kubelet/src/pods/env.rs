@@ -21,12 +21,11 @@ impl Env {
     /// Sets a variable, in the place it has already.
     pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let (name, value) = (name.into(), value.into());
-        match self.places.get(&name).and_then(|at| self.pairs.get_mut(*at)) {
-            Some((_, v)) => *v = value,
-            None => {
-                self.places.insert(name.clone(), self.pairs.len());
-                self.pairs.push((name, value));
-            }
+        if let Some((_, v)) = self.places.get(&name).and_then(|at| self.pairs.get_mut(*at)) {
+            *v = value;
+        } else {
+            self.places.insert(name.clone(), self.pairs.len());
+            self.pairs.push((name, value));
         }
     }
     /// A variable's value.

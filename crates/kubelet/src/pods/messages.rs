@@ -35,8 +35,8 @@ fn message(dir: &Path, file: Option<&str>, log: Option<&PathBuf>) -> String {
     // Some runtimes tell the path without the links in it.
     let real = std::fs::canonicalize(dir).ok();
     let below = |f| {
-        let dirs = [Some(dir), real.as_deref()].into_iter().flatten();
-        dirs.filter_map(|dir| Path::new(f).strip_prefix(dir).ok()).next()
+        let mut dirs = [Some(dir), real.as_deref()].into_iter().flatten();
+        dirs.find_map(|dir| Path::new(f).strip_prefix(dir).ok())
     };
     if let Some(path) = file
         && let Some(name) = below(path)

@@ -98,7 +98,9 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
     let (volumes, stale) = mounted.map_err(not_mounted)?;
     // Containers that have a volume are tended whether or not its content can be had now.
     let refresh = worker.refresh_after(stale.is_empty());
-    stale.into_iter().for_each(|error| drop(not_mounted(error)));
+    for error in stale {
+        not_mounted(error);
+    }
 
     let mut doer = Doer { kubelet, worker, pod: &pod, volumes: &volumes, observed, next: None };
     let acted = Box::pin(doer.act(&decided)).await;

@@ -243,7 +243,7 @@ pub(super) async fn accept(
                 let (server, acceptor, builder, stop2) =
                     (server.clone(), acceptor.clone(), builder.clone(), stop.clone());
                 stop.spawn_one(async move {
-                    let _ = stop2.run(serve(server, acceptor, &builder, tcp, life)).await;
+                    let _ = stop2.run(Box::pin(serve(server, acceptor, &builder, tcp, life))).await;
                 });
             }
             Err(error) => {
@@ -345,7 +345,9 @@ mod tests {
         }
         assert_eq!(others.len(), MAX_STRANGERS - MAX_STRANGERS_EACH);
         // Those who are known are not in the way of others.
-        others.iter().for_each(|life| life.known());
+        for life in &others {
+            life.known();
+        }
         assert!(gate.admit(ip(7)).is_some());
         drop((one, others));
         let counts = gate.0.lock();

@@ -1,5 +1,6 @@
 //! `/healthz`: whether this kubelet does its work.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,11 +68,11 @@ impl Health {
         for check in CHECKS {
             let sound = self.failure(check).is_none();
             failed |= !sound;
-            page.push_str(&if sound {
-                format!("[+]{check} ok\n")
+            let _ = if sound {
+                writeln!(page, "[+]{check} ok")
             } else {
-                format!("[-]{check} failed: reason withheld\n")
-            });
+                writeln!(page, "[-]{check} failed: reason withheld")
+            };
         }
         match (failed, verbose) {
             (true, _) => answer(StatusCode::INTERNAL_SERVER_ERROR, page + "healthz check failed\n"),

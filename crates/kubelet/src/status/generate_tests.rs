@@ -1,5 +1,7 @@
 //! Phases and conditions, after upstream's `TestPodPhase*` and `TestGenerate*` cases.
 
+use std::fmt::Write;
+
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde_json::{Value, json};
 
@@ -235,7 +237,11 @@ fn messages_do_not_outgrow_a_status() {
     let count = 40;
     let list: Vec<Value> = (0..count).map(|n| json!({"name": format!("c{n}")})).collect();
     let p = pod("Always", &json!([]), &json!(list));
-    let mut observed = seen(&(0..count).map(|n| format!("c{n}:1 ")).collect::<String>());
+    let mut containers = String::new();
+    for n in 0..count {
+        let _ = write!(containers, "c{n}:1 ");
+    }
+    let mut observed = seen(&containers);
     observed.containers.iter_mut().for_each(|c| c.message = "\u{fc}".repeat(2048));
     let waiting: Waiting = (0..count)
         .map(|n| (format!("c{n}"), ("RunContainerError".to_owned(), "\u{fc}".repeat(100_000))))
@@ -270,7 +276,10 @@ fn the_work_grows_with_the_containers() {
     let took = |count: usize| -> u64 {
         let list: Vec<Value> = (0..count).map(|n| json!({"name": format!("container-{n}")})).collect();
         let p = pod("Always", &json!([]), &json!(list));
-        let containers: String = (0..count).map(|n| format!("container-{n}:run ")).collect();
+        let mut containers = String::new();
+        for n in 0..count {
+            let _ = write!(containers, "container-{n}:run ");
+        }
         (0..5)
             .map(|_| {
                 let observed = seen(&containers);

@@ -250,13 +250,13 @@ mod tests {
             while !stop.load(Ordering::Relaxed) {
                 for stamp in fs::read_dir(&at).unwrap().flatten().filter(|e| e.path().is_dir()) {
                     let Ok(of_dir) = fs::symlink_metadata(stamp.path()) else { continue };
-                    let closed = of_dir.permissions().mode() & 0o077 == 0;
+                    let others = of_dir.permissions().mode() & 0o077;
                     for file in fs::read_dir(stamp.path()).into_iter().flatten().flatten() {
                         let Ok(m) = fs::symlink_metadata(file.path()) else { continue };
                         let mode = m.permissions().mode() & 0o777;
                         assert!(mode == 0o600 || (mode == 0o440 && m.len() <= 6), "{mode:o}");
                         assert!(mode == 0o440 || m.len() == 0, "content before the mode");
-                        seen += usize::from(closed);
+                        seen += usize::from(others == 0);
                     }
                 }
             }

@@ -47,7 +47,10 @@ pub(crate) async fn value(
     match found {
         Some(value) => Ok(Some(value)),
         None if selector.optional == Some(true) => Ok(None),
-        None => Err(format!("environment variable key {:?} not found in file {file:?}", selector.key)),
+        None => {
+            let file = file.to_string_lossy();
+            Err(format!("environment variable key {:?} not found in file {file:?}", selector.key))
+        }
     }
 }
 

@@ -97,17 +97,16 @@ async fn token(
             Ok(text)
         }
         // An old token is better than none while the server is away, as long as it is one.
-        Err(error) => match kept.filter(|t| t.expires > now) {
-            Some(token) => {
+        Err(error) => {
+            if let Some(token) = kept.filter(|t| t.expires > now) {
                 tracing::warn!(%error, pod = spec::full_name(pod), "token not renewed");
                 kubelet.tokens.retry(&key, now);
                 Ok(token.text)
-            }
-            None => {
+            } else {
                 kubelet.tokens.0.lock().remove(&key);
                 Err(format!("failed to fetch token: {error}"))
             }
-        },
+        }
     }
 }
 

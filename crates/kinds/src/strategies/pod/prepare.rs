@@ -271,9 +271,10 @@ pub(super) fn status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     }
     for mut condition in s.items("conditions") {
         if let Some(oc) = stored.get_mut(condition.view().str("type")).and_then(Vec::pop)
-            && condition.view().int("observedGeneration") == 0 {
-                condition.put("observedGeneration", oc.get("observedGeneration").cloned());
-            }
+            && condition.view().int("observedGeneration") == 0
+        {
+            condition.put("observedGeneration", oc.get("observedGeneration").cloned());
+        }
     }
 }
 
