@@ -45,7 +45,7 @@ impl Runtime {
     pub fn service(&self) -> cri::Runtime {
         self.runtime.clone()
     }
-    /// The runtime service for calls on behalf of a Pod, which [`Runtime::idle`] can wait for.
+    /// The runtime service for calls on behalf of a Pod, which its worker can wait for.
     pub fn of(&self, uid: &str) -> cri::Runtime {
         self.runtime.of(uid)
     }

@@ -123,7 +123,7 @@ impl Queue {
             self.leave(&e);
         }
     }
-    /// The next Pod to try, and the mark to give back with [`Queue::failed`].
+    /// The next Pod to try, and the mark to give back with [`Queue::refused`].
     pub fn pop(&mut self, now: Instant) -> Option<(Entry, Mark)> {
         self.flush(now);
         let (_, _, uid) = self.ready.pop_first()?;
