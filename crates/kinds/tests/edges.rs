@@ -4,10 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
-mod support;
-
 use std::sync::Mutex;
 
+use crate::support;
 use api::Schema;
 use api::codec::json;
 use ferrokube_kinds as kinds;

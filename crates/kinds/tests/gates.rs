@@ -8,8 +8,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
-mod support;
-
+use crate::support;
 use std::collections::BTreeSet;
 
 use api::codec::json;

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
-mod support;
-
+use crate::support;
 use api::Schema;
 use ferrokube_kinds as kinds;
 use kinds::{Ctx, strategy};

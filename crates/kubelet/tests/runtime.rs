@@ -5,17 +5,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::memory::Memory;
 use client::Client;
 use component::{Clock, Shutdown};
 use ferrokube_kubelet::{Config, Kubelet};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use support::memory::Memory;
 
 struct Node {
     api: Arc<Memory>,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{Answer, Server};
 
-use crate::{MAPS, map, pod, server, version};
+use crate::api::{MAPS, map, pod, server, version};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -165,7 +165,7 @@ fn collections_are_deleted_by_selector() {
     let gone = s.request("DELETE", &format!("{MAPS}?labelSelector=name%20in%20(a,b)")).send().unwrap();
     assert_eq!(gone.expect(200).unwrap().json().unwrap()["kind"], "ConfigMapList");
     let left = s.get(&format!("{MAPS}?labelSelector=name")).send().unwrap().json().unwrap();
-    assert_eq!(crate::names(&left), ["c"]);
+    assert_eq!(crate::api::names(&left), ["c"]);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::{Server, eventually};
 
-use crate::alive::serves_others;
-use crate::wire::{
+use crate::hostile::alive::serves_others;
+use crate::hostile::wire::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS, Wire,
     tls,
 };

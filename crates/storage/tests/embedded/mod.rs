@@ -1,20 +1,14 @@
 //! The embedded engine does what every store must do.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail so")]
-#![allow(clippy::many_single_char_names, reason = "a store, its resource, its watcher, two objects")]
-#![allow(async_fn_in_trait, reason = "nobody else implements it")]
-
 mod directories;
 mod full_disk;
 mod quota;
-#[path = "../suite/mod.rs"]
-mod suite;
 
 use std::time::Duration;
 
+use crate::suite::Fixture;
 use component::Shutdown;
 use ferrokube_storage::{Store, StoreConfig};
-use suite::Fixture;
 
 struct Embedded {
     store: Store,
@@ -43,4 +37,4 @@ impl Fixture for Embedded {
     }
 }
 
-suite!(Embedded);
+crate::suite!(Embedded);

@@ -1,28 +1,22 @@
 //! The etcd engine against real etcd: what every store must do, and what only happens to one that is shared and
 //! can fail. `cargo xtask setup` installs both versions.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail so")]
-#![allow(clippy::many_single_char_names, reason = "a store, its resource, its watcher, two objects")]
-#![allow(async_fn_in_trait, reason = "nobody else implements it")]
-
 mod apart;
 mod errors;
 mod faults;
 mod shared;
-#[path = "../suite/mod.rs"]
-mod suite;
 mod unreadable;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use crate::suite::{self, Fixture};
 use api::NewObject;
 use bytes::Bytes;
 use component::Shutdown;
 use ferrokube_storage::{Codec, CodecError, EtcdConfig, EtcdOpenError, EtcdServers, Placement, Store};
 use futures::future::BoxFuture;
-use suite::Fixture;
 use testkit::Etcd;
 
 /// Values as simple as the suite's objects: what the body does not tell, and the body. Those of nodes are called
@@ -147,10 +141,10 @@ type Old = Shared<true>;
 
 mod new {
     use super::*;
-    suite!(New);
+    crate::suite!(New);
 }
 
 mod old {
     use super::*;
-    suite!(Old);
+    crate::suite!(Old);
 }

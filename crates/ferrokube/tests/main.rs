@@ -1,0 +1,8 @@
+//! The binary, spawned: its API, whole clusters, and attacks on them.
+
+mod api;
+mod clients;
+mod cluster;
+mod etcd;
+mod hostile;
+mod kill;
