@@ -21,7 +21,6 @@ use crate::{cli, machine, openapi};
 
 /// What all forms of the control plane are told.
 pub(crate) struct Settings {
-    data_dir: PathBuf,
     bind: IpAddr,
     port: u16,
     kubeconfig: Option<PathBuf>,
@@ -33,7 +32,6 @@ pub(crate) struct Settings {
 impl From<&cli::Server> for Settings {
     fn from(f: &cli::Server) -> Self {
         Self {
-            data_dir: f.data_dir.clone(),
             bind: f.bind_address,
             port: f.port,
             kubeconfig: f.write_kubeconfig.clone(),
@@ -47,7 +45,6 @@ impl From<&cli::Server> for Settings {
 impl From<&cli::ApiServer> for Settings {
     fn from(f: &cli::ApiServer) -> Self {
         Self {
-            data_dir: f.data_dir.clone(),
             bind: f.bind_address,
             port: f.secure_port,
             kubeconfig: f.write_kubeconfig.clone(),
@@ -76,9 +73,8 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Starts store and API server, and waits until the API server is ready. `node` is this machine's node,
     /// for its certificates.
-    pub(crate) async fn start(settings: Settings, node: Option<NodeIdentity>) -> Result<Self> {
+    pub(crate) async fn start(dir: DataDir, settings: Settings, node: Option<NodeIdentity>) -> Result<Self> {
         let clock = Clock::system();
-        let dir = DataDir::open(&settings.data_dir)?;
         let own = machine::primary_address();
         let serving = Shutdown::new();
         let components = serving.apart();

@@ -97,12 +97,16 @@ pub(crate) fn anywhere() -> IpAddr {
     }
 }
 
+/// The address and the length of a range such as `10.96.0.0/16`; nothing if it is none.
+pub(crate) fn range(cidr: &str) -> Option<(IpAddr, u32)> {
+    let (ip, bits) = cidr.split_once('/')?;
+    let (ip, bits) = (ip.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?);
+    (bits <= if ip.is_ipv4() { 32 } else { 128 }).then_some((ip, bits))
+}
+
 /// The n-th address of a range, e.g. the first of the Services' range for `kubernetes`.
 pub(crate) fn nth_address(cidr: &str, n: u32) -> Result<IpAddr> {
-    let parsed = cidr
-        .split_once('/')
-        .and_then(|(ip, bits)| Some((ip.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?)));
-    match parsed {
+    match range(cidr) {
         Some((IpAddr::V4(ip), bits)) if bits <= 30 => {
             let base = u32::from(ip) & (u32::MAX << (32 - bits).min(31));
             Ok(IpAddr::from(base.wrapping_add(n).to_be_bytes()))

@@ -6,3 +6,4 @@ mod cluster;
 mod etcd;
 mod hostile;
 mod kill;
+mod neighbours;
