@@ -15,8 +15,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 use testkit::{Cluster, Options};
 
-use super::api::quantile;
 use super::process;
+use super::requests::quantile;
 use super::table::{Table, figure};
 use super::target::{Op, Target};
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use super::api::Scope;
+use super::requests::Scope;
 use super::table::figure;
 use super::{Load, Programs, alone, block_on, cluster};
-use crate::setup;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -40,9 +39,6 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     let size = std::fs::metadata(&bin)?.len() as f64 / f64::from(1 << 20);
     println!("binary: {} MiB\n", figure(size));
     if wants(Part::Cluster) {
-        if std::env::var_os("FERROKUBE_TOOLS").is_none() {
-            setup::run(root)?;
-        }
         println!("{}", cluster::measure(&bin, Duration::from_secs(args.idle_seconds))?);
     }
     if wants(Part::Api) {

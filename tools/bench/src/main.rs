@@ -1,29 +1,44 @@
-//! Benchmarks: what FerroKube costs in time, CPU and memory, beside upstream.
+//! Benchmarks: what FerroKube costs in time, CPU and memory, beside upstream. `cargo xtask bench` runs them.
 //!
 //! Nothing here asserts a time: absolute figures belong to one machine. What can be compared is two
 //! servers in one run, and the CPU time that a server spends on an operation.
 
 mod alone;
-mod api;
 mod baseline;
 mod cluster;
 mod first;
 mod process;
+mod requests;
 mod server;
 mod storage;
 mod table;
 mod target;
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
-use clap::{Args, Subcommand};
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Parser, Subcommand};
 
-use crate::step::{cargo, step};
-use api::Scope;
+use requests::Scope;
+
+/// The allocator of what is shipped, because the store is measured in this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[derive(Parser)]
+#[command(
+    name = "bench",
+    bin_name = "cargo xtask bench",
+    about = "Measures FerroKube, beside upstream where asked to"
+)]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+}
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
+enum Bench {
     /// The first cluster: start, footprint, Pods, and the API server beside kube-apiserver
     First(first::Args),
     /// The API server alone: every kind of request at three loads, or any API server from outside
@@ -87,8 +102,21 @@ pub(crate) struct Api {
     load: Load,
 }
 
+fn main() -> ExitCode {
+    // As the binary that is shipped does.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    match run(&Cli::parse().bench, here.ancestors().nth(2).unwrap_or(here)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("bench: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs one.
-pub(crate) fn run(bench: &Bench, root: &Path) -> Result<()> {
+fn run(bench: &Bench, root: &Path) -> Result<()> {
     match bench {
         Bench::First(args) => first::run(args, root),
         Bench::Storage(args) => storage::run(args, root),
@@ -99,17 +127,24 @@ pub(crate) fn run(bench: &Bench, root: &Path) -> Result<()> {
                 return Ok(());
             };
             let config = client::Config::from_kubeconfig(kubeconfig, None)?;
-            let figures = block_on(api::measure("server", config, &args.pids, args.load, Scope::Whole))?;
-            print!("{}", api::table(&figures, None));
+            let figures = block_on(requests::measure("server", config, &args.pids, args.load, Scope::Whole))?;
+            print!("{}", requests::table(&figures, None));
             Ok(())
         }
     }
 }
 
-/// Builds the release binary.
+/// Builds the release binary, with the features that it is shipped with.
 fn build(root: &Path) -> Result<PathBuf> {
-    step("release build", cargo(root).args(["build", "--release", "--package", "ferrokube"]))?;
-    let out = cargo(root).args(["metadata", "--format-version=1", "--no-deps"]).output()?;
+    let cargo = || {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(root);
+        command
+    };
+    eprintln!("bench: release build");
+    let status = cargo().args(["build", "--release", "--package", "ferrokube"]).status()?;
+    ensure!(status.success(), "the release build failed");
+    let out = cargo().args(["metadata", "--format-version=1", "--no-deps"]).output()?;
     let metadata: serde_json::Value = serde_json::from_slice(&out.stdout)?;
     let target = metadata["target_directory"].as_str().context("cargo names no target directory")?;
     Ok(Path::new(target).join("release/ferrokube"))

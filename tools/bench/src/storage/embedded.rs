@@ -15,7 +15,7 @@ use futures::StreamExt;
 use storage::{Batch, ResourceId, ResourceSpec, Scope, Store, StoreConfig, WatchOptions, WatchStart, Write};
 
 use super::load::{self, Tally};
-use crate::bench::process;
+use crate::process;
 
 /// An object whose body has this size.
 pub(super) fn object(n: u64, size: usize) -> NewObject {

@@ -10,11 +10,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::block_on;
 use super::table::{Table, figure};
-use crate::step::{cargo, step};
 use load::{Figures, Tally, median};
 use reference::Etcd;
 
@@ -77,14 +76,7 @@ enum Part {
 
 /// Runs it.
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
-    if cfg!(debug_assertions) {
-        // What is measured must be what is shipped.
-        let mut again = cargo(root);
-        again
-            .args(["run", "--release", "--quiet", "--package", "xtask", "--"])
-            .args(std::env::args_os().skip(1));
-        return step("release build of the benchmark", &mut again);
-    }
+    ensure!(!cfg!(debug_assertions), "only a release build is measured: `cargo xtask bench storage`");
     if let Some(dir) = &args.open {
         return embedded::open_and_tell(dir);
     }

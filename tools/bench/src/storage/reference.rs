@@ -12,7 +12,7 @@ use bytes::Bytes;
 use etcd::{Client, Config, prefix_end, rpc};
 
 use super::load::{self, Tally};
-use crate::bench::{process, server};
+use crate::{process, server};
 
 const CONNECTIONS: usize = 8;
 /// The keys of one answer of a list; kube-apiserver asks for as many at most.

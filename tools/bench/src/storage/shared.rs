@@ -20,8 +20,8 @@ use storage::{
 use super::load::{Tally, median};
 use super::reference::{Etcd, PREFIX, put};
 use super::{ROUNDS, WORKING_SET, WRITERS, embedded, figure, ratio};
-use crate::bench::process;
-use crate::bench::table::Table;
+use crate::process;
+use crate::table::Table;
 
 /// The clients that read at once.
 const READERS: usize = 64;
