@@ -16,8 +16,6 @@ pub mod resources;
 pub mod strategies;
 pub mod strategy;
 pub mod validation;
-pub mod view;
-pub mod views;
 
 pub use strategies::strategy;
 pub use strategy::{Ctx, Strategy, Subresource};
