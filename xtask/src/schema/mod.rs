@@ -4,7 +4,6 @@ mod check;
 mod go;
 mod model;
 mod resources;
-mod views;
 mod write;
 
 use std::path::PathBuf;
@@ -45,14 +44,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.go_src.is_empty() {
         let table = if args.resources.is_some() { resources::normalised(&table)? } else { table };
         let model = model::read(&args.go_src, &resources::versions(&table))?;
-        let with_views = resources::with_views(&table, &model)?;
         std::fs::write(dir.join("v1.36.schema"), write::schema(&model))?;
         std::fs::write(dir.join("resources.tsv"), table)?;
-        let to = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../crates/kinds/src/views");
-        std::fs::create_dir_all(&to)?;
-        for (name, text) in views::files(&model, &with_views)? {
-            std::fs::write(to.join(name), text)?;
-        }
     }
     if args.check.is_empty() { Ok(()) } else { check::run(&args.check) }
 }
