@@ -426,7 +426,7 @@ mod tests {
         };
         let check = |json: String, fits: bool| {
             let text = pretty(json.as_bytes());
-            assert_eq!(text.iter().filter(|b| **b == b'\n').count() > 1, fits, "pretty");
+            assert_eq!(memchr::memchr_iter(b'\n', &text).count() > 1, fits, "pretty");
             assert!(text.len() <= room(json.as_bytes()) + 1024);
             assert_eq!(yaml(json.as_bytes()).map_err(|e| e.code).err(), (!fits).then_some(406), "YAML");
         };
