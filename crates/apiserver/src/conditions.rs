@@ -1,7 +1,7 @@
 //! Small rules over trees that several handlers need: conditions, label selectors.
 
+use api::view::{Edit, View};
 use api::{Node, Object, Schema, Struct};
-use kinds::access::{Edit, View};
 
 /// A condition to set.
 pub(crate) struct Condition<'a> {

@@ -8,6 +8,7 @@ use api::schema::Gvk;
 use api::{FieldNo, Schema, Status, StructId, Text};
 use bytes::Bytes;
 use kinds::Strategy;
+use kinds::defaults::Defaults;
 use storage::{ResourceId, ResourceSpec, Store};
 
 /// A subresource in discovery and dispatch.
@@ -115,6 +116,8 @@ impl Resource {
 
 /// All resources that are served.
 pub(crate) struct Registry {
+    /// What absent fields mean.
+    pub(crate) defaults: Defaults,
     resources: Vec<Arc<Resource>>,
     by_path: HashMap<(Text, Text, Text), usize>,
     by_store: HashMap<(Text, Text), usize>,
@@ -150,6 +153,7 @@ impl Registry {
         strategy: impl Fn(&str, &str) -> &'static Strategy,
     ) -> Result<Self, String> {
         let mut registry = Self {
+            defaults: Defaults::new(schema),
             resources: Vec::new(),
             by_path: HashMap::new(),
             by_store: HashMap::new(),

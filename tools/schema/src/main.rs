@@ -4,7 +4,6 @@ mod check;
 mod go;
 mod model;
 mod resources;
-mod views;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -76,15 +75,9 @@ fn read(path: &Path) -> Result<String> {
 }
 
 /// What is committed, from the Go types and the table of resources: paths from the root, and texts.
-fn generated(go_src: &[PathBuf], table: String) -> Result<Vec<(String, String)>> {
+fn generated(go_src: &[PathBuf], table: String) -> Result<[(&'static str, String); 2]> {
     let model = model::read(go_src, &resources::versions(&table))?;
-    let with_views = resources::with_views(&table, &model)?;
-    let views = views::files(&model, &with_views)?;
-    let mut out: Vec<_> =
-        views.into_iter().map(|(name, text)| (format!("crates/kinds/src/views/{name}"), text)).collect();
-    out.push((SCHEMA.to_owned(), write::schema(&model)));
-    out.push((TABLE.to_owned(), table));
-    Ok(out)
+    Ok([(SCHEMA, write::schema(&model)), (TABLE, table)])
 }
 
 #[cfg(test)]
@@ -123,7 +116,7 @@ mod tests {
             .map(|l| format!("{l}\n"))
             .collect();
         let generated = generated(&[go_src.into()], table).unwrap();
-        let generated = &generated.iter().find(|(path, _)| path == SCHEMA).unwrap().1;
+        let generated = &generated.iter().find(|(path, _)| *path == SCHEMA).unwrap().1;
         let (mut committed, generated) = (packages(&committed), packages(generated));
         for (package, text) in generated {
             assert_eq!(

@@ -1,10 +1,8 @@
-//! The committed table of resources, and what of it decides which packages get views.
+//! The committed table of resources.
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
-
-use super::model::Model;
+use anyhow::Result;
 
 const HEADER: &str = "group\tversion\tresource\tkind\tsingular\tnamespaced\tshortNames\tcategories\tverbs\tsubresources\tserved\tgate\tstorage";
 
@@ -49,21 +47,6 @@ pub(super) fn normalised(table: &str) -> Result<String> {
         let columns = [&r.0[..10], &[served, gate, storage]].concat();
         out.push_str(&columns.join("\t"));
         out.push('\n');
-    }
-    Ok(out)
-}
-
-/// Aliases of the packages whose kinds the server works with: those served by default, those stored,
-/// and those of the API's own machinery.
-pub(super) fn with_views(table: &str, model: &Model) -> Result<BTreeSet<String>> {
-    let mut out: BTreeSet<String> = BTreeSet::from(["meta_v1".into(), "admission_v1".into()]);
-    for r in rows(table).filter(|r| r.at(10) == "y" || r.at(12) == r.at(1)) {
-        let api = model
-            .apis
-            .values()
-            .find(|a| a.gv.as_ref().is_some_and(|(g, v)| g == r.at(0) && v == r.at(1)))
-            .with_context(|| format!("no package for {}/{}", r.at(0), r.at(1)))?;
-        out.insert(api.alias.clone());
     }
     Ok(out)
 }

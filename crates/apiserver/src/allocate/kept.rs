@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use api::schema::Gvk;
+use api::view::{Edit, View};
 use api::{FieldNo, NewObject, Object, Status, Struct, StructId};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use kinds::access::{Edit, View};
 use storage::{ResourceId, ResourceSpec, Write, WriteError};
 use tokio::sync::Mutex;
 

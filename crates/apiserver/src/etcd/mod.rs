@@ -22,6 +22,7 @@ use api::{FieldNo, NewObject, Node, OwnerRef, Schema, Struct, StructId, Text};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use kinds::Strategy;
+use kinds::defaults::Defaults;
 use serde::Deserialize;
 use storage::{Codec, CodecError, Placement};
 
@@ -67,6 +68,7 @@ struct Row {
 pub struct StoredForms {
     schema: &'static Schema,
     meta: Meta,
+    defaults: Defaults,
     rows: HashMap<(Text, Text), Row>,
     encryption: Encryption,
 }
@@ -93,7 +95,8 @@ impl StoredForms {
         // No client can ask for this one.
         let node_ports = row(schema, Gvk::new("", "v1", "RangeAllocation"), NODE_PORTS)?;
         let rows = rows.chain([((Text::default(), NODE_PORTS.into()), node_ports)]).collect();
-        Some(Self { schema, meta: Meta::new(schema)?, rows, encryption: Encryption::default() })
+        let defaults = Defaults::new(schema);
+        Some(Self { schema, meta: Meta::new(schema)?, defaults, rows, encryption: Encryption::default() })
     }
 
     /// With values that are encrypted.
@@ -220,7 +223,7 @@ impl Codec for StoredForms {
             tree = kinds::convert::convert(self.schema, tree, &found, &row.kind).map_err(failed)?;
         }
         // What is stored may be older than a default.
-        kinds::defaults::apply(self.schema, &row.kind, &mut tree);
+        self.defaults.apply(self.schema, &mut tree);
         let ours = found == row.kind && in_json == as_json(group);
         self.object(row, tree, if ours { stale } else { STALE })
     }

@@ -1,8 +1,8 @@
 //! `pods/x/binding` and `bindings`: puts a Pod on a node.
 
 use api::status::{FieldError, FieldErrorKind};
+use api::view::{Edit, View};
 use api::{Status, Struct};
-use kinds::access::{Edit, View};
 
 use super::update::{self, Plan};
 use super::{Scope, read_object};

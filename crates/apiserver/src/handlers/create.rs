@@ -1,7 +1,7 @@
 //! Creates.
 
+use api::view::{Edit, strings};
 use api::{Map, Node, Status, Struct, Text};
-use kinds::access::{Edit, strings};
 use storage::{Write, WriteError};
 
 use super::{Failed, Scope};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::status::Details;
+use api::view::View;
 use api::{Object, Status, Struct};
 use jiff::{SignedDuration, Timestamp};
-use kinds::access::View;
 use storage::{Write, WriteError};
 
 use super::{Scope, list, namespace, unreadable};

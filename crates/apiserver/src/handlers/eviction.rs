@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use api::status::{Cause, Details, FieldError};
+use api::view::{Edit, View};
 use api::{Object, Status, Struct, Text};
-use kinds::access::{Edit, View};
 
 use super::update::{self, Plan};
 use super::{Scope, delete, read_object, unreadable};

@@ -340,7 +340,7 @@ impl<'a> Scope<'a> {
     }
     /// Sets defaults.
     pub(crate) fn defaulted(&self, mut tree: Struct) -> Struct {
-        kinds::defaults::apply(self.inner.schema, &self.stored.kind, &mut tree);
+        self.inner.registry.defaults.apply(self.inner.schema, &mut tree);
         tree
     }
     /// Puts the request's namespace into the object, or refuses another one.

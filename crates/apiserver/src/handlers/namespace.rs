@@ -1,7 +1,7 @@
 //! Namespaces: they are deleted in two steps, and keep a finalizer of their own in `spec`.
 
+use api::view::{Edit, View, strings};
 use api::{Schema, Status, Struct};
-use kinds::access::{Edit, View, strings};
 use storage::{Write, WriteError};
 
 use super::{MODIFIED, Scope};

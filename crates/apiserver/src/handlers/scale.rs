@@ -1,7 +1,7 @@
 //! The `scale` subresource: `autoscaling/v1` `Scale` over a workload's replicas.
 
+use api::view::{Edit, View};
 use api::{Status, Struct};
-use kinds::access::{Edit, View};
 
 use super::patch::PatchType;
 use super::update::{self, Done, Plan};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use api::view::{Edit, View};
 use api::{Status, Struct};
-use kinds::access::{Edit, View};
 
 use super::{Scope, binding, managed, read_object};
 use crate::admission::{AdmissionRequest, Operation, OperationOptions};
@@ -149,7 +149,7 @@ pub(crate) async fn token(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
         meta.set("creationTimestamp", scope.now.as_str());
     }
     let tree_kind = sub.kind.clone();
-    kinds::defaults::apply(inner.schema, &tree_kind, &mut tree);
+    inner.registry.defaults.apply(inner.schema, &mut tree);
     dedup_owners(inner, scope.req, &mut tree);
     managed::track_answered(inner, scope.req, &tree_kind, &mut tree, &options);
     inner.admission.validate(&request, Some(&tree)).await?;

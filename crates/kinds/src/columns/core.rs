@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use api::view::View;
 use api::{Schema, Struct};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{AGE, Columns, Maker, NAME, Row, containers, labels, number, or, since, some_of, text, wide};
-use crate::access::View;
 
 pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
     if group == "events.k8s.io" && resource == "events" {

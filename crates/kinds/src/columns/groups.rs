@@ -1,5 +1,6 @@
 //! The other groups.
 
+use api::view::View;
 use serde_json::Value;
 
 use super::core::load_balancer;
@@ -7,7 +8,6 @@ use super::{
     AGE, Column, Columns, Maker, NAME, containers, flag, human_duration, labels, number, or, requirements,
     selector, shown, some_of, text, wide,
 };
-use crate::access::View;
 
 pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
     match (group, resource) {

@@ -7,7 +7,7 @@ use api::{Schema, Struct, names};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::access::View;
+use api::view::View;
 
 /// A column of a Table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use api::{Node, Schema, Struct};
 
-use crate::access::{Edit, View};
+use api::view::{Edit, View};
 
 /// Of a DaemonSet: how often its template changed.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";

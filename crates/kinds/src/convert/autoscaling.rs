@@ -2,10 +2,10 @@
 //! version 1 cannot say stands in annotations, so that nothing is lost on the way.
 
 use api::codec::json;
+use api::view::{Edit, View};
 use api::{Map, Node, Schema, Struct, StructId};
 
 use super::renamed;
-use crate::access::{Edit, View};
 use crate::validation::print;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";

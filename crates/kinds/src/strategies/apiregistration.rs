@@ -1,14 +1,14 @@
 //! APIServices.
 
+use api::field::{Errors, Path};
+use api::names::{self, path_segment};
+use api::view::{Edit, View};
 use api::{Node, Struct};
 
 use super::core::decoded_len;
 use super::generic::{self, CLUSTER, STATUS_ALONE, check, check_update, keep_status};
-use crate::access::{Edit, View};
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::{self, path_segment};
-use crate::validation::{Errors, Path};
 
 pub(super) const API_SERVICE: Strategy = Strategy {
     group: "apiregistration.k8s.io",

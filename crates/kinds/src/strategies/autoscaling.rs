@@ -1,16 +1,16 @@
 //! HorizontalPodAutoscalers, as version 2 has them.
 
+use api::field::{Errors, Path, Typed};
+use api::names::{self, name_subdomain};
+use api::quantity::nano;
 use api::status::FieldError;
+use api::view::View;
 use api::{Schema, Struct};
 
-use crate::access::View;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
 use crate::strategies::pod::resources::container_resource_name;
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::nano;
-use crate::validation::{Errors, Path, Typed};
 
 /// Upstream's limits in seconds.
 const MAX_PERIOD: i64 = 1800;
@@ -176,7 +176,7 @@ fn scaling_rules(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
         }
     }
     if let Some(q) = r.opt_str("tolerance").filter(|q| nano(q) < 0) {
-        errs.invalid(&at.field("tolerance"), q, crate::validation::NEGATIVE);
+        errs.invalid(&at.field("tolerance"), q, api::field::NEGATIVE);
     }
 }
 
@@ -281,7 +281,7 @@ fn target(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
     }
     for f in ["value", "averageValue"] {
         if let Some(q) = t.opt_str(f).filter(|q| nano(q) <= 0) {
-            errs.invalid(&at.field(f), crate::validation::Raw(api::go::quote(q)), "must be positive");
+            errs.invalid(&at.field(f), api::field::Raw(api::go::quote(q)), "must be positive");
         }
     }
     if let Some(n) = t.opt_int("averageUtilization").filter(|n| *n < 1) {

@@ -1,13 +1,14 @@
 //! coordination.k8s.io: Leases and LeaseCandidates.
 
 use api::Struct;
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View};
 
-use crate::access::{Edit, View};
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path, Semver, semver};
+use crate::validation::{Semver, immutable, semver};
 
 const OLDEST: &str = "OldestEmulationVersion";
 
@@ -48,7 +49,7 @@ pub(crate) const LEASE_CANDIDATE: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             object_meta_update(e, n.st("metadata"), o.st("metadata"));
             candidate_spec(e, n.st("spec"));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "leaseName");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "leaseName");
         })
     },
     ..NAMESPACED

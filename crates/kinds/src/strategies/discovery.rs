@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, IMMUTABLE, Path};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View, same};
 use api::{Struct, Text};
 
-use crate::access::{Edit, View, same};
 use crate::strategies::core::endpoints::endpoint_ip;
 use crate::strategies::generic::{NAMESPACED, check, check_update, first_generation, set_generation};
 use crate::strategies::pod::core_meta;
 use crate::strategy::{Ctx, Strategy};
+use crate::validation::ip;
 use crate::validation::meta::labels;
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, ip};
 
 /// Upstream's limits.
 const MAX_TOPOLOGY: usize = 16;

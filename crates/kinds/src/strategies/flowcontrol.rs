@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::View;
+
 use super::generic::{self, CLUSTER, STATUS_ALONE, check};
 use super::pod::core_meta;
 use super::template::whole;
-use crate::access::View;
 use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 

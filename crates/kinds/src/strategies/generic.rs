@@ -1,14 +1,14 @@
 //! What most kinds do: check the metadata, reset status on writes of the object and the rest on
 //! writes of the status, count generations.
 
+use api::field::Errors;
+use api::names::name_subdomain;
 use api::status::FieldError;
+use api::view::{Edit, View, same, same_as_written};
 use api::{Schema, Struct, Text};
 
-use crate::access::{Edit, View, same, same_as_written};
 use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::Errors;
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::name_subdomain;
 
 /// Nothing to ready.
 pub fn keep(_: &Ctx<'_>, _: &mut Struct) {}

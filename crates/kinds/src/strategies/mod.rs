@@ -24,15 +24,15 @@ mod storage_versions;
 mod template;
 mod workloads;
 
-pub use autoscaling::check_scale;
 pub use core::service_addresses;
 
 use api::resources::{ResourceInfo, builtin};
+use api::view::View;
 use api::{Schema, Struct, Text};
-
-use crate::access::View;
-use crate::strategy::Strategy;
+pub use autoscaling::check_scale;
 use generic::{CLUSTER, NAMESPACED, STATUS_ALONE, text_at};
+
+use crate::strategy::Strategy;
 
 /// The strategy of a resource; one without rules of its own has the generic one.
 pub fn strategy(group: &str, resource: &str) -> &'static Strategy {

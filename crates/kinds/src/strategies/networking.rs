@@ -1,8 +1,10 @@
 //! NetworkPolicies, Ingresses and their classes, IPAddresses and ServiceCIDRs.
 
 use api::Struct;
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, domain_prefixed_path, name_subdomain};
+use api::view::View;
 
-use crate::access::View;
 use crate::strategies::generic::{
     self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_if_written, bump_spec, check, check_update,
     first_generation,
@@ -10,10 +12,10 @@ use crate::strategies::generic::{
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::template::whole;
 use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::immutable;
 use crate::validation::ip::{self, Kept};
 use crate::validation::meta::{SelectorOptions, label_selector};
-use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
+use crate::validation::print;
 
 pub(super) const NETWORK_POLICY: Strategy = Strategy {
     group: "networking.k8s.io",
@@ -521,7 +523,7 @@ pub(super) const IP_ADDRESS: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             ip_address(e, n);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "parentRef");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "parentRef");
         })
     },
     ..CLUSTER

@@ -1,11 +1,12 @@
 //! PodDisruptionBudgets.
 
-use crate::access::View;
+use api::field::{Errors, Path};
+use api::view::View;
+
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::template::{at_most_100_percent, int_or_percent, whole};
 use crate::strategy::{Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, conditions, label_selector};
-use crate::validation::{Errors, Path};
 
 pub(super) const BUDGET: Strategy = Strategy {
     group: "policy",

@@ -1,15 +1,16 @@
 //! Roles and their bindings.
 
 use api::Struct;
+use api::field::{Errors, Path, Plain, Raw};
+use api::names::{name_subdomain, path_segment};
 use api::status::FieldError;
+use api::view::{View, same};
 
-use crate::access::{View, same};
 use crate::strategies::generic::{CLUSTER, NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector};
-use crate::validation::names::{name_subdomain, path_segment};
-use crate::validation::{Errors, Path, Plain, Raw, print};
+use crate::validation::print;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

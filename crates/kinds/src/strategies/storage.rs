@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use api::field::{Errors, IMMUTABLE, NEGATIVE, Path};
+use api::names::{self, name_subdomain};
+use api::quantity::nano;
 use api::status::FieldError;
+use api::view::{Edit, View, same};
 use api::{Node, Struct};
 
-use crate::access::{Edit, View, same};
 use crate::strategies::core::persistent_volume::inline_volume;
 use crate::strategies::generic::{
     CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, drop_status, keep_status,
@@ -14,10 +17,8 @@ use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategies::pod::{core_meta, core_meta_update, warnings::node_label};
 use crate::strategies::template::whole;
 use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::immutable;
 use crate::validation::meta::{SelectorOptions, label_name, label_selector};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::nano;
-use crate::validation::{Errors, IMMUTABLE, NEGATIVE, Path};
 
 const GROUP: &str = "storage.k8s.io";
 
@@ -41,7 +42,7 @@ pub(super) const STORAGE_CLASS: Strategy = Strategy {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             let at = Path::root("");
             for f in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-                e.immutable(&at, n, o, f);
+                immutable(e, &at, n, o, f);
             }
         })
     },
@@ -176,7 +177,7 @@ pub(super) const ATTACHMENT: Strategy = Strategy {
 fn attachment_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     check_update(c, new, old, |e, n, o| {
         attachment(e, n);
-        e.immutable(&Path::root(""), n, o, "spec");
+        immutable(e, &Path::root(""), n, o, "spec");
     })
 }
 
@@ -359,7 +360,7 @@ pub(super) const CSI_DRIVER: Strategy = Strategy {
             if !same(n.get("attachRequired"), o.get("attachRequired")) {
                 e.invalid(&at.field("attachedRequired"), n.get("attachRequired"), IMMUTABLE);
             }
-            e.immutable(&at, n, o, "volumeLifecycleModes");
+            immutable(e, &at, n, o, "volumeLifecycleModes");
         })
     },
     warnings: |c, n, old| {
@@ -454,8 +455,8 @@ pub(super) const CAPACITY: Strategy = Strategy {
             capacity(e, n, !before.is_empty());
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             let at = Path::root("");
-            e.immutable(&at, n, o, "nodeTopology");
-            e.immutable(&at, n, o, "storageClassName");
+            immutable(e, &at, n, o, "nodeTopology");
+            immutable(e, &at, n, o, "storageClassName");
         })
     },
     warnings: |c, n, _| {

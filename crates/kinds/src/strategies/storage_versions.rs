@@ -2,12 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::access::View;
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::View;
+
 use crate::strategies::generic::{self, CLUSTER, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, meta, print};
+use crate::validation::{immutable, meta, print};
 
 pub(super) const STORAGE_VERSION: Strategy = Strategy {
     group: "internal.apiserver.k8s.io",
@@ -170,7 +172,7 @@ pub(super) const MIGRATION: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             migration(e, n);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root(""), n, o, "spec");
+            immutable(e, &Path::root(""), n, o, "spec");
         })
     },
     subresources: &[Subresource {

@@ -1,15 +1,16 @@
 //! What the kinds share that make pods from a template.
 
+use api::field::{Errors, Path, Raw};
+use api::names;
+use api::view::{Edit, View};
 use api::{Node, Struct, Text};
 
-use crate::access::{Edit, View};
 use crate::strategies::generic::{self, bump_if_changed, check_update, keep_status};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta_update, prepare, spec::template, warnings};
 use crate::strategy::{Ctx, Subresource};
 use crate::validation::meta::{SelectorOptions, is_empty_selector, label_selector, selects};
-use crate::validation::names;
-use crate::validation::{Errors, Path, Raw, print};
+use crate::validation::print;
 
 /// Drops what is disabled in the template below the fields `at`.
 pub(crate) fn drop_in_template(c: &Ctx<'_>, s: &mut Struct, at: &[&str], old: Option<&Struct>) {

@@ -4,13 +4,14 @@
 use std::collections::HashSet;
 
 use api::codec::json::encode;
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::{View, same};
 
-use crate::access::{View, same};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, meta};
+use crate::validation::meta;
 
 const GROUP: &str = "scheduling.k8s.io";
 const MAX_TEMPLATES: usize = 8;

@@ -100,7 +100,7 @@ impl Case {
     fn read(&self, t: &mut Times, text: &[u8]) -> Option<Struct> {
         let schema = Schema::builtin();
         let mut tree = t.step("decode", || json::decode(schema, self.root, text)).ok()?.tree;
-        t.step("default", || kinds::defaults::apply(schema, &self.kind, &mut tree));
+        t.step("default", || super::DEFAULTS.apply(schema, &mut tree));
         let storage = self.storage();
         if storage == self.kind {
             return Some(tree);

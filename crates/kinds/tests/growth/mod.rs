@@ -11,3 +11,10 @@ mod managed;
 mod measure;
 mod patches;
 mod sample;
+
+use std::sync::LazyLock;
+
+use api::Schema;
+use ferrokube_kinds::defaults::Defaults;
+
+static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(Schema::builtin()));

@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain, path_segment};
+use api::view::{View, same};
+
 use super::GROUP;
 use super::rules::{FAILURE_POLICIES, MATCH_POLICIES, REINVOCATIONS, match_conditions, rule};
-use crate::access::{View, same};
 use crate::strategies::generic::{
     self, CLUSTER, STATUS_ALONE, bump_spec, check, check_update, first_generation,
 };
 use crate::strategy::{Strategy, Subresource};
 use crate::validation::meta::{SelectorOptions, conditions, label_selector, object_meta};
-use crate::validation::names::{self, name_subdomain, path_segment};
-use crate::validation::{Errors, Path};
 
 const MAX_AUDIT_ANNOTATIONS: usize = 20;
 const MAX_VALUE_EXPRESSION: usize = 5 * 1024;

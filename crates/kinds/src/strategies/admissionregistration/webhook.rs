@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path};
 use api::go::quote;
+use api::names::{self, name_subdomain};
+use api::view::{View, same};
 
 use super::GROUP;
 use super::rules::{FAILURE_POLICIES, MATCH_POLICIES, REINVOCATIONS, match_conditions, rule};
-use crate::access::{View, same};
 use crate::strategies::generic::{CLUSTER, bump_if_written, check, check_update, first_generation};
 use crate::strategy::Strategy;
 use crate::validation::meta::{SelectorOptions, label_selector, object_meta};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path};
 
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const NO_SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun"];

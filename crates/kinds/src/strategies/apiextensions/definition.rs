@@ -6,14 +6,14 @@
 use std::collections::HashSet;
 
 use api::Node;
+use api::field::{Errors, IMMUTABLE, Path};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View, same};
 
 use super::json_schema;
-use crate::access::{Edit, View, same};
 use crate::strategies::generic::{self, CLUSTER, STATUS_ALONE, check, check_update};
 use crate::strategy::{Strategy, Subresource};
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path};
 
 pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
     group: "apiextensions.k8s.io",
@@ -208,9 +208,9 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
 }
 
 /// The versions as upstream's rules see them: without what is shared.
-fn shown(s: View<'_>) -> crate::validation::Raw {
+fn shown(s: View<'_>) -> api::field::Raw {
     let Some(raw) = s.raw().filter(|_| s.has("versions") || s.written_empty("versions")) else {
-        return crate::validation::Raw("null".into());
+        return api::field::Raw("null".into());
     };
     let mut copy = raw.clone();
     let hoisted: Vec<&str> = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"]
@@ -229,7 +229,7 @@ fn shown(s: View<'_>) -> crate::validation::Raw {
         .filter_map(|v| v.raw())
         .map(|v| crate::validation::print::internal(s.schema, v))
         .collect();
-    crate::validation::Raw(format!("[{}]", all.join(",")))
+    api::field::Raw(format!("[{}]", all.join(",")))
 }
 
 fn deprecation(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {

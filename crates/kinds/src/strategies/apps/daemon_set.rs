@@ -1,6 +1,9 @@
 //! DaemonSets.
 
-use crate::access::{Edit, View, same};
+use api::field::{Errors, Path};
+use api::names::name_subdomain;
+use api::view::{Edit, View, same};
+
 use crate::convert::apps::{set_template_generation, template_generation};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
@@ -10,11 +13,10 @@ use crate::strategies::template::{
     labels_value, options, unnamed_template_warnings, update, whole,
 };
 use crate::strategy::{Strategy, Subresource};
+use crate::validation::immutable;
 use crate::validation::meta::{
     SelectorOptions, has_invalid_value, is_empty_selector, label_selector, selects,
 };
-use crate::validation::names::name_subdomain;
-use crate::validation::{Errors, Path};
 
 pub(crate) const DAEMON_SET: Strategy = Strategy {
     group: "apps",
@@ -42,7 +44,7 @@ pub(crate) const DAEMON_SET: Strategy = Strategy {
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
             let keep = has_invalid_value(o.st("spec").opt("selector"));
             daemon_set(e, n, &options(c, Some(o.st("spec").st("template"))), keep);
         })

@@ -1,6 +1,9 @@
 //! Deployments.
 
-use crate::access::{Edit, View, same};
+use api::field::{Errors, Path};
+use api::names::name_subdomain;
+use api::view::{Edit, View, same};
+
 use crate::convert::apps::{keep_rollback, rollback_to, tidy_rollback};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, set_generation};
 use crate::strategies::pod::options::Options;
@@ -10,8 +13,7 @@ use crate::strategies::template::{
     selected_template, selector, template_warnings, update, whole,
 };
 use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::name_subdomain;
-use crate::validation::{Errors, Path};
+use crate::validation::immutable;
 
 pub(crate) const DEPLOYMENT: Strategy = Strategy {
     group: "apps",
@@ -39,7 +41,7 @@ pub(crate) const DEPLOYMENT: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             deployment(e, n, &options(c, Some(o.st("spec").st("template"))));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
         })
     },
     warnings: template_warnings,

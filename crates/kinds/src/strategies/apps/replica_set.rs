@@ -1,6 +1,9 @@
 //! ReplicaSets.
 
-use crate::access::View;
+use api::field::{Errors, Path};
+use api::names::name_subdomain;
+use api::view::View;
+
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update};
@@ -8,8 +11,7 @@ use crate::strategies::template::{
     REPLICAS_STATUS, create, options, replicas_text, selected_template, selector, template_warnings, update,
 };
 use crate::strategy::Strategy;
-use crate::validation::names::name_subdomain;
-use crate::validation::{Errors, Path};
+use crate::validation::immutable;
 
 fn replica_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>) {
     let at = Path::root("spec");
@@ -35,7 +37,7 @@ pub(crate) const REPLICA_SET: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             replica_set(e, n, &options(c, Some(o.st("spec").st("template"))));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
         })
     },
     warnings: template_warnings,

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path, Typed};
+use api::names::{self, NameCheck, name_label};
+use api::view::{Edit, View, same};
 use api::{Node, Struct, Text};
 
-use crate::access::{Edit, View, same};
 use crate::strategies::core::persistent_volume_claim::{ClaimOptions, claim_spec};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
@@ -15,8 +17,6 @@ use crate::strategies::template::{
 };
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{is_empty_selector, selects};
-use crate::validation::names::{self, NameCheck, name_label};
-use crate::validation::{Errors, Path, Typed};
 
 /// The default, or nothing where the feature is off.
 fn max_unavailable(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {

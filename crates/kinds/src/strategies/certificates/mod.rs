@@ -4,22 +4,21 @@ mod csr;
 mod pod_request;
 pub(super) mod trust_bundle;
 
-pub(super) use pod_request::{POD_REQUEST, projected};
-pub(super) use trust_bundle::TRUST_BUNDLE;
-
 use std::collections::{HashMap, HashSet};
 
+use api::field::{Errors, Path};
+use api::names;
+use api::view::{Edit, View, same};
 use api::{Node, Struct};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+pub(super) use pod_request::{POD_REQUEST, projected};
+pub(super) use trust_bundle::TRUST_BUNDLE;
 
-use crate::access::{Edit, View, same};
 use crate::strategies::generic::{CLUSTER, check, check_update, status_only};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names;
 use crate::validation::pem::blocks;
-use crate::validation::{Errors, Path};
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 /// The least lifetime in seconds.

@@ -1,6 +1,9 @@
 //! PodCertificateRequests.
 
 use api::Struct;
+use api::field::{BadValue, Errors, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View, same};
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,13 +15,12 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 use super::signer_name;
-use crate::access::{Edit, View, same};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
+use crate::validation::immutable;
+use crate::validation::meta;
 use crate::validation::pem::blocks;
-use crate::validation::{BadValue, Errors, Path, Raw, meta};
 
 const MAX_KEY: usize = 10 * 1024;
 const MAX_CHAIN: usize = 100 * 1024;
@@ -50,7 +52,7 @@ pub(in crate::strategies) const POD_REQUEST: Strategy = Strategy {
                 Some(spec)
             };
             if spec(n) != spec(o) {
-                e.immutable(&Path::root(""), n, o, "spec");
+                immutable(e, &Path::root(""), n, o, "spec");
             }
         })
     },

@@ -1,13 +1,13 @@
 //! ConfigMaps, and what Secrets share with them.
 
 use api::Node;
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::{View, same, same_as_written};
 
-use crate::access::{View, same, same_as_written};
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::Strategy;
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path};
 
 /// The greatest size of the data of a Secret or ConfigMap in bytes.
 pub(crate) const MAX_DATA: usize = 1024 * 1024;

@@ -1,11 +1,13 @@
 //! Endpoints.
 
-use crate::access::{View, same};
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::{View, same};
+
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path, ip};
+use crate::validation::ip;
 
 pub(crate) const ENDPOINTS: Strategy = Strategy {
     resource: "endpoints",

@@ -1,14 +1,15 @@
 //! Events of both groups; they are kept as the core group's.
 
+use api::field::{Errors, IMMUTABLE, Path};
+use api::names::{self, name_subdomain};
 use api::status::FieldError;
+use api::view::{View, same};
 use api::{Node, Schema, Struct, Text};
 
-use crate::access::{View, same};
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path};
+use crate::validation::immutable;
 
 const EVENT: Strategy = Strategy {
     resource: "events",
@@ -174,7 +175,7 @@ fn new_event_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> 
             "action",
             "related",
         ] {
-            errs.immutable(&root, n, o, f);
+            immutable(errs, &root, n, o, f);
         }
         for (f, shown) in
             [("reportingComponent", "reportingController"), ("reportingInstance", "reportingInstance")]

@@ -1,13 +1,13 @@
 //! Namespaces.
 
 use api::Text;
+use api::field::{Errors, Path, Typed};
+use api::names::{self, name_label};
+use api::view::{Edit, View, strings};
 
-use crate::access::{Edit, View, strings};
 use crate::strategies::generic::{CLUSTER, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::{self, name_label};
-use crate::validation::{Errors, Path, Typed};
 
 pub(crate) const NAMESPACE: Strategy = Strategy {
     resource: "namespaces",

@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Lazy, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View};
 use api::{ByValue, Node, Text};
 
-use crate::access::{Edit, View};
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
 use crate::strategies::pod::resources::quantity_value;
 use crate::strategies::pod::{self, core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
+use crate::validation::ip;
 use crate::validation::print;
-use crate::validation::{Errors, Lazy, Path, Raw, ip};
 
 pub(crate) const NODE: Strategy = Strategy {
     resource: "nodes",

@@ -1,17 +1,19 @@
 //! PersistentVolumes.
 
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::quantity::{nano, value};
+use api::view::{Edit, View};
 use api::{Node, Struct, Text};
 
 use super::persistent_volume_claim::access_modes;
-use crate::access::{Edit, View};
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
 use crate::strategies::pod::volumes::{self, ISCSI_LENGTH, required};
 use crate::strategies::pod::{core_meta, core_meta_update, scheduling::node_selector, warnings};
 use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::immutable;
 use crate::validation::meta::has_invalid_value;
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::{nano, value};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
+use crate::validation::print;
 
 pub(crate) const PERSISTENT_VOLUME: Strategy = Strategy {
     resource: "persistentvolumes",
@@ -320,7 +322,7 @@ fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
             ),
         );
     }
-    errs.immutable(&Path::root(""), ns, os, "volumeMode");
+    immutable(errs, &Path::root(""), ns, os, "volumeMode");
     if os.has("nodeAffinity") && !(c.gate)("MutablePVNodeAffinity") && !same_but_labels(ns, os) {
         errs.invalid(
             &Path::root("nodeAffinity"),

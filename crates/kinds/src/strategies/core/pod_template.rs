@@ -1,12 +1,13 @@
 //! PodTemplates.
 
-use crate::access::View;
+use api::field::Path;
+use api::names::name_subdomain;
+use api::view::View;
+
 use crate::strategies::generic::{self, NAMESPACED, bump_if_changed, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template, warnings};
 use crate::strategies::template::{drop_in_template, options};
 use crate::strategy::Strategy;
-use crate::validation::Path;
-use crate::validation::names::name_subdomain;
 
 pub(crate) const POD_TEMPLATE: Strategy = Strategy {
     resource: "podtemplates",

@@ -1,6 +1,9 @@
 //! ReplicationControllers.
 
-use crate::access::View;
+use api::field::{Errors, Path};
+use api::names::name_subdomain_bytes;
+use api::view::View;
+
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
@@ -9,8 +12,6 @@ use crate::strategies::template::{
     update,
 };
 use crate::strategy::Strategy;
-use crate::validation::names::name_subdomain_bytes;
-use crate::validation::{Errors, Path};
 
 pub(crate) const REPLICATION_CONTROLLER: Strategy = Strategy {
     resource: "replicationcontrollers",

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 
 use api::Text;
+use api::field::{Errors, IMMUTABLE, Lazy, Path, Raw, Typed};
+use api::names::name_subdomain;
+use api::quantity::nano;
+use api::view::View;
 
-use crate::access::View;
 use crate::resources;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
 use crate::strategies::pod::resources::{quantity_value, resource_name};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::name_subdomain;
 use crate::validation::print;
-use crate::validation::quantity::nano;
-use crate::validation::{Errors, IMMUTABLE, Lazy, Path, Raw, Typed};
 
 pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
     resource: "resourcequotas",

@@ -1,12 +1,12 @@
 //! ServiceAccounts.
 
 use api::Struct;
+use api::names::name_subdomain;
+use api::view::{Edit, View};
 
-use crate::access::{Edit, View};
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::Strategy;
-use crate::validation::names::name_subdomain;
 
 pub(crate) const SERVICE_ACCOUNT: Strategy = Strategy {
     resource: "serviceaccounts",

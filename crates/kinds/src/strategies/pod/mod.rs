@@ -14,14 +14,14 @@ pub(crate) mod volumes;
 pub(crate) mod warnings;
 
 use api::Struct;
+use api::field::{Errors, Path};
+use api::names::{dns1123_label, name_subdomain};
 use api::status::FieldError;
+use api::view::View;
+use options::Options;
 
-use crate::access::View;
 use crate::strategy::{Ctx, Strategy, Subresource};
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::{dns1123_label, name_subdomain};
-use crate::validation::{Errors, Path};
-use options::Options;
 
 /// The lists of containers in the order in which upstream visits them.
 pub(crate) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -70,12 +70,7 @@ pub(crate) fn finalizers(errs: &mut Errors, at: &Path<'_>, meta: View<'_>) {
 }
 
 /// Metadata of a create of one of Kubernetes' own kinds.
-pub(crate) fn core_meta(
-    errs: &mut Errors,
-    meta: View<'_>,
-    namespaced: bool,
-    check: crate::validation::names::NameCheck,
-) {
+pub(crate) fn core_meta(errs: &mut Errors, meta: View<'_>, namespaced: bool, check: api::names::NameCheck) {
     object_meta(errs, meta, namespaced, check);
     finalizers(errs, &Path::root("metadata"), meta);
 }

@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path, Typed};
+use api::names::{self, name_subdomain, name_subdomain_bytes};
+use api::view::View;
 use api::{Node, Struct};
 
 use super::{EFFECTS, GROUP, claim_status, fits, qualified_name, unique};
-use crate::access::View;
 use crate::resources::is_extended;
 use crate::strategies::generic::{
     self, CLUSTER, NAMESPACED, bump_spec, check, check_update, first_generation,
@@ -13,9 +15,8 @@ use crate::strategies::generic::{
 use crate::strategies::pod::volumes::{csi_driver_name, template_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::validation::immutable;
 use crate::validation::meta::label_name;
-use crate::validation::names::{self, name_subdomain, name_subdomain_bytes};
-use crate::validation::{Errors, Path, Typed, print};
 
 /// Upstream's limits.
 const MAX_REQUESTS: usize = 32;
@@ -41,7 +42,7 @@ pub(in crate::strategies) const CLAIM: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             core_meta(e, n.st("metadata"), true, name_subdomain);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root(""), n, o, "spec");
+            immutable(e, &Path::root(""), n, o, "spec");
         })
     },
     subresources: &[Subresource {
@@ -60,7 +61,7 @@ pub(in crate::strategies) const CLAIM_TEMPLATE: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             template(e, n, c);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root(""), n, o, "spec");
+            immutable(e, &Path::root(""), n, o, "spec");
         })
     },
     ..NAMESPACED
@@ -317,7 +318,7 @@ pub(super) fn opaque(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
     let at = at.field("parameters");
     match o.get("parameters") {
         None | Some(Node::Null) => errs.required(&at, ""),
-        Some(p) if print::scalar_json(p).len() > MAX_PARAMETERS => errs.too_long(&at, MAX_PARAMETERS),
+        Some(p) if api::go::scalar_json(p).len() > MAX_PARAMETERS => errs.too_long(&at, MAX_PARAMETERS),
         Some(Node::Raw(text)) if text.starts_with('{') => {}
         Some(_) => errs.invalid(&at, "<value omitted>", "must be a valid JSON object"),
     }

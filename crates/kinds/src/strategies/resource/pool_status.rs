@@ -2,14 +2,16 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, IMMUTABLE, NEGATIVE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::{View, same};
+
 use super::GROUP;
-use crate::access::{View, same};
 use crate::strategies::generic::{self, CLUSTER, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::template::whole;
 use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, NEGATIVE, Path, Raw, meta, print};
+use crate::validation::{meta, print};
 
 const MAX_LIMIT: i64 = 1000;
 const MAX_POOLS: usize = 1000;

@@ -1,17 +1,18 @@
 //! DeviceTaintRules.
 
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View, same};
 use api::{Node, Struct};
 
 use super::{EFFECTS, GROUP};
-use crate::access::{Edit, View, same};
 use crate::strategies::generic::{
     self, CLUSTER, bump_spec, check, check_update, keep_status, status_reset_meta,
 };
 use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path, meta};
+use crate::validation::meta;
 
 const MAX_CONDITIONS: usize = 8;
 

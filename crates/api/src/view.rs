@@ -1,8 +1,8 @@
 //! Reading and changing trees by JSON name. A rule is written once for a type and its internal
 //! counterpart, and for every version that has the field.
 
-use api::schema::{FieldNo, Type, TypeId};
-use api::{Map, Node, Schema, Struct, StructId, Text};
+use crate::schema::{FieldNo, Schema, StructId, Type, TypeId};
+use crate::tree::{Map, Node, Struct, Text};
 
 /// A struct to read; one that is absent reads as Go's zero value.
 #[derive(Clone, Copy)]
