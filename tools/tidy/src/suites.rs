@@ -91,13 +91,12 @@ fn modules(file: &File, dir: &str, below: &str) -> Vec<String> {
     let text = |i: usize| file.tokens.get(i).map_or("", |t| t.text.as_str());
     let mut out = Vec::new();
     for i in (0..file.tokens.len()).filter(|i| text(*i) == "mod" && text(i + 2) == ";") {
-        let given =
-            (i >= 2 && text(i - 1) == "]" && file.tokens[i - 2].kind == Kind::String).then(|| text(i - 2));
-        match given {
-            Some(path) => out.push(format!("{dir}/{path}")),
-            None => {
-                out.extend([format!("{below}/{}.rs", text(i + 1)), format!("{below}/{}/mod.rs", text(i + 1))])
-            }
+        let named = i >= 2 && text(i - 1) == "]" && file.tokens[i - 2].kind == Kind::String;
+        let name = text(i + 1);
+        if named {
+            out.push(format!("{dir}/{}", text(i - 2)));
+        } else {
+            out.extend([format!("{below}/{name}.rs"), format!("{below}/{name}/mod.rs")]);
         }
     }
     out

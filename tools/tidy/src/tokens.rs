@@ -161,7 +161,7 @@ mod tests {
         check("a::b // c", &[(Word, "a"), (Punctuation, "::"), (Word, "b")]);
         check("/* a /* b */ \" */ c", &[(Word, "c")]);
         check(r#""a\"b" c"#, &[(String, r#"a\"b"#), (Word, "c")]);
-        check(r###"r#"a"b"# c"###, &[(String, "a\"b"), (Word, "c")]);
+        check(r##"r#"a"b"# c"##, &[(String, "a\"b"), (Word, "c")]);
         check(r#"b"a" br"\" r"b""#, &[(String, "a"), (String, "\\"), (String, "b")]);
         check(
             "'a' '\\'' '\"' 'a b",

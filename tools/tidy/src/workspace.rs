@@ -49,7 +49,7 @@ impl Workspace {
     fn new(texts: BTreeMap<String, String>) -> Self {
         let mut files: Vec<File> = texts
             .iter()
-            .filter(|(path, _)| path.ends_with(".rs"))
+            .filter(|(path, _)| Path::new(path).extension().is_some_and(|e| e == "rs"))
             .map(|(path, text)| File {
                 path: path.clone(),
                 tokens: tokens(text),
