@@ -6,6 +6,7 @@ use api::schema::Gvk;
 use api::{Object, Schema, Status, Struct, StructId};
 use bytes::{BufMut, Bytes, BytesMut};
 use compact_str::format_compact;
+use kinds::Strategy;
 
 use crate::negotiate::Format;
 
@@ -179,8 +180,15 @@ fn unrecognized(kind: &Gvk, why: &dyn std::fmt::Display, body: &[u8]) -> Status 
     ))
 }
 
-/// Decodes a body that should be of a kind; its own kind and version must be that, or absent.
-pub(crate) fn decode(schema: &Schema, kind: &Gvk, format: Format, body: &[u8]) -> Result<Body, Status> {
+/// Decodes a body that should be of a kind; its own kind and version must be that, or absent. If it is a
+/// resource's, its strategy has a say.
+pub(crate) fn decode(
+    schema: &Schema,
+    kind: &Gvk,
+    strategy: Option<&dyn Strategy>,
+    format: Format,
+    body: &[u8],
+) -> Result<Body, Status> {
     let root = schema.kind(kind).ok_or_else(Status::no_such_resource)?;
     let decoded = match format {
         Format::Json => json::decode(schema, root, body),
@@ -201,8 +209,9 @@ pub(crate) fn decode(schema: &Schema, kind: &Gvk, format: Format, body: &[u8]) -
     match decoded {
         Ok(mut d) => {
             check_kind(schema, kind, &d.api_version, &d.kind, body)?;
-            kinds::convert::settle(schema, kind, &mut d.tree)
-                .map_err(|e| cannot_handle(kind, &kind.kind, &e))?;
+            if let Some(strategy) = strategy {
+                strategy.settle(schema, &mut d.tree).map_err(|e| cannot_handle(kind, &kind.kind, &e))?;
+            }
             Ok(Body { tree: d.tree, strict_errors: d.strict })
         }
         Err(e) if e.before_kind() => {

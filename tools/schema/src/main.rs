@@ -24,7 +24,8 @@ struct Args {
     #[arg(long, value_name = "DIR", num_args = 1..)]
     go_src: Vec<PathBuf>,
     /// The table of resources: group, version, resource, kind, singular, namespaced, short names,
-    /// categories, verbs, subresources, served by default, enabled by, storage version.
+    /// categories, verbs, subresources, served by default, enabled by, storage version, whether a deletion
+    /// answers with the object.
     #[arg(long, value_name = "TSV", requires = "go_src")]
     resources: Option<PathBuf>,
     /// Compares our OpenAPI with these documents: v2, or v3 under upstream's file names

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-const HEADER: &str = "group\tversion\tresource\tkind\tsingular\tnamespaced\tshortNames\tcategories\tverbs\tsubresources\tserved\tgate\tstorage";
+const HEADER: &str = "group\tversion\tresource\tkind\tsingular\tnamespaced\tshortNames\tcategories\tverbs\tsubresources\tserved\tgate\tstorage\treturnsDeleted";
 
 /// The columns of a row.
 struct Row<'a>(Vec<&'a str>);
@@ -44,7 +44,7 @@ pub(super) fn normalised(table: &str) -> Result<String> {
             _ => r.at(1),
         };
         let served = if r.at(10) == "y" { "y" } else { "n" };
-        let columns = [&r.0[..10], &[served, gate, storage]].concat();
+        let columns = [&r.0[..10], &[served, gate, storage, r.at(13)]].concat();
         out.push_str(&columns.join("\t"));
         out.push('\n');
     }

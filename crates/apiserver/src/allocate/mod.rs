@@ -720,5 +720,5 @@ fn ip_address(
             parent.set("name", name);
         }
     }
-    inner.meta.at_rest(schema, resource.strategy, resource.meta_at, tree, 0)
+    inner.meta.at_rest(schema, &*resource.strategy, resource.meta_at, tree, 0)
 }

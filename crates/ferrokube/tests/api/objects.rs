@@ -248,6 +248,12 @@ fn generations_follow_the_spec() {
     let scale = merge(&format!("{one}/scale"), json!({"spec": {"replicas": 4}}));
     assert_eq!((&scale["kind"], &scale["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")));
     assert_eq!(scale["status"]["selector"], "a=b");
+    let table = s.get(&format!("{one}/scale")).accept("application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = table.send().unwrap().expect(200).unwrap().json().unwrap();
+    let columns: Vec<_> = table["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
+    assert!(!table["columnDefinitions"][1]["description"].as_str().unwrap().is_empty());
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("d"), json!(4), json!(3)]);
     assert_eq!(s.get(&one).send().unwrap().json().unwrap()["metadata"]["generation"], 3);
     let fixed = json!({"spec": {"selector": {"matchLabels": {"a": "c"}}}});
     let refused = status(s.patch(&one, "merge", &fixed).send().unwrap(), 422);

@@ -505,7 +505,8 @@ fn scaling_rules(e: &mut Edit<'_>, policies: &[(&str, i64)]) {
     e.set("policies", list);
 }
 
-fn job_labels(e: &mut Edit<'_>) {
+/// A Job's labels are by default its template's.
+pub(crate) fn job_labels(e: &mut Edit<'_>) {
     if let Some(mut s) = e.make("spec") {
         job_spec(&mut s);
     }

@@ -12,7 +12,7 @@ use api::schema::{FieldNo, StructMap, Type, TypeId};
 use api::view::Edit;
 use api::{Node, Schema, Struct, StructId};
 
-pub(crate) use functions::service_account_alias;
+pub(crate) use functions::{job_labels, service_account_alias};
 
 /// A default that depends on other fields.
 type Function = fn(&mut Edit<'_>);

@@ -7,10 +7,13 @@ use api::status::FieldError;
 use api::view::View;
 use api::{Schema, Struct};
 
+use crate::columns;
+use crate::convert;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
 use crate::strategies::pod::resources::container_resource_name;
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
 
 /// Upstream's limits in seconds.
 const MAX_PERIOD: i64 = 1800;
@@ -25,9 +28,13 @@ pub fn check_scale(schema: &Schema, scale: &Struct) -> Vec<FieldError> {
     errs.0
 }
 
-pub(super) const AUTOSCALER: Strategy = Strategy {
+pub(super) const AUTOSCALER: Rules = Rules {
     group: "autoscaling",
     resource: "horizontalpodautoscalers",
+    columns: columns::workloads::HORIZONTAL_POD_AUTOSCALER,
+    no_effect_yet: inert!("HorizontalPodAutoscalers"),
+    convert: convert::autoscaling::convert,
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,
     prepare_update: keep_status,
     validate: |c, s| {
@@ -42,8 +49,9 @@ pub(super) const AUTOSCALER: Strategy = Strategy {
             spec(e, n.st("spec"), Some(o.st("spec")), c);
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: generic::status_only,
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {

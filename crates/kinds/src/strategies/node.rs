@@ -11,13 +11,17 @@ use super::pod::options::Options;
 use super::pod::resources::{container_resource_name, divisible_huge_pages, quantity_value};
 use super::pod::{scheduling::tolerations, warnings::node_label};
 use super::template::whole;
+use crate::columns;
 use crate::resources::is_huge_page;
-use crate::strategy::{Ctx, Strategy};
+use crate::strategies::rules::Rules;
+use crate::strategy::Ctx;
 use crate::validation::meta::{labels, object_meta, object_meta_update};
 
-pub(super) const RUNTIME_CLASS: Strategy = Strategy {
+pub(super) const RUNTIME_CLASS: Rules = Rules {
     group: "node.k8s.io",
     resource: "runtimeclasses",
+    columns: columns::cluster::RUNTIME_CLASS,
+    is_consulted: true,
     create_on_update: true,
     unconditional_update: false,
     validate: |c, s| check(c, s, |e, v| runtime_class(e, v, c)),

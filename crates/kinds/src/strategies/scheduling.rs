@@ -4,14 +4,17 @@ use api::field::{Errors, Path};
 use api::names::name_subdomain;
 use api::view::View;
 
+use crate::columns;
 use crate::strategies::generic::{self, CLUSTER, check, check_update};
 use crate::strategies::pod::{self, core_meta, core_meta_update};
-use crate::strategy::Strategy;
+use crate::strategies::rules::Rules;
 use crate::validation::immutable;
 
-pub(crate) const PRIORITY_CLASS: Strategy = Strategy {
+pub(crate) const PRIORITY_CLASS: Rules = Rules {
     group: "scheduling.k8s.io",
     resource: "priorityclasses",
+    columns: columns::workloads::PRIORITY_CLASS,
+    is_consulted: true,
     prepare_create: generic::first_generation,
     validate: |c, s| check(c, s, priority_class),
     validate_update: |c, n, o| {

@@ -8,7 +8,8 @@ use api::{Node, Struct, Text};
 use crate::strategies::generic::{self, bump_if_changed, check_update, keep_status};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta_update, prepare, spec::template, warnings};
-use crate::strategy::{Ctx, Subresource};
+use crate::strategies::rules::{SubresourceRules, Takes};
+use crate::strategy::Ctx;
 use crate::validation::meta::{SelectorOptions, is_empty_selector, label_selector, selects};
 use crate::validation::print;
 
@@ -166,8 +167,9 @@ pub(crate) fn available_below_ready(errs: &mut Errors, status: View<'_>, what: &
 
 /// The status of what keeps a number of Pods: ReplicaSets and, but for what they do not count,
 /// ReplicationControllers.
-pub(crate) const REPLICAS_STATUS: Subresource = Subresource {
+pub(crate) const REPLICAS_STATUS: SubresourceRules = SubresourceRules {
     name: "status",
+    takes: Takes::BUT_SPEC,
     prepare_update: generic::status_only,
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {

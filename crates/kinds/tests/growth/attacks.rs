@@ -22,9 +22,9 @@ fn errors(kind: &Gvk, resource: &str, text: &str) -> Vec<FieldError> {
     let (gate, warn) = (|_: &str| true, |_: String| {});
     let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
     let rules = strategy(&kind.group, resource);
-    (rules.prepare_create)(&ctx, &mut tree);
-    let found = (rules.validate)(&ctx, &tree);
-    (rules.warnings)(&ctx, &tree, None);
+    rules.prepare_create(&ctx, &mut tree);
+    let found = rules.validate(&ctx, &tree);
+    rules.warnings(&ctx, &tree, None);
     found
 }
 

@@ -12,12 +12,16 @@ use api::view::{Edit, View, same};
 
 use super::json_schema;
 use crate::strategies::generic::{self, CLUSTER, STATUS_ALONE, check, check_update};
-use crate::strategy::{Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Form;
 use crate::validation::meta::{object_meta, object_meta_update};
 
-pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
+pub(in crate::strategies) const DEFINITION: Rules = Rules {
     group: "apiextensions.k8s.io",
     resource: "customresourcedefinitions",
+    no_effect_yet: inert!("CustomResourceDefinitions"),
+    form: Form::Definition,
+    takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: |c, s| {
         generic::create(c, s);
@@ -47,7 +51,8 @@ pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
             .map(|f| format!("unrecognized format {}", api::go::quote(f)))
             .collect()
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
+        takes: Takes::BUT_SPEC,
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {
                 object_meta_update(e, n.st("metadata"), o.st("metadata"));

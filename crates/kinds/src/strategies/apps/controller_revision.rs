@@ -5,14 +5,16 @@ use api::field::{Errors, Path};
 use api::names::name_subdomain;
 use api::view::View;
 
+use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::Strategy;
+use crate::strategies::rules::Rules;
 use crate::validation::immutable;
 
-pub(crate) const CONTROLLER_REVISION: Strategy = Strategy {
+pub(crate) const CONTROLLER_REVISION: Rules = Rules {
     group: "apps",
     resource: "controllerrevisions",
+    columns: columns::workloads::CONTROLLER_REVISION,
     validate: |c, s| {
         check(c, s, |e, v| {
             revision(e, v);

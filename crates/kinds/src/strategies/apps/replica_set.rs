@@ -4,13 +4,15 @@ use api::field::{Errors, Path};
 use api::names::name_subdomain;
 use api::view::View;
 
+use crate::columns;
+use crate::scale::SelectorForm;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::rules::{Rules, Takes};
 use crate::strategies::template::{
     REPLICAS_STATUS, create, options, replicas_text, selected_template, selector, template_warnings, update,
 };
-use crate::strategy::Strategy;
 use crate::validation::immutable;
 
 fn replica_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>) {
@@ -22,9 +24,12 @@ fn replica_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>) {
     selected_template(errs, &at, spec, o);
 }
 
-pub(crate) const REPLICA_SET: Strategy = Strategy {
+pub(crate) const REPLICA_SET: Rules = Rules {
     group: "apps",
     resource: "replicasets",
+    columns: columns::workloads::REPLICA_SET,
+    scale: Some(SelectorForm::LabelSelector),
+    takes: Takes::BUT_STATUS,
     prepare_create: create,
     prepare_update: update,
     validate: |c, s| {

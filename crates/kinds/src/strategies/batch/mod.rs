@@ -10,14 +10,17 @@ use api::names::{self, domain_prefixed_path, name_subdomain};
 use api::view::{Edit, View, same};
 use api::{Node, Schema, Struct, Text};
 
+use crate::columns;
+use crate::defaults::job_labels;
 use crate::strategies::generic::{
     self, NAMESPACED, STATUS, bump_if_changed, check, check_update, keep_status,
 };
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::name_warning;
 use crate::strategies::template::{drop_in_template, is_selector, labels_value, whole};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategy::{Ctx, Deletion, Dependents};
 use crate::validation::immutable;
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector, selects};
 use crate::validation::print;
@@ -38,9 +41,14 @@ const MAX_PATTERNS: usize = 20;
 const MAX_MANAGED_BY: usize = 63;
 const MAX_SUCCEEDED_INDEXES: usize = 64 * 1024;
 
-pub(super) const JOB: Strategy = Strategy {
+pub(super) const JOB: Rules = Rules {
     group: "batch",
     resource: "jobs",
+    columns: columns::workloads::JOB,
+    no_effect_yet: inert!("Jobs"),
+    deletion: Deletion { dependents: Dependents::Orphan, ..Deletion::USUAL },
+    canonicalize: |c, s| job_labels(&mut Edit::new(c.schema, s)),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         let v = View::new(c.schema, s);
         let of_template = v.st("spec").st("template").st("metadata").get("labels");
@@ -75,7 +83,7 @@ pub(super) const JOB: Strategy = Strategy {
     },
     fields: &["status.successful"],
     field_values: succeeded,
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         validate_update: |c, n, o| check_update(c, n, o, status::check),
         ..STATUS
     }],
@@ -633,9 +641,12 @@ fn take_resources(pod: &mut Edit<'_>, new: View<'_>) {
     }
 }
 
-pub(super) const CRON_JOB: Strategy = Strategy {
+pub(super) const CRON_JOB: Rules = Rules {
     group: "batch",
     resource: "cronjobs",
+    columns: columns::workloads::CRON_JOB,
+    no_effect_yet: inert!("CronJobs"),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         generic::create(c, s);
         drop_in_template(c, s, CRON_TEMPLATE, None);

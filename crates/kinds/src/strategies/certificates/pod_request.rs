@@ -15,9 +15,11 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 use super::signer_name;
+use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
 use crate::validation::immutable;
 use crate::validation::meta;
 use crate::validation::pem::blocks;
@@ -32,9 +34,12 @@ const MAX_OF_KUBERNETES: i64 = 24 * HOUR;
 const MAX_OF_OTHERS: i64 = 91 * 24 * HOUR;
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-pub(in crate::strategies) const POD_REQUEST: Strategy = Strategy {
+pub(in crate::strategies) const POD_REQUEST: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "podcertificaterequests",
+    columns: columns::cluster::POD_CERTIFICATE_REQUEST,
+    no_effect_yet: inert!("PodCertificateRequests"),
+    takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
@@ -57,12 +62,14 @@ pub(in crate::strategies) const POD_REQUEST: Strategy = Strategy {
         })
     },
     fields: &["spec.signerName", "spec.podName", "spec.nodeName"],
+    indexed: &["spec.nodeName"],
     field_values: |schema, s, out| {
         let spec = View::new(schema, s).st("spec");
         out.extend(["signerName", "podName", "nodeName"].map(|f| spec.str(f).into()));
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: status_reset_meta,
         validate_update: |c: &Ctx<'_>, n: &Struct, o: &Struct| {
             check_update(c, n, o, |e, n, o| status(e, c.now, n, o))

@@ -7,19 +7,23 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::signer_name;
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update};
 use crate::strategies::pod::core_meta_update;
 use crate::strategies::pod::finalizers;
-use crate::strategy::Strategy;
+use crate::strategies::rules::{Rules, going};
 use crate::validation::immutable;
 use crate::validation::meta::object_meta;
 use crate::validation::pem::blocks;
 
 const MAX_BUNDLE: usize = 1024 * 1024;
 
-pub(in crate::strategies) const TRUST_BUNDLE: Strategy = Strategy {
+pub(in crate::strategies) const TRUST_BUNDLE: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "clustertrustbundles",
+    columns: columns::cluster::CLUSTER_TRUST_BUNDLE,
+    no_effect_yet: inert!("ClusterTrustBundles"),
+    going: &[going("v1alpha1", 34, "1.37")],
     unconditional_update: false,
     validate: |c, s| check(c, s, |e, v| bundle(e, v, true)),
     validate_update: |c, n, o| {

@@ -12,10 +12,11 @@ use crate::resources;
 use crate::strategies::generic::{NAMESPACED, check};
 use crate::strategies::pod::core_meta;
 use crate::strategies::pod::resources::{container_resource_name, resource_name};
-use crate::strategy::Strategy;
+use crate::strategies::rules::Rules;
 
-pub(crate) const LIMIT_RANGE: Strategy = Strategy {
+pub(crate) const LIMIT_RANGE: Rules = Rules {
     resource: "limitranges",
+    no_effect_yet: inert!("LimitRanges"),
     create_on_update: true,
     prepare_create: |c, s| {
         // One without a name is named by its uid.

@@ -6,18 +6,23 @@ use api::quantity::{nano, value};
 use api::view::{Edit, View};
 use api::{Node, Text};
 
+use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
 use crate::strategies::pod::resources::quantity_value;
 use crate::strategies::pod::{core_meta, core_meta_update, warnings};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
 use crate::validation::immutable;
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector};
 use crate::validation::print::diff_structs;
 
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-pub(crate) const CLAIM: Strategy = Strategy {
+pub(crate) const CLAIM: Rules = Rules {
     resource: "persistentvolumeclaims",
+    columns: columns::core::PERSISTENT_VOLUME_CLAIM,
+    no_effect_yet: inert!("PersistentVolumeClaims"),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         let mut e = Edit::new(c.schema, s);
         e.remove("status");
@@ -48,8 +53,9 @@ pub(crate) const CLAIM: Strategy = Strategy {
         warnings::claim_storage(&mut out, &Path::root("spec"), v.st("spec"));
         out
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: generic::status_only,
         validate_update: |c, n, o| check_update(c, n, o, status_update),
     }],

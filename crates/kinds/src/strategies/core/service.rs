@@ -9,16 +9,21 @@ use api::status::FieldError;
 use api::view::{Edit, View};
 use api::{Schema, Struct, Text};
 
+use crate::columns;
 use crate::strategies::core::endpoints::endpoint_ip;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::pod::{containers::port_or_name, core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
 use crate::validation::ip::{self, Kept};
 use crate::validation::meta::labels;
 use crate::validation::print;
 
-pub(crate) const SERVICE: Strategy = Strategy {
+pub(crate) const SERVICE: Rules = Rules {
     resource: "services",
+    columns: columns::core::SERVICE,
+    path: Some("services/specs"),
+    takes: Takes::BUT_STATUS,
     create_on_update: true,
     prepare_create: generic::drop_status,
     prepare_update: |c, n, o| {
@@ -56,8 +61,9 @@ pub(crate) const SERVICE: Strategy = Strategy {
         out.push(Text::from(spec.str("clusterIP")));
         out.push(Text::from(spec.str("type")));
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: |c, n, o| Edit::new(c.schema, n).copy("spec", o),
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {

@@ -8,13 +8,15 @@ use api::view::View;
 use api::{Node, Struct};
 
 use super::{EFFECTS, GROUP, claim_status, fits, qualified_name, unique};
+use crate::columns;
 use crate::resources::is_extended;
 use crate::strategies::generic::{
     self, CLUSTER, NAMESPACED, bump_spec, check, check_update, first_generation,
 };
 use crate::strategies::pod::volumes::{csi_driver_name, template_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
+use crate::strategy::Ctx;
 use crate::validation::immutable;
 use crate::validation::meta::label_name;
 
@@ -27,9 +29,13 @@ const MAX_ALTERNATIVES: usize = 8;
 const MAX_EXPRESSION: usize = 10 * 1024;
 const MAX_PARAMETERS: usize = 10 * 1024;
 
-pub(in crate::strategies) const CLAIM: Strategy = Strategy {
+pub(in crate::strategies) const CLAIM: Rules = Rules {
     group: GROUP,
     resource: "resourceclaims",
+    columns: columns::storage::RESOURCE_CLAIM,
+    no_effect_yet: inert!("ResourceClaims"),
+    going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
     validate: |c, s| {
@@ -45,17 +51,21 @@ pub(in crate::strategies) const CLAIM: Strategy = Strategy {
             immutable(e, &Path::root(""), n, o, "spec");
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC_AND_METADATA,
         prepare_update: claim_status::prepare,
         validate_update: |c, n, o| check_update(c, n, o, claim_status::check),
     }],
     ..NAMESPACED
 };
 
-pub(in crate::strategies) const CLAIM_TEMPLATE: Strategy = Strategy {
+pub(in crate::strategies) const CLAIM_TEMPLATE: Rules = Rules {
     group: GROUP,
     resource: "resourceclaimtemplates",
+    columns: columns::storage::RESOURCE_CLAIM_TEMPLATE,
+    no_effect_yet: inert!("ResourceClaimTemplates"),
+    going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     validate: |c, s| check(c, s, |e, v| template(e, v, c)),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
@@ -74,9 +84,12 @@ fn template(errs: &mut Errors, v: View<'_>, c: &Ctx<'_>) {
     spec(errs, &at.field("spec"), v.st("spec").st("spec"), c);
 }
 
-pub(in crate::strategies) const DEVICE_CLASS: Strategy = Strategy {
+pub(in crate::strategies) const DEVICE_CLASS: Rules = Rules {
     group: GROUP,
     resource: "deviceclasses",
+    columns: columns::storage::DEVICE_CLASS,
+    no_effect_yet: inert!("DeviceClasses"),
+    going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     prepare_create: first_generation,
     prepare_update: |c, n, o: &Struct| bump_spec(c, n, o),
     validate: |c, s| check(c, s, class),

@@ -10,12 +10,14 @@ use api::view::{Edit, View, same};
 use api::{Node, Struct, Text};
 
 use super::{EFFECTS, GROUP, fits, qualified_name, unique};
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, bump_spec, check, check_update, first_generation};
 use crate::strategies::pod::scheduling::node_selector;
 use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::rules::{Rules, going};
 use crate::strategies::template::whole;
-use crate::strategy::{Ctx, Strategy};
+use crate::strategy::Ctx;
 use crate::validation::immutable;
 use crate::validation::meta::label_name;
 use crate::validation::print;
@@ -33,9 +35,12 @@ const MAX_VALUE: usize = 64;
 const MAX_TAINTS: usize = 16;
 const MAX_CONDITIONS: usize = 4;
 
-pub(in crate::strategies) const SLICE: Strategy = Strategy {
+pub(in crate::strategies) const SLICE: Rules = Rules {
     group: GROUP,
     resource: "resourceslices",
+    columns: columns::storage::RESOURCE_SLICE,
+    no_effect_yet: inert!("ResourceSlices"),
+    going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     prepare_create: |c, s| {
         first_generation(c, s);
         date_taints(c, s);
@@ -67,6 +72,7 @@ pub(in crate::strategies) const SLICE: Strategy = Strategy {
         if driver.to_lowercase() == driver { Vec::new() } else { vec![text()] }
     },
     fields: &["spec.nodeName", "spec.driver"],
+    indexed: &["spec.nodeName"],
     field_values: |schema, s, out| {
         let spec = View::new(schema, s).st("spec");
         out.extend(["nodeName", "driver"].map(|f| Text::from(spec.str(f))));
