@@ -29,11 +29,11 @@ use crate::pods::admission::Admission;
 use crate::pods::worker::Worker;
 use crate::pods::{PodManager, spec};
 use crate::probes::Probes;
-use crate::quantity::Resources;
 use crate::recorder::PodRecorder;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::volumes::payload::Tokens;
 use crate::{events, housekeeping, logs, node, server, volumes};
+use objects::quantity::ResourceList;
 
 /// Everything the kubelet's parts share.
 pub struct Kubelet {
@@ -325,10 +325,10 @@ impl Kubelet {
     }
 
     /// What the node gives to Pods; all it has, until the Node object says less.
-    pub(crate) fn allocatable(&self) -> Resources {
+    pub(crate) fn allocatable(&self) -> ResourceList {
         let known = self.node().and_then(|n| n.status.as_ref()?.allocatable.clone());
         known.unwrap_or_else(|| {
-            Resources::from([
+            ResourceList::from([
                 ("cpu".to_owned(), Quantity(self.cpus.to_string())),
                 ("memory".to_owned(), Quantity(self.memory.to_string())),
             ])
