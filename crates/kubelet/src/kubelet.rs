@@ -90,14 +90,8 @@ pub enum StartError {
     #[error("cannot make the cgroups of Pods")]
     Cgroups(#[source] std::io::Error),
     /// Its server's port cannot be used.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// Where.
-        address: std::net::SocketAddr,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Serve(#[from] serving::ServeError),
 }
 
 impl Kubelet {
