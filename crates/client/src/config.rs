@@ -1,8 +1,12 @@
 //! How to reach an API server and who one is: kubeconfig files, or parts.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use api::Status;
 use base64::Engine;
+use futures::future::BoxFuture;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
@@ -51,13 +55,32 @@ pub enum ConfigError {
     Tls(#[from] rustls::Error),
 }
 
+/// Gives bearer tokens, and keeps them for as long as they are good.
+pub trait TokenSource: Send + Sync + 'static {
+    /// A token that is good now.
+    fn token(&self) -> BoxFuture<'_, Result<String, Status>>;
+}
+
 /// Where a bearer token comes from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Token {
     /// Fixed.
     Value(String),
     /// A file that is read again as it is renewed.
     File(PathBuf),
+    /// Something that renews it.
+    Source(Arc<dyn TokenSource>),
+}
+
+impl fmt::Debug for Token {
+    /// Without the token itself.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(_) => f.write_str("Value"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Source(_) => f.write_str("Source"),
+        }
+    }
 }
 
 /// How to reach an API server and who one is.

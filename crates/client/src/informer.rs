@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use api::Status;
 use component::Shutdown;
+use component::metrics::Page;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -33,6 +35,14 @@ pub struct Selection {
     pub label_selector: String,
     /// Field selector, "" for all.
     pub field_selector: String,
+}
+
+impl fmt::Display for Selection {
+    /// What is selected, "" for everything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [&self.namespace, &self.label_selector, &self.field_selector];
+        f.write_str(&parts.into_iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join(";"))
+    }
 }
 
 struct Shared<T> {
@@ -101,6 +111,22 @@ impl<T: Cached> Informer<T> {
     /// How many states of objects came that could not be decoded. The store is as if there were no such objects.
     pub fn undecoded(&self) -> u64 {
         self.0.undecoded.load(Ordering::Relaxed)
+    }
+
+    /// Tells how many states of objects could not be decoded, if there were any.
+    pub fn report(&self, page: &mut Page) {
+        const METRIC: &str = "ferrokube_informer_undecoded_total";
+        let (count, resource) = (self.undecoded(), self.resource());
+        if count > 0 {
+            let help = "States of objects that an informer could not decode, and passed over.";
+            let labels = [
+                ("group", resource.group.as_str()),
+                ("resource", resource.plural.as_str()),
+                ("type", std::any::type_name::<T>().rsplit("::").next().unwrap_or_default()),
+                ("selection", &self.0.selection.to_string()),
+            ];
+            page.metric(METRIC, "counter", help).value(METRIC, &labels, count as f64);
+        }
     }
 
     /// Whether it has seen one whole state.
@@ -386,6 +412,7 @@ impl<T: Cached> Reflector<'_, T> {
 
 trait AnyInformer: Send + Sync {
     fn start(&self, shutdown: &Shutdown);
+    fn report(&self, page: &mut Page);
     fn seen(&self) -> watch::Receiver<bool>;
     fn any(&self) -> &dyn Any;
 }
@@ -393,6 +420,9 @@ trait AnyInformer: Send + Sync {
 impl<T: Cached> AnyInformer for Informer<T> {
     fn start(&self, shutdown: &Shutdown) {
         Informer::start(self, shutdown);
+    }
+    fn report(&self, page: &mut Page) {
+        Informer::report(self, page);
     }
     fn seen(&self) -> watch::Receiver<bool> {
         self.0.synced.subscribe()
@@ -450,6 +480,13 @@ impl Factory {
     pub fn start(&self, shutdown: &Shutdown) {
         for informer in self.informers.lock().values() {
             informer.start(shutdown);
+        }
+    }
+
+    /// Tells of the informers asked for so far.
+    pub fn report(&self, page: &mut Page) {
+        for informer in self.informers.lock().values() {
+            informer.report(page);
         }
     }
 

@@ -6,6 +6,7 @@
 
 pub mod backoff;
 pub mod client;
+pub mod clients;
 pub mod config;
 pub mod events;
 #[cfg(test)]
@@ -23,7 +24,8 @@ pub mod transport;
 
 pub use backoff::Backoff;
 pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchParams, decode, resource_of};
-pub use config::{Config, ConfigError, Token};
+pub use clients::Clients;
+pub use config::{Config, ConfigError, Token, TokenSource};
 pub use events::{EventType, Recorder, reference};
 pub use informer::{Factory, Informer, Selection};
 pub use key::Key;

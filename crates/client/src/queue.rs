@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::Shutdown;
+use component::metrics::{Histogram, Page};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -20,20 +21,24 @@ use tokio::time::Instant;
 /// The delay of what is due after the end of time.
 const FAR: Duration = Duration::from_hours(24 * 365 * 30);
 
-/// What a queue tells about itself, for metrics. Every method does nothing unless overridden.
-pub trait QueueMetrics: Send + Sync + 'static {
-    /// A key was added; `depth` keys are ready now.
-    fn added(&self, _depth: usize) {}
-    /// A worker took a key that had waited this long; `depth` keys stay ready.
-    fn taken(&self, _waited: Duration, _depth: usize) {}
-    /// A worker was done with a key after this long.
-    fn done(&self, _worked: Duration) {}
-    /// A key was added again after a failure.
-    fn retried(&self) {}
+/// Upstream's buckets of seconds.
+const SECONDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 1.0, 10.0];
+
+/// What a queue counts, for metrics.
+struct Counts {
+    adds: u64,
+    retries: u64,
+    /// How long keys waited.
+    waited: Histogram,
+    /// How long they were worked on.
+    worked: Histogram,
 }
 
-struct Ignore;
-impl QueueMetrics for Ignore {}
+impl Default for Counts {
+    fn default() -> Self {
+        Self { adds: 0, retries: 0, waited: Histogram::new(SECONDS), worked: Histogram::new(SECONDS) }
+    }
+}
 
 /// How failures are spread over time: per key exponential, and a token bucket over all keys.
 #[derive(Debug, Clone, Copy)]
@@ -48,15 +53,19 @@ pub struct RateLimit {
     pub burst: f64,
 }
 
-impl Default for RateLimit {
+impl RateLimit {
     /// client-go's: 5 ms to 1000 s a key; 10 a second, 100 at once.
+    pub const UPSTREAM: Self = Self {
+        base: Duration::from_millis(5),
+        limit: Duration::from_secs(1000),
+        per_second: 10.0,
+        burst: 100.0,
+    };
+}
+
+impl Default for RateLimit {
     fn default() -> Self {
-        Self {
-            base: Duration::from_millis(5),
-            limit: Duration::from_secs(1000),
-            per_second: 10.0,
-            burst: 100.0,
-        }
+        Self::UPSTREAM
     }
 }
 
@@ -72,13 +81,13 @@ struct State<K> {
     tokens: f64,
     refilled: Instant,
     shut: bool,
+    counts: Counts,
 }
 
 struct Inner<K> {
     state: Mutex<State<K>>,
     wake: Notify,
     rate: RateLimit,
-    metrics: Box<dyn QueueMetrics>,
 }
 
 /// A rate-limited work queue. Clones are the same queue.
@@ -99,11 +108,6 @@ impl<K: Clone + Eq + Hash + Send + 'static> Default for Queue<K> {
 impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
     /// An empty queue.
     pub fn new(rate: RateLimit) -> Self {
-        Self::with_metrics(rate, Ignore)
-    }
-
-    /// An empty queue that reports to `metrics`.
-    pub fn with_metrics(rate: RateLimit, metrics: impl QueueMetrics) -> Self {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
@@ -116,24 +120,24 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
                 tokens: rate.burst,
                 refilled: Instant::now(),
                 shut: false,
+                counts: Counts::default(),
             }),
             wake: Notify::new(),
             rate,
-            metrics: Box::new(metrics),
         }))
     }
 
     /// Adds a key, unless it waits already.
     pub fn add(&self, key: K) {
         let mut s = self.0.state.lock();
-        if self.add_locked(&mut s, key) {
+        if Self::add_locked(&mut s, key) {
             drop(s);
             self.0.wake.notify_one();
         }
     }
 
     /// Adds a key; whether a worker is to be woken.
-    fn add_locked(&self, s: &mut State<K>, key: K) -> bool {
+    fn add_locked(s: &mut State<K>, key: K) -> bool {
         if s.shut || s.dirty.contains_key(&key) {
             return false;
         }
@@ -142,7 +146,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         if waits {
             s.ready.push_back(key);
         }
-        self.0.metrics.added(s.ready.len());
+        s.counts.adds += 1;
         waits
     }
 
@@ -183,9 +187,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
             let failures = s.failures.entry(key.clone()).or_insert(0);
             let own = rate.base.mul_f64(2f64.powi((*failures).min(60) as i32).min(1e12)).min(rate.limit);
             *failures = failures.saturating_add(1);
+            s.counts.retries += 1;
             own.max(s.reserve(rate))
         };
-        self.0.metrics.retried();
         self.add_after(key, delay);
     }
 
@@ -209,6 +213,39 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         self.len() == 0
     }
 
+    /// For how long the key that is worked on longest has been; zero where none is.
+    pub fn longest_work(&self) -> Duration {
+        let s = self.0.state.lock();
+        s.processing.values().map(Instant::elapsed).max().unwrap_or_default()
+    }
+
+    /// Tells upstream's metrics of work queues for this one, under a name.
+    pub fn report(&self, name: &str, page: &mut Page) {
+        let s = self.0.state.lock();
+        let labels = [("name", name)];
+        let running: Vec<f64> = s.processing.values().map(|since| since.elapsed().as_secs_f64()).collect();
+        let longest = running.iter().copied().fold(0.0, f64::max);
+        let mut one = |metric: &str, kind: &str, help: &str, value: f64| {
+            page.metric(metric, kind, help).value(metric, &labels, value);
+        };
+        one("workqueue_depth", "gauge", "[BETA] Current depth of workqueue", s.ready.len() as f64);
+        let help = "[BETA] Total number of adds handled by workqueue";
+        one("workqueue_adds_total", "counter", help, s.counts.adds as f64);
+        let help = "[BETA] Total number of retries handled by workqueue";
+        one("workqueue_retries_total", "counter", help, s.counts.retries as f64);
+        let help = "[BETA] How many seconds of work is in progress and not yet part of work_duration. Large values point to stuck workers.";
+        one("workqueue_unfinished_work_seconds", "gauge", help, running.iter().sum());
+        let help = "[BETA] How many seconds the longest running worker of workqueue has been running.";
+        one("workqueue_longest_running_processor_seconds", "gauge", help, longest);
+        let mut spread = |metric: &str, help: &str, histogram: &Histogram| {
+            page.metric(metric, "histogram", help).histogram(metric, &labels, histogram);
+        };
+        let help = "[BETA] How long in seconds an item stays in workqueue before being requested.";
+        spread("workqueue_queue_duration_seconds", help, &s.counts.waited);
+        let help = "[BETA] How long in seconds processing an item from workqueue takes.";
+        spread("workqueue_work_duration_seconds", help, &s.counts.worked);
+    }
+
     /// Waits for a key. The caller owns it until [`Queue::done`]. `None` once the queue was shut
     /// and what was ready is taken.
     pub async fn get(&self) -> Option<K> {
@@ -223,12 +260,12 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
                     }
                     let key = first.remove();
                     s.delayed_at.remove(&key);
-                    self.add_locked(&mut s, key);
+                    Self::add_locked(&mut s, key);
                 }
                 if let Some(key) = s.ready.pop_front() {
                     let since = s.dirty.remove(&key).unwrap_or(now);
                     s.processing.insert(key.clone(), now);
-                    self.0.metrics.taken(now - since, s.ready.len());
+                    s.counts.waited.observe((now - since).as_secs_f64());
                     let more = !s.ready.is_empty() || !s.delayed.is_empty();
                     drop(s);
                     if more {
@@ -256,7 +293,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
     pub fn done(&self, key: &K) {
         let mut s = self.0.state.lock();
         if let Some(since) = s.processing.remove(key) {
-            self.0.metrics.done(since.elapsed());
+            s.counts.worked.observe(since.elapsed().as_secs_f64());
         }
         if s.dirty.contains_key(key) {
             s.ready.push_back(key.clone());

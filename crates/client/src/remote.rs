@@ -178,8 +178,14 @@ impl Remote {
 
 impl Bearer {
     async fn header(&self) -> Result<HeaderValue, Status> {
+        let age = match self.source {
+            Token::Value(_) => Duration::MAX,
+            Token::File(_) => TOKEN_AGE,
+            // It keeps its tokens itself.
+            Token::Source(_) => Duration::ZERO,
+        };
         if let Some((value, read)) = &*self.read.lock()
-            && (matches!(self.source, Token::Value(_)) || read.elapsed() < TOKEN_AGE)
+            && read.elapsed() < age
         {
             return Ok(value.clone());
         }
@@ -188,6 +194,7 @@ impl Bearer {
             Token::File(path) => tokio::fs::read_to_string(path)
                 .await
                 .map_err(|e| Status::internal(format_args!("unable to read the bearer token: {e}")))?,
+            Token::Source(source) => source.token().await?,
         };
         let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
             .map_err(|_| Status::internal("the bearer token has characters that no header may have"))?;

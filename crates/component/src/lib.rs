@@ -1,4 +1,4 @@
-//! What every component has: a clock, shutdown, feature gates.
+//! What every component has: a clock, shutdown, feature gates, metrics, health checks.
 //!
 //! One instance a component, no globals: several components run in one process, and several
 //! clusters in one test. Depends on no other crate of the workspace; must never know a component by
@@ -6,8 +6,12 @@
 
 pub mod clock;
 pub mod features;
+pub mod health;
+pub mod metrics;
 pub mod shutdown;
 
 pub use clock::Clock;
 pub use features::FeatureGates;
+pub use health::Health;
+pub use metrics::Registry;
 pub use shutdown::Shutdown;

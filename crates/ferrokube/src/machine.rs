@@ -97,28 +97,6 @@ pub(crate) fn anywhere() -> IpAddr {
     }
 }
 
-/// The address and the length of a range such as `10.96.0.0/16`; nothing if it is none.
-pub(crate) fn range(cidr: &str) -> Option<(IpAddr, u32)> {
-    let (ip, bits) = cidr.split_once('/')?;
-    let (ip, bits) = (ip.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?);
-    (bits <= if ip.is_ipv4() { 32 } else { 128 }).then_some((ip, bits))
-}
-
-/// The n-th address of a range, e.g. the first of the Services' range for `kubernetes`.
-pub(crate) fn nth_address(cidr: &str, n: u32) -> Result<IpAddr> {
-    match range(cidr) {
-        Some((IpAddr::V4(ip), bits)) if bits <= 30 => {
-            let base = u32::from(ip) & (u32::MAX << (32 - bits).min(31));
-            Ok(IpAddr::from(base.wrapping_add(n).to_be_bytes()))
-        }
-        Some((IpAddr::V6(ip), bits)) if bits <= 120 => {
-            let base = u128::from(ip) & (u128::MAX << (128 - bits).min(127));
-            Ok(IpAddr::from(base.wrapping_add(u128::from(n)).to_be_bytes()))
-        }
-        _ => bail!("{cidr:?} is no range of addresses, such as 10.96.0.0/16"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,19 +122,5 @@ mod tests {
         assert_eq!(primary_of(None, Some(v6)), v6);
         assert!(primary_of(None, None).is_loopback());
         assert_eq!(node_ips(&[]).unwrap(), [primary_address()]);
-    }
-
-    #[test]
-    fn addresses_of_ranges() {
-        for (cidr, n, expected) in [
-            ("10.96.0.0/16", 1, "10.96.0.1"),
-            ("10.96.3.7/16", 10, "10.96.0.10"),
-            ("fd00::/108", 1, "fd00::1"),
-        ] {
-            assert_eq!(nth_address(cidr, n).unwrap().to_string(), expected);
-        }
-        for bad in ["", "10.0.0.0", "10.0.0.0/33", "x/8"] {
-            assert!(nth_address(bad, 1).is_err(), "{bad}");
-        }
     }
 }

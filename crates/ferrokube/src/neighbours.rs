@@ -7,15 +7,14 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
-use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use objects::Cidr;
 use serde::{Deserialize, Serialize};
 
 use crate::data_dir::DataDir;
-use crate::machine::range;
 
 /// Where the clusters of this machine write what they hold.
 const DIR: &str = "/run/ferrokube";
@@ -138,16 +137,7 @@ fn conflict(ours: &Claim, theirs: &Claim, runs: bool, pods: bool) -> Option<(Str
 
 /// Whether two ranges have an address in common. What is no range is refused elsewhere.
 fn overlap(a: &str, b: &str) -> bool {
-    let bits = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => u128::from(u32::from(ip)) << 96,
-        IpAddr::V6(ip) => u128::from(ip),
-    };
-    match (range(a), range(b)) {
-        (Some((a, m)), Some((b, n))) if a.is_ipv4() == b.is_ipv4() => {
-            (bits(a) ^ bits(b)).leading_zeros() >= m.min(n)
-        }
-        _ => false,
-    }
+    matches!((a.parse::<Cidr>(), b.parse::<Cidr>()), (Ok(a), Ok(b)) if a.overlaps(b))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use client::{Client, Informer, Selection};
 use k8s_openapi::api::core::v1::Node;
 use kubelet::{Kubelet, Runtime};
 use network::Cni;
+use objects::Cidr;
 
 use crate::cli::Up;
 use crate::control_plane::{ControlPlane, user_of};
@@ -18,6 +19,9 @@ use crate::neighbours::Claim;
 
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
+
+/// Which address of the Services' range is that of the cluster's DNS, as elsewhere.
+const DNS_ADDRESS: u32 = 10;
 
 /// The path of the runtime's socket.
 fn socket(endpoint: &str) -> &Path {
@@ -78,7 +82,7 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
     let credentials = plane.pki().node.as_ref().context("the node has no certificates")?;
     let cluster_dns = match flags.cluster_dns {
         Some(ip) => ip,
-        None => machine::nth_address(plane.service_cidr(), 10)?,
+        None => nth_address(plane.service_cidr(), DNS_ADDRESS)?,
     };
     let address = listening(flags);
     let port = match flags.kubelet_port {
@@ -117,6 +121,12 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         }
     });
     Ok(())
+}
+
+/// The n-th address of a range.
+fn nth_address(range: &str, n: u32) -> Result<IpAddr> {
+    let address = range.parse::<Cidr>().ok().and_then(|range| range.nth(n));
+    address.with_context(|| format!("{range:?} is no range of addresses, such as 10.96.0.0/16"))
 }
 
 /// This port if nobody listens on it, otherwise any that is free: clusters run side by side, and the Node

@@ -34,8 +34,6 @@ pub struct Config {
     /// Of which images that are there it is asked who may use them; upstream's
     /// `imagePullCredentialsVerificationPolicy`.
     pub image_verification: Verification,
-    /// Directory of static Pods' manifests, if any.
-    pub static_pod_path: Option<PathBuf>,
     /// Size at which a container's log is rotated, in bytes; upstream's `containerLogMaxSize`, 10 MiB.
     pub container_log_max_size: u64,
     /// How many logs of a container are kept; upstream's `containerLogMaxFiles`, 5.
@@ -62,7 +60,6 @@ impl Config {
             max_pods: 110,
             max_parallel_image_pulls: 4,
             image_verification: Verification::default(),
-            static_pod_path: None,
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
             node: crate::node::Options::default(),

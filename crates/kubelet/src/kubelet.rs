@@ -29,11 +29,11 @@ use crate::pods::admission::Admission;
 use crate::pods::worker::Worker;
 use crate::pods::{PodManager, spec};
 use crate::probes::Probes;
-use crate::quantity::Resources;
 use crate::recorder::PodRecorder;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::volumes::payload::Tokens;
 use crate::{events, housekeeping, logs, node, server, volumes};
+use objects::quantity::ResourceList;
 
 /// Everything the kubelet's parts share.
 pub struct Kubelet {
@@ -90,14 +90,8 @@ pub enum StartError {
     #[error("cannot make the cgroups of Pods")]
     Cgroups(#[source] std::io::Error),
     /// Its server's port cannot be used.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// Where.
-        address: std::net::SocketAddr,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Serve(#[from] serving::ServeError),
 }
 
 impl Kubelet {
@@ -325,10 +319,10 @@ impl Kubelet {
     }
 
     /// What the node gives to Pods; all it has, until the Node object says less.
-    pub(crate) fn allocatable(&self) -> Resources {
+    pub(crate) fn allocatable(&self) -> ResourceList {
         let known = self.node().and_then(|n| n.status.as_ref()?.allocatable.clone());
         known.unwrap_or_else(|| {
-            Resources::from([
+            ResourceList::from([
                 ("cpu".to_owned(), Quantity(self.cpus.to_string())),
                 ("memory".to_owned(), Quantity(self.memory.to_string())),
             ])

@@ -1,6 +1,6 @@
 //! The node agent: runs the Pods that are bound to its Node in a container runtime, and reports them.
 //!
-//! Depends on `api`, `component`, `client`, `cri` and `streaming`. It speaks to the container runtime
+//! Depends on `api`, `component`, `client`, `objects`, `cri` and `streaming`. It speaks to the container runtime
 //! over CRI only, and must never know which runtime answers. Containers outlive it: a restart adopts
 //! what it finds by labels.
 
@@ -18,7 +18,6 @@ pub mod node;
 mod objects;
 pub mod pods;
 mod probes;
-mod quantity;
 mod recorder;
 pub mod runtime;
 pub mod server;

@@ -1,9 +1,9 @@
 //! The CNI configuration.
 
 use std::io::Write;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use objects::Cidr;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -93,9 +93,10 @@ impl Cni {
         let mut ranges = Vec::new();
         let mut routes = Vec::new();
         for cidr in pod_cidrs {
-            let family = parse_cidr(cidr).ok_or_else(|| CniError::Cidr(cidr.clone()))?;
+            let block = cidr.parse::<Cidr>().ok().filter(|block| has_room(*block));
+            let block = block.ok_or_else(|| CniError::Cidr(cidr.clone()))?;
             ranges.push(json!([{ "subnet": cidr }]));
-            routes.push(json!({ "dst": if family.is_ipv4() { "0.0.0.0/0" } else { "::/0" } }));
+            routes.push(json!({ "dst": if block.is_v6() { "::/0" } else { "0.0.0.0/0" } }));
         }
         let mut bridge = json!({
             "type": "bridge",
@@ -121,14 +122,9 @@ impl Cni {
     }
 }
 
-/// The address of a CIDR; none if it is malformed.
-fn parse_cidr(cidr: &str) -> Option<IpAddr> {
-    let (ip, bits) = cidr.split_once('/')?;
-    let ip: IpAddr = ip.parse().ok()?;
-    let bits: u8 = bits.parse().ok()?;
-    // A subnet needs room for a gateway and one Pod.
-    let most = if ip.is_ipv4() { 30 } else { 126 };
-    (bits <= most).then_some(ip)
+/// Whether a subnet has room for a gateway and one Pod.
+fn has_room(subnet: Cidr) -> bool {
+    subnet.width() - subnet.prefix() >= 2
 }
 
 /// FNV-1a: short, and the same in every build, since names on the machine depend on it.

@@ -1,7 +1,7 @@
 //! The pod network of a node: a CNI configuration made from the Node's pod CIDRs for the standard
 //! bridge, host-local and portmap plugins, and its removal with all that the plugins leave behind.
 //!
-//! Depends on `api`, `component` and `client`. The runtime runs the plugins; this crate must never
+//! Depends on `component`, `client` and `objects`. The runtime runs the plugins; this crate must never
 //! run one itself, nor know a Pod.
 
 pub mod cni;

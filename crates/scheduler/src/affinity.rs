@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, WeightedPodAffinityTerm};
 
-use crate::selector::{Labels, Selector};
+use objects::{Labels, Selector, SelectorError};
 
 /// The labels of every known namespace.
 pub type Namespaces = HashMap<String, Labels>;
@@ -27,7 +27,7 @@ pub struct Term {
 
 impl Term {
     /// Compiles a term of `pod`. A term that names no namespaces, neither by name nor by labels, means the Pod's own.
-    fn new(pod: &Pod, term: &PodAffinityTerm) -> Result<Self, String> {
+    fn new(pod: &Pod, term: &PodAffinityTerm) -> Result<Self, SelectorError> {
         let selector = Selector::new(term.label_selector.as_ref())?;
         let namespace_selector = Selector::new(term.namespace_selector.as_ref())?;
         let mut namespaces: BTreeSet<String> = term.namespaces.iter().flatten().cloned().collect();
@@ -111,18 +111,21 @@ impl Terms {
     }
 }
 
-fn noted<T>(list: &str, terms: Result<Vec<T>, String>, errors: &mut Vec<String>) -> Vec<T> {
+fn noted<T>(list: &str, terms: Result<Vec<T>, SelectorError>, errors: &mut Vec<String>) -> Vec<T> {
     terms.unwrap_or_else(|e| {
         errors.push(format!("{list}: {e}"));
         Vec::new()
     })
 }
 
-fn required(pod: &Pod, terms: Option<&[PodAffinityTerm]>) -> Result<Vec<Term>, String> {
+fn required(pod: &Pod, terms: Option<&[PodAffinityTerm]>) -> Result<Vec<Term>, SelectorError> {
     terms.unwrap_or_default().iter().map(|t| Term::new(pod, t)).collect()
 }
 
-fn preferred(pod: &Pod, terms: Option<&[WeightedPodAffinityTerm]>) -> Result<Vec<(i32, Term)>, String> {
+fn preferred(
+    pod: &Pod,
+    terms: Option<&[WeightedPodAffinityTerm]>,
+) -> Result<Vec<(i32, Term)>, SelectorError> {
     let each = terms.unwrap_or_default().iter();
     each.map(|t| Ok((t.weight, Term::new(pod, &t.pod_affinity_term)?))).collect()
 }

@@ -4,10 +4,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use objects::ports::{HostPort, host_ports};
+use objects::{Amount, Resources, quantity};
 
 use crate::affinity::{Namespaces, Terms};
 use crate::plugins::claims::Claims;
-use crate::resources::{Amount, PodRequests, Resources, pod_requests};
+use crate::resources::{PodRequests, pod_requests};
 
 /// A Pod that counts on a node, with what was computed of it once.
 #[derive(Debug, Clone)]
@@ -16,8 +18,8 @@ pub struct PodInfo {
     pub pod: Arc<Pod>,
     /// What it requests.
     pub requests: PodRequests,
-    /// Host ports it takes: protocol, address ("0.0.0.0" for all), port.
-    pub ports: Vec<(String, String, i32)>,
+    /// Host ports it takes.
+    pub ports: Vec<HostPort>,
     /// Its affinity to other Pods.
     pub terms: Arc<Terms>,
 }
@@ -38,23 +40,6 @@ impl PodInfo {
     pub fn priority(&self) -> i32 {
         self.pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0)
     }
-}
-
-/// The host ports of a Pod's containers and restartable init containers.
-fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {
-    let Some(spec) = &pod.spec else { return Vec::new() };
-    let sidecars =
-        spec.init_containers.iter().flatten().filter(|c| c.restart_policy.as_deref() == Some("Always"));
-    spec.containers
-        .iter()
-        .chain(sidecars)
-        .flat_map(|c| c.ports.iter().flatten())
-        .filter_map(|p| {
-            let port = p.host_port.filter(|p| *p > 0)?;
-            let ip = p.host_ip.clone().filter(|i| !i.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned());
-            Some((p.protocol.clone().unwrap_or_else(|| "TCP".to_owned()), ip, port))
-        })
-        .collect()
 }
 
 /// A node and what is on it.
@@ -99,10 +84,7 @@ impl NodeInfo {
         let status = node.status.as_ref();
         let allocatable = status.and_then(|s| s.allocatable.as_ref());
         self.allocatable = Resources::from_list(allocatable);
-        self.max_pods = allocatable
-            .and_then(|a| a.get("pods"))
-            .and_then(|q| api::quantity::Quantity::parse(&q.0).ok())
-            .map_or(0, |q| q.value());
+        self.max_pods = quantity::value(allocatable.and_then(|a| a.get("pods")));
         self.images = status
             .and_then(|s| s.images.as_ref())
             .into_iter()
@@ -144,14 +126,10 @@ impl NodeInfo {
         self.nonzero.0 += sign * pod.requests.nonzero_milli_cpu;
         self.nonzero.1 += sign * pod.requests.nonzero_memory;
     }
-    /// Whether one of these host ports is taken; "0.0.0.0" collides with every address.
-    pub fn ports_taken(&self, wanted: &[(String, String, i32)]) -> bool {
-        wanted.iter().any(|(protocol, ip, port)| {
-            self.pods
-                .values()
-                .flat_map(|p| &p.ports)
-                .any(|(p, i, n)| p == protocol && n == port && (i == ip || i == "0.0.0.0" || ip == "0.0.0.0"))
-        })
+    /// Whether one of these host ports is taken.
+    pub fn ports_taken(&self, wanted: &[HostPort]) -> bool {
+        let mut taken = self.pods.values().flat_map(|p| &p.ports);
+        taken.any(|have| wanted.iter().any(|want| want.conflicts(have)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! The decision is pure: [`cycle::schedule`] reads a [`cache::Cache`] and a Pod and returns a node or a
 //! [`cycle::FitError`]; [`run`] feeds the cache from informers, keeps the queue and does
 //! the binding off the scheduling path. Extension points, plugins, weights and messages are upstream's
-//! (`pkg/scheduler`). Depends on `api`, `component` and `client`; it knows the server only through
+//! (`pkg/scheduler`). Depends on `api`, `component`, `client` and `objects`; it knows the server only through
 //! the API.
 
 pub mod affinity;
@@ -16,4 +16,3 @@ pub mod preemption;
 pub mod queue;
 pub mod resources;
 pub mod run;
-pub mod selector;

@@ -5,14 +5,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use objects::ports::host_ports;
+use objects::{node_affinity, taints};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::worker::Worker;
 use super::{spec, sysctls};
 use crate::Kubelet;
-use crate::quantity;
+use objects::quantity::{self, ResourceList};
 
 /// Why a Pod is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,52 +137,32 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
     names.sort_unstable();
     names.dedup();
     for name in names {
-        let unit = if name == "cpu" { 1 } else { 1000 };
-        let request = spec::pod_request(pod, name) / unit;
+        let request = spec::pod_request(pod, name);
         if request == 0 || !allocatable.contains_key(name) {
             continue;
         }
-        let used: i64 = others.iter().map(|p| spec::pod_request(p, name) / unit).sum();
-        let capacity = quantity::milli(allocatable.get(name)) / unit;
-        if request > capacity - used {
+        let used: i64 = others.iter().map(|p| spec::pod_request(p, name)).fold(0, i64::saturating_add);
+        let capacity = capacity(&allocatable, name);
+        if request > capacity.saturating_sub(used) {
             return refuse(&format!("OutOf{name}"), lacking(name, request, used, capacity));
         }
     }
-    if !node_matches(pod, node) {
+    if !node_affinity::admits(pod, node) {
         return refuse(
             "NodeAffinity",
             "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
         );
     }
     let ports = host_ports(pod);
-    let taken = others.iter().flat_map(|p| host_ports(p)).any(|(ip, protocol, port)| {
-        ports.iter().any(|(i, pr, po)| {
-            *po == port && *pr == protocol && (*i == ip || i == "0.0.0.0" || ip == "0.0.0.0")
-        })
-    });
-    if taken {
+    let mut taken = others.iter().flat_map(|p| host_ports(p));
+    if taken.any(|have| ports.iter().any(|want| want.conflicts(&have))) {
         return refuse(
             "NodePorts",
             "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
         );
     }
-    let untolerated = node.spec.iter().flat_map(|s| s.taints.iter().flatten()).any(|taint| {
-        taint.effect == "NoExecute"
-            && !s.tolerations.iter().flatten().any(|t| {
-                let effect = t.effect.as_deref().unwrap_or_default();
-                let key = t.key.as_deref().unwrap_or_default();
-                (effect.is_empty() || effect == taint.effect)
-                    && (key.is_empty() || key == taint.key)
-                    && match t.operator.as_deref().unwrap_or("Equal") {
-                        "Exists" => true,
-                        _ => {
-                            t.value.as_deref().unwrap_or_default()
-                                == taint.value.as_deref().unwrap_or_default()
-                        }
-                    }
-            })
-    });
-    if untolerated {
+    let evicting = taints::of_node(node).iter().filter(|t| t.effect == taints::NO_EXECUTE);
+    if taints::untolerated(evicting, taints::tolerations(pod)).is_some() {
         return refuse(
             "TaintToleration",
             "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
@@ -189,70 +171,16 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
     None
 }
 
+/// What a node gives of a resource, in the units of [`spec::pod_request`].
+pub(super) fn capacity(allocatable: &ResourceList, name: &str) -> i64 {
+    let amount = allocatable.get(name);
+    if name == "cpu" { quantity::milli(amount) } else { quantity::value(amount) }
+}
+
 fn lacking(name: &str, requested: i64, used: i64, capacity: i64) -> String {
     format!(
         "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
     )
-}
-
-fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {
-    spec::containers(pod)
-        .iter()
-        .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)))
-        .flat_map(|c| c.ports.iter().flatten())
-        .filter_map(|p| {
-            let port = p.host_port.filter(|p| *p > 0)?;
-            let ip = p.host_ip.clone().filter(|i| !i.is_empty()).unwrap_or_else(|| "0.0.0.0".into());
-            Some((ip, p.protocol.clone().unwrap_or_else(|| "TCP".into()), port))
-        })
-        .collect()
-}
-
-/// Whether the node's labels are what the Pod selects and requires.
-fn node_matches(pod: &Pod, node: &Node) -> bool {
-    let s = spec::spec(pod);
-    let label = |key: &str| node.metadata.labels.as_ref().and_then(|l| l.get(key)).map(String::as_str);
-    if s.node_selector.iter().flatten().any(|(key, value)| label(key) != Some(value)) {
-        return false;
-    }
-    let required = s
-        .affinity
-        .as_ref()
-        .and_then(|a| a.node_affinity.as_ref())
-        .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
-    let Some(required) = required else { return true };
-    let name = node.metadata.name.as_deref();
-    let term = |t: &NodeSelectorTerm| {
-        let expressions = t.match_expressions.iter().flatten();
-        let fields = t.match_fields.iter().flatten();
-        let any = t.match_expressions.iter().flatten().next().is_some()
-            || t.match_fields.iter().flatten().next().is_some();
-        any && expressions.clone().all(|r| requirement(r, label(&r.key)))
-            && fields.clone().all(|r| requirement(r, if r.key == "metadata.name" { name } else { None }))
-    };
-    required.node_selector_terms.iter().any(term)
-}
-
-fn requirement(r: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = r.values.as_deref().unwrap_or_default();
-    let listed = value.is_some_and(|v| values.iter().any(|w| w == v));
-    let compare = |test: fn(&i64, &i64) -> bool| {
-        let (Some(have), Some(want)) =
-            (value.and_then(|v| v.parse().ok()), values.first().and_then(|w| w.parse().ok()))
-        else {
-            return false;
-        };
-        test(&have, &want)
-    };
-    match r.operator.as_str() {
-        "In" => listed,
-        "NotIn" => !listed,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => compare(i64::gt),
-        "Lt" => compare(i64::lt),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequir
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::spec;
-use crate::quantity::{self, Resources};
+use objects::quantity::{self, ResourceList};
 
-/// Resources by container.
+/// ResourceList by container.
 pub(crate) type Allocation = HashMap<String, ResourceRequirements>;
 
 /// Why a resize is not carried out: upstream's reason and text of the condition `PodResizePending`.
@@ -33,7 +33,7 @@ fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
 
 /// Whether two sets of resources are the same, however they are written.
 pub(crate) fn same(a: &ResourceRequirements, b: &ResourceRequirements) -> bool {
-    let equal = |a: Option<&Resources>, b: Option<&Resources>| {
+    let equal = |a: Option<&ResourceList>, b: Option<&ResourceList>| {
         RESIZABLE.iter().all(|name| {
             let (a, b) = (a.and_then(|l| l.get(*name)), b.and_then(|l| l.get(*name)));
             a.is_some() == b.is_some() && quantity::milli(a) == quantity::milli(b)
@@ -58,7 +58,7 @@ pub(crate) fn before(pod: &Pod) -> Allocation {
     for (name, resources) in &mut given {
         let Some(status) = known.get(name.as_str()) else { continue };
         for name in RESIZABLE {
-            let of = |list: Option<&Resources>| list.and_then(|l| l.get(name)).cloned();
+            let of = |list: Option<&ResourceList>| list.and_then(|l| l.get(name)).cloned();
             let request = of(status.allocated_resources.as_ref());
             let limit = of(status.resources.as_ref().and_then(|r| r.limits.as_ref()));
             set(&mut resources.requests, name, request);
@@ -69,7 +69,7 @@ pub(crate) fn before(pod: &Pod) -> Allocation {
 }
 
 /// Replaces an amount that is there by another one.
-fn set(list: &mut Option<Resources>, name: &str, amount: Option<Quantity>) {
+fn set(list: &mut Option<ResourceList>, name: &str, amount: Option<Quantity>) {
     if let (Some(list), Some(amount)) = (list, amount)
         && list.contains_key(name)
     {
@@ -107,21 +107,25 @@ fn is_empty(r: &ResourceRequirements) -> bool {
 ///
 /// DIFFERENCE: 1.36.2 defers what no node of this size could ever give; here it is infeasible, as the
 /// API describes it.
-pub(crate) fn decide(pod: &Pod, now: &Pod, allocatable: &Resources, others: &[Arc<Pod>]) -> Option<Pending> {
+pub(crate) fn decide(
+    pod: &Pod,
+    now: &Pod,
+    allocatable: &ResourceList,
+    others: &[Arc<Pod>],
+) -> Option<Pending> {
     for name in RESIZABLE {
-        let unit = if name == "cpu" { 1 } else { 1000 };
-        let request = spec::pod_request(pod, name) / unit;
-        if !allocatable.contains_key(name) || request <= spec::pod_request(now, name) / unit {
+        let request = spec::pod_request(pod, name);
+        if !allocatable.contains_key(name) || request <= spec::pod_request(now, name) {
             continue;
         }
-        let capacity = quantity::milli(allocatable.get(name)) / unit;
+        let capacity = super::admission::capacity(allocatable, name);
         if request > capacity {
             let message = format!(
                 "Node didn't have enough capacity: {name}, requested: {request}, capacity: {capacity}"
             );
             return Some(Pending { reason: "Infeasible", message });
         }
-        let used: i64 = others.iter().map(|p| spec::pod_request(p, name) / unit).fold(0, i64::saturating_add);
+        let used: i64 = others.iter().map(|p| spec::pod_request(p, name)).fold(0, i64::saturating_add);
         if request > capacity.saturating_sub(used) {
             let message = format!(
                 "Node didn't have enough resource: {name}, requested: {request}, used: {used}, capacity: {capacity}"
@@ -150,7 +154,11 @@ mod tests {
         let asks = pod("1000", json!({}));
         let allocation = wanted(&pod("1", json!({})));
         let has = given(&asks, &allocation).into_owned();
-        assert_eq!(spec::request(&spec::containers(&has)[0], "cpu"), 1000);
+        let amount = |list: &Option<ResourceList>, name: &str| {
+            quantity::milli(list.as_ref().and_then(|l| l.get(name)))
+        };
+        let first = |pod: &Pod| spec::containers(pod)[0].resources.clone().unwrap_or_default();
+        assert_eq!(amount(&first(&has).requests, "cpu"), 1000);
         assert_eq!(spec::containers(&has)[1].resources, None);
         let same = pod("1000m", json!({}));
         assert!(matches!(given(&same, &allocation), Cow::Borrowed(_)), "written otherwise");
@@ -158,13 +166,13 @@ mod tests {
         let status = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true,
             "restartCount": 0, "allocatedResources": {"cpu": "2"}, "resources": {"limits": {"cpu": "2"}}}]});
         let has = given(&pod("1000", status.clone()), &before(&pod("1000", status))).into_owned();
-        assert_eq!(spec::limit(&spec::containers(&has)[0], "cpu"), 2000);
-        assert_eq!(spec::request(&spec::containers(&has)[0], "memory"), (1 << 30) * 1000);
+        assert_eq!(amount(&first(&has).limits, "cpu"), 2000);
+        assert_eq!(amount(&first(&has).requests, "memory"), (1 << 30) * 1000);
     }
 
     #[test]
     fn what_the_node_cannot_give_waits() {
-        let allocatable: Resources = serde_json::from_value(json!({"cpu": "4", "memory": "8Gi"})).unwrap();
+        let allocatable: ResourceList = serde_json::from_value(json!({"cpu": "4", "memory": "8Gi"})).unwrap();
         let others = [pod("2", json!({}))];
         let check = |from: &str, to: &str, want: Option<(&str, &str)>| {
             let got = decide(&pod(to, json!({})), &pod(from, json!({})), &allocatable, &others);

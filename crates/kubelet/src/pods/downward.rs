@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::spec;
-use crate::quantity::{self, Resources};
+use objects::quantity::{self, ResourceList};
 
 /// What a Pod's fields are read from.
 pub(crate) struct Facts<'a> {
@@ -17,7 +17,7 @@ pub(crate) struct Facts<'a> {
     /// The node's addresses, the primary one first.
     pub(crate) node_ips: &'a [IpAddr],
     /// What the node gives to Pods: the limits of containers without limits.
-    pub(crate) allocatable: &'a Resources,
+    pub(crate) allocatable: &'a ResourceList,
 }
 
 impl Facts<'_> {
@@ -111,7 +111,7 @@ mod tests {
             "spec": {"nodeName": "node", "containers": []}
         }))
         .unwrap();
-        let allocatable = Resources::from([("cpu".to_owned(), Quantity("4".into()))]);
+        let allocatable = ResourceList::from([("cpu".to_owned(), Quantity("4".into()))]);
         let facts =
             Facts { pod: &pod, pod_ips: &["10.0.0.1".into()], node_ips: &[], allocatable: &allocatable };
         for (path, want) in [
@@ -126,7 +126,7 @@ mod tests {
         }
         let container = Container {
             resources: Some(ResourceRequirements {
-                requests: Some(Resources::from([("memory".to_owned(), Quantity("100Mi".into()))])),
+                requests: Some(ResourceList::from([("memory".to_owned(), Quantity("100Mi".into()))])),
                 ..ResourceRequirements::default()
             }),
             ..Container::default()

@@ -1,4 +1,4 @@
-//! Resources in the runtime's and the kernel's units.
+//! ResourceList in the runtime's and the kernel's units.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::spec::{self, Qos};
-use crate::quantity::{self, Resources};
+use objects::quantity::{self, ResourceList};
 
 /// The least cpu shares that the kernel takes.
 pub(crate) const MIN_SHARES: u64 = 2;
@@ -56,7 +56,7 @@ pub(crate) fn oom_score_adj(pod: &Pod, container: &Container, node_memory: i64) 
 }
 
 /// Limits of huge pages in bytes by page size, as the runtime names sizes (`2MB`).
-fn hugepages(resources: Option<&Resources>) -> Vec<pb::HugepageLimit> {
+fn hugepages(resources: Option<&ResourceList>) -> Vec<pb::HugepageLimit> {
     let mut limits: BTreeMap<String, u64> = BTreeMap::new();
     for (name, amount) in resources.into_iter().flatten() {
         let Some(size) = name.strip_prefix("hugepages-") else { continue };
@@ -112,7 +112,7 @@ pub(crate) fn actual(
     let Some(reported) = reported else { return all };
     // What the kernel's units round is no difference.
     let expected = container_resources(pod, container, 0);
-    let put = |list: &mut Option<Resources>, name: &str, amount: Quantity| {
+    let put = |list: &mut Option<ResourceList>, name: &str, amount: Quantity| {
         if let Some(list) = list.as_mut().filter(|l| l.contains_key(name)) {
             list.insert(name.to_owned(), amount);
         }
@@ -154,7 +154,7 @@ pub(crate) fn pod_cgroup(pod: &Pod) -> PodCgroup {
     PodCgroup {
         shares: shares(spec::pod_request(pod, "cpu")),
         quota: some(quota(spec::pod_limit(pod, "cpu"))),
-        memory: some(spec::pod_limit(pod, "memory") / 1000),
+        memory: some(spec::pod_limit(pod, "memory")),
     }
 }
 

@@ -6,7 +6,10 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec, PodStatus,
 };
 
-use crate::quantity::{self, Resources};
+use objects::Amount;
+pub(crate) use objects::pod::is_sidecar;
+use objects::quantity::{self, ResourceList};
+use objects::resources::{self, Counting};
 
 /// The specification; an empty one where there is none.
 pub(crate) fn spec(pod: &Pod) -> &PodSpec {
@@ -98,10 +101,6 @@ pub(crate) fn field_path(pod: &Pod, container: &str) -> String {
     format!("spec.{list}{{{container}}}")
 }
 
-/// Whether an init container is a sidecar: it runs beside the containers and is restarted always.
-pub(crate) fn is_sidecar(init: &Container) -> bool {
-    init.restart_policy.as_deref() == Some("Always")
-}
 /// The Pod's restart policy.
 pub(crate) fn restart_policy(pod: &Pod) -> &str {
     spec(pod).restart_policy.as_deref().unwrap_or("Always")
@@ -204,61 +203,34 @@ pub(crate) fn qos(pod: &Pod) -> Qos {
 }
 
 /// An amount of a resource list in thousandths.
-pub(crate) fn amount(list: Option<&Resources>, name: &str) -> i64 {
+pub(crate) fn amount(list: Option<&ResourceList>, name: &str) -> i64 {
     quantity::milli(list.and_then(|l| l.get(name)))
 }
-/// A container's request in thousandths; its limit where it has no request.
-pub(crate) fn request(c: &Container, name: &str) -> i64 {
-    let Some(r) = &c.resources else { return 0 };
-    match r.requests.as_ref().and_then(|l| l.get(name)) {
-        Some(q) => quantity::milli(Some(q)),
-        None => amount(r.limits.as_ref(), name),
-    }
-}
 /// A container's limit in thousandths; 0 for none.
-pub(crate) fn limit(c: &Container, name: &str) -> i64 {
+fn limit(c: &Container, name: &str) -> i64 {
     amount(c.resources.as_ref().and_then(|r| r.limits.as_ref()), name)
 }
 
-/// What the whole Pod asks of a resource, in thousandths: containers and sidecars together, or what
-/// initialization needs at its peak, and the overhead.
+/// What the whole Pod asks of a resource: cpu in thousandths, everything else in units. The kubelet has put what it
+/// gave into the specification, so the status does not count.
 pub(crate) fn pod_request(pod: &Pod, name: &str) -> i64 {
-    total(pod, name, request, |r| r.requests.as_ref())
+    saturated(resources::pod_requests(pod, Counting::default()).get(name))
 }
-/// The whole Pod's limit in thousandths: 0 if any container is without one.
+/// The whole Pod's limit: cpu in thousandths, everything else in units; 0 if any container is without one.
 pub(crate) fn pod_limit(pod: &Pod, name: &str) -> i64 {
     let at_pod = amount(spec(pod).resources.as_ref().and_then(|r| r.limits.as_ref()), name);
     let unlimited = |c: &Container| limit(c, name) == 0;
     if at_pod == 0 && (containers(pod).iter().any(unlimited) || init_containers(pod).iter().any(unlimited)) {
         return 0;
     }
-    total(pod, name, limit, |r| r.limits.as_ref())
+    saturated(resources::pod_limits(pod).get(name))
 }
 
-fn total(
-    pod: &Pod,
-    name: &str,
-    of: impl Fn(&Container, &str) -> i64,
-    at_pod: impl Fn(&k8s_openapi::api::core::v1::ResourceRequirements) -> Option<&Resources>,
-) -> i64 {
-    let mut sum: i64 = containers(pod).iter().map(|c| of(c, name)).sum();
-    let (mut sidecars, mut peak) = (0, 0);
-    for c in init_containers(pod) {
-        if is_sidecar(c) {
-            sidecars += of(c, name);
-            peak = peak.max(sidecars);
-        } else {
-            peak = peak.max(sidecars + of(c, name));
-        }
-    }
-    sum = (sum + sidecars).max(peak);
-    if let Some(q) = spec(pod).resources.as_ref().and_then(at_pod).and_then(|l| l.get(name)) {
-        sum = quantity::milli(Some(q));
-    }
-    sum + amount(spec(pod).overhead.as_ref(), name)
+fn saturated(amount: Amount) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// Hash of what makes a running container another one when it changes: its name and image. Resources
+/// Hash of what makes a running container another one when it changes: its name and image. ResourceList
 /// are resized in place.
 pub(crate) fn container_hash(c: &Container) -> u64 {
     let text =

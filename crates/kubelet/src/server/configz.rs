@@ -22,14 +22,14 @@ pub(super) fn settings(config: &Config) -> Value {
         "address": address,
         "port": port,
         "authentication": {
-            "webhook": { "enabled": true, "cacheTTL": time(super::tokens::TTL) },
+            "webhook": { "enabled": true, "cacheTTL": time(serving::TOKEN_TTL) },
             "anonymous": { "enabled": false },
         },
         "authorization": {
             "mode": "Webhook",
             "webhook": {
-                "cacheAuthorizedTTL": time(super::auth::ALLOWED_TTL),
-                "cacheUnauthorizedTTL": time(super::auth::DENIED_TTL),
+                "cacheAuthorizedTTL": time(serving::auth::ALLOWED_TTL),
+                "cacheUnauthorizedTTL": time(serving::auth::DENIED_TTL),
             },
         },
         "streamingConnectionIdleTimeout": time(super::stream::IDLE),

@@ -9,8 +9,9 @@ use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Body, typed};
 use crate::Kubelet;
+use serving::Body;
+use serving::answer::text as answer;
 
 /// How often it is tried whether Pods are taken care of.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -56,7 +57,7 @@ impl Health {
             return None;
         }
         Some(match self.failure(check) {
-            None => answer(StatusCode::OK, "ok".to_owned()),
+            None => answer(StatusCode::OK, "ok"),
             Some(why) => answer(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")),
         })
     }
@@ -77,15 +78,9 @@ impl Health {
         match (failed, verbose) {
             (true, _) => answer(StatusCode::INTERNAL_SERVER_ERROR, page + "healthz check failed\n"),
             (false, true) => answer(StatusCode::OK, page + "healthz check passed\n"),
-            (false, false) => answer(StatusCode::OK, "ok".to_owned()),
+            (false, false) => answer(StatusCode::OK, "ok"),
         }
     }
-}
-
-fn answer(code: StatusCode, text: String) -> Response<Body> {
-    let mut response = typed(text.into_bytes(), "text/plain; charset=utf-8");
-    *response.status_mut() = code;
-    response
 }
 
 #[cfg(test)]

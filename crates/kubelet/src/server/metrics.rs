@@ -1,40 +1,11 @@
 //! `/metrics` and its relatives, in Prometheus' text format.
 
-use std::fmt::Write;
+use component::metrics::{Page, process};
 
 use super::stats::Stats;
 use crate::Kubelet;
 use crate::node::machine::Machine;
 use crate::node::status::KUBELET_VERSION;
-
-/// A page of metrics.
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-impl Page {
-    /// Begins a metric.
-    fn metric(&mut self, name: &str, kind: &str, help: &str) -> &mut Self {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        self
-    }
-    /// Adds a value.
-    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: f64) -> &mut Self {
-        self.text.push_str(name);
-        for (i, (key, value)) in labels.iter().enumerate() {
-            self.text.push(if i == 0 { '{' } else { ',' });
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(self.text, "{key}=\"{value}\"");
-        }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
-        let _ = writeln!(self.text, " {value}");
-        self
-    }
-}
 
 fn nanos(n: u64) -> f64 {
     n as f64 / 1e9
@@ -58,7 +29,7 @@ pub(super) fn probes(kubelet: &Kubelet) -> String {
         ];
         page.value(name, &labels, count as f64);
     }
-    page.text
+    page.text()
 }
 
 /// `/metrics`: the kubelet's own.
@@ -101,32 +72,7 @@ pub(super) fn own(kubelet: &Kubelet) -> String {
     )
     .value("kubelet_desired_pods", &[("static", "")], pods.len() as f64);
     process(&mut page);
-    page.text
-}
-
-/// What every process of the cluster tells about itself.
-fn process(page: &mut Page) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if let Some(rss) = crate::node::machine::meminfo_bytes(&status, "VmRSS") {
-        page.metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.").value(
-            "process_resident_memory_bytes",
-            &[],
-            rss as f64,
-        );
-    }
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Fields 14 and 15, in hundredths of a second; the second field may hold spaces, but ends with ")".
-    let ticks: f64 = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_ascii_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|f| f.parse::<f64>().ok())
-        .sum();
-    page.metric("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.")
-        .value("process_cpu_seconds_total", &[], ticks / 100.0);
+    page.text()
 }
 
 /// `/metrics/resource`: what the node, its Pods and their containers use; upstream's stable set.
@@ -139,7 +85,7 @@ pub(super) fn resource(stats: Option<&Stats>) -> String {
             "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
         )
         .value("resource_scrape_error", &[], 1.0);
-        return page.text;
+        return page.text();
     };
     type Pick = fn(&super::stats::Usage) -> Option<f64>;
     let containers = |page: &mut Page, name: &str, kind: &str, help: &str, pick: Pick| {
@@ -262,7 +208,7 @@ pub(super) fn resource(stats: Option<&Stats>) -> String {
         "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
     )
     .value("resource_scrape_error", &[], 0.0);
-    page.text
+    page.text()
 }
 
 /// `/metrics/cadvisor`: the metrics of containers under the names that dashboards know.
@@ -355,7 +301,7 @@ pub(super) fn cadvisor(stats: &Stats, machine: &Machine) -> String {
             }
         }
     }
-    page.text
+    page.text()
 }
 
 #[cfg(test)]
@@ -363,14 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_format() {
-        let mut page = Page::default();
-        page.metric("m", "gauge", "Help.").value("m", &[("a", "x\"y\\z\n"), ("b", "")], 1.5).value(
-            "m",
-            &[],
-            2.0,
-        );
-        assert_eq!(page.text, "# HELP m Help.\n# TYPE m gauge\nm{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1.5\nm 2\n");
+    fn without_statistics() {
         assert!(resource(None).ends_with("resource_scrape_error 1\n"));
     }
 }

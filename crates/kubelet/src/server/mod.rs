@@ -5,7 +5,6 @@
 
 mod auth;
 mod configz;
-mod connection;
 mod files;
 mod health;
 mod log_lines;
@@ -13,7 +12,6 @@ mod logs;
 mod metrics;
 mod stats;
 mod stream;
-mod tokens;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,30 +21,26 @@ use bytes::Bytes;
 use component::Shutdown;
 use cri::runtime as pb;
 use futures::StreamExt;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::HeaderMap;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Pod;
-use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
-use tokio::net::TcpListener;
+use serving::answer::{empty, full, typed};
+use serving::{Auth, Body, BoxError, Failure, User};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use self::auth::{Auth, User};
 use self::health::Health;
 use self::stats::Collector;
 use self::stream::Target;
 use crate::node::machine::Machine;
 use crate::pods::observed::ROOT_ANNOTATION;
 use crate::{Kubelet, StartError};
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Body = http_body_util::combinators::BoxBody<Bytes, BoxError>;
 
 /// Pieces of a streamed body that wait for its reader.
 const BODY_PIECES: usize = 8;
@@ -67,17 +61,7 @@ pub fn tls(
     key: PrivateKeyDer<'static>,
     clients: RootCertStore,
 ) -> Result<ServerConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider.clone())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|e| rustls::Error::General(e.to_string()))?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    serving::tls::config((chain, key), clients)
 }
 
 struct Server {
@@ -91,30 +75,38 @@ struct Server {
 /// Binds the port, and serves until `shutdown`. Without options it does nothing.
 pub async fn start(kubelet: &Arc<Kubelet>, shutdown: &Shutdown) -> Result<(), StartError> {
     let Some(options) = kubelet.config.server.clone() else { return Ok(()) };
-    let address = options.address;
-    let listener =
-        TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
-    let server = Arc::new(Server {
-        auth: Auth::new(kubelet.client.clone(), &kubelet.config.node_name),
+    let server = Server {
+        auth: Auth::new(kubelet.client.clone()),
         stats: Collector::default(),
         machine: Machine::read(),
         health: Health::start(kubelet, shutdown),
         kubelet: kubelet.clone(),
-    });
-    let acceptor = tokio_rustls::TlsAcceptor::from(options.tls);
-    shutdown.spawn(connection::accept(server, listener, acceptor, shutdown.clone()));
+    };
+    serving::serve(server, options.address, options.tls, shutdown).await?;
     Ok(())
 }
 
-impl Server {
+impl serving::Service for Server {
+    async fn authenticate(
+        &self,
+        headers: &mut HeaderMap,
+        peer: Option<&CertificateDer<'_>>,
+    ) -> Result<Arc<User>, Failure> {
+        let user = self.auth.authenticate(headers, peer).await?;
+        user.ok_or_else(serving::auth::unauthorized)
+    }
+
     async fn handle(&self, request: Request<Incoming>, user: &Arc<User>) -> Result<Response<Body>, Failure> {
         let path = request.uri().path().to_owned();
-        self.auth.authorize(user, request.method(), &path).await?;
+        let node = &self.kubelet.config.node_name;
+        auth::authorize(&self.auth, node, user, request.method(), &path).await?;
         let decoded = unescape(&path).ok_or_else(|| Failure::bad_request("invalid URL escape"))?;
         let query = Query::parse(request.uri().query().unwrap_or_default());
         self.route(request, &decoded, &query).await
     }
+}
 
+impl Server {
     async fn route(
         &self,
         request: Request<Incoming>,
@@ -126,21 +118,21 @@ impl Server {
         // Upstream has these for any method, and all others for their own.
         match parts.as_slice() {
             ["healthz"] => return Ok(self.health.answer(query.get("verbose").is_some())),
-            ["healthz", check] => return self.health.one(check).ok_or_else(not_found),
+            ["healthz", check] => return self.health.one(check).ok_or_else(Failure::not_found),
             ["metrics"] => return metrics_answer(metrics::own(kubelet)),
             ["metrics", "resource"] => {
                 let stats = self.stats.collect(kubelet).await;
                 return metrics_answer(metrics::resource(stats.as_ref().ok()));
             }
             ["metrics", "cadvisor"] => {
-                let stats = self.stats.collect(kubelet).await.map_err(Failure::runtime)?;
+                let stats = self.stats.collect(kubelet).await.map_err(runtime_failure)?;
                 return metrics_answer(metrics::cadvisor(&stats, &self.machine));
             }
             ["metrics", "probes"] => return metrics_answer(metrics::probes(kubelet)),
             ["configz"] => return json_answer(&configz::settings(&kubelet.config)),
             _ => {}
         }
-        let allowed = methods(&parts).ok_or_else(not_found)?;
+        let allowed = methods(&parts).ok_or_else(Failure::not_found)?;
         if !allowed.contains(request.method()) {
             return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
         }
@@ -162,12 +154,12 @@ impl Server {
                 stream::port_forward(kubelet, target, query, request).await
             }
             ["stats", "summary"] => {
-                let stats = self.stats.collect(kubelet).await.map_err(Failure::runtime)?;
+                let stats = self.stats.collect(kubelet).await.map_err(runtime_failure)?;
                 let only = query.bool("only_cpu_and_memory");
                 json_answer(&stats::summary(&stats, &kubelet.config.node_name, only))
             }
             ["logs", rest @ ..] => files::serve(&rest.join("/")).await,
-            _ => Err(not_found()),
+            _ => Err(Failure::not_found()),
         }
     }
 
@@ -183,9 +175,9 @@ impl Server {
         };
         let runtime = &self.kubelet.runtime;
         let sandboxes = pb::ListPodSandboxRequest { filter: Some(ready) };
-        let sandboxes = runtime.service().list_pod_sandbox(sandboxes).await.map_err(Failure::runtime)?;
+        let sandboxes = runtime.service().list_pod_sandbox(sandboxes).await.map_err(runtime_failure)?;
         let containers = pb::ListContainersRequest { filter: Some(running) };
-        let containers = runtime.service().list_containers(containers).await.map_err(Failure::runtime)?;
+        let containers = runtime.service().list_containers(containers).await.map_err(runtime_failure)?;
         let root = self.kubelet.config.root_dir.to_string_lossy();
         let (sandboxes, containers) = (sandboxes.into_inner().items, containers.into_inner().containers);
         json_answer(&running_list(&root, sandboxes, containers))
@@ -236,16 +228,12 @@ fn methods(parts: &[&str]) -> Option<&'static [Method]> {
     })
 }
 
-fn not_found() -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, "404 page not found\n")
-}
-
 /// `{namespace}/{pod}/{container}` or `{namespace}/{pod}/{uid}/{container}`.
 fn container_target<'a>(parts: &[&'a str]) -> Result<Target<'a>, Failure> {
     match *parts {
         [namespace, pod, container] => Ok(Target { namespace, pod, uid: None, container }),
         [namespace, pod, uid, container] => Ok(Target { namespace, pod, uid: Some(uid), container }),
-        _ => Err(not_found()),
+        _ => Err(Failure::not_found()),
     }
 }
 
@@ -267,21 +255,7 @@ fn json_answer(value: &serde_json::Value) -> Result<Response<Body>, Failure> {
 }
 
 fn metrics_answer(page: String) -> Result<Response<Body>, Failure> {
-    Ok(typed(page.into_bytes(), "text/plain; version=0.0.4; charset=utf-8"))
-}
-
-fn typed(bytes: Vec<u8>, kind: &'static str) -> Response<Body> {
-    let mut response = Response::new(full(bytes));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
-}
-
-fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
-}
-
-fn empty() -> Body {
-    Empty::new().map_err(|never| match never {}).boxed()
+    Ok(typed(page.into_bytes(), component::metrics::CONTENT_TYPE))
 }
 
 /// A body whose pieces come from elsewhere, as fast as its reader takes them.
@@ -291,28 +265,9 @@ fn channel_body() -> (mpsc::Sender<Bytes>, Body) {
     (sender, BodyExt::boxed(StreamBody::new(frames)))
 }
 
-/// A refusal: a status and a plain text, as upstream's kubelet answers.
-#[derive(Debug)]
-struct Failure {
-    code: StatusCode,
-    text: String,
-}
-
-impl Failure {
-    fn new(code: StatusCode, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
-    }
-    fn bad_request(text: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, text)
-    }
-    fn runtime(status: tonic::Status) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, status.message())
-    }
-    fn into_response(self) -> Response<Body> {
-        let mut response = typed(self.text.into_bytes(), "text/plain; charset=utf-8");
-        *response.status_mut() = self.code;
-        response
-    }
+/// What the runtime refused.
+fn runtime_failure(status: tonic::Status) -> Failure {
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, status.message())
 }
 
 /// The parameters of a request, decoded, in order.

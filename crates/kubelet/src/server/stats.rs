@@ -69,14 +69,14 @@ impl Usage {
     }
     fn cpu_json(&self) -> Value {
         some(vec![
-            ("time", json!(seconds(self.time))),
+            ("time", json!(objects::time::text(self.time))),
             ("usageNanoCores", json!(self.cpu_rate)),
             ("usageCoreNanoSeconds", json!(self.cpu_nanos)),
         ])
     }
     fn memory_json(&self, available: Option<u64>) -> Value {
         some(vec![
-            ("time", json!(seconds(self.time))),
+            ("time", json!(objects::time::text(self.time))),
             ("availableBytes", json!(available)),
             ("usageBytes", json!(self.memory)),
             ("workingSetBytes", json!(self.working_set)),
@@ -86,7 +86,7 @@ impl Usage {
         ])
     }
     fn swap_json(&self) -> Value {
-        some(vec![("time", json!(seconds(self.time))), ("swapUsageBytes", json!(self.swap))])
+        some(vec![("time", json!(objects::time::text(self.time))), ("swapUsageBytes", json!(self.swap))])
     }
 }
 
@@ -349,13 +349,9 @@ fn some(fields: Vec<(&str, Value)>) -> Value {
     )
 }
 
-fn seconds(time: Timestamp) -> String {
-    format!("{time:.0}")
-}
-
 fn filesystem(fs: &Filesystem, used: Option<u64>, time: Timestamp) -> Value {
     json!({
-        "time": seconds(time),
+        "time": objects::time::text(time),
         "availableBytes": fs.available,
         "capacityBytes": fs.capacity,
         "usedBytes": used.unwrap_or(fs.capacity.saturating_sub(fs.available)),
@@ -373,7 +369,7 @@ fn network(interfaces: &[Interface], time: Timestamp) -> Value {
     };
     let Some(first) = interfaces.first() else { return Value::Null };
     let mut network = one(first);
-    network["time"] = json!(seconds(time));
+    network["time"] = json!(objects::time::text(time));
     network["interfaces"] = interfaces.iter().map(one).collect();
     network
 }
@@ -389,11 +385,11 @@ pub(super) fn summary(stats: &Stats, node: &str, only_cpu_and_memory: bool) -> V
             ("nodeName", json!(node)),
             ("systemContainers", json!([{
                 "name": "pods",
-                "startTime": stats.started.map(seconds),
+                "startTime": stats.started.map(objects::time::text),
                 "cpu": total(stats).cpu_json(),
                 "memory": total(stats).memory_json(None),
             }])),
-            ("startTime", json!(stats.started.map(seconds))),
+            ("startTime", json!(stats.started.map(objects::time::text))),
             ("cpu", stats.node.cpu_json()),
             ("memory", stats.node.memory_json(stats.available)),
             ("network", full(network(stats.interface.as_slice(), now))),
@@ -402,7 +398,7 @@ pub(super) fn summary(stats: &Stats, node: &str, only_cpu_and_memory: bool) -> V
                 json!({ "imageFs": filesystem(&fs, Some(used), now) })
             }).unwrap_or_default())),
             ("rlimit", full(stats.pids.map(|p| {
-                json!({ "time": seconds(now), "maxpid": p.max, "curproc": p.used })
+                json!({ "time": objects::time::text(now), "maxpid": p.max, "curproc": p.used })
             }).unwrap_or_default())),
             ("swap", full(stats.node.swap_json())),
         ]),
@@ -436,7 +432,7 @@ fn pod_summary(stats: &Stats, pod: &PodStats, only_cpu_and_memory: bool) -> Valu
         .map(|c| {
             some(vec![
                 ("name", json!(c.name)),
-                ("startTime", json!(c.started.map(seconds))),
+                ("startTime", json!(c.started.map(objects::time::text))),
                 ("cpu", c.usage.cpu_json()),
                 ("memory", c.usage.memory_json(None)),
                 ("rootfs", full(c.layer.map(of_layer).unwrap_or_default())),
@@ -447,7 +443,7 @@ fn pod_summary(stats: &Stats, pod: &PodStats, only_cpu_and_memory: bool) -> Valu
     let layers: u64 = pod.containers.iter().filter_map(|c| c.layer).map(|l| l.0).sum();
     some(vec![
         ("podRef", json!({ "name": pod.name, "namespace": pod.namespace, "uid": pod.uid })),
-        ("startTime", json!(pod.started.map(seconds))),
+        ("startTime", json!(pod.started.map(objects::time::text))),
         ("containers", json!(containers)),
         ("cpu", pod.usage.cpu_json()),
         ("memory", pod.usage.memory_json(None)),

@@ -18,10 +18,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use super::connection::Life;
 use super::{Body, Failure, Query, empty, full};
 use crate::Kubelet;
 use crate::pods::ContainerRef;
+use serving::Life;
 
 /// How long nothing may go through a stream; upstream's `streamingConnectionIdleTimeout`.
 pub(super) const IDLE: Duration = Duration::from_hours(4);

@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::{
     ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod, PodCondition, PodIP, PodStatus,
     ResourceRequirements, VolumeMountStatus,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::pods::actions::{any_regular_created, sandbox_changed, should_start};
 use crate::pods::allocation::{self, Pending};
 use crate::pods::observed::{self, State};
 use crate::pods::{resources, spec};
 use crate::probes::Kind;
-use crate::quantity;
+use objects::quantity;
 
 /// Condition types that the kubelet writes.
 pub(crate) const OWN_CONDITIONS: [&str; 7] = [
@@ -61,7 +61,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) node_ips: &'a [IpAddr],
     /// Name of the runtime, the prefix of container ids.
     pub(crate) runtime: &'a str,
-    /// Resources that running containers were given, by CRI id.
+    /// ResourceList that running containers were given, by CRI id.
     pub(crate) actuated: &'a HashMap<String, ResourceRequirements>,
     /// Why the node does not give what the Pod asks for by now; `pod` has what it was given.
     pub(crate) pending: Option<&'a Pending>,
@@ -71,10 +71,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// A time as the API has it, in whole seconds.
-pub(crate) fn time(t: Timestamp) -> Time {
-    Time(Timestamp::from_second(t.as_second()).unwrap_or(t))
-}
+pub(crate) use objects::time::whole_seconds as time;
 
 fn terminated_unknown(message: &str) -> ContainerState {
     ContainerState {
@@ -593,9 +590,13 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
     };
     let requests: BTreeMap<_, _> = ["cpu", "memory"]
         .into_iter()
-        .map(|name| (name.to_owned(), spec::pod_request(pod, name)))
-        .filter(|(_, milli)| *milli > 0)
-        .map(|(name, milli)| (name, quantity::from_milli(milli)))
+        .map(|name| (name, spec::pod_request(pod, name)))
+        .filter(|(_, amount)| *amount > 0)
+        .map(|(name, amount)| {
+            let text =
+                if name == "cpu" { quantity::from_milli(amount) } else { Quantity(amount.to_string()) };
+            (name.to_owned(), text)
+        })
         .collect();
     let some = |list: Vec<ContainerStatus>| Some(list).filter(|l| !l.is_empty());
     PodStatus {

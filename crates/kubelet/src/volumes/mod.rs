@@ -19,8 +19,8 @@ use tokio::time::{Duration, Instant, timeout_at};
 use crate::Kubelet;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
-use crate::quantity;
 pub(crate) use crate::work::blocking;
+use objects::quantity;
 
 /// How long the content of volumes that are there already is waited for: containers wait meanwhile for
 /// whoever tends them.
@@ -124,7 +124,7 @@ async fn mount(
     let gid = group(pod);
     if let Some(source) = &volume.empty_dir {
         let (source, at) = (source.clone(), dir.clone());
-        let memory = spec::pod_limit(pod, "memory") / 1000;
+        let memory = spec::pod_limit(pod, "memory");
         blocking(move || empty_dir(&source, &at, gid, memory)).await?;
         return Ok((Mounted::Path { path: dir, read_only: false }, None));
     }

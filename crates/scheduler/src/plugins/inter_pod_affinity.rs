@@ -28,7 +28,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::{Rejection, Stop, reject};
 use crate::affinity::{Term, all_match, namespace};
 use crate::cache::{Cache, NodeInfo, PodInfo};
-use crate::selector::Labels;
+use objects::Labels;
 
 /// The plugin's name.
 pub const NAME: &str = "InterPodAffinity";

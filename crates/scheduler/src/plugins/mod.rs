@@ -80,8 +80,8 @@ impl Prepared<'_> {
     pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
         node::unschedulable(self.pod, node)?;
         node::node_name(self.pod, node)?;
-        node::taints(self.pod, node)?;
-        node::node_affinity(self.pod, node)?;
+        node::taint_toleration(self.pod, node)?;
+        node::affinity(self.pod, node)?;
         node::node_ports(self.pod, node)?;
         node::resources_fit(self.pod, node)?;
         self.spread.filter(node)?;

@@ -2,32 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use k8s_openapi::api::core::v1::Taint;
+use objects::taints::{self, NO_EXECUTE, NO_SCHEDULE};
+use objects::{Amount, Resources, node_affinity};
 
 use super::{Rejection, Stop, reject};
 use crate::cache::{NodeInfo, PodInfo};
-use crate::resources::{Amount, Resources};
 
 /// The plugin that reads node selectors and node affinity.
 pub const NODE_AFFINITY: &str = "NodeAffinity";
-
-pub(super) fn tolerations(pod: &PodInfo) -> &[Toleration] {
-    pod.pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default()
-}
-
-/// Whether a toleration covers a taint (upstream's `ToleratesTaint`).
-pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let blank = |o: &Option<String>| o.as_deref().is_none_or(str::is_empty);
-    let taint_value = taint.value.as_deref().unwrap_or_default();
-    let value = toleration.value.as_deref().unwrap_or_default();
-    (blank(&toleration.effect) || toleration.effect.as_deref() == Some(taint.effect.as_str()))
-        && (blank(&toleration.key) || toleration.key.as_deref() == Some(taint.key.as_str()))
-        && match toleration.operator.as_deref() {
-            None | Some("" | "Equal") => value == taint_value,
-            Some("Exists") => true,
-            _ => false,
-        }
-}
 
 pub(super) fn unschedulable(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     if node.node.spec.as_ref().and_then(|s| s.unschedulable) != Some(true) {
@@ -35,10 +18,10 @@ pub(super) fn unschedulable(pod: &PodInfo, node: &NodeInfo) -> Result<(), Reject
     }
     let taint = Taint {
         key: "node.kubernetes.io/unschedulable".into(),
-        effect: "NoSchedule".into(),
+        effect: NO_SCHEDULE.into(),
         ..Taint::default()
     };
-    if tolerations(pod).iter().any(|t| tolerates(t, &taint)) {
+    if taints::untolerated([&taint], taints::tolerations(&pod.pod)).is_none() {
         return Ok(());
     }
     reject("NodeUnschedulable", "node(s) were unschedulable", true)
@@ -54,69 +37,20 @@ pub(super) fn node_name(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection>
 
 /// Whether the node has a `NoSchedule` or `NoExecute` taint that the Pod does not tolerate.
 pub(super) fn has_untolerated_taint(pod: &PodInfo, node: &NodeInfo) -> bool {
-    let all = node.node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
-    all.iter()
-        .filter(|t| t.effect == "NoSchedule" || t.effect == "NoExecute")
-        .any(|taint| !tolerations(pod).iter().any(|t| tolerates(t, taint)))
+    let hard =
+        taints::of_node(&node.node).iter().filter(|t| t.effect == NO_SCHEDULE || t.effect == NO_EXECUTE);
+    taints::untolerated(hard, taints::tolerations(&pod.pod)).is_some()
 }
 
-pub(super) fn taints(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+pub(super) fn taint_toleration(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     if has_untolerated_taint(pod, node) {
         return reject("TaintToleration", "node(s) had untolerated taint(s)", true);
     }
     Ok(())
 }
 
-/// Whether a node satisfies one requirement of a selector term.
-fn requirement(r: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = r.values.as_deref().unwrap_or_default();
-    let listed = |v: &str| values.iter().any(|x| x == v);
-    match r.operator.as_str() {
-        "In" => value.is_some_and(listed),
-        "NotIn" => !value.is_some_and(listed),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        op @ ("Gt" | "Lt") => {
-            let (Some(Ok(have)), Some(Ok(bound))) =
-                (value.map(str::parse::<i64>), values.first().map(|v| v.parse::<i64>()))
-            else {
-                return false;
-            };
-            if op == "Gt" { have > bound } else { have < bound }
-        }
-        _ => false,
-    }
-}
-
-/// Whether a node satisfies a selector term; an empty term matches nothing.
-pub fn term_matches(term: &NodeSelectorTerm, node: &NodeInfo) -> bool {
-    let expressions = term.match_expressions.as_deref().unwrap_or_default();
-    let fields = term.match_fields.as_deref().unwrap_or_default();
-    let labels = node.node.metadata.labels.as_ref();
-    (!expressions.is_empty() || !fields.is_empty())
-        && expressions.iter().all(|r| requirement(r, labels.and_then(|l| l.get(&r.key)).map(String::as_str)))
-        && fields.iter().all(|r| r.key == "metadata.name" && requirement(r, Some(node.name())))
-}
-
-/// Whether the Pod's node selector and required node affinity admit the node.
-pub(super) fn node_affinity_matches(pod: &PodInfo, node: &NodeInfo) -> bool {
-    let Some(spec) = &pod.pod.spec else { return true };
-    let labels = node.node.metadata.labels.as_ref();
-    let selected = spec
-        .node_selector
-        .iter()
-        .flatten()
-        .all(|(k, v)| labels.and_then(|l| l.get(k)).is_some_and(|have| have == v));
-    selected && required_terms(pod).is_none_or(|terms| terms.iter().any(|t| term_matches(t, node)))
-}
-
-fn required_terms(pod: &PodInfo) -> Option<&[NodeSelectorTerm]> {
-    let affinity = pod.pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
-    Some(&affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms)
-}
-
-pub(super) fn node_affinity(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    if node_affinity_matches(pod, node) {
+pub(super) fn affinity(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    if node_affinity::admits(&pod.pod, &node.node) {
         return Ok(());
     }
     reject(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector", true)
@@ -124,7 +58,9 @@ pub(super) fn node_affinity(pod: &PodInfo, node: &NodeInfo) -> Result<(), Reject
 
 /// The only nodes that can take the Pod, if each term of its node affinity names some (as a DaemonSet's do).
 pub(super) fn nodes_by_name(pod: &PodInfo) -> Result<Option<BTreeSet<&str>>, Stop> {
-    let Some(terms) = required_terms(pod).filter(|t| !t.is_empty()) else { return Ok(None) };
+    let Some(terms) = node_affinity::required_terms(&pod.pod).filter(|t| !t.is_empty()) else {
+        return Ok(None);
+    };
     let mut all = BTreeSet::new();
     for term in terms {
         let mut named: Option<BTreeSet<&str>> = None;

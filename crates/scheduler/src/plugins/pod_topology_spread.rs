@@ -27,7 +27,7 @@ use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
 use super::{Rejection, Stop, node, reject};
 use crate::affinity::namespace;
 use crate::cache::{Cache, NodeInfo, PodInfo};
-use crate::selector::Selector;
+use objects::{Selector, node_affinity};
 
 /// The plugin's name.
 pub const NAME: &str = "PodTopologySpread";
@@ -65,7 +65,7 @@ impl Constraint {
         Ok(Self {
             max_skew: i64::from(c.max_skew),
             key: c.topology_key.clone(),
-            selector: Selector::new(c.label_selector.as_ref())?.and(same),
+            selector: Selector::new(c.label_selector.as_ref()).map_err(|e| e.to_string())?.and(same),
             min_domains: usize::try_from(c.min_domains.unwrap_or(1)).unwrap_or(0),
             honor_affinity: honors(&c.node_affinity_policy, true),
             honor_taints: honors(&c.node_taints_policy, false),
@@ -74,7 +74,7 @@ impl Constraint {
 
     /// Whether the node counts, provided it has the labels of all constraints.
     pub(super) fn counts_node(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
-        (!self.honor_affinity || node::node_affinity_matches(pod, node))
+        (!self.honor_affinity || node_affinity::admits(&pod.pod, &node.node))
             && (!self.honor_taints || !node::has_untolerated_taint(pod, node))
     }
 

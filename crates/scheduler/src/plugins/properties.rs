@@ -16,7 +16,7 @@ use super::*;
 use crate::cycle::{Failure, schedule};
 use crate::nominated::Nominated;
 use crate::preemption;
-use crate::selector::Labels;
+use objects::Labels;
 
 /// The cluster as objects: nodes, each with its Pods, and the namespaces.
 struct World {

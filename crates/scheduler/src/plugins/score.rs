@@ -1,12 +1,12 @@
 //! Scores: which of the nodes that can take a Pod is the best. 0 to 100 a plugin, before its weight.
 
 use k8s_openapi::api::core::v1::Toleration;
+use objects::taints::{self, PREFER_NO_SCHEDULE};
+use objects::{Amount, node_affinity};
 
-use super::node::{term_matches, tolerates, tolerations};
 use super::pod_topology_spread::NAME as SPREAD;
 use super::soft;
 use crate::cache::{Cache, NodeInfo, PodInfo};
-use crate::resources::Amount;
 
 /// The best score of a plugin for a node (upstream's `MaxNodeScore`).
 pub const MAX_SCORE: i64 = 100;
@@ -45,15 +45,12 @@ fn normalized(mut scores: Vec<i64>, reverse: bool) -> Vec<i64> {
 
 /// How many PreferNoSchedule taints the Pod does not tolerate.
 fn intolerable_preferences(pod: &PodInfo, node: &NodeInfo) -> i64 {
-    let taints = node.node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
-    let usable: Vec<&Toleration> = tolerations(pod)
+    let usable: Vec<&Toleration> = taints::tolerations(&pod.pod)
         .iter()
-        .filter(|t| matches!(t.effect.as_deref(), None | Some("" | "PreferNoSchedule")))
+        .filter(|t| matches!(t.effect.as_deref(), None | Some("" | PREFER_NO_SCHEDULE)))
         .collect();
-    taints
-        .iter()
-        .filter(|t| t.effect == "PreferNoSchedule" && !usable.iter().any(|u| tolerates(u, t)))
-        .count() as i64
+    let soft = taints::of_node(&node.node).iter().filter(|t| t.effect == PREFER_NO_SCHEDULE);
+    soft.filter(|t| !usable.iter().any(|u| taints::tolerates(u, t))).count() as i64
 }
 
 fn preferred_affinity(pod: &PodInfo, node: &NodeInfo) -> i64 {
@@ -67,7 +64,7 @@ fn preferred_affinity(pod: &PodInfo, node: &NodeInfo) -> i64 {
         .unwrap_or_default();
     terms
         .iter()
-        .filter(|t| t.weight != 0 && term_matches(&t.preference, node))
+        .filter(|t| t.weight != 0 && node_affinity::term_matches(&t.preference, &node.node))
         .map(|t| i64::from(t.weight))
         .sum()
 }

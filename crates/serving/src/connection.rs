@@ -2,6 +2,7 @@
 //! whose it is.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use component::Shutdown;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, HeaderMap};
 use http::{Method, Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -25,7 +26,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::{Body, BoxError, Failure, Server, empty};
+use crate::answer::{Body, BoxError, Failure, empty};
+use crate::auth::User;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -54,7 +56,7 @@ const MAX_STRANGERS_EACH: usize = 128;
 
 /// Who is connected.
 #[derive(Default)]
-pub(super) struct Gate(Mutex<Counts>);
+struct Gate(Mutex<Counts>);
 
 #[derive(Default)]
 struct Counts {
@@ -102,7 +104,7 @@ impl Gate {
 }
 
 /// What a connection's requests tell it.
-pub(super) struct Life {
+pub struct Life {
     gate: Arc<Gate>,
     address: IpAddr,
     began: Instant,
@@ -120,7 +122,7 @@ struct State {
 }
 
 /// Something keeps the connection busy.
-pub(super) struct Busy(Arc<Life>, u64);
+struct Busy(Arc<Life>, u64);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -152,7 +154,7 @@ impl Life {
         Busy(self.clone(), id)
     }
     /// It is known whose it is.
-    pub(super) fn known(&self) {
+    fn known(&self) {
         let was = std::mem::replace(&mut self.state.lock().known, true);
         if !was {
             self.gate.no_stranger(self.address);
@@ -210,9 +212,26 @@ impl http_body::Body for Held {
     }
 }
 
+/// What an endpoint answers.
+pub trait Service: Send + Sync + 'static {
+    /// Who sends a request; `peer` is the client certificate that the handshake has verified. A client without one that
+    /// is authenticated is no stranger any more.
+    fn authenticate(
+        &self,
+        headers: &mut HeaderMap,
+        peer: Option<&CertificateDer<'_>>,
+    ) -> impl Future<Output = Result<Arc<User>, Failure>> + Send;
+    /// Answers a request.
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        user: &Arc<User>,
+    ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send;
+}
+
 /// Serves what connects until the shutdown.
-pub(super) async fn accept(
-    server: Arc<Server>,
+pub async fn accept<S: Service>(
+    server: Arc<S>,
     listener: TcpListener,
     acceptor: TlsAcceptor,
     stop: Shutdown,
@@ -255,8 +274,8 @@ pub(super) async fn accept(
     }
 }
 
-async fn serve(
-    server: Arc<Server>,
+async fn serve<S: Service>(
+    server: Arc<S>,
     acceptor: TlsAcceptor,
     builder: &auto::Builder<TokioExecutor>,
     tcp: TcpStream,
@@ -275,7 +294,7 @@ async fn serve(
         let (server, peer, life) = (server.clone(), peer.clone(), of_requests.clone());
         async move {
             let peer = peer.as_ref().as_ref();
-            Ok::<_, std::convert::Infallible>(respond(&server, request, peer, &life).await)
+            Ok::<_, std::convert::Infallible>(respond(&*server, request, peer, &life).await)
         }
     });
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
@@ -289,8 +308,8 @@ async fn serve(
     let _ = timeout(FAREWELL, connection).await;
 }
 
-async fn respond(
-    server: &Server,
+async fn respond<S: Service>(
+    server: &S,
     mut request: Request<Incoming>,
     peer: Option<&CertificateDer<'_>>,
     life: &Arc<Life>,
@@ -299,9 +318,12 @@ async fn respond(
     let head = request.method() == Method::HEAD;
     // A stream goes on after its connection has been handed over, and counts as long as it lasts.
     request.extensions_mut().insert(life.clone());
-    let answer = match server.auth.authenticate(request.headers_mut(), peer).await {
+    let answer = match server.authenticate(request.headers_mut(), peer).await {
         Ok(user) => {
-            life.known();
+            // Who shows nothing stays a stranger, whatever it may ask for.
+            if !user.is_anonymous() {
+                life.known();
+            }
             server.handle(request, &user).await
         }
         Err(failure) => {
@@ -379,7 +401,7 @@ mod tests {
 
     #[test]
     fn answers_to_head_have_no_body() {
-        let got = without_body(super::super::typed(b"12345".to_vec(), "text/plain"));
+        let got = without_body(crate::answer::typed(b"12345".to_vec(), "text/plain"));
         assert_eq!(got.headers()[CONTENT_LENGTH], "5");
         assert!(http_body::Body::is_end_stream(got.body()));
     }

@@ -12,10 +12,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use super::auth::{Cache, User};
+use crate::auth::{Cache, User};
 
 /// Upstream's `authentication.webhook.cacheTTL`, for answers of both kinds.
-pub(super) const TTL: Duration = Duration::from_mins(2);
+pub const TTL: Duration = Duration::from_mins(2);
 /// How long a review may take; upstream's.
 const TIME: Duration = Duration::from_secs(10);
 /// How many reviews run at once, and how many wait.
@@ -30,7 +30,7 @@ type Verdict = Option<Arc<User>>;
 type Answer = watch::Receiver<Option<Result<Verdict, ()>>>;
 
 /// The tokens that were shown.
-pub(super) struct Tokens(Arc<Inner>);
+pub(crate) struct Tokens(Arc<Inner>);
 
 struct Inner {
     client: Client,
@@ -40,7 +40,7 @@ struct Inner {
 }
 
 impl Tokens {
-    pub(super) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self(Arc::new(Inner {
             client,
             known: Cache::new(),
@@ -50,7 +50,7 @@ impl Tokens {
     }
 
     /// Whose a token is; none if nobody's, or nobody could say.
-    pub(super) async fn user(&self, token: &str) -> Verdict {
+    pub(crate) async fn user(&self, token: &str) -> Verdict {
         let key: Key = Sha256::digest(token).into();
         if let Some(verdict) = self.0.known.get(&key) {
             return verdict;

@@ -1,0 +1,208 @@
+//! Metrics in Prometheus' text format: what a component tells about itself when it is asked.
+//!
+//! Nothing is collected in between: a part that has something to tell registers a function, which writes
+//! what is so at that moment into a [`Page`].
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The `Content-Type` of a page.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A page of metrics, in the order of their names.
+#[derive(Debug, Default)]
+pub struct Page {
+    families: BTreeMap<String, Family>,
+}
+
+#[derive(Debug, Default)]
+struct Family {
+    header: String,
+    samples: String,
+}
+
+impl Page {
+    /// Begins a metric, once however many tell of it.
+    pub fn metric(&mut self, name: &str, kind: &str, help: &str) -> &mut Self {
+        let family = self.families.entry(name.to_owned()).or_default();
+        family.header = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        self
+    }
+    /// Adds a value to a metric.
+    pub fn value(&mut self, name: &str, labels: &[(&str, &str)], value: f64) -> &mut Self {
+        let family = self.families.entry(name.to_owned()).or_default();
+        sample(&mut family.samples, name, labels, value);
+        self
+    }
+    /// Adds a histogram to a metric.
+    pub fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram) -> &mut Self {
+        let family = self.families.entry(name.to_owned()).or_default();
+        let out = &mut family.samples;
+        let (bucket, mut below) = (format!("{name}_bucket"), 0);
+        for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {
+            below += count;
+            let bound = bound.to_string();
+            let labels: Vec<_> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            sample(out, &bucket, &labels, below as f64);
+        }
+        let labels_all: Vec<_> = labels.iter().copied().chain([("le", "+Inf")]).collect();
+        sample(out, &bucket, &labels_all, histogram.count as f64);
+        sample(out, &format!("{name}_sum"), labels, histogram.sum);
+        sample(out, &format!("{name}_count"), labels, histogram.count as f64);
+        self
+    }
+    /// The page as text.
+    pub fn text(&self) -> String {
+        self.families.values().flat_map(|f| [f.header.as_str(), f.samples.as_str()]).collect()
+    }
+}
+
+fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+    out.push_str(name);
+    for (i, (key, value)) in labels.iter().enumerate() {
+        out.push(if i == 0 { '{' } else { ',' });
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{key}=\"{value}\"");
+    }
+    if !labels.is_empty() {
+        out.push('}');
+    }
+    let _ = writeln!(out, " {value}");
+}
+
+/// How values are distributed. Whoever owns it keeps it under a lock.
+#[derive(Debug, Clone)]
+pub struct Histogram {
+    bounds: &'static [f64],
+    counts: Vec<u64>,
+    count: u64,
+    sum: f64,
+}
+
+impl Histogram {
+    /// An empty one with these upper bounds, ascending.
+    pub fn new(bounds: &'static [f64]) -> Self {
+        Self { bounds, counts: vec![0; bounds.len()], count: 0, sum: 0.0 }
+    }
+    /// Counts a value.
+    pub fn observe(&mut self, value: f64) {
+        if let Some(i) = self.bounds.iter().position(|bound| value <= *bound) {
+            self.counts[i] += 1;
+        }
+        self.count += 1;
+        self.sum += value;
+    }
+}
+
+type Collect = Arc<dyn Fn(&mut Page) + Send + Sync>;
+
+/// Those who have something to tell, by name. Clones are the same registry.
+#[derive(Clone, Default)]
+pub struct Registry(Arc<Mutex<BTreeMap<String, Collect>>>);
+
+impl Registry {
+    /// Lets a part tell about itself, in the place of one that was registered under its name before.
+    pub fn register(&self, name: impl Into<String>, collect: impl Fn(&mut Page) + Send + Sync + 'static) {
+        self.0.lock().insert(name.into(), Arc::new(collect));
+    }
+    /// What all have to tell now.
+    pub fn page(&self) -> Page {
+        // Not under the lock: those who tell may take locks of their own.
+        let all: Vec<Collect> = self.0.lock().values().cloned().collect();
+        let mut page = Page::default();
+        for collect in all {
+            collect(&mut page);
+        }
+        page
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.lock().keys()).finish()
+    }
+}
+
+/// What every process tells about itself: its memory and CPU time.
+pub fn process(page: &mut Page) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+    if let Some(kib) = rss.and_then(|r| r.split_ascii_whitespace().next()?.parse::<u64>().ok()) {
+        page.metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.").value(
+            "process_resident_memory_bytes",
+            &[],
+            (kib * 1024) as f64,
+        );
+    }
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Fields 14 and 15, in hundredths of a second; the second field may hold spaces, but ends with ")".
+    let ticks: f64 = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|f| f.parse::<f64>().ok())
+        .sum();
+    page.metric("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.")
+        .value("process_cpu_seconds_total", &[], ticks / 100.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_format() {
+        let mut page = Page::default();
+        page.metric("m", "gauge", "Help.").value("m", &[("a", "x\"y\\z\n"), ("b", "")], 1.5).value(
+            "m",
+            &[],
+            2.0,
+        );
+        assert_eq!(page.text(), "# HELP m Help.\n# TYPE m gauge\nm{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1.5\nm 2\n");
+    }
+
+    #[test]
+    fn histograms_are_cumulative() {
+        let mut histogram = Histogram::new(&[0.1, 1.0]);
+        for value in [0.05, 0.1, 0.5, 7.0] {
+            histogram.observe(value);
+        }
+        let mut page = Page::default();
+        page.metric("h", "histogram", "H").histogram("h", &[("name", "n")], &histogram);
+        let lines: Vec<String> = page.text().lines().skip(2).map(str::to_owned).collect();
+        assert_eq!(
+            lines,
+            [
+                r#"h_bucket{name="n",le="0.1"} 2"#,
+                r#"h_bucket{name="n",le="1"} 3"#,
+                r#"h_bucket{name="n",le="+Inf"} 4"#,
+                r#"h_sum{name="n"} 7.65"#,
+                r#"h_count{name="n"} 4"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_metric_that_several_tell_of_stands_together() {
+        let registry = Registry::default();
+        for name in ["b", "a", "a"] {
+            registry.register(name, move |page: &mut Page| {
+                page.metric("m", "gauge", "Help.").value("m", &[("name", name)], 1.0);
+                page.metric("other", "gauge", "Help.").value("other", &[("name", name)], 1.0);
+            });
+        }
+        let text = registry.page().text();
+        assert_eq!(text.matches("# TYPE m ").count(), 1);
+        assert!(text.contains("m{name=\"a\"} 1\nm{name=\"b\"} 1\n# HELP other"), "{text}");
+        let mut own = Page::default();
+        process(&mut own);
+        assert!(own.text().contains("\nprocess_resident_memory_bytes "), "{}", own.text());
+    }
+}

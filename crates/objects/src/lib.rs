@@ -1,0 +1,19 @@
+//! Rules on typed objects that components must agree on: what a Pod requests, which taints it
+//! tolerates, which nodes it may run on, which labels a selector selects.
+//!
+//! Pure: no I/O, no clock, no async. Depends on `api` alone; it must never know a component. A rule
+//! belongs here once a second component needs it.
+
+pub mod cidr;
+pub mod labels;
+pub mod node_affinity;
+pub mod pod;
+pub mod ports;
+pub mod quantity;
+pub mod resources;
+pub mod taints;
+pub mod time;
+
+pub use cidr::{Cidr, CidrError};
+pub use labels::{Labels, Selector, SelectorError};
+pub use resources::{Amount, Resources};

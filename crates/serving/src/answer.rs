@@ -1,0 +1,66 @@
+//! Answers.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Empty, Full};
+
+/// What ends a body too early.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// An answer's body.
+pub type Body = http_body_util::combinators::BoxBody<Bytes, BoxError>;
+
+/// The kind of a plain text.
+pub const TEXT: &str = "text/plain; charset=utf-8";
+
+/// An answer of some kind.
+pub fn typed(bytes: Vec<u8>, kind: &'static str) -> Response<Body> {
+    let mut response = Response::new(full(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// A plain text, with a status.
+pub fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
+    let mut response = typed(text.into().into_bytes(), TEXT);
+    *response.status_mut() = code;
+    response
+}
+
+/// A body that is there as a whole.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
+}
+
+/// No body.
+pub fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed()
+}
+
+/// A refusal: a status and a plain text, as upstream's components answer.
+#[derive(Debug)]
+pub struct Failure {
+    /// Status.
+    pub code: StatusCode,
+    /// Text.
+    pub text: String,
+}
+
+impl Failure {
+    /// One with a status and a text.
+    pub fn new(code: StatusCode, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+    /// A request that makes no sense.
+    pub fn bad_request(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+    /// A path that is not there.
+    pub fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "404 page not found\n")
+    }
+    /// As an answer.
+    pub fn into_response(self) -> Response<Body> {
+        text(self.code, self.text)
+    }
+}

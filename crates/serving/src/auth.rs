@@ -1,0 +1,281 @@
+//! Who may use an endpoint: client certificates of the cluster and bearer tokens, decided by the API
+//! server (TokenReview, SubjectAccessReview) and remembered for a while.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use base64::Engine;
+use client::Client;
+use http::StatusCode;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+use tokio::time::Instant;
+
+use crate::answer::Failure;
+use crate::tokens::Tokens;
+
+/// Upstream's `authorization.webhook.cacheAuthorizedTTL`.
+pub const ALLOWED_TTL: Duration = Duration::from_mins(5);
+/// Upstream's `authorization.webhook.cacheUnauthorizedTTL`.
+pub const DENIED_TTL: Duration = Duration::from_secs(30);
+/// The most answers remembered of each kind.
+const CACHED: usize = 1024;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct User {
+    /// Name.
+    pub name: String,
+    /// uid, "" where nobody said it.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// More that is known.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// Who shows nothing.
+    pub fn anonymous() -> Self {
+        Self {
+            name: "system:anonymous".to_owned(),
+            groups: vec!["system:unauthenticated".to_owned()],
+            ..Self::default()
+        }
+    }
+    /// Whether it has shown nothing.
+    pub fn is_anonymous(&self) -> bool {
+        *self == Self::anonymous()
+    }
+}
+
+/// What a caller wants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Something of a Node.
+    Node {
+        /// `get`, `create`, ….
+        verb: &'static str,
+        /// Which of its subresources.
+        subresource: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A path.
+    Path {
+        /// `get`, `post`, …: the method in small letters.
+        verb: String,
+        /// The path.
+        path: String,
+    },
+}
+
+/// Answers with a time to live, the oldest forgotten first.
+pub(crate) struct Cache<K, V> {
+    entries: Mutex<HashMap<K, (V, Instant)>>,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
+    pub(crate) fn new() -> Self {
+        Self { entries: Mutex::default() }
+    }
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
+        let entries = self.entries.lock();
+        entries.get(key).filter(|(_, until)| *until > Instant::now()).map(|(value, _)| value.clone())
+    }
+    pub(crate) fn put(&self, key: K, value: V, ttl: Duration) {
+        let mut entries = self.entries.lock();
+        let now = Instant::now();
+        if entries.len() >= CACHED {
+            entries.retain(|_, (_, until)| *until > now);
+        }
+        if entries.len() >= CACHED
+            && let Some(oldest) = entries.iter().min_by_key(|(_, (_, until))| *until).map(|(k, _)| k.clone())
+        {
+            entries.remove(&oldest);
+        }
+        entries.insert(key, (value, now + ttl));
+    }
+}
+
+/// The longest path that an answer is remembered for: paths are their senders' choice.
+const LONGEST_PATH: usize = 256;
+
+/// An endpoint's gate.
+pub struct Auth {
+    client: Client,
+    tokens: Tokens,
+    decisions: Cache<(Arc<User>, Access), bool>,
+}
+
+impl Auth {
+    /// Asks with the component's identity.
+    pub fn new(client: Client) -> Self {
+        Self { tokens: Tokens::new(client.clone()), client, decisions: Cache::new() }
+    }
+
+    /// The caller of a request; none if it shows nothing. `peer` is its client certificate, verified by the handshake.
+    /// What it shows is taken out of the headers: nobody behind the endpoint is to see it.
+    ///
+    /// # Errors
+    /// Where it shows something that is not valid.
+    pub async fn authenticate(
+        &self,
+        headers: &mut HeaderMap,
+        peer: Option<&CertificateDer<'_>>,
+    ) -> Result<Option<Arc<User>>, Failure> {
+        let shown = headers.contains_key(AUTHORIZATION);
+        let token = take_token(headers);
+        if let Some(user) = peer.and_then(certificate_user) {
+            return Ok(Some(Arc::new(user)));
+        }
+        let Some(token) = token else { return if shown { Err(unauthorized()) } else { Ok(None) } };
+        match self.tokens.user(&token).await {
+            Some(user) => Ok(Some(user)),
+            None => Err(unauthorized()),
+        }
+    }
+
+    /// Whether a caller may have what it wants.
+    ///
+    /// # Errors
+    /// Where the API server does not say.
+    pub async fn allowed(&self, user: &Arc<User>, access: &Access) -> Result<bool, Status> {
+        let key = (user.clone(), access.clone());
+        if let Some(allowed) = self.decisions.get(&key) {
+            return Ok(allowed);
+        }
+        let mut spec = SubjectAccessReviewSpec {
+            user: Some(user.name.clone()),
+            uid: Some(user.uid.clone()),
+            groups: Some(user.groups.clone()),
+            extra: Some(user.extra.clone()),
+            ..SubjectAccessReviewSpec::default()
+        };
+        match access {
+            Access::Node { verb, subresource, name } => {
+                spec.resource_attributes = Some(ResourceAttributes {
+                    verb: Some((*verb).to_owned()),
+                    version: Some("v1".to_owned()),
+                    resource: Some("nodes".to_owned()),
+                    subresource: Some((*subresource).to_owned()),
+                    name: Some(name.clone()),
+                    ..ResourceAttributes::default()
+                });
+            }
+            Access::Path { verb, path } => {
+                let attributes = NonResourceAttributes { path: Some(path.clone()), verb: Some(verb.clone()) };
+                spec.non_resource_attributes = Some(attributes);
+            }
+        }
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = self.client.api::<SubjectAccessReview>("").create(&review).await?;
+        let allowed = answer.status.is_some_and(|s| s.allowed);
+        if !matches!(access, Access::Path { path, .. } if path.len() > LONGEST_PATH) {
+            self.decisions.put(key, allowed, if allowed { ALLOWED_TTL } else { DENIED_TTL });
+        }
+        Ok(allowed)
+    }
+}
+
+/// The refusal of who shows nothing that is valid.
+pub fn unauthorized() -> Failure {
+    Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized")
+}
+
+/// What a WebSocket client that cannot set headers names its token by, among the protocols.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The bearer token of a request, removed from its headers.
+fn take_token(headers: &mut HeaderMap) -> Option<String> {
+    let shown = headers.remove(AUTHORIZATION);
+    let of_header = shown
+        .as_ref()
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.trim().split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim().to_owned());
+    let (mut of_protocol, mut others) = (None, Vec::new());
+    for protocol in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
+        for name in protocol.to_str().unwrap_or_default().split(',').map(str::trim) {
+            match name.strip_prefix(TOKEN_PROTOCOL) {
+                Some(encoded) => {
+                    let raw = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(encoded).ok();
+                    of_protocol = raw.and_then(|raw| String::from_utf8(raw).ok()).or(of_protocol);
+                }
+                None => others.push(name.to_owned()),
+            }
+        }
+    }
+    // The rest stands as one list.
+    if let Ok(rest) = HeaderValue::from_str(&others.join(", "))
+        && headers.remove(SEC_WEBSOCKET_PROTOCOL).is_some()
+        && !others.is_empty()
+    {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, rest);
+    }
+    of_header.or(of_protocol).filter(|token| !token.is_empty())
+}
+
+/// The user that a client certificate names: its common name, its organizations as groups.
+fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let subject = client::subject::subject(certificate.subject().as_raw()).ok()?;
+    let (name, mut groups) = (subject.common_name, subject.organizations);
+    if name.is_empty() {
+        return None;
+    }
+    groups.push("system:authenticated".to_owned());
+    Some(User { name, groups, ..User::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_taken_out() {
+        let check = |pairs: &[(&'static str, &str)], token: Option<&str>, left: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(*name, HeaderValue::from_str(value).unwrap());
+            }
+            assert_eq!(take_token(&mut headers).as_deref(), token, "{pairs:?}");
+            assert!(headers.get(AUTHORIZATION).is_none());
+            let got = headers.get(SEC_WEBSOCKET_PROTOCOL).map(|v| v.to_str().unwrap());
+            assert_eq!(got, left, "{pairs:?}");
+        };
+        let protocol = "sec-websocket-protocol";
+        check(&[("authorization", "Bearer abc")], Some("abc"), None);
+        check(&[("authorization", "bearer  abc ")], Some("abc"), None);
+        check(&[("authorization", "Basic abc")], None, None);
+        check(&[("authorization", "Bearer ")], None, None);
+        check(&[], None, None);
+        let coded = "base64url.bearer.authorization.k8s.io.YWJj";
+        check(&[(protocol, "v4.channel.k8s.io"), (protocol, coded)], Some("abc"), Some("v4.channel.k8s.io"));
+        check(&[(protocol, &format!("a, {coded},b"))], Some("abc"), Some("a, b"));
+        check(&[(protocol, coded), ("authorization", "Bearer x")], Some("x"), None);
+        check(&[(protocol, "base64url.bearer.authorization.k8s.io.***")], None, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_expire() {
+        let cache = Cache::new();
+        cache.put(1, "a", Duration::from_secs(10));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(cache.get(&1), Some("a"));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(cache.get(&1), None);
+        for n in 0..3 * CACHED {
+            cache.put(n, "b", Duration::from_secs(100));
+        }
+        assert_eq!(cache.entries.lock().len(), CACHED);
+    }
+}

@@ -1,0 +1,328 @@
+//! What every component answers: `/healthz`, `/livez`, `/readyz`, `/metrics`, `/configz`, `/statusz`, `/flagz`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use component::{Clock, Health, Registry, Shutdown, metrics};
+use http::header::{ACCEPT, HeaderMap};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use rustls_pki_types::CertificateDer;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use crate::answer::{Body, Failure, TEXT, text, typed};
+use crate::auth::{Access, Auth, User};
+use crate::connection::{Service, accept};
+
+/// Paths that anybody may ask for; upstream's `--authorization-always-allow-paths`.
+const OPEN: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+/// All paths.
+const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
+const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.";
+
+/// A component's endpoint.
+pub struct Endpoint {
+    /// The component's name.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// Who may ask.
+    pub auth: Auth,
+    /// The time of day.
+    pub clock: Clock,
+    /// When the component began.
+    pub started: Timestamp,
+    /// What it tells in metrics.
+    pub metrics: Registry,
+    /// What may be wrong with it.
+    pub health: Health,
+    /// Its settings as `/configz` has them: by the name of a kind of settings.
+    pub settings: Value,
+    /// Its flags with their values.
+    pub flags: BTreeMap<String, String>,
+}
+
+/// Why an endpoint cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Its port cannot be used.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Binds the port and serves an endpoint until `shutdown`; where it listens.
+///
+/// # Errors
+/// Where the port cannot be used.
+pub async fn serve<S: Service>(
+    service: S,
+    address: SocketAddr,
+    tls: Arc<ServerConfig>,
+    shutdown: &Shutdown,
+) -> Result<SocketAddr, ServeError> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    let (listener, address) = bound.await.map_err(|source| ServeError::Listen { address, source })?;
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls);
+    shutdown.spawn(accept(Arc::new(service), listener, acceptor, shutdown.clone()));
+    Ok(address)
+}
+
+impl Service for Endpoint {
+    async fn authenticate(
+        &self,
+        headers: &mut HeaderMap,
+        peer: Option<&CertificateDer<'_>>,
+    ) -> Result<Arc<User>, Failure> {
+        let user = self.auth.authenticate(headers, peer).await?;
+        Ok(user.unwrap_or_else(|| Arc::new(User::anonymous())))
+    }
+
+    async fn handle(&self, request: Request<Incoming>, user: &Arc<User>) -> Result<Response<Body>, Failure> {
+        let path = request.uri().path();
+        self.authorize(request.method(), path, user).await?;
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
+        }
+        let text_wanted = request.headers().get(ACCEPT).is_none_or(|accepted| {
+            let accepted = accepted.to_str().unwrap_or_default();
+            accepted.is_empty() || accepted.contains("*/*") || accepted.contains("text/")
+        });
+        self.route(path, request.uri().query().unwrap_or_default(), text_wanted)
+    }
+}
+
+impl Endpoint {
+    async fn authorize(&self, method: &Method, path: &str, user: &Arc<User>) -> Result<(), Failure> {
+        if OPEN
+            .iter()
+            .any(|open| path == *open || path.strip_prefix(open).is_some_and(|p| p.starts_with('/')))
+        {
+            return Ok(());
+        }
+        let verb = method.as_str().to_ascii_lowercase();
+        let access = Access::Path { verb: verb.clone(), path: path.to_owned() };
+        match self.auth.allowed(user, &access).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let text = format!("forbidden: User {:?} cannot {verb} path {path:?}\n", user.name);
+                Err(Failure::new(StatusCode::FORBIDDEN, text))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the API server does not say who may ask");
+                let text = format!("Internal Server Error: {path:?}: {error}\n");
+                Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text))
+            }
+        }
+    }
+
+    fn route(&self, path: &str, query: &str, text_wanted: bool) -> Result<Response<Body>, Failure> {
+        match path {
+            "/metrics" => {
+                let mut page = self.metrics.page();
+                metrics::process(&mut page);
+                Ok(typed(page.text().into_bytes(), metrics::CONTENT_TYPE))
+            }
+            "/configz" => Ok(typed(self.settings.to_string().into_bytes(), "application/json")),
+            // DIFFERENCE: the structured forms (`config.k8s.io`, alpha and beta) are not there.
+            "/statusz" | "/flagz" if !text_wanted => {
+                let text = "only the following media types are accepted: text/plain\n";
+                Err(Failure::new(StatusCode::NOT_ACCEPTABLE, text))
+            }
+            "/statusz" => Ok(typed(self.status().into_bytes(), TEXT)),
+            "/flagz" => {
+                let mut page = format!("\n{} flagz\n{WARNING}\n", self.name);
+                for (name, value) in &self.flags {
+                    let _ = writeln!(page, "{name}={value}");
+                }
+                Ok(typed(page.into_bytes(), TEXT))
+            }
+            other => {
+                let parts: Vec<&str> = other.trim_start_matches('/').splitn(2, '/').collect();
+                match parts.as_slice() {
+                    [kind @ ("healthz" | "livez" | "readyz")] => Ok(self.answer(kind, query)),
+                    ["healthz" | "livez" | "readyz", check] => self.one(check),
+                    _ => Err(Failure::not_found()),
+                }
+            }
+        }
+    }
+
+    fn status(&self) -> String {
+        let up = self.clock.now().duration_since(self.started).as_secs().max(0);
+        let (hours, minutes, seconds) = (up / 3600, up / 60 % 60, up % 60);
+        format!(
+            "\n{} statusz\n{WARNING}\n\nStarted: {}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\nBinary version: {}\n\nPaths: {}\n",
+            self.name,
+            self.started.strftime("%a %b %e %H:%M:%S UTC %Y"),
+            self.version,
+            PATHS.join(" "),
+        )
+    }
+
+    fn checks(&self) -> component::health::Answers {
+        let mut all = vec![("ping".to_owned(), Ok(()))];
+        all.extend(self.health.answers());
+        all
+    }
+
+    /// The answer of one check.
+    fn one(&self, name: &str) -> Result<Response<Body>, Failure> {
+        let (_, answer) =
+            self.checks().into_iter().find(|(n, _)| n == name).ok_or_else(Failure::not_found)?;
+        Ok(match answer {
+            Ok(()) => text(StatusCode::OK, "ok"),
+            Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")),
+        })
+    }
+
+    /// The answer of all checks but those that the query excludes.
+    fn answer(&self, kind: &str, query: &str) -> Response<Body> {
+        let pairs = || query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let verbose = pairs().any(|(name, _)| name == "verbose");
+        let excluded = |check: &str| pairs().any(|(name, value)| name == "exclude" && value == check);
+        let (mut page, mut failed) = (String::new(), false);
+        for (check, answer) in self.checks() {
+            let _ = if excluded(&check) {
+                writeln!(page, "[+]{check} excluded: ok")
+            } else if answer.is_ok() {
+                writeln!(page, "[+]{check} ok")
+            } else {
+                failed = true;
+                writeln!(page, "[-]{check} failed: reason withheld")
+            };
+        }
+        match (failed, verbose) {
+            (true, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{page}{kind} check failed\n")),
+            (false, true) => text(StatusCode::OK, format!("{page}{kind} check passed\n")),
+            (false, false) => text(StatusCode::OK, "ok"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::Status;
+    use bytes::Bytes;
+    use client::{Call, Client, ListAnswer, Transport, WatchEvent};
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use futures::stream::BoxStream;
+    use http_body_util::BodyExt;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Lets `admin` do everything, and nobody else anything.
+    struct Reviewer;
+
+    impl Transport for Reviewer {
+        fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
+            let review: Value = serde_json::from_slice(&call.body).unwrap();
+            let allowed =
+                review["spec"]["user"] == "admin" && review["spec"]["nonResourceAttributes"]["verb"] == "get";
+            let answer = json!({"metadata": {}, "spec": {}, "status": {"allowed": allowed}});
+            async move { Ok(Bytes::from(answer.to_string())) }.boxed()
+        }
+        fn list(&self, _: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
+            async { Err(Status::bad_request("")) }.boxed()
+        }
+        fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
+            async { Err(Status::bad_request("")) }.boxed()
+        }
+        fn watch(
+            &self,
+            _: Call,
+        ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
+            async { Err(Status::bad_request("")) }.boxed()
+        }
+    }
+
+    fn endpoint() -> Endpoint {
+        let started = "2026-01-02T03:04:05Z".parse().unwrap();
+        let health = Health::default();
+        health.add("a-controller", || Ok(()));
+        let metrics = Registry::default();
+        metrics.register("m", |page| {
+            page.metric("m", "gauge", "M.").value("m", &[], 1.0);
+        });
+        Endpoint {
+            name: "kube-something",
+            version: "v1.36.2",
+            auth: Auth::new(Client::new(Arc::new(Reviewer), "test")),
+            clock: Clock::from(started),
+            started,
+            metrics,
+            health,
+            settings: json!({"somethingconfig": {"a": 1}}),
+            flags: BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]),
+        }
+    }
+
+    async fn check(endpoint: &Endpoint, path: &str, code: u16, text: &str) {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let response = endpoint.route(path, query, true).unwrap_or_else(Failure::into_response);
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8_lossy(&body);
+        assert!(status == code && body.contains(text), "{path}: {status} {body}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers() {
+        let endpoint = endpoint();
+        check(&endpoint, "/healthz", 200, "ok").await;
+        check(&endpoint, "/livez?verbose", 200, "[+]ping ok\n[+]a-controller ok\nlivez check passed\n").await;
+        check(&endpoint, "/readyz/a-controller", 200, "ok").await;
+        check(&endpoint, "/healthz/other", 404, "404 page not found").await;
+        check(&endpoint, "/metrics", 200, "# TYPE m gauge\nm 1\n").await;
+        check(&endpoint, "/metrics", 200, "\nprocess_cpu_seconds_total ").await;
+        check(&endpoint, "/configz", 200, r#"{"somethingconfig":{"a":1}}"#).await;
+        check(&endpoint, "/flagz", 200, "only.\na=1\nb=2\n".trim_start_matches("only.")).await;
+        tokio::time::advance(std::time::Duration::from_secs(3700)).await;
+        let status =
+            "\nStarted: Fri Jan  2 03:04:05 UTC 2026\nUp: 1 hr 01 min 40 sec\nBinary version: v1.36.2\n";
+        check(&endpoint, "/statusz", 200, status).await;
+        check(&endpoint, "/", 404, "").await;
+        check(&endpoint, "/metricsx", 404, "").await;
+        let refused = endpoint.route("/flagz", "", false).unwrap_err();
+        assert_eq!(refused.code, StatusCode::NOT_ACCEPTABLE);
+        endpoint.health.add("a-controller", || Err("it is stuck".to_owned()));
+        let failed = "[+]ping ok\n[-]a-controller failed: reason withheld\nhealthz check failed\n";
+        check(&endpoint, "/healthz", 500, failed).await;
+        check(&endpoint, "/healthz?exclude=a-controller&verbose", 200, "[+]a-controller excluded: ok").await;
+        check(&endpoint, "/livez/a-controller", 500, "internal server error: it is stuck").await;
+    }
+
+    #[tokio::test]
+    async fn strangers_learn_of_health_alone() {
+        let endpoint = endpoint();
+        let user = |name: &str| Arc::new(User { name: name.to_owned(), ..User::default() });
+        let check = async |name: &str, method: Method, path: &str, code: Option<u16>| {
+            let got = endpoint.authorize(&method, path, &user(name)).await;
+            assert_eq!(got.err().map(|f| f.code.as_u16()), code, "{name} {method} {path}");
+        };
+        for path in ["/healthz", "/healthz/ping", "/livez", "/readyz"] {
+            check("system:anonymous", Method::GET, path, None).await;
+        }
+        for path in ["/metrics", "/configz", "/statusz", "/flagz", "/healthzx", "/"] {
+            check("system:anonymous", Method::GET, path, Some(403)).await;
+            check("admin", Method::GET, path, None).await;
+        }
+        check("admin", Method::POST, "/metrics", Some(403)).await;
+    }
+}

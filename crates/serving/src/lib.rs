@@ -1,0 +1,17 @@
+//! A component's own HTTPS endpoint: connections within limits, callers who are authenticated and
+//! authorized by the API server's word, and what every component answers: health, metrics, settings.
+//!
+//! Depends on `api`, `component` and `client`. It must never know which component it serves.
+
+pub mod answer;
+pub mod auth;
+pub mod connection;
+pub mod endpoint;
+pub mod tls;
+mod tokens;
+
+pub use answer::{Body, BoxError, Failure};
+pub use auth::{Access, Auth, User};
+pub use connection::{Life, Service, accept};
+pub use endpoint::{Endpoint, ServeError, serve};
+pub use tokens::TTL as TOKEN_TTL;
