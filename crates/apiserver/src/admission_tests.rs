@@ -6,15 +6,19 @@ use api::view::View;
 use api::{Schema, Status, Struct};
 use client::{Transport, Verb};
 use futures::future::BoxFuture;
+use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::admission::{Admission, AdmissionRequest, Operation};
-use crate::pipe_tests::{Cluster, call, config_map};
+use crate::pipe;
+use crate::query::Query;
+use crate::request::Request;
+use crate::testing::{Cluster, call, config_map, pod};
 
 /// Admission that only listens.
 #[derive(Default)]
-struct Listener(Mutex<Vec<String>>);
+struct Listener(Mutex<Vec<String>>, Mutex<Value>);
 
 impl Listener {
     fn note(&self, phase: &str, request: &AdmissionRequest<'_>, object: bool) {
@@ -49,9 +53,12 @@ impl Admission for Listener {
     fn mutate<'a>(
         &'a self,
         request: &'a AdmissionRequest<'a>,
-        _: &'a mut Struct,
+        object: &'a mut Struct,
     ) -> BoxFuture<'a, Result<(), Status>> {
         self.note("M", request, true);
+        let mut json = Vec::new();
+        api::codec::json::encode(Schema::builtin(), object, &mut json);
+        *self.1.lock() = serde_json::from_slice(&json).unwrap();
         Box::pin(async { Ok(()) })
     }
     fn validate<'a>(
@@ -64,10 +71,6 @@ impl Admission for Listener {
     }
 }
 
-fn pod(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
-}
-
 fn replica_set() -> Value {
     json!({"metadata": {"name": "r"}, "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
@@ -75,6 +78,49 @@ fn replica_set() -> Value {
 
 fn scale(replicas: i64) -> Value {
     json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "r", "namespace": "ns"}, "spec": {"replicas": replicas}})
+}
+
+#[tokio::test]
+async fn connecting_asks() {
+    let listener = Arc::new(Listener::default());
+    let c = Cluster::with(Arc::<Listener>::clone(&listener));
+    let inner = &c.server.0;
+    let ask = async |path: &str| {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let query = Query::parse(query);
+        let info = crate::request_info::parse(&Method::GET, path, &query).unwrap();
+        let resource = inner.registry.find(&info.group, &info.version, &info.resource).cloned();
+        listener.0.lock().clear();
+        *listener.1.lock() = Value::Null;
+        let asked = pipe::admit_connect(inner, &Request::new(info, resource, query, None)).await;
+        asked.map(|()| (listener.0.lock().join(", "), listener.1.lock().clone()))
+    };
+    let check = async |path: &str, expected: &str, object: Value| {
+        let expected =
+            if expected.is_empty() { String::new() } else { format!("MV CONNECT {expected} new ") };
+        assert_eq!(ask(path).await.unwrap(), (expected, object), "{path}");
+    };
+    let pod = "/api/v1/namespaces/ns/pods/p";
+    check(
+        &format!("{pod}/exec?command=ls&command=-l&container=c&stdin=1&stdout=true&tty=false"),
+        "pods/exec PodExecOptions ns/p",
+        json!({"command": ["ls", "-l"], "container": "c", "stdin": true, "stdout": true}),
+    )
+    .await;
+    let attach = format!("{pod}/attach?stderr=&command=x");
+    check(&attach, "pods/attach PodAttachOptions ns/p", json!({"stderr": true})).await;
+    let forward = format!("{pod}/portforward?ports=80,81");
+    check(&forward, "pods/portforward PodPortForwardOptions ns/p", json!({"ports": [80, 81]})).await;
+    check(&format!("{pod}/proxy"), "pods/proxy PodProxyOptions ns/p", json!({})).await;
+    let proxied = format!("{pod}:80/proxy/a/b/?path=x");
+    check(&proxied, "pods/proxy PodProxyOptions ns/p:80", json!({"path": "/a/b/"})).await;
+    let service = "/api/v1/namespaces/ns/services/https:s:web/proxy/x";
+    check(service, "services/proxy ServiceProxyOptions ns/https:s:web", json!({"path": "/x"})).await;
+    let node = "/api/v1/nodes/n/proxy/stats";
+    check(node, "nodes/proxy NodeProxyOptions /n", json!({"path": "/stats"})).await;
+    check(&format!("{pod}/log?follow=true"), "", Value::Null).await;
+    let refused = ask(&format!("{pod}/exec?dryRun=All")).await.unwrap_err();
+    assert_eq!((refused.code, refused.message.as_str()), (400, "dryRun is not supported"));
 }
 
 #[tokio::test]

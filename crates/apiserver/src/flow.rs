@@ -5,9 +5,19 @@
 //! DIFFERENCE: upstream's levels also queue what is too much for a while. Here it is refused at once, as upstream's
 //! `--max-requests-inflight` did, and a client tries again.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::request::{RequestInfo, UserInfo};
@@ -34,15 +44,24 @@ const PARTS: usize = 245;
 /// How many users are told apart, most of the time.
 const USERS: usize = 1024;
 
+/// How long a caller in this process waits for a seat: a quarter of upstream's `--request-timeout`, as upstream's queues.
+const QUEUED: Duration = Duration::from_secs(15);
+
 /// Bytes of bodies that are being read, of all callers together.
 const BODIES: usize = 256 << 20;
 
-/// What a caller counts as.
+/// What a caller counts as; one of the others by default.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller {
     /// None for those without limits.
     level: Option<Level>,
     user: usize,
+}
+
+impl Default for Caller {
+    fn default() -> Self {
+        Self { level: Some(Level::Others), user: 0 }
+    }
 }
 
 impl Caller {
@@ -53,6 +72,7 @@ impl Caller {
 }
 
 /// What there is of something.
+#[derive(Debug)]
 struct Pool {
     kept: [usize; KEPT.len()],
     used: [AtomicUsize; KEPT.len()],
@@ -64,6 +84,8 @@ struct Pool {
     of_users: Box<[AtomicUsize; USERS]>,
     /// All that is used, also by those without limits.
     all: AtomicUsize,
+    /// Something was given back.
+    freed: Notify,
 }
 
 impl Pool {
@@ -78,6 +100,7 @@ impl Pool {
             share: shared.div_ceil(2),
             of_users: Box::new([const { AtomicUsize::new(0) }; USERS]),
             all: AtomicUsize::default(),
+            freed: Notify::new(),
         }
     }
 
@@ -94,13 +117,21 @@ impl Pool {
         let all_shared = self.shared_used.fetch_add(shared, Ordering::AcqRel);
         self.all.fetch_add(amount, Ordering::Relaxed);
         if shared > 0 && (all_shared + shared > self.shared || of_user + amount > self.share) {
-            self.give_back(caller, amount);
+            self.undo(caller, amount);
             return false;
         }
         true
     }
 
     fn give_back(&self, caller: Caller, amount: usize) {
+        self.undo(caller, amount);
+        if caller.level.is_some() {
+            self.freed.notify_waiters();
+        }
+    }
+
+    /// As if it had not been taken. Who tries in vain wakes nobody.
+    fn undo(&self, caller: Caller, amount: usize) {
         self.all.fetch_sub(amount, Ordering::Relaxed);
         let Some(level) = caller.level else { return };
         let used = self.used[level as usize].fetch_sub(amount, Ordering::AcqRel);
@@ -124,6 +155,7 @@ pub(crate) struct Flow {
 }
 
 /// Something that was taken, until this is dropped.
+#[derive(Debug)]
 pub(crate) struct Taken {
     pool: Arc<Pool>,
     caller: Caller,
@@ -169,14 +201,51 @@ impl Flow {
         pool.take(caller, 1).then(|| Taken { pool: Arc::clone(pool), caller, amount: 1 })
     }
 
+    /// A seat for a request, as soon as there is one; none if there is none for too long. For callers in this process,
+    /// whose number is bounded: upstream lets all callers wait as long.
+    pub(crate) async fn wait_for_seat(&self, caller: Caller, mutating: bool) -> Option<Taken> {
+        let pool = if mutating { &self.writing } else { &self.reading };
+        let until = Instant::now() + QUEUED;
+        loop {
+            let mut freed = std::pin::pin!(pool.freed.notified());
+            // What is given back from here on is seen.
+            freed.as_mut().enable();
+            if let Some(seat) = self.seat(caller, mutating) {
+                return Some(seat);
+            }
+            tokio::time::timeout_at(until, freed).await.ok()?;
+        }
+    }
+
     /// Room for a body, none of it yet.
     pub(crate) fn body(&self, caller: Caller) -> Taken {
         Taken { pool: Arc::clone(&self.bodies), caller, amount: 0 }
     }
 
-    /// How many requests have a seat: reading and writing ones.
-    pub(crate) fn seated(&self) -> (usize, usize) {
-        (self.reading.all.load(Ordering::Relaxed), self.writing.all.load(Ordering::Relaxed))
+    /// Registers the metrics of seats.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let (reading, writing) = (Arc::clone(&self.reading), Arc::clone(&self.writing));
+        registry.register_collector(Box::new(Seats { reading, writing }));
+    }
+}
+
+/// Tells how many requests have a seat when somebody asks.
+#[derive(Debug)]
+struct Seats {
+    reading: Arc<Pool>,
+    writing: Arc<Pool>,
+}
+
+impl Collector for Seats {
+    fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in last second";
+        let name = "apiserver_current_inflight_requests";
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (kind, pool) in [("readOnly", &self.reading), ("mutating", &self.writing)] {
+            let seated = ConstGauge::new(pool.all.load(Ordering::Relaxed) as i64);
+            seated.encode(family.encode_family(&[("request_kind", kind)])?)?;
+        }
+        Ok(())
     }
 }
 
@@ -211,6 +280,11 @@ mod tests {
 
     use super::*;
     use crate::query::Query;
+
+    /// How many requests have a seat: reading and writing ones.
+    fn seated(flow: &Flow) -> (usize, usize) {
+        (flow.reading.all.load(Ordering::Relaxed), flow.writing.all.load(Ordering::Relaxed))
+    }
 
     fn user(name: &str, groups: &[&str]) -> UserInfo {
         let groups = groups.iter().map(|g| (*g).into()).collect();
@@ -267,15 +341,31 @@ mod tests {
         assert_eq!((take(mine), take(other), take(third)), (0, 0, 0));
         assert_eq!(take(node), 30, "what is kept for it");
         assert_eq!(take(master), 500);
-        assert_eq!(flow.seated(), (0, 695));
+        assert_eq!(seated(&flow), (0, 695));
         assert!(flow.seat(mine, false).is_some(), "reading is apart");
         all.clear();
-        assert_eq!(flow.seated(), (0, 0));
+        assert_eq!(seated(&flow), (0, 0));
         let mut again: Vec<_> = std::iter::from_fn(|| flow.seat(node, true)).collect();
         assert_eq!(again.len(), 83, "its own, and of what is shared as much as any other");
         again.truncate(10);
         let mine: Vec<_> = std::iter::from_fn(|| flow.seat(mine, true)).collect();
         assert_eq!(mine.len(), 83, "what is given back is there for others");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_in_this_process_wait_for_a_seat() {
+        let flow = Flow::new(&Config { max_mutating_in_flight: 245, ..Config::default() });
+        let caller = Caller { level: Some(Level::WorkloadHigh), user: 1 };
+        let mut all: Vec<_> = std::iter::from_fn(|| flow.seat(caller, true)).collect();
+        let start = Instant::now();
+        assert!(flow.wait_for_seat(caller, true).await.is_none(), "not for ever");
+        assert_eq!(start.elapsed(), QUEUED);
+        let (got, ()) = tokio::join!(flow.wait_for_seat(caller, true), async {
+            tokio::task::yield_now().await;
+            all.pop();
+        });
+        assert!(got.is_some());
+        assert_eq!(start.elapsed(), QUEUED, "as soon as there is one");
     }
 
     #[test]

@@ -18,69 +18,6 @@ use crate::query::Query;
 /// Tells whether something works; the reason if not.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// What a server does at its start, by the names of upstream's hooks and in their order.
-///
-/// Left out is what this server does not do, since a check of nothing would always pass: definitions of resources
-/// (`start-apiextensions-*`, `crd-informer-synced`), aggregation (`*-kube-aggregator-*`, `apiservice-*`,
-/// `autoregister-completion`), flow control by levels (`priority-and-fairness-config-consumer`, `-filter`,
-/// `storage-object-count-tracker-hook`), leases of servers, the map of front proxies
-/// (`start-cluster-authentication-info-controller`), the tracking of legacy tokens, and a connection of the server to
-/// itself (`loopback-serving-certificate`).
-const HOOKS: [Hook; 10] = [
-    Hook::Admission,
-    Hook::Informers,
-    Hook::Namespaces,
-    Hook::Storage,
-    Hook::Repair,
-    Hook::Roles,
-    Hook::PriorityClasses,
-    Hook::FlowControl,
-    Hook::Services,
-    Hook::Ranges,
-];
-
-/// One of [`HOOKS`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hook {
-    /// The admission plugins know what they look at.
-    Admission,
-    /// What authorization follows was read.
-    Informers,
-    /// The namespaces of the system are there.
-    Namespaces,
-    /// Every resource was read from the store.
-    Storage,
-    /// Addresses and node ports in use were looked through.
-    Repair,
-    /// The roles and bindings of the system are there.
-    Roles,
-    /// The priority classes of the system are there.
-    PriorityClasses,
-    /// The flow schemas and priority levels of the system are there.
-    FlowControl,
-    /// The `kubernetes` Service leads here.
-    Services,
-    /// The default ServiceCIDR is as it is configured.
-    Ranges,
-}
-
-impl Hook {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Admission => "start-apiserver-admission-initializer",
-            Self::Informers => "generic-apiserver-start-informers",
-            Self::Namespaces => "start-system-namespaces-controller",
-            Self::Storage => "storage-readiness",
-            Self::Repair => "start-service-ip-repair-controllers",
-            Self::Roles => "rbac/bootstrap-roles",
-            Self::PriorityClasses => "scheduling/bootstrap-system-priority-classes",
-            Self::FlowControl => "priority-and-fairness-config-producer",
-            Self::Services => "bootstrap-controller",
-            Self::Ranges => "start-kubernetes-service-cidr-controller",
-        }
-    }
-}
-
 /// The endpoints that have a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
@@ -102,15 +39,16 @@ struct Named {
 /// The checks of a server.
 pub struct Health {
     checks: RwLock<Vec<Named>>,
-    done: Arc<[AtomicBool; HOOKS.len()]>,
+    /// The hooks by their names, and whether they have run.
+    hooks: Arc<[(&'static str, AtomicBool)]>,
     feeds: Arc<OnceLock<Feeds>>,
 }
 
 impl Health {
     /// Those of every API server, by upstream's names and in its order. The store goes by that of etcd, whatever it is.
-    pub(crate) fn new(shutdown: &Shutdown, store: &Store) -> Self {
+    pub(crate) fn new(shutdown: &Shutdown, store: &Store, hooks: &[&'static str]) -> Self {
         let feeds = Arc::<OnceLock<Feeds>>::default();
-        let done: Arc<[AtomicBool; HOOKS.len()]> = Arc::default();
+        let hooks: Arc<[_]> = hooks.iter().map(|name| (*name, AtomicBool::default())).collect();
         let mut checks = Vec::new();
         let mut add = |name: String, of: Of, check: Check| checks.push(Named { name, of, check });
         add("ping".into(), Of::All, Arc::new(|| Ok(())));
@@ -122,25 +60,24 @@ impl Health {
         let followed = Arc::clone(&feeds);
         let synced = move || followed.get().map_or(Ok(()), Feeds::healthy);
         add(INFORMERS.into(), Of::Readiness, Arc::new(synced));
-        for (at, hook) in HOOKS.iter().enumerate() {
-            let done = Arc::clone(&done);
-            let check = move || match done.get(at) {
-                Some(done) if done.load(Ordering::Acquire) => Ok(()),
+        for (at, (name, _)) in hooks.iter().enumerate() {
+            let hooks = Arc::clone(&hooks);
+            let check = move || match hooks.get(at) {
+                Some((_, done)) if done.load(Ordering::Acquire) => Ok(()),
                 _ => Err("not finished".to_owned()),
             };
-            add(format!("poststarthook/{}", hook.name()), Of::All, Arc::new(check));
+            add(format!("poststarthook/{name}"), Of::All, Arc::new(check));
         }
         let shutdown = shutdown.clone();
         let check = move || {
             if shutdown.stopped() { Err("process is shutting down".to_owned()) } else { Ok(()) }
         };
         add("shutdown".into(), Of::Readiness, Arc::new(check));
-        Self { checks: RwLock::new(checks), done, feeds }
+        Self { checks: RwLock::new(checks), hooks, feeds }
     }
-    /// A part of the start is done.
-    pub(crate) fn done(&self, hook: Hook) {
-        let at = HOOKS.iter().position(|h| *h == hook);
-        if let Some(done) = at.and_then(|at| self.done.get(at)) {
+    /// A hook has run.
+    pub(crate) fn done(&self, hook: &str) {
+        if let Some((_, done)) = self.hooks.iter().find(|(name, _)| *name == hook) {
             done.store(true, Ordering::Release);
         }
     }

@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use api::{Object, Schema, Status, Struct};
 use bytes::Bytes;
 use component::Shutdown;
-use http::Response;
 use http::header::{self, HeaderValue};
 use kinds::gated::Gated;
 use storage::Store;
@@ -17,7 +16,6 @@ use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::flow::Flow;
 use crate::forms::FormCache;
-use crate::front::Body;
 use crate::handlers::unreadable;
 use crate::health::Health;
 use crate::lanes::Lanes;
@@ -25,10 +23,9 @@ use crate::meta::Meta;
 use crate::metrics::{Metrics, Seen};
 use crate::openapi::Documents;
 use crate::proxy::Connect;
-use crate::query::Query;
 use crate::reader::Reader;
 use crate::registry::{Registry, Resource};
-use crate::request::RequestInfo;
+use crate::request::Request;
 use crate::table::Descriptions;
 
 /// What every request works on.
@@ -105,22 +102,13 @@ impl Inner {
         resource.strategy.convert(self.schema, tree, from, to).map_err(Status::internal)
     }
     /// What the metrics tell of a request.
-    pub(crate) fn seen<B>(
-        &self,
-        request: &http::Request<B>,
-        query: &Query,
-        info: Option<&RequestInfo>,
-    ) -> Seen {
+    pub(crate) fn seen<B>(&self, request: &http::Request<B>, ctx: &Request) -> Seen {
         let content_type = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-        let known = info.is_some_and(|i| {
-            let resource = self.registry.find(&i.group, &i.version, &i.resource);
-            resource.is_some_and(|r| i.subresource.is_empty() || r.subresource(&i.subresource).is_some())
+        let info = &*ctx.info;
+        let known = ctx.resource.as_ref().is_some_and(|resource| {
+            info.subresource.is_empty() || resource.subresource(&info.subresource).is_some()
         });
-        Seen::new(request.method(), content_type.unwrap_or_default(), query, info, known)
-    }
-    /// Answers a scrape.
-    pub(crate) fn serve_metrics(&self, accept: &str) -> Response<Body> {
-        self.metrics.serve(&self.reader, &self.flow, accept)
+        Seen::new(request.method(), content_type.unwrap_or_default(), &ctx.query, Some(info), known)
     }
     /// Now, as `metav1.Time` text.
     pub(crate) fn now(&self) -> String {

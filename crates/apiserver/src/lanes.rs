@@ -156,7 +156,7 @@ pub(crate) fn timed_out() -> Status {
 }
 
 /// Upstream's answer to a request for which there is no room.
-fn too_many() -> Status {
+pub(crate) fn too_many() -> Status {
     let mut status = Status::failure(429, "TooManyRequests", "Too many requests, please try again later.");
     status.details = Some(Box::new(api::status::Details { retry_after_seconds: 1, ..Default::default() }));
     status

@@ -10,11 +10,9 @@ mod admission_tests;
 mod allocate;
 mod answer;
 pub mod auth;
-pub mod bootstrap;
 mod codec;
 mod conditions;
 pub mod config;
-mod dangling;
 mod discovery;
 pub mod etcd;
 mod flow;
@@ -22,6 +20,7 @@ mod forms;
 mod front;
 mod handlers;
 pub mod health;
+mod hooks;
 mod inner;
 mod lanes;
 #[cfg(test)]
@@ -37,6 +36,7 @@ mod pipe;
 #[cfg(test)]
 mod pipe_tests;
 pub mod pki;
+mod process_metrics;
 pub mod proxy;
 pub mod query;
 mod reader;
@@ -50,12 +50,13 @@ pub mod served;
 mod server;
 pub mod snapshot;
 pub mod standalone;
+mod store_metrics;
 #[cfg(test)]
 mod strategy_tests;
-mod system;
 mod table;
+#[cfg(test)]
+mod testing;
 mod transport;
-mod vitals;
 mod weight;
 
 pub use config::Config;

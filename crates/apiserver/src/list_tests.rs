@@ -5,7 +5,7 @@ use client::{EventKind, Verb};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use crate::pipe_tests::{Cluster, call, config_map};
+use crate::testing::{Cluster, call, config_map};
 
 const MAPS: &str = "-/v1/configmaps/ns";
 

@@ -16,16 +16,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use storage::Scope;
 
 use crate::config::Config;
 use crate::discovery::{self, BUILD};
-use crate::flow::Flow;
 use crate::front::{Body, full};
+use crate::process_metrics::ProcessMetrics;
 use crate::query::Query;
-use crate::reader::Reader;
 use crate::request::RequestInfo;
-use crate::vitals::Process;
 
 /// A label's value that is part of a request.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, Default)]
@@ -64,26 +61,10 @@ struct RequestLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct KindLabels {
-    request_kind: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ResourceLabels {
-    group: Label,
-    resource: Label,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct VersionLabels {
     group: Label,
     resource: Label,
     version: Label,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ObjectLabels {
-    resource: Label,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -149,20 +130,18 @@ pub struct Metrics {
     requests: Count<RequestLabels>,
     durations: Durations,
     sizes: Sizes,
-    in_flight: Level<KindLabels>,
     long_running: Level<Target>,
     watch_events: Count<VersionLabels>,
-    resource_objects: Level<ResourceLabels>,
-    storage_objects: Level<ObjectLabels>,
     commits: Commits,
     deprecated: Level<DeprecatedLabels>,
     handshake_errors: Counter<u64, AtomicU64>,
 }
 
 /// A request that goes on for as long as it likes; it counts as one until all clones are dropped.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct LongRunning(#[allow(dead_code, reason = "what counts is its end")] Arc<Counted>);
 
+#[derive(Debug)]
 struct Counted(Gauge<i64, AtomicI64>);
 
 impl Drop for Counted {
@@ -266,11 +245,8 @@ impl Metrics {
             requests: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             sizes: Family::new_with_constructor(|| Histogram::new(BYTES)),
-            in_flight: Family::default(),
             long_running: Family::default(),
             watch_events: Family::default(),
-            resource_objects: Family::default(),
-            storage_objects: Family::default(),
             commits: Family::new_with_constructor(|| Histogram::new(COMMIT_SECONDS)),
             deprecated: Family::default(),
             handshake_errors: Counter::default(),
@@ -304,11 +280,6 @@ impl Metrics {
             out.sizes.clone(),
         );
         registry.register(
-            "apiserver_current_inflight_requests",
-            "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in last second",
-            out.in_flight.clone(),
-        );
-        registry.register(
             "apiserver_longrunning_requests",
             "[STABLE] Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way",
             out.long_running.clone(),
@@ -317,16 +288,6 @@ impl Metrics {
             "apiserver_watch_events",
             "[ALPHA] Number of events sent in watch clients",
             out.watch_events.clone(),
-        );
-        registry.register(
-            "apiserver_resource_objects",
-            "[ALPHA] Number of stored objects at the time of last check split by kind",
-            out.resource_objects.clone(),
-        );
-        registry.register(
-            "apiserver_storage_objects",
-            "[STABLE] (Deprecated since 1.34.0) Number of stored objects at the time of last check split by kind",
-            out.storage_objects.clone(),
         );
         registry.register(
             "etcd_request_duration_seconds",
@@ -350,7 +311,7 @@ impl Metrics {
             "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running",
             build,
         );
-        registry.register_collector(Box::new(Process));
+        registry.register_collector(Box::new(ProcessMetrics));
         registry.register(
             "kubernetes_feature_enabled",
             "[BETA] This metric records the data about the stage and enablement of a k8s feature",
@@ -422,19 +383,7 @@ impl Metrics {
         self.requests.get_or_create(&RequestLabels { code, labels }).inc();
     }
     /// Answers a scrape: as OpenMetrics if that is asked for, otherwise in Prometheus' older text form.
-    pub(crate) fn serve(&self, reader: &Reader, flow: &Flow, accept: &str) -> Response<Body> {
-        let (reading, writing) = flow.seated();
-        for (kind, count) in [("readOnly", reading), ("mutating", writing)] {
-            let labels = KindLabels { request_kind: kind };
-            self.in_flight.get_or_create(&labels).set(count as i64);
-        }
-        for ((group, plural), id) in reader.resources() {
-            let objects = reader.store.snapshot(id).count(&Scope::default(), None) as i64;
-            let full = api::status::qualified(&group, &plural);
-            self.storage_objects.get_or_create(&ObjectLabels { resource: Label(full.into()) }).set(objects);
-            let labels = ResourceLabels { group: Label(group), resource: Label(plural) };
-            self.resource_objects.get_or_create(&labels).set(objects);
-        }
+    pub(crate) fn serve(&self, accept: &str) -> Response<Body> {
         let mut out = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut out, &self.registry.lock());

@@ -31,14 +31,13 @@ pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Result<Reques
     info.is_resource = true;
     info.version = parts.remove(0).into();
 
-    let mut by_path = false;
     if matches!(parts[0], "proxy" | "watch") {
         if parts.len() < 2 {
             return Err(Status::bad_request(format!(
                 "unable to determine kind and namespace from url, {path}"
             )));
         }
-        by_path = true;
+        info.verb_in_path = true;
         info.verb = if parts.remove(0) == "watch" { "watch" } else { "proxy" };
     } else {
         info.verb = match *method {
@@ -56,9 +55,10 @@ pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Result<Reques
         info.namespace = (*namespace).into();
         if parts.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&parts[2]) {
             parts.drain(..2);
+            info.in_namespace = true;
         }
     }
-    if parts.len() >= 3 && !by_path {
+    if parts.len() >= 3 && !info.verb_in_path {
         info.subresource = parts[2].into();
         info.rest = parts[3..].join("/");
     } else if parts.len() >= 3 {
@@ -76,7 +76,7 @@ pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Result<Reques
     if info.name.is_empty() && info.verb == "delete" {
         info.verb = "deletecollection";
     }
-    if !by_path && matches!(info.verb, "list" | "watch" | "deletecollection") {
+    if !info.verb_in_path && matches!(info.verb, "list" | "watch" | "deletecollection") {
         query.str("fieldSelector").clone_into(&mut info.field_selector);
         query.str("labelSelector").clone_into(&mut info.label_selector);
     }

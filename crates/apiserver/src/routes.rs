@@ -6,11 +6,12 @@ use api::{Status, Text};
 use http::Method;
 
 use crate::pipe::method_not_allowed;
-use crate::registry::{Registry, Resource};
+use crate::registry::Resource;
+use crate::request::RequestInfo;
 
-/// Whether something answers a method at a path, whose escapes are taken off; else upstream's 404 or 405.
-pub(crate) fn check(registry: &Registry, method: &Method, path: &str) -> Result<(), Status> {
-    match takes(registry, method, path) {
+/// Whether something answers a method at a path; else upstream's 404 or 405. `resource` is that of `info`.
+pub(crate) fn check(method: &Method, info: &RequestInfo, resource: Option<&Resource>) -> Result<(), Status> {
+    match resource.and_then(|resource| takes(resource, method, info)) {
         Some(true) => Ok(()),
         Some(false) => Err(method_not_allowed()),
         None => Err(Status::no_such_resource()),
@@ -18,42 +19,26 @@ pub(crate) fn check(registry: &Registry, method: &Method, path: &str) -> Result<
 }
 
 /// Whether a path takes a method; nothing where nothing is.
-fn takes(registry: &Registry, method: &Method, path: &str) -> Option<bool> {
-    let mut parts = path.trim_matches('/').split('/').peekable();
-    let core = parts.next()? == "api";
-    let group = if core { "" } else { parts.next()? };
-    let version = parts.next()?;
-    let watch = parts.next_if_eq(&"watch").is_some();
-    // A namespace, an object in it, and its subresource; of what follows only the first part matters.
-    let mut at = [""; 6];
-    let mut count = 0;
-    for (place, part) in at.iter_mut().zip(parts) {
-        *place = part;
-        count += 1;
-    }
-    let mut at = &at[..count];
-    let own = |sub: &str| core && matches!(sub, "status" | "finalize");
-    let namespaced = at.len() > 2 && at[0] == "namespaces" && !own(at[2]);
-    if namespaced {
-        at = &at[2..];
-    }
-    let (plural, at) = at.split_first()?;
-    let resource = registry.find(group, version, plural)?;
-    if namespaced && !resource.namespaced {
+fn takes(resource: &Resource, method: &Method, info: &RequestInfo) -> Option<bool> {
+    if info.in_namespace && !resource.namespaced {
         return None;
     }
     // One in a namespace has a name only there.
-    let named = namespaced == resource.namespaced;
-    if watch {
-        let there = at.is_empty() || named && at.len() == 1;
+    let named = info.in_namespace == resource.namespaced;
+    let below_object = !info.subresource.is_empty() || !info.rest.is_empty();
+    // A field selector names an object, too.
+    let collection = info.name.is_empty() || !info.verb_in_path && matches!(info.verb, "list" | "watch");
+    if info.verb_in_path {
+        let there = info.verb == "watch" && !below_object && (collection || named);
         return (there && resource.has_verb("watch")).then(|| *method == Method::GET);
     }
-    match at {
-        [] if named => of(&resource.verbs, &COLLECTION, method),
-        [] => of(&resource.verbs, &COLLECTION[..1], method),
-        _ if !named => None,
-        [_] => of(&resource.verbs, &OBJECT, method),
-        [_, sub, rest @ ..] => below(resource, sub, rest, method),
+    match (below_object, collection) {
+        (true, _) if !named => None,
+        (true, _) => below(resource, info, method),
+        (false, true) if named => of(&resource.verbs, &COLLECTION, method),
+        (false, true) => of(&resource.verbs, &COLLECTION[..1], method),
+        (false, false) if !named => None,
+        (false, false) => of(&resource.verbs, &OBJECT, method),
     }
 }
 
@@ -73,10 +58,10 @@ fn of(verbs: &[Text], methods: &[(&str, Method)], method: &Method) -> Option<boo
 }
 
 /// The same for a subresource, or a path that it passes on.
-fn below(resource: &Resource, sub: &str, rest: &[&str], method: &Method) -> Option<bool> {
-    let sub = resource.subresource(sub)?;
+fn below(resource: &Resource, info: &RequestInfo, method: &Method) -> Option<bool> {
+    let sub = resource.subresource(&info.subresource)?;
     let proxy = sub.name == "proxy";
-    if !rest.is_empty() && !proxy {
+    if !info.rest.is_empty() && !proxy {
         return None;
     }
     let (object, create) = (of(&sub.verbs, &OBJECT, method), of(&sub.verbs, &COLLECTION[1..2], method));
@@ -87,49 +72,60 @@ fn below(resource: &Resource, sub: &str, rest: &[&str], method: &Method) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::query::Query;
 
     #[test]
     fn what_is_there() {
-        let cluster = crate::pipe_tests::Cluster::new();
+        let cluster = crate::testing::Cluster::new();
         let registry = &cluster.server.0.registry;
-        let check = |path: &str, expected: &str| {
+        let takes = |path: &str, expected: &str| {
             let all = ["GET", "PUT", "PATCH", "DELETE", "POST", "HEAD", "OPTIONS", "TRACE"];
-            let taken = |m: &&&str| takes(registry, &m.parse().unwrap(), path) == Some(true);
+            let taken = |method: &&&str| {
+                let method: Method = method.parse().unwrap();
+                let info = crate::request_info::parse(&method, path, &Query::default()).unwrap();
+                let resource = registry.find(&info.group, &info.version, &info.resource);
+                check(&method, &info, resource.map(|r| &**r)).is_ok()
+            };
             let found = all.iter().filter(taken).copied().collect::<Vec<_>>().join(" ");
             assert_eq!(found, expected, "{path}");
         };
-        check("/api/v1/pods", "GET");
-        check("/api/v1/pods/", "GET");
-        check("/api/v1/pods/none", "");
-        check("/api/v1/namespaces/a/pods", "GET DELETE POST");
-        check("/api/v1/namespaces/a/pods/p", "GET PUT PATCH DELETE");
-        check("/api/v1/namespaces/a/pods/p/status", "GET PUT PATCH");
-        check("/api/v1/namespaces/a/pods/p/status/x", "");
-        check("/api/v1/namespaces/a/pods/p/nothing", "");
-        check("/api/v1/namespaces/a/pods/p/log", "GET");
-        check("/api/v1/namespaces/a/pods/p/exec", "GET POST");
-        check("/api/v1/namespaces/a/pods/p/eviction", "POST");
-        check("/api/v1/namespaces/a/pods/p/proxy/x/y", "GET PUT PATCH DELETE POST HEAD OPTIONS");
-        check("/api/v1/namespaces", "GET POST");
-        check("/api/v1/namespaces/a", "GET PUT PATCH DELETE");
-        check("/api/v1/namespaces/a/finalize", "PUT");
-        check("/api/v1/namespaces/a/status", "GET PUT PATCH");
-        check("/api/v1/namespaces/a/namespaces", "");
-        check("/api/v1/namespaces/a/nodes/n", "");
-        check("/api/v1/nodes/n", "GET PUT PATCH DELETE");
-        check("/api/v1/bindings", "");
-        check("/api/v1/namespaces/a/bindings", "POST");
-        check("/api/v1/watch/pods", "GET");
-        check("/api/v1/watch/pods/p", "");
-        check("/api/v1/watch/namespaces/a/pods/p", "GET");
-        check("/api/v1/watch/nothing", "");
-        check("/api/v1/proxy/nodes/x", "");
-        check("/apis/apps/v1/deployments/x", "");
-        check("/apis/apps/v1/namespaces/a/deployments/d/scale", "GET PUT PATCH");
-        check("/apis/apps/v1/namespaces", "");
-        check("/apis/apps/v2/deployments", "");
-        check("/apis/authentication.k8s.io/v1/tokenreviews", "POST");
-        check("/apis/authentication.k8s.io/v1/tokenreviews/x", "");
-        check("/apis/authorization.k8s.io/v1/localsubjectaccessreviews", "");
+        takes("/api/v1/pods", "GET");
+        takes("/api/v1/pods/", "GET");
+        takes("/api/v1/pods/none", "");
+        takes("/api/v1/namespaces/a/pods", "GET DELETE POST");
+        takes("/api/v1/namespaces/a/pods/p", "GET PUT PATCH DELETE");
+        takes("/api/v1/namespaces/a/pods/p/status", "GET PUT PATCH");
+        takes("/api/v1/namespaces/a/pods/p/status/x", "");
+        takes("/api/v1/namespaces/a/pods/p/nothing", "");
+        takes("/api/v1/namespaces/a/pods/p/log", "GET");
+        takes("/api/v1/namespaces/a/pods/p/exec", "GET POST");
+        takes("/api/v1/namespaces/a/pods/p/eviction", "POST");
+        takes("/api/v1/namespaces/a/pods/p/proxy/x/y", "GET PUT PATCH DELETE POST HEAD OPTIONS");
+        takes("/api/v1/namespaces", "GET POST");
+        takes("/api/v1/namespaces/a", "GET PUT PATCH DELETE");
+        takes("/api/v1/namespaces/a/finalize", "PUT");
+        takes("/api/v1/namespaces/a/status", "GET PUT PATCH");
+        takes("/api/v1/namespaces/a/namespaces", "");
+        takes("/api/v1/namespaces/a/nodes/n", "");
+        takes("/api/v1/nodes/n", "GET PUT PATCH DELETE");
+        takes("/api/v1/bindings", "");
+        takes("/api/v1/namespaces/a/bindings", "POST");
+        takes("/api/v1/watch/pods", "GET");
+        takes("/api/v1/watch/pods/p", "");
+        takes("/api/v1/watch/namespaces/a/pods/p", "GET");
+        takes("/api/v1/watch/nothing", "");
+        takes("/api/v1/namespaces/b/namespaces/b", "");
+        takes("/api/v1/namespaces/a/pods//status", "GET PUT PATCH");
+        takes("/api/v1/namespaces/a/pods/p//x", "");
+        takes("/api/v1/watch/namespaces/a/pods/p/status", "");
+        takes("/apis/apps/v1/namespaces/a/status", "");
+        takes("/api/v1/proxy/nodes/x", "");
+        takes("/apis/apps/v1/deployments/x", "");
+        takes("/apis/apps/v1/namespaces/a/deployments/d/scale", "GET PUT PATCH");
+        takes("/apis/apps/v1/namespaces", "");
+        takes("/apis/apps/v2/deployments", "");
+        takes("/apis/authentication.k8s.io/v1/tokenreviews", "POST");
+        takes("/apis/authentication.k8s.io/v1/tokenreviews/x", "");
+        takes("/apis/authorization.k8s.io/v1/localsubjectaccessreviews", "");
     }
 }

@@ -117,7 +117,7 @@ impl Security {
         };
         let tokens = Arc::new(TokenService::new(&config.issuer, audiences, signer, others, reader.clone()));
         let authorizer = Arc::new(UnionAuthorizer::new(
-            config.modes,
+            &config.modes,
             Arc::new(NodeAuthorizer::new(config.gates.enabled("PodCertificateRequest"))),
             Arc::new(RbacIndex::default()),
         ));

@@ -13,6 +13,7 @@ use crate::discovery::Discovery;
 use crate::flow::Flow;
 use crate::forms::FormCache;
 use crate::health::Health;
+use crate::hooks;
 use crate::inner::Inner;
 use crate::lanes::Lanes;
 use crate::meta::Meta;
@@ -20,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::openapi::Documents;
 use crate::proxy::Connect;
 use crate::reader::Reader;
+use crate::store_metrics::ObjectCounts;
 
 /// Why a server could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +51,11 @@ impl Server {
         let (schema, registry, store) = (reader.schema, Arc::clone(&reader.registry), reader.store.clone());
         let meta =
             Meta::new(schema).ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
+        let (flow, metrics) = (Flow::new(&config), Metrics::new(&config));
+        metrics.register(|registry| {
+            flow.register(registry);
+            registry.register_collector(Box::new(ObjectCounts(reader.clone())));
+        });
         let allocators = Allocators::new(&config, reader.clone()).map_err(ServerError::Services)?;
         Ok(Self(Arc::new(Inner {
             schema,
@@ -64,10 +71,10 @@ impl Server {
             column_descriptions: OnceLock::new(),
             allocators,
             forms: FormCache::new(config.form_budget),
-            flow: Flow::new(&config),
+            flow,
             lanes: Lanes::default(),
-            metrics: Metrics::new(&config),
-            health: Health::new(&shutdown, &store),
+            metrics,
+            health: Health::new(&shutdown, &store, &hooks::NAMES),
             reader,
             store,
             config,

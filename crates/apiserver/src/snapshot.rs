@@ -11,7 +11,6 @@ use std::sync::Arc;
 use api::Status;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http_body_util::BodyExt;
 
 use crate::front::{Body, PieceBody, status_response};
 use crate::inner::Inner;
@@ -24,7 +23,7 @@ pub const PATH: &str = "/ferrokube/snapshot";
 pub(crate) async fn serve(inner: &Arc<Inner>) -> Response<Body> {
     match inner.store.backup().await {
         Ok(backup) => {
-            let mut response = Response::new(PieceBody::new(Box::new(backup)).boxed());
+            let mut response = Response::new(Body::stream(PieceBody::new(Box::new(backup))));
             let media_type = HeaderValue::from_static("application/octet-stream");
             response.headers_mut().insert(CONTENT_TYPE, media_type);
             response

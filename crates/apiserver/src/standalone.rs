@@ -14,20 +14,20 @@ use rustls_pki_types::CertificateDer;
 use storage::{Durability, EtcdConfig, EtcdOpenError, EtcdServers, OpenError, Store, StoreConfig};
 use tokio::net::TcpListener;
 
+use crate::allocate;
 use crate::auth::StoreReader;
 use crate::config::Config;
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::handlers::unreadable;
-use crate::health::{Check, Hook, Of};
+use crate::health::{Check, Of};
 use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use crate::proxy::{Connect, Own};
 use crate::reader::Reader;
 use crate::request::UserInfo;
 use crate::security::{Security, SecurityConfig, SecurityError};
 use crate::server::{Server, ServerError};
-use crate::vitals::StoreSize;
-use crate::{allocate, bootstrap};
+use crate::store_metrics::StoreSize;
 
 /// How it is started.
 pub struct Options {
@@ -266,13 +266,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     let tls = pki::server_tls(&pki.apiserver, &pki.ca.certificate())?;
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
-    for hook in [Hook::Storage, Hook::Informers, Hook::Admission] {
-        server.health().done(hook);
-    }
-    let done = |hook| server.health().done(hook);
-    bootstrap::ensure(&*own, &done).await.map_err(StartError::Bootstrap)?;
-    server.keep_flow_schemas(Arc::clone(&own), shutdown);
-    server.keep_up(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
+    server.run_hooks(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
     if !compaction_interval.is_zero() {
         store.compact_every(compaction_interval, shutdown);
     }

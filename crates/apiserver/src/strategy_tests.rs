@@ -18,9 +18,9 @@ use kinds::{Ctx, Strategy, Subresource};
 use serde_json::{Value, json};
 use storage::Store;
 
-use crate::pipe_tests::Cluster;
 use crate::reader::Reader;
 use crate::registry::Registry;
+use crate::testing::Cluster;
 
 /// The rules of another kind, with a selectable field that is known at run time only, and a field that no new object
 /// keeps.

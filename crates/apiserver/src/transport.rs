@@ -88,23 +88,21 @@ impl Local {
             label_selector: query.str("labelSelector").to_owned(),
             ..RequestInfo::default()
         };
-        Request {
-            user: Arc::clone(&self.user),
-            info: Arc::new(info),
-            query,
-            content_type: content_type.into(),
-            user_agent: self.agent.clone(),
-            body: call.body,
-            ..Request::default()
-        }
+        let resource = self.inner.registry.find(&info.group, &info.version, &info.resource).cloned();
+        let mut request = Request::new(info, resource, query, None);
+        request.user = Arc::clone(&self.user);
+        request.content_type = content_type.into();
+        request.user_agent.clone_from(&self.agent);
+        request.body = call.body;
+        request
     }
 }
 
 impl Transport for Local {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
         Box::pin(async move {
-            let request = self.request(call);
-            let outcome = pipe::local(&self.inner, &request).await?;
+            let mut request = self.request(call);
+            let outcome = pipe::local(&self.inner, &mut request).await?;
             let (_, encoded) = answer::encode(&self.inner, outcome, Form::JSON)?;
             Ok(match encoded {
                 Encoded::Whole(bytes) => bytes,
@@ -125,8 +123,8 @@ impl Transport for Local {
     }
     fn list(&self, call: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
         Box::pin(async move {
-            let request = self.request(call);
-            match pipe::local(&self.inner, &request).await? {
+            let mut request = self.request(call);
+            match pipe::local(&self.inner, &mut request).await? {
                 Outcome::List(list) => Ok(ListAnswer {
                     resource_version: list.revision.to_string(),
                     items: list
@@ -150,8 +148,8 @@ impl Transport for Local {
         call: Call,
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
         Box::pin(async move {
-            let request = self.request(call);
-            match pipe::local(&self.inner, &request).await? {
+            let mut request = self.request(call);
+            match pipe::local(&self.inner, &mut request).await? {
                 Outcome::Watch(source) => {
                     let events = LocalWatch { inner: Arc::clone(&self.inner), source };
                     Ok(Box::pin(events) as BoxStream<'static, _>)

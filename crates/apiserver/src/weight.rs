@@ -43,8 +43,7 @@ fn may_copy(patch: &[u8]) -> bool {
 /// The size of the object that a request changes.
 fn stored_size(inner: &Inner, request: &Request) -> usize {
     let info = &request.info;
-    let resource = inner.registry.find(&info.group, &info.version, &info.resource);
-    let object = resource.and_then(|resource| {
+    let object = request.resource.as_ref().and_then(|resource| {
         let namespace = if resource.namespaced { info.namespace.as_str() } else { "" };
         inner.store.get(resource.stored.as_ref()?.id, namespace, &info.name)
     });

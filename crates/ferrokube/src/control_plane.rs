@@ -137,7 +137,7 @@ impl ControlPlane {
             cluster_cidr: self.cluster_cidr.clone(),
             service_cidrs: self.service_cidrs.clone(),
         };
-        if !self.running.store.is_shared() {
+        if !self.running.store.capabilities().others_write {
             parts.controllers(&self.components, Duration::ZERO)?;
             self.components.spawn(parts.scheduler(self.components.clone()));
             return Ok(());

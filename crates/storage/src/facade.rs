@@ -13,7 +13,7 @@ use component::{Clock, Shutdown};
 use tokio::time::{Instant, timeout_at};
 
 use crate::durability::Durability;
-use crate::engine::{Backend, Change, Engine, Forget, Record, View};
+use crate::engine::{Backend, Capabilities, Change, Engine, Forget, Record, View};
 use crate::etcd::{self, EtcdConfig, EtcdOpenError, MigrateError, Migrated, ReadError, Servers};
 use crate::history::Limits;
 use crate::index::Index;
@@ -62,8 +62,7 @@ impl StoreConfig {
 pub struct Store {
     index: Arc<Index>,
     backend: Arc<dyn Backend>,
-    /// The backend, if others write to what it shows.
-    shared: Option<Arc<etcd::Engine>>,
+    capabilities: Capabilities,
     clock: Clock,
     quota: Option<u64>,
     /// What lives, in bytes.
@@ -230,7 +229,8 @@ impl Store {
     /// A store over an index that this backend publishes in.
     pub(crate) fn of(index: Arc<Index>, backend: Arc<dyn Backend>) -> Self {
         let (quota, live) = (None, Arc::default());
-        Self { index, backend, shared: None, clock: Clock::system(), quota, live }
+        let capabilities = backend.capabilities();
+        Self { index, backend, capabilities, clock: Clock::system(), quota, live }
     }
 
     /// Opens a store in etcd, in upstream's layout; other API servers may use it at the same time. Returns once
@@ -238,8 +238,7 @@ impl Store {
     pub async fn open_etcd(config: EtcdConfig, shutdown: &Shutdown) -> Result<Self, EtcdOpenError> {
         let engine = etcd::Engine::open(config, shutdown).await?;
         let (index, clock) = (engine.index.clone(), engine.clock);
-        let backend: Arc<dyn Backend> = engine.clone();
-        let store = Self { shared: Some(engine), clock, ..Self::of(index, backend) };
+        let store = Self { clock, ..Self::of(index, engine) };
         store.close_on(shutdown);
         Ok(store)
     }
@@ -267,8 +266,8 @@ impl Store {
     /// Makes a resource known. Idempotent by group and plural; another choice of indexed fields rebuilds the index.
     pub fn register(&self, spec: ResourceSpec) -> ResourceId {
         let id = self.index.register(&spec);
-        if let Some(engine) = &self.shared {
-            engine.register(id, None);
+        if self.capabilities.others_write {
+            self.backend.clone().follow_resource(id);
         }
         id
     }
@@ -325,21 +324,18 @@ impl Store {
     pub fn usage(&self) -> Option<Usage> {
         let history = self.index.history_bytes() as u64;
         let live = self.live.load(Ordering::Relaxed);
-        (!self.is_shared()).then_some(Usage { live, history, quota: self.quota })
+        (!self.capabilities.others_write).then_some(Usage { live, history, quota: self.quota })
     }
 
-    /// Whether others write to what this store shows, so that it may be behind them.
-    pub fn is_shared(&self) -> bool {
-        self.shared.is_some()
+    /// What it does besides keeping objects.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
     }
 
     /// Returns once readers of these resources see every write to them that was acknowledged before this call, by
     /// whichever server. A store that nobody else writes to always shows them.
     pub async fn fresh(&self, resources: &[ResourceId]) -> Result<(), ReadError> {
-        match &self.shared {
-            None => Ok(()),
-            Some(engine) => engine.fresh(resources).await,
-        }
+        if self.capabilities.others_write { self.backend.fresh(resources).await } else { Ok(()) }
     }
 
     /// Whether writes are taken, and what this store shows is kept up to date; the reason if not.
@@ -350,12 +346,12 @@ impl Store {
     /// The value of an object of a scope that was written after a revision and cannot be read. What is shown of the
     /// object is what it was before, or nothing.
     pub fn unreadable(&self, resource: ResourceId, scope: &Scope, after: u64) -> Option<Arc<Unreadable>> {
-        self.shared.as_ref()?.unreadable(resource, scope, after)
+        self.backend.unreadable(resource, scope, after)
     }
 
     /// The values of objects of a scope that cannot be read, in the order of their keys; at most `limit`.
     pub fn all_unreadable(&self, resource: ResourceId, scope: &Scope, limit: usize) -> Vec<Arc<Unreadable>> {
-        self.shared.as_ref().map_or_else(Vec::new, |engine| engine.all_unreadable(resource, scope, limit))
+        self.backend.all_unreadable(resource, scope, limit)
     }
 
     /// Deletes the value of an object that cannot be read, without reading it, if it is still of revision `expect`;
@@ -372,22 +368,18 @@ impl Store {
         name: Text,
         expect: u64,
     ) -> Result<(), WriteError> {
-        match &self.shared {
-            // A store of this process alone keeps bytes, and needs not understand them.
-            None => self.commit(Write::Delete { resource, namespace, name, expect }).await.map(|_| ()),
-            Some(engine) => engine.delete_unreadable(resource, namespace, name, expect).await,
-        }
+        self.backend.delete_unreadable(resource, namespace, name, expect).await
     }
 
     /// The API servers that share the store, if it can be shared.
     pub fn servers(&self) -> Option<Servers> {
-        self.shared.as_ref().map(etcd::Engine::servers)
+        self.backend.clone().servers()
     }
 
     /// Waits until readers of a resource see this revision, and until it is loaded; whether they do within the time.
     pub async fn wait_for(&self, resource: ResourceId, revision: u64, timeout: Duration) -> bool {
-        if let Some(engine) = &self.shared {
-            return engine.wait_for(resource, revision, timeout).await;
+        if self.capabilities.others_write {
+            return self.backend.wait_for(resource, revision, timeout).await;
         }
         if self.index.current() >= revision {
             return true;
@@ -404,8 +396,8 @@ impl Store {
 
     /// Forgets, at every interval, what happened before the last one, until shutdown; as upstream's compactor.
     pub fn compact_every(&self, interval: Duration, shutdown: &Shutdown) {
-        if let Some(engine) = &self.shared {
-            engine.compact_every(interval);
+        if self.capabilities.others_write {
+            self.backend.clone().compact_every(interval);
             return;
         }
         let (store, stop) = (self.clone(), shutdown.clone());

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as AtomicOrdering};
 use std::time::Duration;
 
 use imbl::Vector;
@@ -21,6 +22,8 @@ pub(crate) struct Limits {
     pub(crate) encoded: usize,
     /// How many bytes of objects these events may have.
     pub(crate) encoded_bytes: usize,
+    /// What the histories of all resources may hold together.
+    pub(crate) all: usize,
 }
 
 impl Default for Limits {
@@ -32,7 +35,18 @@ impl Default for Limits {
             age: Duration::from_mins(5),
             encoded: 256,
             encoded_bytes: 16 << 20,
+            all: 256 << 20,
         }
+    }
+}
+
+/// What the histories of all resources hold together.
+#[derive(Debug, Default)]
+pub(crate) struct Held(AtomicUsize);
+
+impl Held {
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.load(AtomicOrdering::Relaxed)
     }
 }
 
@@ -52,12 +66,15 @@ pub(crate) struct History {
     encoded: (usize, usize),
     low: u64,
     limits: Limits,
+    all: Arc<Held>,
+    /// How much of `all` is this one's.
+    counted: usize,
 }
 
 impl History {
     /// One that knows what comes after revision `low`.
-    pub(crate) fn new(low: u64, limits: Limits) -> Self {
-        Self { events: Vector::new(), bytes: 0, encoded: (0, 0), low, limits }
+    pub(crate) fn new(low: u64, limits: Limits, all: Arc<Held>) -> Self {
+        Self { events: Vector::new(), bytes: 0, encoded: (0, 0), low, limits, all, counted: 0 }
     }
 
     /// The oldest revision from which it can tell what changed.
@@ -68,6 +85,29 @@ impl History {
     /// What it holds that would be gone without it, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What it counts as: what it holds, and what the encoded forms of its newest events may.
+    pub(crate) fn held(&self) -> usize {
+        self.bytes + self.encoded.1
+    }
+
+    /// Tells all what this one holds now.
+    fn count(&mut self) {
+        let held = self.held();
+        // One after the other, so that the sum is never below what it should be.
+        self.all.0.fetch_add(held, AtomicOrdering::Relaxed);
+        self.all.0.fetch_sub(self.counted, AtomicOrdering::Relaxed);
+        self.counted = held;
+    }
+
+    /// Forgets its oldest half, in bytes.
+    pub(crate) fn halve(&mut self) {
+        let half = self.held() / 2;
+        while self.held() > half && !self.events.is_empty() {
+            self.pop();
+        }
+        self.count();
     }
 
     pub(crate) fn push(&mut self, event: Arc<Event>, now: u64) {
@@ -88,6 +128,7 @@ impl History {
         {
             self.pop();
         }
+        self.count();
     }
 
     /// Forgets what happened up to and with a revision.
@@ -96,11 +137,13 @@ impl History {
             self.pop();
         }
         self.low = self.low.max(revision);
+        self.count();
     }
 
     /// Forgets everything, and knows what comes after a revision, which may be an older one.
     pub(crate) fn restart(&mut self, revision: u64) {
-        *self = Self::new(revision, self.limits);
+        (self.events, self.bytes, self.encoded, self.low) = (Vector::new(), 0, (0, 0), revision);
+        self.count();
     }
 
     /// The events after a revision.

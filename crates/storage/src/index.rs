@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use crate::history::{History, Limits};
+use crate::history::{Held, History, Limits};
 use crate::store::{Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, WatchStart};
 use crate::view::{Live, Snapshot};
 use crate::watch::{Delivery, Hub, Routes, WatchOptions, Watcher};
@@ -71,6 +71,7 @@ pub(crate) struct Index {
     resources: ArcSwap<Vec<Arc<Resource>>>,
     registering: Mutex<()>,
     limits: Limits,
+    histories: Arc<Held>,
     /// What is readable when no watcher and no history is older: the revision of the loaded state.
     floor: AtomicU64,
     current: AtomicU64,
@@ -84,6 +85,7 @@ impl Index {
             resources: ArcSwap::default(),
             registering: Mutex::default(),
             limits,
+            histories: Arc::default(),
             floor: AtomicU64::new(0),
             current: AtomicU64::new(0),
             seen: watch::Sender::new(0),
@@ -118,7 +120,8 @@ impl Index {
             return (known.clone(), false);
         }
         let id = ResourceId(u32::try_from(resources.len()).unwrap_or(u32::MAX));
-        let history = History::new(self.floor.load(Ordering::Acquire), self.limits);
+        let low = self.floor.load(Ordering::Acquire);
+        let history = History::new(low, self.limits, Arc::clone(&self.histories));
         let resource = Arc::new(Resource::new(id, group, plural, history));
         let mut all = Vec::clone(&resources);
         all.push(resource.clone());
@@ -166,6 +169,7 @@ impl Index {
         for resource in self.resources.load().iter() {
             resource.history.lock().compact(floor);
         }
+        self.bound_histories();
         self.current.store(current, Ordering::Release);
         self.hub.delivered.store(current, Ordering::Release);
         self.seen.send_replace(current);
@@ -225,6 +229,29 @@ impl Index {
         }
         self.hub.delivered.store(revision, Ordering::Release);
         self.hub.wake(wakers);
+        self.bound_histories();
+    }
+
+    /// Has histories forget their older half, those that hold most before others, while all hold too much together.
+    fn bound_histories(&self) {
+        if self.histories.bytes() <= self.limits.all {
+            return;
+        }
+        let resources = self.resources.load();
+        // So far below that this is seldom looked at: each resource is, however many there are.
+        let enough = self.limits.all - self.limits.all / 8;
+        while self.histories.bytes() > enough {
+            let held = |resource: &Arc<Resource>| resource.history.lock().held();
+            let Some(most) = resources.iter().max_by_key(|r| held(r)) else { return };
+            let mut history = most.history.lock();
+            if history.held() == 0 {
+                return;
+            }
+            history.halve();
+            let low = history.low();
+            drop(history);
+            most.past.lock().retain(|s| s.revision() >= low);
+        }
     }
 
     /// Says that the state of a resource as shown is that of a revision.
@@ -248,6 +275,7 @@ impl Index {
         }
         resource.delivered.fetch_max(revision, Ordering::AcqRel);
         self.hub.wake(wakers);
+        self.bound_histories();
     }
 
     /// Shows another state of a resource, of which nothing older is known, in place of what was shown. Its watchers
@@ -357,7 +385,7 @@ impl Index {
         options: WatchOptions,
     ) -> Result<Watcher, Compacted> {
         // An id that `register` did not give out has no objects and never any events.
-        let nothing = || Arc::new(Resource::new(id, "", "", History::new(0, self.limits)));
+        let nothing = || Arc::new(Resource::new(id, "", "", History::new(0, self.limits, Arc::default())));
         let resource = self.resource(id).unwrap_or_else(nothing);
         let begin = resource.clone();
         Watcher::join(resource, self.hub.clone(), scope, options, |scope| match start {
@@ -372,5 +400,72 @@ impl Index {
                 Ok((None, past.iter().filter(|e| scope.concerns(e)).cloned().collect(), after))
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::store::Cause;
+
+    /// An event of a deletion, which keeps so many bytes.
+    fn gone(name: &str, revision: u64, size: usize) -> Arc<Event> {
+        let data = api::NewObject {
+            name: name.into(),
+            namespace: "".into(),
+            uid: "".into(),
+            labels: Box::default(),
+            owners: Box::default(),
+            fields: Box::default(),
+            deleting: false,
+            finalizers: false,
+            stamp: 0,
+            body: Bytes::from(vec![0; size]),
+            rv_at: 0,
+        };
+        Arc::new(Event::new(Cause::Deleted, Arc::new(api::Object { data, revision }), None))
+    }
+
+    #[test]
+    fn the_histories_of_all_resources_have_one_budget() {
+        const ALL: usize = 1 << 20;
+        let index = Index::new(Limits { all: ALL, ..Limits::default() });
+        let resources: Vec<_> = (0..1000)
+            .map(|i| {
+                let spec = ResourceSpec {
+                    group: "".into(),
+                    plural: format!("r{i}").as_str().into(),
+                    indexed: vec![],
+                };
+                index.resource(index.register(&spec)).unwrap()
+            })
+            .collect();
+        let mut revision = 0;
+        let mut happen = |resource: &Arc<Resource>, size: usize| {
+            revision += 1;
+            let event = gone("a", revision, size);
+            Index::show(resource, Live::default(), [&event].into_iter(), 0);
+            index.advance(revision);
+            index.deliver(&[(resource.id, event)], revision);
+            revision
+        };
+        let quiet = happen(&resources[0], 100);
+        for _ in 0..3 {
+            for resource in &resources[1..] {
+                happen(resource, 10_000);
+                let held: usize = resources.iter().map(|r| r.history.lock().held()).sum();
+                assert!(held <= ALL && held == index.histories.bytes(), "{held}");
+            }
+        }
+        let newest = resources[999].history.lock().low();
+        assert!(newest > 0, "its older events made room");
+        assert!(resources[0].history.lock().after(quiet - 1).is_ok(), "who holds little keeps it");
+        let all_gone = happen(&resources[5], ALL * 2);
+        assert!(index.histories.bytes() <= ALL, "also if one event alone is too much");
+        assert!(resources[5].history.lock().after(all_gone - 1).is_err());
+        index.compact(all_gone);
+        assert_eq!(index.histories.bytes(), 0);
     }
 }

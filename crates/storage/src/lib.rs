@@ -28,6 +28,7 @@ pub use self::etcd::{
 /// Where an etcd is, and with what files to speak to it.
 pub use ::etcd::Config as EtcdServers;
 pub use durability::Durability;
+pub use engine::Capabilities;
 pub use facade::{Store, StoreConfig};
 pub use log::{Backup, BackupError, BackupInfo, OpenError, inspect, restore};
 pub use quota::{DEFAULT_QUOTA, Usage};

@@ -6,6 +6,8 @@ use api::{Status, Struct};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::subject::{Subject, subject};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use rustls_pki_types::CertificateSigningRequestDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -37,37 +39,45 @@ pub(crate) fn requested(der: &[u8]) -> Result<Subject, String> {
     subject(request.certification_request_info.subject.as_raw()).map_err(|e| e.to_string())
 }
 
-/// Whether the caller may do `verb` for a signer, by its name or by its domain.
-fn authorized(env: &Env, request: &AdmissionRequest<'_>, verb: &str, signer: &str) -> bool {
-    let access = |name: &str| {
+/// Refuses with `why` unless the caller may do `verb` for a signer, by its name or by its domain.
+fn require<'a>(
+    env: &'a Env,
+    request: &'a AdmissionRequest<'a>,
+    verb: &'static str,
+    signer: &'a str,
+    why: impl FnOnce() -> Status + Send + 'a,
+) -> Option<BoxFuture<'a, Result<(), Status>>> {
+    let allowed = async move |name: &str| {
         let access =
             Access { is_resource: true, verb, group: GROUP, resource: "signers", name, ..Access::default() };
-        env.authorizer.allows(request.user, &access)
+        env.authorizer.allows(request.user, &access).await
     };
-    let domain = signer.split('/').next().unwrap_or_default();
-    access(signer) || access(&format!("{domain}/*"))
+    let check = async move {
+        let domain = signer.split('/').next().unwrap_or_default();
+        if allowed(signer).await || allowed(&format!("{domain}/*")).await { Ok(()) } else { Err(why()) }
+    };
+    Some(check.boxed())
 }
 
 /// Who approves must be allowed to for the signer.
 pub(super) struct CertificateApproval;
 
 impl Plugin for CertificateApproval {
-    fn validate(
-        &self,
-        env: &Env,
-        request: &AdmissionRequest<'_>,
-        object: Option<&Struct>,
-    ) -> Result<(), Status> {
-        let Some(old) = request.old else { return Ok(()) };
+    fn validate_waiting<'a>(
+        &'a self,
+        env: &'a Env,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Struct>,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        let Some(old) = request.old else { return None };
         if request.operation != Operation::Update || !request.is_with(GROUP, REQUESTS, "approval") {
-            return Ok(());
+            return None;
         }
         let signer = env.view(old).st("spec").str("signerName");
-        if authorized(env, request, "approve", signer) {
-            return Ok(());
-        }
-        let why = format!("user not permitted to approve requests with signerName {signer:?}");
-        Err(env.forbidden(request, object, why))
+        require(env, request, "approve", signer, move || {
+            let why = format!("user not permitted to approve requests with signerName {signer:?}");
+            env.forbidden(request, object, why)
+        })
     }
 }
 
@@ -75,24 +85,26 @@ impl Plugin for CertificateApproval {
 pub(super) struct CertificateSigning;
 
 impl Plugin for CertificateSigning {
-    fn validate(
-        &self,
-        env: &Env,
-        request: &AdmissionRequest<'_>,
-        object: Option<&Struct>,
-    ) -> Result<(), Status> {
-        let (Some(old), Some(new)) = (request.old, object) else { return Ok(()) };
+    fn validate_waiting<'a>(
+        &'a self,
+        env: &'a Env,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Struct>,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        let (Some(old), Some(new)) = (request.old, object) else { return None };
         if request.operation != Operation::Update || !request.is_with(GROUP, REQUESTS, "status") {
-            return Ok(());
+            return None;
         }
         let (before, after) = (env.view(old).st("status"), env.view(new).st("status"));
         let unchanged = |field: &str| same(before.get(field), after.get(field));
         let signer = env.view(old).st("spec").str("signerName");
-        if unchanged("certificate") && unchanged("conditions") || authorized(env, request, "sign", signer) {
-            return Ok(());
+        if unchanged("certificate") && unchanged("conditions") {
+            return None;
         }
-        let why = format!("user not permitted to sign requests with signerName {signer:?}");
-        Err(env.forbidden(request, object, why))
+        require(env, request, "sign", signer, move || {
+            let why = format!("user not permitted to sign requests with signerName {signer:?}");
+            env.forbidden(request, object, why)
+        })
     }
 }
 
@@ -128,24 +140,26 @@ impl Plugin for CertificateSubjectRestriction {
 pub(super) struct ClusterTrustBundleAttest;
 
 impl Plugin for ClusterTrustBundleAttest {
-    fn validate(
-        &self,
-        env: &Env,
-        request: &AdmissionRequest<'_>,
-        object: Option<&Struct>,
-    ) -> Result<(), Status> {
-        let Some(new) = object else { return Ok(()) };
+    fn validate_waiting<'a>(
+        &'a self,
+        env: &'a Env,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Struct>,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        let Some(new) = object else { return None };
         if !request.is(GROUP, "clustertrustbundles") {
-            return Ok(());
+            return None;
         }
         let signer = env.view(new).st("spec").str("signerName");
         let collected = request.operation == Operation::Update
             && request.old.is_some_and(|old| only_collection_fields(env, new, old));
-        if signer.is_empty() || collected || authorized(env, request, "attest", signer) {
-            return Ok(());
+        if signer.is_empty() || collected {
+            return None;
         }
-        let why = format!("user not permitted to attest for signerName {signer:?}");
-        Err(env.forbidden(request, object, why))
+        require(env, request, "attest", signer, move || {
+            let why = format!("user not permitted to attest for signerName {signer:?}");
+            env.forbidden(request, object, why)
+        })
     }
 }
 
@@ -154,29 +168,28 @@ impl Plugin for ClusterTrustBundleAttest {
 pub(super) struct PodCertificateSigning;
 
 impl Plugin for PodCertificateSigning {
-    fn validate(
-        &self,
-        env: &Env,
-        request: &AdmissionRequest<'_>,
-        object: Option<&Struct>,
-    ) -> Result<(), Status> {
-        let (Some(old), Some(new)) = (request.old, object) else { return Ok(()) };
+    fn validate_waiting<'a>(
+        &'a self,
+        env: &'a Env,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Struct>,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        let (Some(old), Some(new)) = (request.old, object) else { return None };
         if !request.is_with(GROUP, "podcertificaterequests", "status")
             || same(env.view(old).get("status"), env.view(new).get("status"))
         {
-            return Ok(());
+            return None;
         }
         let signer = env.view(old).st("spec").str("signerName");
-        if authorized(env, request, "sign", signer) {
-            return Ok(());
-        }
-        let user = &request.user.name;
-        let error = FieldError {
-            kind: FieldErrorKind::Forbidden,
-            field: "spec.signerName".into(),
-            value: None,
-            detail: format!("User {user:?} is not permitted to \"sign\" for signer {signer:?}"),
-        };
-        Err(Status::invalid(GROUP, "PodCertificateRequest", request.name, &[error]))
+        require(env, request, "sign", signer, move || {
+            let user = &request.user.name;
+            let error = FieldError {
+                kind: FieldErrorKind::Forbidden,
+                field: "spec.signerName".into(),
+                value: None,
+                detail: format!("User {user:?} is not permitted to \"sign\" for signer {signer:?}"),
+            };
+            Status::invalid(GROUP, "PodCertificateRequest", request.name, &[error])
+        })
     }
 }

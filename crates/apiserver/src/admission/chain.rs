@@ -42,15 +42,6 @@ pub(super) struct Env {
 
 /// One plugin. It looks at a request and refuses it, or changes its object.
 pub(super) trait Plugin: Send + Sync {
-    /// Something that must be waited for before [`Plugin::mutate`] can decide; rarely anything.
-    fn ready<'a>(
-        &'a self,
-        _env: &'a Env,
-        _request: &'a AdmissionRequest<'a>,
-        _object: &Struct,
-    ) -> Option<BoxFuture<'a, ()>> {
-        None
-    }
     /// Before defaulting and validation; never for a deletion.
     fn mutate(
         &self,
@@ -60,7 +51,16 @@ pub(super) trait Plugin: Send + Sync {
     ) -> Result<(), Status> {
         Ok(())
     }
-    /// After it; `object` is `None` for a deletion and a connect.
+    /// The part of [`Plugin::mutate`] that has to wait for something, after it; nothing where nothing is waited for.
+    fn mutate_waiting<'a>(
+        &'a self,
+        _env: &'a Env,
+        _request: &'a AdmissionRequest<'a>,
+        _object: &'a mut Struct,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        None
+    }
+    /// After defaulting and validation; `object` is `None` for a deletion.
     fn validate(
         &self,
         _env: &Env,
@@ -69,71 +69,84 @@ pub(super) trait Plugin: Send + Sync {
     ) -> Result<(), Status> {
         Ok(())
     }
-    /// What takes long enough that others must get their turn meanwhile, after [`Plugin::validate`] let the request
-    /// pass: it may warn, and not refuse.
-    fn look_around<'a>(
+    /// The part of [`Plugin::validate`] that has to wait for something, or takes so long that others must get their
+    /// turn meanwhile, after it; nothing where neither is the case.
+    fn validate_waiting<'a>(
         &'a self,
         _env: &'a Env,
         _request: &'a AdmissionRequest<'a>,
         _object: Option<&'a Struct>,
-    ) -> Option<BoxFuture<'a, ()>> {
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         None
     }
 }
 
-/// The plugins of this server in upstream's order; whether each is on without being named.
-const PLUGINS: [(&str, bool, &'static dyn Plugin); 23] = [
-    ("NamespaceLifecycle", true, &NamespaceLifecycle),
-    ("ServiceAccount", true, &ServiceAccount),
+/// A place in the order of admission.
+struct Place {
+    name: &'static str,
+    /// Whether it is on without being named.
+    default: bool,
+    /// What does it; nothing for what upstream has and this server has not: it may be named to be off, not to be on.
+    plugin: Option<&'static dyn Plugin>,
+}
+
+const fn on(name: &'static str, plugin: &'static dyn Plugin) -> Place {
+    Place { name, default: true, plugin: Some(plugin) }
+}
+
+const fn absent(name: &'static str) -> Place {
+    Place { name, default: false, plugin: None }
+}
+
+/// All of upstream's plugins, in upstream's order (`AllOrderedPlugins`). Each mutates or validates at its place, so that
+/// policies and webhooks come after everything that is compiled in, and the quota after all that may still refuse.
+static ORDER: [Place; 41] = [
+    absent("AlwaysAdmit"),
+    absent("NamespaceAutoProvision"),
+    on("NamespaceLifecycle", &NamespaceLifecycle),
+    absent("NamespaceExists"),
+    absent("LimitPodHardAntiAffinityTopology"),
+    absent("LimitRanger"),
+    on("ServiceAccount", &ServiceAccount),
     // Upstream leaves it off; without it any node could change any other.
-    ("NodeRestriction", true, &NodeRestriction),
-    ("TaintNodesByCondition", true, &TaintNodesByCondition),
-    ("PodSecurity", true, &PodSecurity),
-    ("Priority", true, &Priority),
-    ("PodGroupProtection", true, &PodGroupProtection),
-    ("DefaultTolerationSeconds", true, &DefaultTolerationSeconds),
-    ("DefaultStorageClass", true, &DefaultStorageClass),
-    ("StorageObjectInUseProtection", true, &StorageObjectInUseProtection),
-    ("PersistentVolumeClaimResize", true, &PersistentVolumeClaimResize),
-    ("RuntimeClass", true, &RuntimeClass),
-    ("CertificateApproval", true, &CertificateApproval),
-    ("CertificateSigning", true, &CertificateSigning),
-    ("ClusterTrustBundleAttest", true, &ClusterTrustBundleAttest),
-    ("CertificateSubjectRestriction", true, &CertificateSubjectRestriction),
-    ("DefaultIngressClass", true, &DefaultIngressClass),
-    ("PodTopologyLabels", true, &PodTopologyLabels),
-    ("PodGroupWorkloadExists", true, &PodGroupWorkloadExists),
-    ("PodResizeValidator", true, &PodResizeValidator),
-    // Upstream does this in the storage of roles and bindings, after all plugins; it cannot be turned off.
-    ("", true, &RbacEscalation),
-    ("", true, &PodCertificateSigning),
-    ("", true, &DeviceAdminAccess),
+    on("NodeRestriction", &NodeRestriction),
+    on("TaintNodesByCondition", &TaintNodesByCondition),
+    absent("AlwaysPullImages"),
+    absent("ImagePolicyWebhook"),
+    on("PodSecurity", &PodSecurity),
+    absent("PodNodeSelector"),
+    on("Priority", &Priority),
+    on("DefaultTolerationSeconds", &DefaultTolerationSeconds),
+    absent("PodTolerationRestriction"),
+    absent("EventRateLimit"),
+    absent("ExtendedResourceToleration"),
+    on("DefaultStorageClass", &DefaultStorageClass),
+    on("StorageObjectInUseProtection", &StorageObjectInUseProtection),
+    on("PodGroupProtection", &PodGroupProtection),
+    absent("OwnerReferencesPermissionEnforcement"),
+    on("PersistentVolumeClaimResize", &PersistentVolumeClaimResize),
+    on("RuntimeClass", &RuntimeClass),
+    on("CertificateApproval", &CertificateApproval),
+    on("CertificateSigning", &CertificateSigning),
+    on("ClusterTrustBundleAttest", &ClusterTrustBundleAttest),
+    on("CertificateSubjectRestriction", &CertificateSubjectRestriction),
+    on("DefaultIngressClass", &DefaultIngressClass),
+    absent("DenyServiceExternalIPs"),
+    on("PodTopologyLabels", &PodTopologyLabels),
+    on("PodGroupWorkloadExists", &PodGroupWorkloadExists),
+    absent("NodeDeclaredFeatureValidator"),
+    absent("JobValidation"),
+    on("PodResizeValidator", &PodResizeValidator),
+    absent("MutatingAdmissionPolicy"),
+    absent("MutatingAdmissionWebhook"),
+    absent("ValidatingAdmissionPolicy"),
+    absent("ValidatingAdmissionWebhook"),
+    absent("ResourceQuota"),
+    absent("AlwaysDeny"),
 ];
 
-/// Names that upstream knows besides.
-const ELSEWHERE: [&str; 21] = [
-    "AlwaysAdmit",
-    "AlwaysDeny",
-    "AlwaysPullImages",
-    "DenyServiceExternalIPs",
-    "EventRateLimit",
-    "ExtendedResourceToleration",
-    "ImagePolicyWebhook",
-    "LimitPodHardAntiAffinityTopology",
-    "LimitRanger",
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionWebhook",
-    "NamespaceAutoProvision",
-    "NamespaceExists",
-    "NodeDeclaredFeatureValidator",
-    "OwnerReferencesPermissionEnforcement",
-    "PodNodeSelector",
-    "PodTolerationRestriction",
-    "ResourceQuota",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook",
-    "JobValidation",
-];
+/// What upstream does in the storage of resources, after all plugins; it cannot be turned off.
+static OF_STORAGE: [&dyn Plugin; 3] = [&RbacEscalation, &PodCertificateSigning, &DeviceAdminAccess];
 
 /// Why a chain cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -167,11 +180,11 @@ impl Chain {
         disable: &[String],
         config: &AdmissionConfig,
     ) -> Result<Self, ChainError> {
-        let ours = |name: &str| !name.is_empty() && PLUGINS.iter().any(|p| p.0 == name);
-        if let Some(name) = enable.iter().find(|n| !ours(n)) {
+        let place = |name: &str| ORDER.iter().find(|place| place.name == name);
+        if let Some(name) = enable.iter().find(|n| place(n).is_none_or(|place| place.plugin.is_none())) {
             return Err(ChainError::Unknown(name.clone()));
         }
-        if let Some(name) = disable.iter().find(|n| !ours(n) && !ELSEWHERE.contains(&n.as_str())) {
+        if let Some(name) = disable.iter().find(|n| place(n).is_none()) {
             return Err(ChainError::Unknown(name.clone()));
         }
         if let Some(name) = enable.iter().find(|n| disable.contains(n)) {
@@ -180,7 +193,8 @@ impl Chain {
         let on = |name: &str, default: bool| {
             enable.iter().any(|e| e == name) || default && !disable.iter().any(|d| d == name)
         };
-        let plugins = PLUGINS.iter().filter(|(name, default, _)| on(name, *default)).map(|p| p.2).collect();
+        let in_order = ORDER.iter().filter(|place| on(place.name, place.default)).filter_map(|p| p.plugin);
+        let plugins = in_order.chain(OF_STORAGE).collect();
         let document = config.of("PodSecurity").filter(|_| on("PodSecurity", true));
         let pod_security = pod_security::Settings::new(document).map_err(ChainError::Configuration)?;
         Ok(Self { env: Env { schema, reader, authorizer, gates, pod_security }, plugins })
@@ -199,10 +213,10 @@ impl Admission for Chain {
     ) -> BoxFuture<'a, Result<(), Status>> {
         async move {
             for plugin in &self.plugins {
-                if let Some(ready) = plugin.ready(&self.env, request, object) {
-                    ready.await;
-                }
                 plugin.mutate(&self.env, request, object)?;
+                if let Some(rest) = plugin.mutate_waiting(&self.env, request, object) {
+                    rest.await?;
+                }
             }
             Ok(())
         }
@@ -217,8 +231,8 @@ impl Admission for Chain {
         async move {
             for plugin in &self.plugins {
                 plugin.validate(&self.env, request, object)?;
-                if let Some(look) = plugin.look_around(&self.env, request, object) {
-                    look.await;
+                if let Some(rest) = plugin.validate_waiting(&self.env, request, object) {
+                    rest.await?;
                 }
             }
             Ok(())
@@ -273,4 +287,26 @@ pub(super) fn with_cause(mut status: Status, reason: &str, message: String, fiel
         details.causes.push(Cause { reason: reason.into(), message, field: field.into() });
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_upstreams() {
+        // `AllOrderedPlugins` of pkg/kubeapiserver/options/plugins.go.
+        let upstream = "AlwaysAdmit NamespaceAutoProvision NamespaceLifecycle NamespaceExists \
+            LimitPodHardAntiAffinityTopology LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition \
+            AlwaysPullImages ImagePolicyWebhook PodSecurity PodNodeSelector Priority DefaultTolerationSeconds \
+            PodTolerationRestriction EventRateLimit ExtendedResourceToleration DefaultStorageClass \
+            StorageObjectInUseProtection PodGroupProtection OwnerReferencesPermissionEnforcement \
+            PersistentVolumeClaimResize RuntimeClass CertificateApproval CertificateSigning \
+            ClusterTrustBundleAttest CertificateSubjectRestriction DefaultIngressClass DenyServiceExternalIPs \
+            PodTopologyLabels PodGroupWorkloadExists NodeDeclaredFeatureValidator JobValidation \
+            PodResizeValidator MutatingAdmissionPolicy MutatingAdmissionWebhook ValidatingAdmissionPolicy \
+            ValidatingAdmissionWebhook ResourceQuota AlwaysDeny";
+        let ours: Vec<&str> = ORDER.iter().map(|place| place.name).collect();
+        assert_eq!(ours, upstream.split_whitespace().collect::<Vec<_>>());
+    }
 }

@@ -2,6 +2,8 @@
 
 use api::view::{Edit, View};
 use api::{Status, Struct, Text};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::chain::{Env, Plugin};
 use super::{AdmissionRequest, Operation};
@@ -11,22 +13,28 @@ use crate::auth::rbac::{GROUP, RoleRef, Rule, missing, refusal};
 pub(super) struct RbacEscalation;
 
 impl Plugin for RbacEscalation {
-    fn mutate(&self, env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
+    fn mutate_waiting<'a>(
+        &'a self,
+        env: &'a Env,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Struct,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        let object = &*object;
         if request.info.group != GROUP
             || !request.subresource.is_empty()
             || !matches!(request.operation, Operation::Create | Operation::Update)
             || request.user.groups.iter().any(|g| g == "system:masters")
         {
-            return Ok(());
+            return None;
         }
         let old = request.old.filter(|_| request.operation == Operation::Update);
         if old.is_some_and(|old| only_collection_fields(env, object, old)) {
-            return Ok(());
+            return None;
         }
         match request.resource {
-            "roles" | "clusterroles" => check_role(env, request, object, old),
-            "rolebindings" | "clusterrolebindings" => check_binding(env, request, object),
-            _ => Ok(()),
+            "roles" | "clusterroles" => Some(check_role(env, request, object, old).boxed()),
+            "rolebindings" | "clusterrolebindings" => Some(check_binding(env, request, object).boxed()),
+            _ => None,
         }
     }
 }
@@ -73,7 +81,7 @@ fn confirm(
     Err(env.forbidden(request, Some(object), why))
 }
 
-fn check_role(
+async fn check_role(
     env: &Env,
     request: &AdmissionRequest<'_>,
     object: &Struct,
@@ -88,7 +96,7 @@ fn check_role(
         name: &request.info.name,
         ..Access::default()
     };
-    if env.authorizer.allows(request.user, &escalate) {
+    if env.authorizer.allows(request.user, &escalate).await {
         return Ok(());
     }
     confirm(env, request, object, &rules(&env.view(object)))?;
@@ -107,7 +115,7 @@ fn check_role(
     Ok(())
 }
 
-fn check_binding(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> Result<(), Status> {
+async fn check_binding(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> Result<(), Status> {
     let reference = env.view(object).st("roleRef");
     let role = RoleRef {
         api_group: reference.str("apiGroup").into(),
@@ -129,7 +137,7 @@ fn check_binding(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> 
             name: &role.name,
             ..Access::default()
         };
-        if env.authorizer.allows(request.user, &bind) {
+        if env.authorizer.allows(request.user, &bind).await {
             return Ok(());
         }
     }

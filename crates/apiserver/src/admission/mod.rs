@@ -26,13 +26,12 @@ use std::sync::Arc;
 
 use api::{Gvk, Status, Struct};
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 
 pub use chain::{Chain, ChainError};
 pub use config::{AdmissionConfig, AdmissionConfigError};
 pub use options::OperationOptions;
 
-use crate::request::{RequestInfo, UserInfo};
+use crate::request::{Notes, RequestInfo, UserInfo};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +42,7 @@ pub enum Operation {
     Update,
     /// A deletion; there is no new object.
     Delete,
-    /// exec, attach, port-forward and proxies; there is no object.
+    /// exec, attach, port-forward and proxies; the object is what was asked for, of `PodExecOptions` and its like.
     Connect,
 }
 
@@ -71,31 +70,30 @@ pub struct AdmissionRequest<'a> {
     pub dry_run: bool,
     /// What the request was made with besides.
     pub options: OperationOptions<'a>,
-    /// Texts for Warning headers.
-    pub warnings: &'a Mutex<Vec<String>>,
+    /// What is told besides the answer.
+    pub notes: &'a Notes,
 }
 
 impl AdmissionRequest<'_> {
     /// Adds a Warning header to the answer, once.
     pub fn warn(&self, text: impl Into<String>) {
-        crate::request::add_warning(self.warnings, text.into());
+        self.notes.warn(text.into());
     }
-    /// Tells what of the request is worth keeping for an audit: to the log, as `audit`.
+    /// Tells what of the request is worth keeping for an audit.
     pub fn annotate(&self, key: &str, value: &str) {
-        let (user, name) = (&self.user.name, self.name);
-        tracing::debug!(target: "audit", %user, resource = self.resource, namespace = self.namespace, name, key, value);
+        self.notes.annotate(key, value);
     }
 }
 
 /// A chain of admission plugins. Trees are of the storage version.
 pub trait Admission: Send + Sync + 'static {
-    /// May change the object of a create or an update, or refuse it.
+    /// May change the object of a create, an update or a connect, or refuse it.
     fn mutate<'a>(
         &'a self,
         request: &'a AdmissionRequest<'a>,
         object: &'a mut Struct,
     ) -> BoxFuture<'a, Result<(), Status>>;
-    /// May refuse; after defaulting and validation. `object` is `None` for a deletion and a connect.
+    /// May refuse; after defaulting and validation. `object` is `None` for a deletion.
     fn validate<'a>(
         &'a self,
         request: &'a AdmissionRequest<'a>,

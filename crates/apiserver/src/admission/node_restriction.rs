@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use api::view::{Edit, View, same};
 use api::{Object, Status, Struct, Text};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use super::certificates::subject_of;
@@ -34,7 +36,20 @@ pub(super) struct NodeRestriction;
 
 impl Plugin for NodeRestriction {
     fn mutate(&self, env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
-        Self::check(env, request, Some(object))
+        if request.operation == Operation::Connect { Ok(()) } else { Self::check(env, request, Some(object)) }
+    }
+
+    fn mutate_waiting<'a>(
+        &'a self,
+        env: &'a Env,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Struct,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        if request.operation != Operation::Create || !request.is_with("", "serviceaccounts", "token") {
+            return None;
+        }
+        let node = node_name(request.user)?;
+        Some(Case { env, request, node, object: Some(object) }.token().boxed())
     }
 
     fn validate(
@@ -75,7 +90,6 @@ impl NodeRestriction {
             ("", "nodes") => case.own_node(),
             ("", "persistentvolumeclaims") if request.subresource == "status" => case.claim_status(),
             ("", "persistentvolumeclaims") => case.refuse("may only update PVC status"),
-            ("", "serviceaccounts") => case.token(),
             ("certificates.k8s.io", "podcertificaterequests") => case.pod_certificate(),
             ("coordination.k8s.io", "leases") => case.lease(),
             ("storage.k8s.io", "csinodes") => case.same_name("CSINode"),
@@ -364,10 +378,7 @@ impl Case<'_> {
         ))
     }
 
-    fn token(&self) -> Result<(), Status> {
-        if self.request.operation != Operation::Create || self.request.subresource != "token" {
-            return Ok(());
-        }
+    async fn token(self) -> Result<(), Status> {
         let spec = self.view().st("spec");
         let reference = spec.st("boundObjectRef");
         let (name, uid) = (reference.str("name"), reference.str("uid"));
@@ -402,7 +413,7 @@ impl Case<'_> {
             name: self.request.name,
             ..Access::default()
         };
-        if self.env.authorizer.allows(self.request.user, &access) {
+        if self.env.authorizer.allows(self.request.user, &access).await {
             return Ok(());
         }
         self.refuse(format!(

@@ -56,60 +56,20 @@ impl Account {
 }
 
 impl Plugin for ServiceAccount {
-    fn ready<'a>(
+    fn mutate_waiting<'a>(
         &'a self,
         env: &'a Env,
         request: &'a AdmissionRequest<'a>,
-        object: &Struct,
-    ) -> Option<BoxFuture<'a, ()>> {
+        object: &'a mut Struct,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         if !(request.is("", "pods") && request.operation == Operation::Create) {
             return None;
         }
-        let pod = env.view(object);
-        let name = pod.st("spec").str("serviceAccountName");
-        if is_mirror(&pod)
-            || !matches!(name, "" | DEFAULT)
-            || env.reader.get(ACCOUNTS, request.namespace, DEFAULT).is_some()
-        {
-            return None;
-        }
-        let appears = env.reader.appears(ACCOUNTS, request.namespace, DEFAULT);
-        Some(tokio::time::timeout(DEFAULT_WAIT, appears).map(|_| ()).boxed())
-    }
-
-    fn mutate(&self, env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
-        if !(request.is("", "pods") && request.operation == Operation::Create) {
-            return Ok(());
-        }
-        if is_mirror(&env.view(object)) {
-            return check_mirror(env, request, object);
-        }
-        if env.view(object).st("spec").str("serviceAccountName").is_empty()
-            && let Some(mut spec) = Edit::new(env.schema, object).make("spec")
-        {
-            spec.set("serviceAccountName", DEFAULT);
-            // The old name of the field, which upstream's conversion always fills too.
-            spec.set("serviceAccount", DEFAULT);
-        }
-        let account = find(env, request, object)?;
-        let mut pod = Edit::new(env.schema, object);
-        let Some(mut spec) = pod.make("spec") else { return Ok(()) };
-        let mounts = spec.view().opt_bool("automountServiceAccountToken");
-        if mounts.or(account.automount_service_account_token).unwrap_or(true) {
-            mount_token(&mut spec);
-        }
-        if spec.view().len("imagePullSecrets") == 0 && !account.image_pull_secrets.is_empty() {
-            let secrets = account.image_pull_secrets.iter().filter_map(|secret| {
-                let mut made = spec.fresh("imagePullSecrets")?;
-                if !secret.name.is_empty() {
-                    Edit::new(env.schema, &mut made).set("name", secret.name.clone());
-                }
-                Some(made.into())
-            });
-            let secrets: Vec<Node> = secrets.collect();
-            spec.set("imagePullSecrets", secrets);
-        }
-        Ok(())
+        let admit = async move {
+            wait_for_default(env, request, object).await;
+            Self::admit(env, request, object)
+        };
+        Some(admit.boxed())
     }
 
     fn validate(
@@ -142,6 +102,56 @@ impl Plugin for ServiceAccount {
             Some(why) => Err(env.forbidden(request, Some(object), why)),
             None => Ok(()),
         }
+    }
+}
+
+/// Returns when the default account of a Pod's namespace is there, if the Pod needs it, or will not come.
+async fn wait_for_default(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) {
+    let pod = env.view(object);
+    let name = pod.st("spec").str("serviceAccountName");
+    if is_mirror(&pod)
+        || !matches!(name, "" | DEFAULT)
+        || env.reader.get(ACCOUNTS, request.namespace, DEFAULT).is_some()
+    {
+        return;
+    }
+    let appears = env.reader.appears(ACCOUNTS, request.namespace, DEFAULT);
+    // Whether it came is seen by who looks for it.
+    let _ = tokio::time::timeout(DEFAULT_WAIT, appears).await;
+}
+
+impl ServiceAccount {
+    /// Gives a Pod its account, and what comes with it.
+    fn admit(env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
+        if is_mirror(&env.view(object)) {
+            return check_mirror(env, request, object);
+        }
+        if env.view(object).st("spec").str("serviceAccountName").is_empty()
+            && let Some(mut spec) = Edit::new(env.schema, object).make("spec")
+        {
+            spec.set("serviceAccountName", DEFAULT);
+            // The old name of the field, which upstream's conversion always fills too.
+            spec.set("serviceAccount", DEFAULT);
+        }
+        let account = find(env, request, object)?;
+        let mut pod = Edit::new(env.schema, object);
+        let Some(mut spec) = pod.make("spec") else { return Ok(()) };
+        let mounts = spec.view().opt_bool("automountServiceAccountToken");
+        if mounts.or(account.automount_service_account_token).unwrap_or(true) {
+            mount_token(&mut spec);
+        }
+        if spec.view().len("imagePullSecrets") == 0 && !account.image_pull_secrets.is_empty() {
+            let secrets = account.image_pull_secrets.iter().filter_map(|secret| {
+                let mut made = spec.fresh("imagePullSecrets")?;
+                if !secret.name.is_empty() {
+                    Edit::new(env.schema, &mut made).set("name", secret.name.clone());
+                }
+                Some(made.into())
+            });
+            let secrets: Vec<Node> = secrets.collect();
+            spec.set("imagePullSecrets", secrets);
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use api::{Gvk, Schema, Status, Struct};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use component::FeatureGates;
@@ -11,7 +10,7 @@ use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::{Binding, Change, RbacIndex, Role, RoleRef, Rule, Subject};
 use crate::auth::testing::Fake;
 use crate::auth::{AuthorizationMode, UnionAuthorizer};
-use crate::request::UserInfo;
+use crate::request::{Notes, UserInfo};
 
 /// A request by its parts; the rest is empty.
 struct Case<'a> {
@@ -118,7 +117,7 @@ fn cluster() -> Fake {
 /// Runs the whole chain; the object as it came out.
 async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
     let authorizer = UnionAuthorizer::new(
-        vec![AuthorizationMode::Rbac],
+        &[AuthorizationMode::Rbac],
         Arc::new(NodeAuthorizer::default()),
         Arc::new(rbac()),
     );
@@ -148,7 +147,7 @@ async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
         old: old.as_ref(),
         dry_run: false,
         options: OperationOptions::default(),
-        warnings: &Mutex::default(),
+        notes: &Notes::default(),
     };
     let Some(object) = object else {
         return chain.validate(&request, None).await.map(|()| Value::Null);
@@ -554,7 +553,7 @@ async fn nobody_grants_what_they_lack() {
 fn plugins_by_name() {
     let chain = |enable: &[&str], disable: &[&str]| {
         let names = |l: &[&str]| l.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
-        let authorizer = UnionAuthorizer::new(vec![], Arc::default(), Arc::default());
+        let authorizer = UnionAuthorizer::new(&[], Arc::default(), Arc::default());
         Chain::new(
             Schema::builtin(),
             Arc::new(Fake::default()),

@@ -23,8 +23,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::cache::{Cache, Digest};
 use super::token::TokenService;
-use super::{Authenticator, UnionAuthorizer, impersonation};
-use crate::request::{Attributes, UserInfo};
+use super::{Authenticator, Eventual, UnionAuthorizer, impersonation};
+use crate::request::{RequestInfo, UserInfo};
 
 /// Certificates that are remembered.
 const CACHED: usize = 1024;
@@ -185,8 +185,9 @@ fn bearers(headers: &HeaderMap) -> impl Iterator<Item = Token> + '_ {
     header.into_iter().chain(std::iter::once_with(|| protocol_token(headers)).flatten())
 }
 
-impl Authenticator for UnionAuthenticator {
-    fn authenticate(
+impl UnionAuthenticator {
+    /// The caller by all that this server knows itself.
+    fn known(
         &self,
         request: &Parts,
         peer: Option<&[CertificateDer<'static>]>,
@@ -213,13 +214,30 @@ impl Authenticator for UnionAuthenticator {
             _ => Err(Status::unauthorized()),
         }
     }
+}
 
-    fn impersonate(
-        &self,
-        headers: &HeaderMap,
-        attributes: &Attributes,
-    ) -> Result<Option<Arc<UserInfo>>, Status> {
-        impersonation::impersonate(headers, attributes, &self.authorizer)
+impl Authenticator for UnionAuthenticator {
+    fn authenticate<'a>(
+        &'a self,
+        request: &'a Parts,
+        peer: Option<&'a [CertificateDer<'static>]>,
+    ) -> Eventual<'a, Result<Arc<UserInfo>, Status>> {
+        Eventual::Now(self.known(request, peer))
+    }
+
+    fn impersonate<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        user: &'a Arc<UserInfo>,
+        info: &'a RequestInfo,
+    ) -> Eventual<'a, Result<Option<Arc<UserInfo>>, Status>> {
+        match impersonation::wanted(headers) {
+            Err(status) => Eventual::Now(Err(status)),
+            Ok(None) => Eventual::Now(Ok(None)),
+            Ok(Some(wanted)) => Eventual::later(async move {
+                impersonation::impersonate(wanted, user, info, &self.authorizer).await.map(Some)
+            }),
+        }
     }
 }
 

@@ -4,11 +4,12 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use api::{Status, Text};
+use futures::future::BoxFuture;
 
 use super::node::NodeAuthorizer;
 use super::rbac::{RbacIndex, Rule};
-use super::{Authorizer, Decision};
-use crate::request::{Attributes, RequestInfo, UserInfo};
+use super::{Authorizer, Decision, Eventual};
+use crate::request::{RequestInfo, UserInfo};
 
 /// The group that may do everything.
 pub(super) const SUPERUSERS: &str = "system:masters";
@@ -50,15 +51,6 @@ impl<'a> From<&'a RequestInfo> for Access<'a> {
             field_selector: &info.field_selector,
         }
     }
-}
-
-/// A decision with its reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Yes, because.
-    Allow(String),
-    /// Not known here, because.
-    NoOpinion(String),
 }
 
 /// The 403 of somebody who may not; upstream's text.
@@ -117,17 +109,46 @@ impl AuthorizationMode {
     }
 }
 
-/// Asks the authorizers of the modes in their order; members of `system:masters` are asked nothing.
+/// Says yes to everything.
+struct AlwaysAllow;
+
+impl Authorizer for AlwaysAllow {
+    fn authorize<'a>(&'a self, _: &'a UserInfo, _: &'a Access<'a>) -> Eventual<'a, Decision> {
+        Eventual::Now(Decision::Allow(String::new()))
+    }
+    fn rules_for(&self, _: &UserInfo, _: &str) -> (Vec<Rule>, Option<String>) {
+        (vec![Rule::resources(&["*"], "*", &["*"])], None)
+    }
+}
+
+/// Says yes to nothing.
+struct AlwaysDeny;
+
+impl Authorizer for AlwaysDeny {
+    fn authorize<'a>(&'a self, _: &'a UserInfo, _: &'a Access<'a>) -> Eventual<'a, Decision> {
+        Eventual::Now(Decision::NoOpinion("Everything is forbidden.".to_owned()))
+    }
+}
+
+/// Asks authorizers in their order; members of `system:masters` are asked nothing.
 pub struct UnionAuthorizer {
-    modes: Vec<AuthorizationMode>,
+    members: Vec<Arc<dyn Authorizer>>,
     node: Arc<NodeAuthorizer>,
     rbac: Arc<RbacIndex>,
 }
 
 impl UnionAuthorizer {
-    /// From its parts.
-    pub fn new(modes: Vec<AuthorizationMode>, node: Arc<NodeAuthorizer>, rbac: Arc<RbacIndex>) -> Self {
-        Self { modes, node, rbac }
+    /// The authorizers of the modes, in their order.
+    pub fn new(modes: &[AuthorizationMode], node: Arc<NodeAuthorizer>, rbac: Arc<RbacIndex>) -> Self {
+        let member = |mode: &AuthorizationMode| -> Arc<dyn Authorizer> {
+            match mode {
+                AuthorizationMode::Node => Arc::<NodeAuthorizer>::clone(&node),
+                AuthorizationMode::Rbac => Arc::<RbacIndex>::clone(&rbac),
+                AuthorizationMode::AlwaysAllow => Arc::new(AlwaysAllow),
+                AuthorizationMode::AlwaysDeny => Arc::new(AlwaysDeny),
+            }
+        };
+        Self { members: modes.iter().map(member).collect(), node, rbac }
     }
     /// The roles and bindings.
     pub fn rbac(&self) -> &Arc<RbacIndex> {
@@ -137,40 +158,83 @@ impl UnionAuthorizer {
     pub fn node(&self) -> &Arc<NodeAuthorizer> {
         &self.node
     }
-    /// The decision with its reason: the first yes, or the reasons of all who said no.
-    pub fn decide(&self, user: &UserInfo, access: &Access<'_>) -> Verdict {
-        if user.groups.iter().any(|g| g == SUPERUSERS) {
-            return Verdict::Allow(String::new());
-        }
-        let mut reasons: Vec<String> = Vec::new();
-        for mode in &self.modes {
-            let verdict = match mode {
-                AuthorizationMode::Node => self.node.authorize(user, access),
-                AuthorizationMode::Rbac => self.rbac.authorize(user, access),
-                AuthorizationMode::AlwaysAllow => Verdict::Allow(String::new()),
-                AuthorizationMode::AlwaysDeny => Verdict::NoOpinion("Everything is forbidden.".to_owned()),
-            };
-            match verdict {
-                Verdict::Allow(reason) => return Verdict::Allow(reason),
-                Verdict::NoOpinion(reason) if reason.is_empty() => {}
-                Verdict::NoOpinion(reason) => reasons.push(reason),
-            }
-        }
-        Verdict::NoOpinion(reasons.join("\n"))
-    }
     /// Whether it is a yes.
-    pub fn allows(&self, user: &UserInfo, access: &Access<'_>) -> bool {
-        matches!(self.decide(user, access), Verdict::Allow(_))
+    pub async fn allows(&self, user: &UserInfo, access: &Access<'_>) -> bool {
+        self.authorize(user, access).get().await.refusal().is_none()
     }
     /// A 403 unless it is a yes.
-    pub fn require(&self, user: &UserInfo, access: &Access<'_>) -> Result<(), Status> {
-        match self.decide(user, access) {
-            Verdict::Allow(_) => Ok(()),
-            Verdict::NoOpinion(reason) => Err(forbidden(user, access, &reason)),
+    pub async fn require(&self, user: &UserInfo, access: &Access<'_>) -> Result<(), Status> {
+        match self.authorize(user, access).get().await.refusal() {
+            None => Ok(()),
+            Some(reason) => Err(forbidden(user, access, &reason)),
         }
     }
-    /// What a user may do in a namespace, as far as it can be listed, and why it cannot be listed whole.
-    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Option<String>) {
+    /// What is left of a decision once a member that could not answer at once has answered.
+    async fn wait<'a>(
+        &'a self,
+        mut first: BoxFuture<'a, Decision>,
+        rest: &'a [Arc<dyn Authorizer>],
+        mut reasons: Vec<String>,
+        (user, access): (&'a UserInfo, &'a Access<'a>),
+    ) -> Decision {
+        let mut rest = rest.iter();
+        loop {
+            if let Some(done) = settled(first.await, &mut reasons) {
+                return done;
+            }
+            first = loop {
+                let Some(member) = rest.next() else { return Decision::NoOpinion(reasons.join("\n")) };
+                match member.authorize(user, access) {
+                    Eventual::Later(decision) => break decision,
+                    Eventual::Now(decision) => {
+                        if let Some(done) = settled(decision, &mut reasons) {
+                            return done;
+                        }
+                    }
+                }
+            };
+        }
+    }
+}
+
+/// The decision of all once one has decided, if that settles it; else its reason is kept.
+fn settled(decision: Decision, reasons: &mut Vec<String>) -> Option<Decision> {
+    match decision {
+        Decision::NoOpinion(reason) => {
+            reasons.extend(Some(reason).filter(|reason| !reason.is_empty()));
+            None
+        }
+        Decision::Deny(reason) => {
+            reasons.extend(Some(reason).filter(|reason| !reason.is_empty()));
+            Some(Decision::Deny(reasons.join("\n")))
+        }
+        Decision::Allow(reason) => Some(Decision::Allow(reason)),
+    }
+}
+
+impl Authorizer for UnionAuthorizer {
+    /// The first yes or no, or the reasons of all who do not know.
+    fn authorize<'a>(&'a self, user: &'a UserInfo, access: &'a Access<'a>) -> Eventual<'a, Decision> {
+        if user.groups.iter().any(|g| g == SUPERUSERS) {
+            return Eventual::Now(Decision::Allow(String::new()));
+        }
+        let mut reasons: Vec<String> = Vec::new();
+        for (at, member) in self.members.iter().enumerate() {
+            match member.authorize(user, access) {
+                Eventual::Now(decision) => {
+                    if let Some(done) = settled(decision, &mut reasons) {
+                        return Eventual::Now(done);
+                    }
+                }
+                Eventual::Later(first) => {
+                    let rest = &self.members[at + 1..];
+                    return Eventual::later(self.wait(first, rest, reasons, (user, access)));
+                }
+            }
+        }
+        Eventual::Now(Decision::NoOpinion(reasons.join("\n")))
+    }
+    fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Option<String>) {
         let mut rules = Vec::new();
         let mut errors: Vec<String> = Vec::new();
         if user.groups.iter().any(|g| g == SUPERUSERS) {
@@ -178,34 +242,16 @@ impl UnionAuthorizer {
             let all: Text = "*".into();
             rules.push(Rule { verbs: vec![all.clone()], non_resource_urls: vec![all], ..Rule::default() });
         }
-        for mode in &self.modes {
-            match mode {
-                AuthorizationMode::Rbac => {
-                    let (more, error) = self.rbac.rules_for(user, namespace);
-                    rules.extend(more);
-                    errors.extend(error);
-                }
-                AuthorizationMode::Node if super::node::node_name(user).is_some() => {
-                    errors.push("node authorizer does not support user rule resolution".into());
-                }
-                AuthorizationMode::AlwaysAllow => rules.push(Rule::resources(&["*"], "*", &["*"])),
-                AuthorizationMode::Node | AuthorizationMode::AlwaysDeny => {}
-            }
+        for member in &self.members {
+            let (more, error) = member.rules_for(user, namespace);
+            rules.extend(more);
+            errors.extend(error);
         }
         let error = (!errors.is_empty()).then(|| match errors.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         });
         (rules, error)
-    }
-}
-
-impl Authorizer for UnionAuthorizer {
-    fn authorize(&self, attributes: &Attributes) -> Decision {
-        match self.decide(&attributes.user, &Access::from(&*attributes.info)) {
-            Verdict::Allow(_) => Decision::Allow,
-            Verdict::NoOpinion(reason) => Decision::NoOpinion(reason),
-        }
     }
 }
 
@@ -251,5 +297,60 @@ mod tests {
             let status = forbidden(&user, &access, reason);
             assert_eq!((status.message.as_str(), status.code), (want, 403));
         }
+    }
+
+    /// Answers at once, or after others had their turn.
+    struct Member(Decision, bool);
+
+    impl Authorizer for Member {
+        fn authorize<'a>(&'a self, _: &'a UserInfo, _: &'a Access<'a>) -> Eventual<'a, Decision> {
+            if !self.1 {
+                return Eventual::Now(self.0.clone());
+            }
+            Eventual::later(async {
+                tokio::task::yield_now().await;
+                self.0.clone()
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_who_knows_decides_whether_it_answers_at_once_or_later() {
+        let (yes, no, none) = (
+            || Decision::Allow("y".into()),
+            || Decision::Deny("d".into()),
+            |why: &str| Decision::NoOpinion(why.into()),
+        );
+        let check = async |members: Vec<Decision>, want: Decision| {
+            // Each member in turn is the one that is waited for, or the first of several.
+            for waits in 0..1_u32 << members.len() {
+                let members = members.iter().enumerate().map(|(at, decision)| {
+                    Arc::new(Member(decision.clone(), waits >> at & 1 == 1)) as Arc<dyn Authorizer>
+                });
+                let union = UnionAuthorizer {
+                    members: members.collect(),
+                    node: Arc::default(),
+                    rbac: Arc::default(),
+                };
+                let (user, access) = (UserInfo::default(), Access::default());
+                let decision = union.authorize(&user, &access);
+                assert_eq!(matches!(decision, Eventual::Later(_)), asked(&union, waits), "{waits:b}");
+                assert_eq!(decision.get().await, want, "{waits:b}");
+            }
+        };
+        fn asked(union: &UnionAuthorizer, waits: u32) -> bool {
+            let settles =
+                |m: &Arc<dyn Authorizer>| match m.authorize(&UserInfo::default(), &Access::default()) {
+                    Eventual::Now(decision) => !matches!(decision, Decision::NoOpinion(_)),
+                    Eventual::Later(_) => false,
+                };
+            let last = union.members.iter().position(settles).unwrap_or(union.members.len());
+            (0..last).any(|at| waits >> at & 1 == 1)
+        }
+        check(vec![], none("")).await;
+        check(vec![none("a"), none(""), none("b")], none("a\nb")).await;
+        check(vec![none("a"), yes(), no()], yes()).await;
+        check(vec![none("a"), no(), yes()], Decision::Deny("a\nd".into())).await;
+        check(vec![none("a"), none(""), yes()], yes()).await;
     }
 }

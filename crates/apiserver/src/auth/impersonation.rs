@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::authorizer::SUPERUSERS;
 use super::{Access, UnionAuthorizer, forbidden};
-use crate::request::{Attributes, UserInfo};
+use crate::request::{RequestInfo, UserInfo};
 
 /// What the names of all these headers begin with.
 pub(super) const PREFIX: &str = "impersonate-";
@@ -27,20 +27,20 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// The user whom the headers ask for; `None` without them.
-pub(super) fn impersonate(
-    headers: &HeaderMap,
-    attributes: &Attributes,
+/// The user as whom the caller `user` acts, which asked to act as `wanted`.
+pub(super) async fn impersonate(
+    wanted: UserInfo,
+    user: &UserInfo,
+    info: &RequestInfo,
     authorizer: &UnionAuthorizer,
-) -> Result<Option<Arc<UserInfo>>, Status> {
-    let Some(wanted) = wanted(headers)? else { return Ok(None) };
+) -> Result<Arc<UserInfo>, Status> {
     let mut first = None;
     for way in [Way::AssociatedNode, Way::ArbitraryNode, Way::ServiceAccount, Way::UserInfo, Way::Legacy] {
-        if !way.applies(&wanted, &attributes.user) {
+        if !way.applies(&wanted, user) {
             continue;
         }
-        match way.check(&wanted, attributes, authorizer) {
-            Ok(user) => return Ok(Some(Arc::new(user))),
+        match way.check(&wanted, user, info, authorizer).await {
+            Ok(user) => return Ok(Arc::new(user)),
             Err(status) => {
                 first.get_or_insert(status);
             }
@@ -166,27 +166,28 @@ impl Way {
         }
     }
 
-    fn check(
+    async fn check(
         self,
         wanted: &UserInfo,
-        attributes: &Attributes,
+        caller: &UserInfo,
+        info: &RequestInfo,
         authorizer: &UnionAuthorizer,
     ) -> Result<UserInfo, Status> {
         // An association was proved by the caller's token; the rule is asked for every node at once,
         // and only the names of the caller's extra fields may matter to it.
         let stripped;
         let caller: &UserInfo = if self == Self::AssociatedNode {
-            let keys = attributes.user.extra.keys().cloned().collect();
+            let keys = caller.extra.keys().cloned().collect();
             let key = Text::from("authentication.kubernetes.io/associated-node-keys");
-            stripped = UserInfo { extra: BTreeMap::from([(key, keys)]), ..UserInfo::clone(&attributes.user) };
+            stripped = UserInfo { extra: BTreeMap::from([(key, keys)]), ..caller.clone() };
             &stripped
         } else {
-            &attributes.user
+            caller
         };
         let constrained = self != Self::Legacy;
         if constrained {
-            let verb = format!("impersonate-on:{}:{}", self.name(), attributes.info.verb);
-            authorizer.require(caller, &Access { verb: &verb, ..Access::from(&*attributes.info) })?;
+            let verb = format!("impersonate-on:{}:{}", self.name(), info.verb);
+            authorizer.require(caller, &Access { verb: &verb, ..Access::from(info) }).await?;
         }
         let verb = if constrained { format!("impersonate:{}", self.name()) } else { "impersonate".into() };
         let names_group = if constrained { AUTHENTICATION } else { "" };
@@ -208,11 +209,11 @@ impl Way {
                 ];
             }
         }
-        authorizer.require(caller, &who)?;
+        authorizer.require(caller, &who).await?;
 
         if !wanted.uid.is_empty() {
             let uid = Access { group: AUTHENTICATION, resource: "uids", name: &wanted.uid, ..base };
-            authorizer.require(caller, &uid)?;
+            authorizer.require(caller, &uid).await?;
         }
 
         let groups = Access { group: names_group, resource: "groups", ..base };
@@ -224,7 +225,7 @@ impl Way {
             return Err(forbidden(caller, &access, "impersonating the system:masters group is not allowed"));
         }
         for group in &wanted.groups {
-            authorizer.require(caller, &Access { name: group, ..groups })?;
+            authorizer.require(caller, &Access { name: group, ..groups }).await?;
         }
 
         let extras = Access { group: AUTHENTICATION, resource: "userextras", ..base };
@@ -233,7 +234,7 @@ impl Way {
                 return Err(forbidden(caller, &extras, &why));
             }
             for value in values {
-                authorizer.require(caller, &Access { subresource: key, name: value, ..extras })?;
+                authorizer.require(caller, &Access { subresource: key, name: value, ..extras }).await?;
             }
         }
 
@@ -274,7 +275,6 @@ mod tests {
     use super::*;
     use crate::auth::AuthorizationMode;
     use crate::auth::rbac::{Binding, Change, RbacIndex, Role, RoleRef, Rule, Subject};
-    use crate::request::RequestInfo;
 
     fn authorizer() -> UnionAuthorizer {
         let rbac = RbacIndex::default();
@@ -317,7 +317,7 @@ mod tests {
                 Rule::resources(&["impersonate-on:user-info:list"], "", &["pods"]),
             ],
         );
-        UnionAuthorizer::new(vec![AuthorizationMode::Rbac], Arc::default(), Arc::new(rbac))
+        UnionAuthorizer::new(&[AuthorizationMode::Rbac], Arc::default(), Arc::new(rbac))
     }
 
     fn map(headers: &[(&str, &[u8])]) -> HeaderMap {
@@ -331,28 +331,28 @@ mod tests {
         map
     }
 
-    fn ask(caller: &str, verb: &'static str, headers: &[(&str, &str)]) -> Result<Option<String>, String> {
+    async fn ask(
+        caller: &str,
+        verb: &'static str,
+        headers: &[(&str, &str)],
+    ) -> Result<Option<String>, String> {
         let map = map(&headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect::<Vec<_>>());
-        let attributes = Attributes {
-            user: Arc::new(UserInfo { name: caller.into(), ..UserInfo::default() }),
-            info: Arc::new(RequestInfo {
-                is_resource: true,
-                verb,
-                resource: "pods".into(),
-                ..RequestInfo::default()
-            }),
+        let user = UserInfo { name: caller.into(), ..UserInfo::default() };
+        let info = RequestInfo { is_resource: true, verb, resource: "pods".into(), ..RequestInfo::default() };
+        let answered = match wanted(&map) {
+            Ok(Some(wanted)) => impersonate(wanted, &user, &info, &authorizer()).await.map(Some),
+            Ok(None) => Ok(None),
+            Err(status) => Err(status),
         };
-        impersonate(&map, &attributes, &authorizer())
-            .map(|u| u.map(|u| format!("{} {:?} {:?}", u.name, u.groups, u.extra)))
-            .map_err(|s| s.message)
+        answered.map(|u| u.map(|u| format!("{} {:?} {:?}", u.name, u.groups, u.extra))).map_err(|s| s.message)
     }
 
-    #[test]
-    fn ways() {
+    #[tokio::test]
+    async fn ways() {
         let user = |u: &'static str| ("Impersonate-User", u);
-        assert_eq!(ask("legacy", "list", &[]), Ok(None));
+        assert_eq!(ask("legacy", "list", &[]).await, Ok(None));
         assert_eq!(
-            ask("legacy", "list", &[user("bob")]),
+            ask("legacy", "list", &[user("bob")]).await,
             Ok(Some("bob [\"system:authenticated\"] {}".into()))
         );
         assert_eq!(
@@ -360,27 +360,28 @@ mod tests {
                 "legacy",
                 "list",
                 &[user("bob"), ("Impersonate-Group", "g"), ("Impersonate-Extra-Scopes", "a")]
-            ),
+            )
+            .await,
             Ok(Some("bob [\"g\", \"system:authenticated\"] {\"scopes\": [\"a\"]}".into()))
         );
         assert_eq!(
-            ask("legacy", "list", &[user("system:serviceaccount:a:b")]),
+            ask("legacy", "list", &[user("system:serviceaccount:a:b")]).await,
             Ok(Some("system:serviceaccount:a:b [\"system:serviceaccounts\", \"system:serviceaccounts:a\", \"system:authenticated\"] {}".into()))
         );
         assert_eq!(
-            ask("constrained", "list", &[user("eve"), ("Impersonate-Group", "g")]),
+            ask("constrained", "list", &[user("eve"), ("Impersonate-Group", "g")]).await,
             Ok(Some("eve [\"g\", \"system:authenticated\"] {}".into()))
         );
         assert_eq!(
-            ask("constrained", "get", &[user("eve")]),
+            ask("constrained", "get", &[user("eve")]).await,
             Err("pods is forbidden: User \"constrained\" cannot impersonate-on:user-info:get resource \"pods\" in API group \"\" at the cluster scope".into())
         );
         assert_eq!(
-            ask("constrained", "list", &[user("eve"), ("Impersonate-Group", "system:masters")]),
+            ask("constrained", "list", &[user("eve"), ("Impersonate-Group", "system:masters")]).await,
             Err("groups.authentication.k8s.io \"system:masters\" is forbidden: User \"constrained\" cannot impersonate:user-info resource \"groups\" in API group \"authentication.k8s.io\" at the cluster scope: impersonating the system:masters group is not allowed".into())
         );
         assert_eq!(
-            ask("legacy", "list", &[("Impersonate-Group", "g")]),
+            ask("legacy", "list", &[("Impersonate-Group", "g")]).await,
             Err("requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"g\"}, Extra:map[string][]string(nil)} without impersonating a user name".into())
         );
     }

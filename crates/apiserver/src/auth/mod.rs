@@ -4,6 +4,7 @@ mod authenticator;
 mod authorizer;
 mod cache;
 pub(crate) mod credentials;
+mod eventual;
 mod feed;
 mod impersonation;
 mod keys;
@@ -20,6 +21,7 @@ pub mod token;
 use std::sync::Arc;
 
 use api::{Status, Struct};
+use futures::future::BoxFuture;
 use http::HeaderMap;
 use http::request::Parts;
 use rustls_pki_types::CertificateDer;
@@ -28,7 +30,8 @@ use rustls_pki_types::CertificateDer;
 pub(crate) use authenticator::certificate_user;
 pub(crate) use authenticator::nobody;
 pub use authenticator::{AuthenticationConfig, ClientCaError, UnionAuthenticator};
-pub use authorizer::{Access, AuthorizationMode, UnionAuthorizer, Verdict, forbidden};
+pub use authorizer::{Access, AuthorizationMode, UnionAuthorizer, forbidden};
+pub use eventual::Eventual;
 pub use feed::{Feeds, feed};
 pub use impersonation::wanted as impersonated;
 pub use keys::{KeyError, SigningKey, VerifyingKey};
@@ -36,45 +39,62 @@ pub(crate) use reader::read;
 pub use reader::{Reader, ResourceName, StoreReader};
 pub use review::Reviews;
 
-use crate::request::{Attributes, UserInfo};
+use self::rbac::Rule;
+use crate::request::{RequestInfo, UserInfo};
 
 /// Tells who sent a request.
 pub trait Authenticator: Send + Sync + 'static {
     /// The caller by its client certificate chain (leaf first; the TLS handshake proved possession
     /// of the key but did not check the chain) or by its headers; also says when nobody is somebody
     /// (`system:anonymous`). A 401 otherwise.
-    fn authenticate(
-        &self,
-        request: &Parts,
-        peer: Option<&[CertificateDer<'static>]>,
-    ) -> Result<Arc<UserInfo>, Status>;
-    /// The user as whom the caller wants to act, by the impersonation headers; `None` without them.
+    fn authenticate<'a>(
+        &'a self,
+        request: &'a Parts,
+        peer: Option<&'a [CertificateDer<'static>]>,
+    ) -> Eventual<'a, Result<Arc<UserInfo>, Status>>;
+    /// The user as whom the caller `user` wants to act, by the impersonation headers; `None` without them.
     /// An error if the caller may not.
-    fn impersonate(
-        &self,
-        headers: &HeaderMap,
-        attributes: &Attributes,
-    ) -> Result<Option<Arc<UserInfo>>, Status> {
-        let _ = (headers, attributes);
-        Ok(None)
+    fn impersonate<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        user: &'a Arc<UserInfo>,
+        info: &'a RequestInfo,
+    ) -> Eventual<'a, Result<Option<Arc<UserInfo>>, Status>> {
+        let _ = (headers, user, info);
+        Eventual::Now(Ok(None))
     }
 }
 
 /// What an authorizer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes.
-    Allow,
-    /// No, and nobody else is asked.
+    /// Yes, because.
+    Allow(String),
+    /// No, because; nobody else is asked.
     Deny(String),
-    /// Not known here; no if nobody else says yes.
+    /// Not known here, because; no if nobody else says yes.
     NoOpinion(String),
 }
 
-/// Tells whether a caller may do what it asks.
+impl Decision {
+    /// Nothing for a yes, else why not.
+    pub fn refusal(self) -> Option<String> {
+        match self {
+            Self::Allow(_) => None,
+            Self::Deny(reason) | Self::NoOpinion(reason) => Some(reason),
+        }
+    }
+}
+
+/// Tells whether a user may do something.
 pub trait Authorizer: Send + Sync + 'static {
     /// The decision.
-    fn authorize(&self, attributes: &Attributes) -> Decision;
+    fn authorize<'a>(&'a self, user: &'a UserInfo, access: &'a Access<'a>) -> Eventual<'a, Decision>;
+    /// What a user may do in a namespace, as far as this authorizer can list it, and why it cannot be listed whole.
+    fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Option<String>) {
+        let _ = (user, namespace);
+        (Vec::new(), None)
+    }
 }
 
 /// What the handlers of virtual resources need of authentication.
@@ -82,13 +102,13 @@ pub trait Reviewer: Send + Sync + 'static {
     /// Fills the `status` of a review that was created (`tokenreviews`, `selfsubjectreviews`,
     /// `subjectaccessreviews`, `localsubjectaccessreviews`, `selfsubjectaccessreviews`,
     /// `selfsubjectrulesreviews`). `namespace` is the request's; the tree is of the review's kind.
-    fn review(
-        &self,
-        resource: &str,
-        caller: &Arc<UserInfo>,
-        namespace: &str,
-        review: &mut Struct,
-    ) -> Result<(), Status>;
+    fn review<'a>(
+        &'a self,
+        resource: &'a str,
+        caller: &'a Arc<UserInfo>,
+        namespace: &'a str,
+        review: &'a mut Struct,
+    ) -> BoxFuture<'a, Result<(), Status>>;
     /// Fills the `status` of a `TokenRequest` for a service account; `account` is its stored tree.
     fn issue_token(
         &self,

@@ -8,6 +8,8 @@ use api::status::{FieldError, FieldErrorKind};
 use api::view::{Edit, View, strings};
 use api::{Map, Node, Schema, Status, Struct, Text};
 use component::Clock;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
@@ -15,7 +17,7 @@ use super::authenticator::bearer_of;
 use super::rbac::Rule;
 use super::reader::{Reader, read};
 use super::token::{Authenticated, Bound, Claims, Ref, TokenService};
-use super::{Access, Reviewer, UnionAuthorizer, Verdict};
+use super::{Access, Authorizer, Decision, Reviewer, UnionAuthorizer};
 use crate::request::UserInfo;
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -109,7 +111,7 @@ impl Reviews {
         }
     }
 
-    fn access_review(
+    async fn access_review(
         &self,
         resource: &str,
         caller: &UserInfo,
@@ -161,15 +163,19 @@ impl Reviews {
         } else {
             Access { verb: other.str("verb"), path: other.str("path"), ..Access::default() }
         };
-        let verdict = self.authorizer.decide(user, &access);
+        let decision = self.authorizer.authorize(user, &access).get().await;
         let mut edit = Edit::new(self.schema, review);
         edit.remove("status");
         let Some(mut status) = edit.make("status") else { return Ok(()) };
-        let (allowed, reason) = match verdict {
-            Verdict::Allow(reason) => (true, reason),
-            Verdict::NoOpinion(reason) => (false, reason),
+        let (allowed, denied, reason) = match decision {
+            Decision::Allow(reason) => (true, false, reason),
+            Decision::Deny(reason) => (false, true, reason),
+            Decision::NoOpinion(reason) => (false, false, reason),
         };
         status.set("allowed", allowed);
+        if denied {
+            status.set("denied", true);
+        }
         if !reason.is_empty() {
             status.set("reason", reason);
         }
@@ -278,25 +284,28 @@ impl Reviews {
 }
 
 impl Reviewer for Reviews {
-    fn review(
-        &self,
-        resource: &str,
-        caller: &Arc<UserInfo>,
-        namespace: &str,
-        review: &mut Struct,
-    ) -> Result<(), Status> {
-        match resource {
-            "tokenreviews" => self.token_review(namespace, review),
-            "selfsubjectreviews" => {
-                self.self_subject_review(caller, review);
-                Ok(())
+    fn review<'a>(
+        &'a self,
+        resource: &'a str,
+        caller: &'a Arc<UserInfo>,
+        namespace: &'a str,
+        review: &'a mut Struct,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        async move {
+            match resource {
+                "tokenreviews" => self.token_review(namespace, review),
+                "selfsubjectreviews" => {
+                    self.self_subject_review(caller, review);
+                    Ok(())
+                }
+                "selfsubjectrulesreviews" => self.rules_review(caller, review),
+                "subjectaccessreviews" | "localsubjectaccessreviews" | "selfsubjectaccessreviews" => {
+                    self.access_review(resource, caller, namespace, review).await
+                }
+                _ => Err(Status::no_such_resource()),
             }
-            "selfsubjectrulesreviews" => self.rules_review(caller, review),
-            "subjectaccessreviews" | "localsubjectaccessreviews" | "selfsubjectaccessreviews" => {
-                self.access_review(resource, caller, namespace, review)
-            }
-            _ => Err(Status::no_such_resource()),
         }
+        .boxed()
     }
 
     fn issuer_document(&self, path: &str, server: &str) -> Option<(&'static str, Vec<u8>)> {

@@ -63,7 +63,7 @@ fn world() -> World {
     ]);
     let modes = vec![AuthorizationMode::Node, AuthorizationMode::Rbac];
     let authorizer =
-        Arc::new(UnionAuthorizer::new(modes, Arc::new(NodeAuthorizer::default()), Arc::new(rbac)));
+        Arc::new(UnionAuthorizer::new(&modes, Arc::new(NodeAuthorizer::default()), Arc::new(rbac)));
     let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let signer = SigningKey::from_pem(&key).unwrap();
     let tokens = Arc::new(TokenService::new(ISSUER, vec![ISSUER.into()], signer, vec![], reader.clone()));
@@ -139,7 +139,7 @@ async fn callers() {
         let chain: Option<Vec<_>> = certificate.map(|c| vec![c]);
         // Twice: the second time it is remembered.
         for _ in 0..2 {
-            let got = world.authenticator.authenticate(&request(token), chain.as_deref());
+            let got = world.authenticator.authenticate(&request(token), chain.as_deref()).get().await;
             let got = got.map(|u| format!("{} {}", u.name, u.groups.join(","))).map_err(|s| s.code);
             assert_eq!(got.as_deref(), want.ok_or(&401), "case {i}");
         }
@@ -158,7 +158,7 @@ fn print(tree: &Struct) -> Value {
     serde_json::from_slice(&out).unwrap()
 }
 
-fn review(world: &World, kind: &str, json: Value) -> Result<Value, String> {
+async fn review(world: &World, kind: &str, json: Value) -> Result<Value, String> {
     let group = if matches!(kind, "TokenReview" | "SelfSubjectReview") {
         "authentication.k8s.io"
     } else {
@@ -167,7 +167,7 @@ fn review(world: &World, kind: &str, json: Value) -> Result<Value, String> {
     let mut tree = parse(group, kind, json);
     let caller = Arc::new(UserInfo { name: "bob".into(), groups: vec!["g".into()], ..UserInfo::default() });
     let resource = format!("{}s", kind.to_lowercase());
-    world.reviews.review(&resource, &caller, "", &mut tree).map_err(|s| s.message)?;
+    world.reviews.review(&resource, &caller, "", &mut tree).await.map_err(|s| s.message)?;
     Ok(print(&tree)["status"].clone())
 }
 
@@ -218,18 +218,19 @@ async fn reviews() {
     ];
     for (kind, spec, want) in cases {
         let body = if spec.is_null() { json!({}) } else { json!({ "spec": spec }) };
-        assert_eq!(review(&world, kind, body.clone()), Ok(want), "{kind} {body}");
+        assert_eq!(review(&world, kind, body.clone()).await, Ok(want), "{kind} {body}");
     }
     let status = review(
         &world,
         "TokenReview",
         json!({ "spec": { "token": robot(&world), "audiences": [ISSUER, "x"] } }),
     )
+    .await
     .unwrap();
     assert_eq!((&status["authenticated"], &status["audiences"]), (&json!(true), &json!([ISSUER])));
     assert_eq!(status["user"]["username"], "system:serviceaccount:a:robot");
     assert_eq!(
-        review(&world, "SubjectAccessReview", json!({ "spec": { "user": "eve" } })),
+        review(&world, "SubjectAccessReview", json!({ "spec": { "user": "eve" } })).await,
         Err(".authorization.k8s.io \"\" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified".into())
     );
 }
@@ -262,7 +263,7 @@ async fn token_requests() {
     assert_eq!(claims.kubernetes.warnafter, Some(second + 3607));
     assert_eq!(claims.exp, second + 365 * 24 * 60 * 60, "clients that never read the file again go on");
     assert_eq!(claims.kubernetes.node, Some(Ref { name: "n".into(), uid: "u3".into() }));
-    assert!(world.authenticator.authenticate(&request(token), None).is_ok());
+    assert!(world.authenticator.authenticate(&request(token), None).get().await.is_ok());
     let refused = [
         (
             json!({ "expirationSeconds": 1 }),
@@ -300,7 +301,7 @@ async fn the_store_is_followed() {
     };
     put(roles, json!({ "metadata": { "name": "view" }, "rules": [{ "verbs": ["get"], "apiGroups": [""], "resources": ["pods"] }] })).await;
     let modes = vec![AuthorizationMode::Rbac];
-    let authorizer = Arc::new(UnionAuthorizer::new(modes, Arc::default(), Arc::default()));
+    let authorizer = Arc::new(UnionAuthorizer::new(&modes, Arc::default(), Arc::default()));
     let shutdown = component::Shutdown::new();
     feed(&authorizer, &store, &shutdown, |_, plural| match plural {
         "clusterroles" => Some(roles),
@@ -321,7 +322,7 @@ async fn the_store_is_followed() {
     let get = Access { is_resource: true, verb: "get", resource: "pods", ..Access::default() };
     let becomes = async |want: bool| {
         let reached = async {
-            while authorizer.allows(&bob, &get) != want {
+            while authorizer.allows(&bob, &get).await != want {
                 tokio::task::yield_now().await;
             }
         };

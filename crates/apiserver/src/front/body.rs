@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use api::Status;
 use bytes::{Bytes, BytesMut};
 use futures::{FutureExt, Stream};
-use http_body::Frame;
-use http_body_util::{BodyExt, Full};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use http_body_util::combinators::BoxBody;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
@@ -17,15 +18,66 @@ use crate::flow::Taken;
 use crate::handlers::watch::{Framer, Tie, WatchSource};
 use crate::lanes::Lanes;
 use crate::metrics::Watching;
+use crate::request::Request;
 
 /// An error while a body streams.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
-/// The body of an answer.
-pub(crate) type Body = http_body_util::combinators::BoxBody<Bytes, BodyError>;
+/// The body of an answer, and the context of its request, which ends with it.
+pub(crate) struct Body {
+    content: Content,
+    _context: Option<Box<Request>>,
+}
+
+enum Content {
+    /// Bytes that were not taken yet.
+    Whole(Bytes),
+    Stream(BoxBody<Bytes, BodyError>),
+}
+
+impl Body {
+    /// What is made while it is sent.
+    pub(crate) fn stream(
+        body: impl http_body::Body<Data = Bytes, Error = BodyError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { content: Content::Stream(body.boxed()), _context: None }
+    }
+    /// The same body, which keeps the context of its request until it ends.
+    pub(crate) fn keep(mut self, context: Box<Request>) -> Self {
+        self._context = Some(context);
+        self
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match &mut self.content {
+            Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Stream(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Whole(bytes) => bytes.is_empty(),
+            Content::Stream(body) => body.is_end_stream(),
+        }
+    }
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Stream(body) => body.size_hint(),
+        }
+    }
+}
 
 /// A body of one piece.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
+    Body { content: Content::Whole(bytes.into()), _context: None }
 }
 
 /// A body of pieces that are made while it is sent.
@@ -113,7 +165,7 @@ pub(crate) fn pieces(
     gzip: bool,
 ) -> Body {
     if !gzip {
-        return PieceBody::new(Box::new(pieces)).boxed();
+        return Body::stream(PieceBody::new(Box::new(pieces)));
     }
     let (send, made) = mpsc::channel(1);
     lanes.spawn(async move {
@@ -124,7 +176,7 @@ pub(crate) fn pieces(
             }
         }
     });
-    Elsewhere(made).boxed()
+    Body::stream(Elsewhere(made))
 }
 
 /// How long a frame of several small events grows: a TLS record, with the frame's head.
@@ -254,8 +306,10 @@ pub(crate) async fn throw_away(mut body: Incoming, limit: usize) {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::request::UserInfo;
 
     #[tokio::test]
     async fn what_is_compressed_is_whole() {
@@ -272,5 +326,27 @@ mod tests {
         check(&[]).await;
         check(&[0, 1, 0]).await;
         check(&[STEP, STEP + 1, 3 * STEP - 1]).await;
+    }
+
+    #[tokio::test]
+    async fn the_context_of_a_request_ends_with_the_body_of_its_answer() {
+        let kept = Arc::new(UserInfo::default());
+        let context = |user: &Arc<UserInfo>| {
+            let mut context = Box::<Request>::default();
+            context.user = Arc::clone(user);
+            context
+        };
+        for body in [full("ab"), Body::stream(PieceBody::new(Box::new([Bytes::from("ab")].into_iter())))] {
+            let mut body = body.keep(context(&kept));
+            let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!((&*frame, Arc::strong_count(&kept)), (&b"ab"[..], 2));
+            assert!(body.frame().await.is_none());
+            drop(body);
+            assert_eq!(Arc::strong_count(&kept), 1);
+        }
+        let (whole, empty) = (full("ab"), full(""));
+        let sizes = [&whole, &empty]
+            .map(|b| (http_body::Body::size_hint(b).exact(), http_body::Body::is_end_stream(b)));
+        assert_eq!(sizes, [(Some(2), false), (Some(0), true)]);
     }
 }

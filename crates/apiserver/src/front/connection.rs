@@ -24,14 +24,14 @@ use super::leash::{End, Leash};
 use super::outbox::Outbox;
 use super::peer::Peer;
 use super::strangers::{Limits, Stranger, Strangers};
-use super::{Body, full, status_response, text};
+use super::{Body, add_warnings, full, status_response, text};
 use crate::inner::Inner;
 use crate::lanes::timed_out;
 use crate::negotiate::Form;
 use crate::options;
 use crate::pipe;
 use crate::query::{Query, unescape};
-use crate::request::RequestInfo;
+use crate::request::{Request, RequestInfo};
 use crate::request_info;
 use crate::server::Server;
 
@@ -173,12 +173,20 @@ impl Server {
         let audit_id = request.headers().get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
         let path = unescape(request.uri().path(), false);
         let info = path.map(|path| request_info::parse(request.method(), &path, &query));
-        let seen = inner.seen(&request, &query, info.as_ref().and_then(|info| info.as_ref().ok()));
-        let mut response = match info {
-            Some(Ok(info)) => in_time(inner, request, peer, query, info, started).await,
-            Some(Err(status)) => status_response(inner, &status, Form::JSON),
-            None => text(400, "400 Bad Request"),
+        let (info, refused) = match info {
+            Some(Ok(info)) => (info, None),
+            Some(Err(status)) => (RequestInfo::default(), Some(status_response(inner, &status, Form::JSON))),
+            None => (RequestInfo::default(), Some(text(400, "400 Bad Request"))),
         };
+        let resource = inner.registry.find(&info.group, &info.version, &info.resource).cloned();
+        let mut ctx = Box::new(Request::new(info, resource, query, audit_id));
+        let seen = inner.seen(&request, &ctx);
+        let mut response = match refused {
+            Some(refused) => refused,
+            None => in_time(inner, request, peer, &mut ctx, started).await,
+        };
+        ctx.leave();
+        add_warnings(&mut response, ctx.notes.take_warnings());
         if head {
             *response.body_mut() = full(Bytes::new());
         }
@@ -186,11 +194,8 @@ impl Server {
         inner.metrics.request(seen, response.status().as_u16(), started.elapsed(), size);
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        let fresh = || HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).ok();
-        if let Some(id) = audit_id.or_else(fresh) {
-            headers.insert(AUDIT_ID, id);
-        }
-        response
+        headers.insert(AUDIT_ID, ctx.audit_id().clone());
+        response.map(|body| body.keep(ctx))
     }
 }
 
@@ -199,20 +204,19 @@ async fn in_time(
     inner: &Arc<Inner>,
     request: http::Request<Incoming>,
     peer: &Arc<Peer>,
-    query: Query,
-    info: RequestInfo,
+    ctx: &mut Request,
     started: Instant,
 ) -> Response<Body> {
-    if pipe::is_long_running(&info) {
-        let response = pipe::http(inner, request, peer, query, info, None).await;
+    if pipe::is_long_running(&ctx.info) {
+        let response = pipe::http(inner, request, peer, ctx).await;
         return response.map(|body| peer.leash.answer(body, None));
     }
-    let deadline = match options::timeout(&query) {
+    let deadline = match options::timeout(&ctx.query) {
         Ok(wanted) => started + wanted.unwrap_or(REQUEST_TIME).min(REQUEST_TIME),
         Err(status) => return status_response(inner, &status, Form::JSON),
     };
-    let answer = pipe::http(inner, request, peer, query, info, Some(deadline));
-    if let Ok(response) = tokio::time::timeout_at(deadline, answer).await {
+    ctx.deadline = Some(deadline);
+    if let Ok(response) = tokio::time::timeout_at(deadline, pipe::http(inner, request, peer, ctx)).await {
         return response.map(|body| peer.leash.answer(body, Some(deadline)));
     }
     status_response(inner, &timed_out(), Form::JSON)

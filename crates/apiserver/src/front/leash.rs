@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -186,7 +185,7 @@ impl Leash {
             return body;
         }
         let due = deadline.map(|at| self.due(at));
-        Answer { body, deadline, _due: due, _busy: self.busy() }.boxed()
+        Body::stream(Answer { body, deadline, _due: due, _busy: self.busy() })
     }
 }
 
@@ -220,6 +219,8 @@ impl http_body::Body for Answer {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -276,7 +277,7 @@ mod tests {
     async fn late_answers_are_cut_off() {
         let leash = Arc::new(Leash::default());
         let pieces = (0..3).map(|_| Bytes::from_static(b"x"));
-        let body = super::super::PieceBody::new(Box::new(pieces)).boxed();
+        let body = Body::stream(super::super::PieceBody::new(Box::new(pieces)));
         let mut body = leash.answer(body, Some(Instant::now() + Duration::from_mins(1)));
         assert!(body.frame().await.unwrap().is_ok());
         tokio::time::advance(Duration::from_secs(61)).await;

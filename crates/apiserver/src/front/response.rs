@@ -7,7 +7,6 @@ use api::Status;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
-use http_body_util::BodyExt;
 
 use super::body::{WatchBody, full, pieces};
 use super::{Body, Leash};
@@ -46,19 +45,16 @@ pub(crate) fn outcome_response(
     outcome: Outcome,
     form: Form,
     gzip: bool,
-    warnings: Vec<String>,
     info: &RequestInfo,
     leash: &Arc<Leash>,
 ) -> Response<Body> {
-    let mut response = match outcome {
+    match outcome {
         Outcome::Watch(source) => watch_response(inner, source, form, info, leash),
         other => match answer::encode(inner, other, form) {
             Ok((status, encoded)) => encoded_response(&inner.lanes, status, encoded, form, gzip),
             Err(status) => status_response(inner, &status, form),
         },
-    };
-    add_warnings(&mut response, warnings);
-    response
+    }
 }
 
 /// How many characters the Warning headers of an answer may have together; upstream's limit.
@@ -149,7 +145,7 @@ fn watch_response(
     let framer = Framer::new(inner, &source.resource, form);
     let tie = source.tie(leash);
     let body = WatchBody { source, framer, watching: inner.metrics.watch(info), _tie: tie };
-    let mut response = Response::new(body.boxed());
+    let mut response = Response::new(Body::stream(body));
     let media = form.format.watch_type().unwrap_or("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     response

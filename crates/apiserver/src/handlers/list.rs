@@ -59,7 +59,7 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
     };
     match &from {
         // What was read from another server may be new to this one.
-        Some(from) if from.revision > 0 && store.is_shared() => {
+        Some(from) if from.revision > 0 && store.capabilities().others_write => {
             store.wait_for(id, from.revision as u64, FRESH_TIMEOUT).await;
         }
         _ if options.resource_version.is_empty() => super::fresh(store, &[id]).await?,

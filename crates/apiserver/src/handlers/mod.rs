@@ -84,7 +84,7 @@ pub(crate) fn same_namespace(of_body: &str, of_request: &str) -> Result<(), Stat
 /// Answers a request for a resource. The caller may.
 pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
     let changes = !matches!(req.info.verb, "get" | "list" | "watch");
-    if !changes || !inner.store.is_shared() {
+    if !changes || !inner.store.capabilities().others_write {
         return attempt(inner, req).await;
     }
     // As upstream: a write begins with what is known here, and a refusal counts only if that was current.
@@ -101,7 +101,7 @@ pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcom
             if after.object == before.object && (status.code == 409 || after.resources == before.resources) {
                 return Err(status);
             }
-            req.warnings.lock().clear();
+            req.notes.clear();
             attempt(inner, req).await
         }
         answered => answered,
@@ -119,8 +119,7 @@ struct Known {
 
 fn known(inner: &Inner, req: &Request) -> Known {
     let info = &req.info;
-    let own = inner.registry.find(&info.group, &info.version, &info.resource);
-    let own = own.and_then(|resource| Some((resource, resource.stored.as_ref()?.id)));
+    let own = req.resource.as_ref().and_then(|resource| Some((resource, resource.stored.as_ref()?.id)));
     let object = own.and_then(|(resource, id)| {
         inner.store.get(id, scope_namespace(resource, info), &info.name).map(|object| object.revision)
     });
@@ -141,10 +140,7 @@ pub(crate) async fn fresh(store: &Store, resources: &[ResourceId]) -> Result<(),
 
 async fn attempt(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
     let info = &req.info;
-    let resource = inner
-        .registry
-        .find(&info.group, &info.version, &info.resource)
-        .ok_or_else(Status::no_such_resource)?;
+    let resource = req.resource.as_ref().ok_or_else(Status::no_such_resource)?;
     if !resource.namespaced && !info.namespace.is_empty() && !resource.strategy.facts().is_namespace {
         return Err(Status::no_such_resource());
     }
@@ -354,7 +350,7 @@ impl<'a> Scope<'a> {
             old,
             dry_run,
             options: OperationOptions::of(operation, &self.req.query),
-            warnings: &self.req.warnings,
+            notes: &self.req.notes,
         }
     }
     /// Refuses an object that would nest too deeply in the store: with what admission made of it, and `managedFields`.
@@ -410,7 +406,9 @@ impl<'a> Scope<'a> {
             WriteError::Unreadable(bad) => self.cannot_change(bad),
             // Upstream's answers name no reason for what etcd says.
             WriteError::NoSpace => Status::failure(500, "", error.to_string()),
-            WriteError::Engine(why) if self.inner.store.is_shared() => Status::failure(500, "", &**why),
+            WriteError::Engine(why) if self.inner.store.capabilities().foreign_errors => {
+                Status::failure(500, "", &**why)
+            }
             WriteError::Engine(_) | WriteError::Closed => Status::internal(error),
         }
     }

@@ -53,11 +53,11 @@ pub(crate) async fn create(
         old: None,
         dry_run: options.dry_run,
         options: OperationOptions::of(Operation::Create, &req.query),
-        warnings: &req.warnings,
+        notes: &req.notes,
     };
     inner.admission.mutate(&request, &mut tree).await?;
     inner.admission.validate(&request, Some(&tree)).await?;
-    inner.auth.reviewer.review(&resource.plural, &req.user, namespace, &mut tree)?;
+    inner.auth.reviewer.review(&resource.plural, &req.user, namespace, &mut tree).await?;
     Ok(Outcome::Tree { status: 201, kind: resource.kind.clone(), tree, resource: Some(Arc::clone(resource)) })
 }
 

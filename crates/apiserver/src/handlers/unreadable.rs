@@ -13,10 +13,9 @@ use storage::{Unreadable, WriteError};
 use super::Scope;
 use crate::admission::Operation;
 use crate::answer::{List, Outcome};
-use crate::auth::Decision;
+use crate::auth::Access;
 use crate::inner::Inner;
 use crate::registry::Resource;
-use crate::request::{Attributes, RequestInfo};
 
 /// The feature gate.
 pub(crate) const GATE: &str = "AllowUnsafeMalformedObjectDeletion";
@@ -128,17 +127,13 @@ fn raw(bad: &Unreadable, why: String) -> Status {
 impl Scope<'_> {
     /// The value of the object of a name, if it cannot be read.
     fn unreadable(&self, name: &str) -> Option<Arc<Unreadable>> {
-        // The store's own engine finds out when an object is decoded.
-        if !self.inner.store.is_shared() {
-            return None;
-        }
         let place = storage::Scope { namespace: self.namespace.into(), name: name.into(), field: None };
         self.inner.store.unreadable(self.stored.id, &place, 0)
     }
 
-    /// As [`Scope::unreadable`], also for the store's own engine.
+    /// As [`Scope::unreadable`], also for a store that finds out only when an object is decoded.
     fn corrupt(&self, name: &str) -> Result<Option<Arc<Unreadable>>, Status> {
-        if self.inner.store.is_shared() {
+        if self.inner.store.capabilities().finds_unreadable {
             return Ok(self.unreadable(name));
         }
         let Some(object) = self.inner.store.get(self.stored.id, self.namespace, name) else {
@@ -198,7 +193,7 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     if !scope.facts().deletion.unreadable {
         return Err(Status::internal(format!("no unsafe deleter provided, can not honor {OPTION}")));
     }
-    authorize(scope)?;
+    authorize(scope).await?;
     super::fresh(&scope.inner.store, &[scope.stored.id]).await?;
     let (group, plural) = (&scope.resource.group, &scope.resource.plural);
     loop {
@@ -227,12 +222,12 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
 }
 
 /// Whether the caller may delete what cannot be read.
-fn authorize(scope: &Scope<'_>) -> Result<(), Status> {
-    let (user, info) = (Arc::clone(&scope.req.user), &scope.req.info);
-    let info = Arc::new(RequestInfo { verb: VERB, ..(**info).clone() });
-    match scope.inner.auth.authorizer.authorize(&Attributes { user, info }) {
-        Decision::Allow => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+async fn authorize(scope: &Scope<'_>) -> Result<(), Status> {
+    let access = Access { verb: VERB, ..Access::from(&*scope.req.info) };
+    let decision = scope.inner.auth.authorizer.authorize(&scope.req.user, &access).get().await;
+    match decision.refusal() {
+        None => Ok(()),
+        Some(reason) => {
             let why = format!("not permitted to do {VERB:?}, reason: {reason}");
             Err(Status::forbidden(&scope.resource.group, &scope.resource.plural, scope.name(), why))
         }

@@ -10,10 +10,10 @@ use storage::{Write, WriteError};
 use super::{Failed, MODIFIED, Scope, create, managed, scale};
 use crate::admission::Operation;
 use crate::answer::Outcome;
+use crate::auth::Access;
 use crate::options::{WriteKind, WriteOptions, write_options};
 use crate::pipe;
 use crate::registry;
-use crate::request::RequestInfo;
 
 /// Makes the new tree from the current one (with its resourceVersion), or from nothing for a create.
 pub(crate) type Change<'c> = dyn Fn(Option<&Struct>) -> Result<Struct, Status> + Send + Sync + 'c;
@@ -147,8 +147,8 @@ async fn create_instead(scope: &Scope<'_>, plan: &Plan<'_>, change: &Change<'_>)
         return Err(precondition(scope, scope.name(), &why));
     }
     let mut tree = change(None)?;
-    let info = RequestInfo { verb: "create", ..(*scope.req.info).clone() };
-    pipe::authorize(scope.inner, &scope.req.user, &Arc::new(info))?;
+    let create = Access { verb: "create", ..Access::from(&*scope.req.info) };
+    pipe::authorize(scope.inner, &scope.req.user, &create).await?;
     if !plan.tracked {
         managed::track_update(scope, None, &mut tree, plan.options)?;
     }

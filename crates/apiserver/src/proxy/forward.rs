@@ -7,14 +7,14 @@ use futures::{StreamExt, TryStreamExt};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::{BodyExt, BodyStream, Empty, Limited, StreamBody};
+use http_body_util::{BodyExt, BodyStream, Limited, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
 use super::backend::Dialer;
 use super::location::{Location, escape_path, unavailable};
 use super::{html, sniff};
-use crate::front::{Body, BodyError};
+use crate::front::{Body, BodyError, full};
 use crate::metrics::LongRunning;
 
 /// The longest HTML page whose links are rewritten; a longer one is passed on as it is.
@@ -123,7 +123,7 @@ pub(super) async fn plain(
         headers.insert("x-forwarded-uri", uri);
     }
     let (parts, body) = request.into_parts();
-    let mut outgoing = Request::new(body.map_err(Into::into).boxed());
+    let mut outgoing = Request::new(Body::stream(body.map_err(Into::into)));
     *outgoing.method_mut() = parts.method;
     *outgoing.headers_mut() = headers;
     let answer = dialer
@@ -146,7 +146,7 @@ pub(super) async fn plain(
     }
     let named = [header::CONTENT_TYPE, header::CONTENT_ENCODING];
     if named.iter().any(|name| parts.headers.contains_key(name)) {
-        return Ok(Response::from_parts(parts, body.map_err(Into::into).boxed()));
+        return Ok(Response::from_parts(parts, Body::stream(body.map_err(Into::into))));
     }
     Ok(named_by_content(parts, body).await)
 }
@@ -159,7 +159,7 @@ async fn named_by_content(mut parts: http::response::Parts, mut body: Incoming) 
         parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(sniff::content_type(data)));
     }
     let frames = futures::stream::iter(first).chain(BodyStream::new(body)).map_err(BodyError::from);
-    Response::from_parts(parts, BodyExt::boxed(StreamBody::new(frames)))
+    Response::from_parts(parts, Body::stream(StreamBody::new(frames)))
 }
 
 fn is_html(headers: &HeaderMap) -> bool {
@@ -227,12 +227,12 @@ pub(super) fn refused(answer: Response<Incoming>) -> Result<Response<Body>, Stat
     }
     let (mut parts, body) = answer.into_parts();
     remove_hop_by_hop(&mut parts.headers);
-    Ok(Response::from_parts(parts, body.map_err(Into::into).boxed()))
+    Ok(Response::from_parts(parts, Body::stream(body.map_err(Into::into))))
 }
 
 /// No body.
 pub(super) fn empty() -> Body {
-    Empty::new().map_err(|never| match never {}).boxed()
+    full("")
 }
 
 #[cfg(test)]

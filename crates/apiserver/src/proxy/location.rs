@@ -149,15 +149,19 @@ pub(super) fn stream_query(options: streaming::remotecommand::Options, query: &Q
     encode(&pairs)
 }
 
+/// The ports of port-forward.
+pub(super) fn ports(query: &Query) -> Result<Vec<i32>, Status> {
+    let ports = query.all("ports").flat_map(|v| v.split(',')).filter(|p| !p.is_empty());
+    let number = |port: &str| {
+        let invalid = format!("strconv.ParseInt: parsing {port:?}: invalid syntax");
+        port.parse().map_err(|_| Status::bad_request(invalid))
+    };
+    ports.map(number).collect()
+}
+
 /// The kubelet's query of port-forward.
 pub(super) fn port_query(query: &Query) -> Result<String, Status> {
-    let mut ports = Vec::new();
-    for port in query.all("ports").flat_map(|v| v.split(',')).filter(|p| !p.is_empty()) {
-        let number: i32 = port.parse().map_err(|_| {
-            Status::bad_request(format!("strconv.ParseInt: parsing {port:?}: invalid syntax"))
-        })?;
-        ports.push(number.to_string());
-    }
+    let ports: Vec<String> = ports(query)?.iter().map(i32::to_string).collect();
     Ok(if ports.is_empty() { String::new() } else { encode(&[("port", &ports.join(","))]) })
 }
 

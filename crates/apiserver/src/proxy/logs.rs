@@ -46,7 +46,7 @@ pub(super) async fn serve(
         return Err(refusal(code, &text, pod));
     }
     if !is_websocket(request.headers()) {
-        let mut response = Response::new(answer.into_body().map_err(Into::into).boxed());
+        let mut response = Response::new(Body::stream(answer.into_body().map_err(Into::into)));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         return Ok(response);
     }

@@ -11,16 +11,15 @@ mod guard;
 mod html;
 mod location;
 mod logs;
+mod options;
 mod sniff;
 
 use std::sync::Arc;
 
 use api::Status;
-use bytes::Bytes;
 use client::Client;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use streaming::websocket::is_upgrade;
@@ -29,10 +28,11 @@ use self::backend::Dialer;
 pub use self::guard::Own;
 use self::guard::Purpose;
 use self::location::{Location, Transport, parse_id, unavailable};
-use crate::auth::{Authorizer, Decision};
-use crate::front::Body;
+pub(crate) use self::options::options;
+use crate::auth::{Access, Authorizer};
+use crate::front::{Body, full};
 use crate::query::Query;
-use crate::request::{Attributes, RequestInfo};
+use crate::request::{RequestInfo, UserInfo};
 
 /// Serves the connecting subresources.
 #[derive(Clone)]
@@ -63,12 +63,16 @@ impl Connect {
     }
 
     /// Answers a request for which [`Connect::serves`] is true. Errors are answers, too.
-    pub async fn handle(&self, request: Request<Incoming>, attributes: &Attributes) -> Response<Body> {
-        let info = &attributes.info;
+    pub(crate) async fn handle(
+        &self,
+        request: Request<Incoming>,
+        user: &UserInfo,
+        info: &RequestInfo,
+    ) -> Response<Body> {
         let answer = match info.subresource.as_str() {
             "log" => self.log(request, info).await,
             "proxy" => self.proxy(request, info).await,
-            _ => self.stream(request, attributes).await,
+            _ => self.stream(request, user, info).await,
         };
         answer.unwrap_or_else(|e| failure(&e))
     }
@@ -97,11 +101,11 @@ impl Connect {
     async fn stream(
         &self,
         request: Request<Incoming>,
-        attributes: &Attributes,
+        user: &UserInfo,
+        info: &RequestInfo,
     ) -> Result<Response<Body>, Status> {
-        let info = &attributes.info;
         only(&request, info, &[Method::GET, Method::POST])?;
-        self.ensure_create(attributes)?;
+        self.ensure_create(user, info).await?;
         let query = query(&request);
         let forward = info.subresource == "portforward";
         let pod: Pod = self.objects.api(&info.namespace).get(&info.name).await?;
@@ -190,18 +194,14 @@ impl Connect {
     }
 
     /// Streaming into a Pod is a create, also where a browser can only say GET.
-    fn ensure_create(&self, attributes: &Attributes) -> Result<(), Status> {
-        let info = &attributes.info;
+    async fn ensure_create(&self, user: &UserInfo, info: &RequestInfo) -> Result<(), Status> {
         if info.verb == "create" {
             return Ok(());
         }
-        let create = RequestInfo { verb: "create", ..RequestInfo::clone(info) };
-        let create = Attributes { info: Arc::new(create), ..attributes.clone() };
-        match self.authorizer.authorize(&create) {
-            Decision::Allow => Ok(()),
-            Decision::Deny(why) | Decision::NoOpinion(why) => {
-                Err(Status::forbidden(&info.group, &info.resource, &info.name, why))
-            }
+        let create = Access { verb: "create", ..Access::from(info) };
+        match self.authorizer.authorize(user, &create).get().await.refusal() {
+            None => Ok(()),
+            Some(why) => Err(Status::forbidden(&info.group, &info.resource, &info.name, why)),
         }
     }
 }
@@ -226,11 +226,6 @@ fn with_slash(uri: &http::Uri) -> Response<Body> {
         response.headers_mut().insert(http::header::LOCATION, location);
     }
     response
-}
-
-/// A body of known bytes.
-fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
 }
 
 /// An error as an answer.

@@ -45,7 +45,7 @@ pub(crate) use migrate::fill;
 pub use migrate::{MigrateError, Migrated};
 pub use servers::Servers;
 
-use crate::engine::{Backend, View};
+use crate::engine::{Backend, Capabilities, View};
 use crate::history::Limits;
 use crate::index::Index;
 use crate::store::{ResourceId, Scope, Unreadable, Write, WriteError};
@@ -354,48 +354,11 @@ impl Engine {
         Ok(self.load(&prefix, None).await?)
     }
 
-    /// Compacts etcd at every interval, until shutdown.
-    pub(crate) fn compact_every(self: &Arc<Self>, interval: Duration) {
-        let (engine, stop) = (self.clone(), self.tasks.clone());
-        self.tasks.spawn(async move { compact::run(&engine, interval, &stop).await });
-    }
-
     /// Whether etcd can be followed now.
     pub(crate) fn healthy(&self) -> Result<(), Error> {
         let followers = self.followers.load();
         let all = followers.values().chain([&self.addresses]);
         all.into_iter().find_map(|f| f.broken()).map_or(Ok(()), Err)
-    }
-
-    /// A value of a scope that was written after a revision and cannot be read.
-    pub(crate) fn unreadable(
-        &self,
-        resource: ResourceId,
-        scope: &Scope,
-        after: u64,
-    ) -> Option<Arc<Unreadable>> {
-        self.unreadable.find(resource, scope, after)
-    }
-
-    /// Those of a scope that cannot be read; at most so many.
-    pub(crate) fn all_unreadable(
-        &self,
-        resource: ResourceId,
-        scope: &Scope,
-        limit: usize,
-    ) -> Vec<Arc<Unreadable>> {
-        self.unreadable.all(resource, scope, limit)
-    }
-
-    /// Deletes a value without reading it.
-    pub(crate) async fn delete_unreadable(
-        &self,
-        resource: ResourceId,
-        namespace: Text,
-        name: Text,
-        expect: u64,
-    ) -> Result<(), WriteError> {
-        self.run(|engine| async move { engine.delete_value(resource, &namespace, &name, expect).await }).await
     }
 
     /// Writes in a task of its own: a caller that goes away does not stop the write.
@@ -414,19 +377,6 @@ impl Engine {
             write.await
         });
         task.await.unwrap_or(Err(WriteError::Closed))
-    }
-
-    /// Waits until a resource is loaded and shown as of a revision; whether it is within the time.
-    pub(crate) async fn wait_for(&self, id: ResourceId, revision: u64, limit: Duration) -> bool {
-        match self.follower(id) {
-            Some(follower) => self.catch_up(&follower, revision.max(1), false, limit).await,
-            None => false,
-        }
-    }
-
-    /// The other API servers.
-    pub(crate) fn servers(self: &Arc<Self>) -> Servers {
-        Servers::new(self.clone())
     }
 
     /// The object of a value at a key.
@@ -453,6 +403,58 @@ impl Engine {
 }
 
 impl Backend for Engine {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { others_write: true, finds_unreadable: true, foreign_errors: true }
+    }
+
+    fn follow_resource(self: Arc<Self>, id: ResourceId) {
+        self.register(id, None);
+    }
+
+    fn fresh<'a>(&'a self, resources: &'a [ResourceId]) -> BoxFuture<'a, Result<(), ReadError>> {
+        Box::pin(Self::fresh(self, resources))
+    }
+
+    fn wait_for(&self, id: ResourceId, revision: u64, limit: Duration) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            match self.follower(id) {
+                Some(follower) => self.catch_up(&follower, revision.max(1), false, limit).await,
+                None => false,
+            }
+        })
+    }
+
+    fn compact_every(self: Arc<Self>, interval: Duration) {
+        let (engine, stop) = (self.clone(), self.tasks.clone());
+        self.tasks.spawn(async move { compact::run(&engine, interval, &stop).await });
+    }
+
+    fn servers(self: Arc<Self>) -> Option<Servers> {
+        Some(Servers::new(self))
+    }
+
+    fn unreadable(&self, resource: ResourceId, scope: &Scope, after: u64) -> Option<Arc<Unreadable>> {
+        self.unreadable.find(resource, scope, after)
+    }
+
+    fn all_unreadable(&self, resource: ResourceId, scope: &Scope, limit: usize) -> Vec<Arc<Unreadable>> {
+        self.unreadable.all(resource, scope, limit)
+    }
+
+    fn delete_unreadable(
+        &self,
+        resource: ResourceId,
+        namespace: Text,
+        name: Text,
+        expect: u64,
+    ) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(
+            self.run(
+                move |engine| async move { engine.delete_value(resource, &namespace, &name, expect).await },
+            ),
+        )
+    }
+
     fn healthy(&self) -> Result<(), String> {
         Self::healthy(self).map_err(|e| e.to_string())
     }

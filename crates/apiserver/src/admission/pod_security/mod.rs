@@ -307,12 +307,12 @@ impl Plugin for PodSecurity {
         judge(env, request, object).map_or(Ok(()), |verdict| verdict.give(request))
     }
 
-    fn look_around<'a>(
+    fn validate_waiting<'a>(
         &'a self,
         env: &'a Env,
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Struct>,
-    ) -> Option<BoxFuture<'a, ()>> {
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         if request.operation != Operation::Update || !request.is("", "namespaces") {
             return None;
         }
@@ -330,6 +330,7 @@ impl Plugin for PodSecurity {
             {
                 request.warn(warning);
             }
+            Ok(())
         };
         Some(look.boxed())
     }

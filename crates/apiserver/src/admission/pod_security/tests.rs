@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use api::{Gvk, Schema};
 use component::FeatureGates;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::existing::Limits;
@@ -12,7 +11,7 @@ use crate::admission::OperationOptions;
 use crate::admission::tests::parse;
 use crate::auth::UnionAuthorizer;
 use crate::auth::testing::{Fake, object};
-use crate::request::{RequestInfo, UserInfo};
+use crate::request::{Notes, RequestInfo, UserInfo};
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
@@ -116,7 +115,7 @@ fn env(configuration: &str, objects: &[(ResourceName, Value)]) -> Env {
     Env {
         schema: Schema::builtin(),
         reader: Arc::new(fake),
-        authorizer: Arc::new(UnionAuthorizer::new(vec![], Arc::default(), Arc::default())),
+        authorizer: Arc::new(UnionAuthorizer::new(&[], Arc::default(), Arc::default())),
         gates: FeatureGates::default(),
         pod_security: Settings::new(Some(document.as_bytes())).unwrap(),
     }
@@ -139,7 +138,7 @@ async fn ask(env: &Env, ask: Ask<'_>, object: &Value) -> (Option<Verdict>, Vec<S
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let kind = Gvk::new(group, "v1", kind);
     let (tree, old) = (parse(&kind, object), ask.old.map(|old| parse(&kind, old)));
-    let warnings = Mutex::default();
+    let notes = Notes::default();
     let request = AdmissionRequest {
         user: &Arc::new(UserInfo { name: ask.user.into(), ..UserInfo::default() }),
         info: &RequestInfo { group: group.into(), ..RequestInfo::default() },
@@ -152,18 +151,18 @@ async fn ask(env: &Env, ask: Ask<'_>, object: &Value) -> (Option<Verdict>, Vec<S
         old: old.as_ref(),
         dry_run: false,
         options: OperationOptions::default(),
-        warnings: &warnings,
+        notes: &notes,
     };
     let verdict = judge(env, &request, Some(&tree));
     if let Some(warning) = verdict.as_ref().and_then(|v| v.warning.as_ref()) {
         request.warn(warning);
     }
     if verdict.as_ref().is_some_and(|v| v.refusal.is_none())
-        && let Some(look) = PodSecurity.look_around(env, &request, Some(&tree))
+        && let Some(look) = PodSecurity.validate_waiting(env, &request, Some(&tree))
     {
-        look.await;
+        look.await.unwrap();
     }
-    (verdict, warnings.into_inner())
+    (verdict, notes.take_warnings())
 }
 
 fn pod_in(namespace: &str, name: &str, spec: Value) -> (ResourceName, Value) {

@@ -5,7 +5,7 @@ mod graph;
 use api::selector::fields;
 
 use crate::auth::rbac::Rule;
-use crate::auth::{Access, Verdict};
+use crate::auth::{Access, Authorizer, Decision, Eventual};
 use crate::request::UserInfo;
 
 pub use graph::{Graph, GraphChange, Kind, PodRefs, PvRefs};
@@ -39,6 +39,16 @@ impl Default for NodeAuthorizer {
     }
 }
 
+impl Authorizer for NodeAuthorizer {
+    fn authorize<'a>(&'a self, user: &'a UserInfo, access: &'a Access<'a>) -> Eventual<'a, Decision> {
+        Eventual::Now(self.decision(user, access))
+    }
+    fn rules_for(&self, user: &UserInfo, _: &str) -> (Vec<Rule>, Option<String>) {
+        let unlisted = "node authorizer does not support user rule resolution";
+        (Vec::new(), node_name(user).map(|_| unlisted.into()))
+    }
+}
+
 impl NodeAuthorizer {
     /// With the feature `PodCertificateRequest` on or off.
     pub fn new(pod_certificates: bool) -> Self {
@@ -50,14 +60,14 @@ impl NodeAuthorizer {
     }
 
     /// Whether a node may; no opinion on others.
-    pub fn authorize(&self, user: &UserInfo, access: &Access<'_>) -> Verdict {
-        let Some(node) = node_name(user) else { return Verdict::NoOpinion(String::new()) };
+    pub fn decision(&self, user: &UserInfo, access: &Access<'_>) -> Decision {
+        let Some(node) = node_name(user) else { return Decision::NoOpinion(String::new()) };
         if node.is_empty() {
-            return Verdict::NoOpinion(format!("unknown node for user {:?}", user.name));
+            return Decision::NoOpinion(format!("unknown node for user {:?}", user.name));
         }
         match self.decide(node, access) {
-            Ok(()) => Verdict::Allow(String::new()),
-            Err(reason) => Verdict::NoOpinion(reason),
+            Ok(()) => Decision::Allow(String::new()),
+            Err(reason) => Decision::NoOpinion(reason),
         }
     }
 

@@ -123,15 +123,15 @@ fn decisions() {
     let authorizer = authorizer();
     for (name, access, want) in cases {
         let want = match want {
-            Ok(()) => Verdict::Allow(String::new()),
-            Err(reason) => Verdict::NoOpinion((*reason).into()),
+            Ok(()) => Decision::Allow(String::new()),
+            Err(reason) => Decision::NoOpinion((*reason).into()),
         };
-        assert_eq!(authorizer.authorize(&node(name), access), want, "{name} {access:?}");
+        assert_eq!(authorizer.decision(&node(name), access), want, "{name} {access:?}");
     }
     let stranger = UserInfo { name: "system:node:a".into(), ..UserInfo::default() };
     assert_eq!(
-        authorizer.authorize(&stranger, &access("get", "secrets", "x", "s")),
-        Verdict::NoOpinion(String::new())
+        authorizer.decision(&stranger, &access("get", "secrets", "x", "s")),
+        Decision::NoOpinion(String::new())
     );
 }
 
@@ -140,5 +140,5 @@ fn what_is_gone_opens_nothing() {
     let authorizer = authorizer();
     let get = access("get", "secrets", "y", "disk");
     authorizer.graph().apply([GraphChange::Pod("x".into(), "p".into(), None)]);
-    assert!(matches!(authorizer.authorize(&node("a"), &get), Verdict::NoOpinion(_)));
+    assert!(matches!(authorizer.decision(&node("a"), &get), Decision::NoOpinion(_)));
 }

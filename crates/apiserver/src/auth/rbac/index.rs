@@ -9,7 +9,7 @@ use imbl::HashMap;
 use parking_lot::Mutex;
 
 use super::{Binding, GROUP, Role, RoleRef, Rule, Subject};
-use crate::auth::{Access, Verdict};
+use crate::auth::{Access, Authorizer, Decision, Eventual};
 use crate::request::UserInfo;
 
 /// Who a binding names, as it is looked up: a service account is its user.
@@ -58,6 +58,15 @@ pub struct RbacIndex {
     writing: Mutex<()>,
 }
 
+impl Authorizer for RbacIndex {
+    fn authorize<'a>(&'a self, user: &'a UserInfo, access: &'a Access<'a>) -> Eventual<'a, Decision> {
+        Eventual::Now(self.decision(user, access))
+    }
+    fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Option<String>) {
+        self.rules_for(user, namespace)
+    }
+}
+
 impl RbacIndex {
     /// Takes changes in, all at once.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>) {
@@ -80,7 +89,7 @@ impl RbacIndex {
     }
 
     /// Whether a rule bound to the user allows the access.
-    pub fn authorize(&self, user: &UserInfo, access: &Access<'_>) -> Verdict {
+    pub fn decision(&self, user: &UserInfo, access: &Access<'_>) -> Decision {
         let mut errors = Vec::new();
         let mut allowed = None;
         self.state.load().visit(user, access.namespace, &mut errors, |source, rule| {
@@ -91,9 +100,9 @@ impl RbacIndex {
             !allows
         });
         match allowed {
-            Some(reason) => Verdict::Allow(reason),
-            None if errors.is_empty() => Verdict::NoOpinion(String::new()),
-            None => Verdict::NoOpinion(format!("RBAC: {}", aggregate(&errors))),
+            Some(reason) => Decision::Allow(reason),
+            None if errors.is_empty() => Decision::NoOpinion(String::new()),
+            None => Decision::NoOpinion(format!("RBAC: {}", aggregate(&errors))),
         }
     }
 

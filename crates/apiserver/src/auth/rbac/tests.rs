@@ -1,5 +1,5 @@
 use super::*;
-use crate::auth::Verdict;
+use crate::auth::Decision;
 
 fn rule(verbs: &str, groups: &str, resources: &str, names: &str, urls: &str) -> Rule {
     let list = |s: &str| {
@@ -146,10 +146,10 @@ fn decisions() {
     let index = index();
     for (user, request, want) in cases {
         let want = match want {
-            Ok(source) => Verdict::Allow(format!("RBAC: allowed by {source}")),
-            Err(reason) => Verdict::NoOpinion(reason.into()),
+            Ok(source) => Decision::Allow(format!("RBAC: allowed by {source}")),
+            Err(reason) => Decision::NoOpinion(reason.into()),
         };
-        assert_eq!(index.authorize(&user, &request), want, "{user:?} {request:?}");
+        assert_eq!(index.decision(&user, &request), want, "{user:?} {request:?}");
     }
 }
 
@@ -159,10 +159,10 @@ fn changes_are_followed() {
     let bob = user("bob", &[]);
     let get = request("get", "", "pods", "a", "p");
     index.apply([binding("readers", "a", "Role", "reader", vec![subject("User", "eve", "")])]);
-    assert!(matches!(index.authorize(&bob, &get), Verdict::NoOpinion(_)));
-    assert!(matches!(index.authorize(&user("eve", &[]), &get), Verdict::Allow(_)));
+    assert!(matches!(index.decision(&bob, &get), Decision::NoOpinion(_)));
+    assert!(matches!(index.decision(&user("eve", &[]), &get), Decision::Allow(_)));
     index.apply([Change::Role("a".into(), "reader".into(), None)]);
-    assert!(matches!(index.authorize(&user("eve", &[]), &get), Verdict::NoOpinion(_)));
+    assert!(matches!(index.decision(&user("eve", &[]), &get), Decision::NoOpinion(_)));
     index.apply([Change::Binding("b".into(), "b-admin".into(), None)]);
     assert_eq!(index.rules_for(&bob, "b").0, vec![]);
 }
@@ -209,9 +209,9 @@ fn a_binding_may_name_very_many() {
         role("a", "reader", vec![rule("get,list", "core", "pods", "", "")]),
         binding("crowd", "a", "Role", "reader", subjects),
     ]);
-    let verdict = |name: &str| index.authorize(&user(name, &[]), &request("get", "", "pods", "a", "p"));
-    assert!(matches!(verdict("user-199999"), Verdict::Allow(_)));
-    assert_eq!(verdict("user-200000"), Verdict::NoOpinion(String::new()));
+    let verdict = |name: &str| index.decision(&user(name, &[]), &request("get", "", "pods", "a", "p"));
+    assert!(matches!(verdict("user-199999"), Decision::Allow(_)));
+    assert_eq!(verdict("user-200000"), Decision::NoOpinion(String::new()));
     index.apply([Change::Binding("a".into(), "crowd".into(), None)]);
-    assert_eq!(verdict("user-1"), Verdict::NoOpinion(String::new()));
+    assert_eq!(verdict("user-1"), Decision::NoOpinion(String::new()));
 }

@@ -1,8 +1,7 @@
-//! Metrics of the process and of what it keeps on disk, read when somebody asks.
+//! Metrics of the process, read when somebody asks.
 
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -10,11 +9,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use rustix::process::{Resource, getrlimit};
-use storage::Store;
 
 /// The metrics that Prometheus' libraries tell of every process, by their names and texts.
 #[derive(Debug)]
-pub(crate) struct Process;
+pub(crate) struct ProcessMetrics;
 
 /// What `/proc/self/stat` tells: seconds of CPU, bytes of address space, bytes in memory.
 fn stat(text: &str, ticks: u64, page: u64) -> Option<(f64, u64, u64)> {
@@ -25,12 +23,12 @@ fn stat(text: &str, ticks: u64, page: u64) -> Option<(f64, u64, u64)> {
     Some((cpu, number(23)?, number(24)? * page))
 }
 
-fn gauge(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
+pub(crate) fn gauge(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
     let gauge = ConstGauge::new(value);
     gauge.encode(out.encode_descriptor(name, help, None::<&Unit>, gauge.metric_type())?)
 }
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
         let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let (ticks, page) = (rustix::param::clock_ticks_per_second(), rustix::param::page_size() as u64);
@@ -51,36 +49,6 @@ impl Collector for Process {
         let help = "Maximum number of open file descriptors";
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         gauge(&mut out, "process_max_fds", help, most as f64)
-    }
-}
-
-/// The size of a store of this process.
-#[derive(Debug)]
-pub(crate) struct StoreSize {
-    /// Where its files are.
-    pub(crate) dir: PathBuf,
-    /// What is in memory.
-    pub(crate) store: Store,
-}
-
-impl Collector for StoreSize {
-    fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
-        if let Some(usage) = self.store.usage() {
-            // What etcd says of itself, by its names.
-            let help = "Bytes of the objects in the store, which count against its quota";
-            gauge(&mut out, "etcd_mvcc_db_total_size_in_use_in_bytes", help, usage.live as f64)?;
-            let help = "Bytes of replaced and deleted objects that are kept in memory for watches and lists of the past";
-            gauge(&mut out, "ferrokube_store_history_bytes", help, usage.history as f64)?;
-            let help = "How many bytes of objects may be in the store; 0 for any";
-            gauge(&mut out, "etcd_server_quota_backend_bytes", help, usage.quota.unwrap_or(0) as f64)?;
-        }
-        let Ok(files) = fs::read_dir(&self.dir) else { return Ok(()) };
-        let size = files.filter_map(|f| f.ok()?.metadata().ok()).map(|m| m.len()).sum::<u64>();
-        let help = "[STABLE] Size of the storage database file physically allocated in bytes";
-        let gauge = ConstGauge::new(size as f64);
-        let mut of =
-            out.encode_descriptor("apiserver_storage_size_bytes", help, None::<&Unit>, gauge.metric_type())?;
-        gauge.encode(of.encode_family(&[("storage_cluster_id", "etcd-0")])?)
     }
 }
 

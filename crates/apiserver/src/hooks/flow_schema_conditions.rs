@@ -8,13 +8,12 @@ use std::time::Duration;
 use api::view::View;
 use api::{Object, Status, Struct, Text};
 use client::{Call, Resource, Transport, Verb};
-use component::Shutdown;
 use futures::StreamExt;
 use serde_json::json;
 use storage::{Batch, Watcher};
 
+use super::Env;
 use crate::inner::Inner;
-use crate::server::Server;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const SCHEMAS: &str = "flowschemas";
@@ -74,7 +73,7 @@ fn apply(name: &str, condition: &Dangling, now: &str) -> Call {
     }
 }
 
-async fn keep(inner: &Inner, transport: &dyn Transport) -> Result<(), Status> {
+async fn write_all(inner: &Inner, transport: &dyn Transport) -> Result<(), Status> {
     let reader = &inner.reader;
     let levels: HashSet<Text> =
         reader.list(GROUP, "prioritylevelconfigurations", "").iter().map(|o| o.data.name.clone()).collect();
@@ -110,7 +109,7 @@ async fn follow(inner: &Inner, transport: &dyn Transport) {
             return;
         };
         loop {
-            if let Err(error) = keep(inner, transport).await {
+            if let Err(error) = write_all(inner, transport).await {
                 tracing::warn!(%error, "cannot write the conditions of FlowSchemas");
                 break;
             }
@@ -126,14 +125,12 @@ async fn follow(inner: &Inner, transport: &dyn Transport) {
     }
 }
 
-impl Server {
-    /// Keeps the conditions of FlowSchemas until shutdown. The transport's identity must be a superuser's.
-    pub(crate) fn keep_flow_schemas(&self, transport: Arc<dyn Transport>, shutdown: &Shutdown) {
-        let (inner, stop) = (Arc::clone(&self.0), shutdown.clone());
-        shutdown.spawn(async move {
-            stop.run(follow(&inner, &*transport)).await;
-        });
-    }
+/// Keeps the conditions of FlowSchemas until shutdown.
+pub(super) fn keep(env: &Env) {
+    let (inner, transport, stop) = (Arc::clone(&env.inner), Arc::clone(&env.transport), env.shutdown.clone());
+    env.shutdown.spawn(async move {
+        stop.run(follow(&inner, &*transport)).await;
+    });
 }
 
 #[cfg(test)]

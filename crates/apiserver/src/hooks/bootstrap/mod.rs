@@ -14,8 +14,6 @@ use client::{Call, Resource, Transport, Verb};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
-use crate::health::Hook;
-
 /// Writes under way at once: enough for the store to commit them in a few batches.
 const AT_ONCE: usize = 64;
 /// Attempts at one object while others write it.
@@ -60,33 +58,39 @@ impl Item {
     }
 }
 
-/// Makes or completes everything that a cluster starts with, and says of each part when it is there. The transport's
-/// identity must be a superuser's.
-pub(crate) async fn ensure(transport: &dyn Transport, done: &(dyn Fn(Hook) + Sync)) -> Result<(), Status> {
+/// Makes the namespaces of the system.
+pub(super) async fn namespaces(transport: &dyn Transport) -> Result<(), Status> {
     let namespaces = NAMESPACES.iter().map(|name| {
         let object = json!({ "metadata": { "name": name } });
         Item::new("", "v1", "namespaces", object, Rule::Keep)
     });
-    ensure_all(transport, namespaces.collect()).await?;
-    done(Hook::Namespaces);
-    let group = crate::auth::rbac::GROUP;
-    let policy = rbac::policy().into_iter().map(|(plural, o)| Item::new(group, "v1", plural, o, Rule::Rbac));
-    let group = "flowcontrol.apiserver.k8s.io";
-    let levels = flowcontrol::priority_levels()
-        .into_iter()
-        .map(|o| Item::new(group, "v1", "prioritylevelconfigurations", o, Rule::FlowControl));
-    let schemas = flowcontrol::flow_schemas()
-        .into_iter()
-        .map(|o| Item::new(group, "v1", "flowschemas", o, Rule::FlowControl));
-    let classes = priority_classes()
-        .into_iter()
-        .map(|o| Item::new("scheduling.k8s.io", "v1", "priorityclasses", o, Rule::Keep));
-    ensure_all(transport, policy.chain(levels).chain(schemas).chain(classes).collect()).await?;
-    [Hook::Roles, Hook::PriorityClasses, Hook::FlowControl].into_iter().for_each(done);
-    Ok(())
+    ensure_all(transport, namespaces.collect()).await
 }
 
-fn priority_classes() -> [Value; 2] {
+/// Makes or completes the roles and bindings of the system.
+pub(super) async fn roles(transport: &dyn Transport) -> Result<(), Status> {
+    let group = crate::auth::rbac::GROUP;
+    let policy = rbac::policy().into_iter().map(|(plural, o)| Item::new(group, "v1", plural, o, Rule::Rbac));
+    ensure_all(transport, policy.collect()).await
+}
+
+/// Makes or completes the flow schemas and priority levels of the system.
+pub(super) async fn flow_control(transport: &dyn Transport) -> Result<(), Status> {
+    let group = "flowcontrol.apiserver.k8s.io";
+    let of = |plural, object| Item::new(group, "v1", plural, object, Rule::FlowControl);
+    let levels = flowcontrol::priority_levels().into_iter().map(|o| of("prioritylevelconfigurations", o));
+    let schemas = flowcontrol::flow_schemas().into_iter().map(|o| of("flowschemas", o));
+    ensure_all(transport, levels.chain(schemas).collect()).await
+}
+
+/// Makes the priority classes of the system.
+pub(super) async fn priority_classes(transport: &dyn Transport) -> Result<(), Status> {
+    let classes = classes().into_iter();
+    let classes = classes.map(|o| Item::new("scheduling.k8s.io", "v1", "priorityclasses", o, Rule::Keep));
+    ensure_all(transport, classes.collect()).await
+}
+
+fn classes() -> [Value; 2] {
     let class = |name: &str, value: i64, what: &str| {
         json!({
             "metadata": { "name": name },
@@ -117,15 +121,12 @@ async fn ensure_all(transport: &dyn Transport, items: Vec<Item>) -> Result<(), S
         }
     }
     let stored = &stored;
-    stream::iter(&items)
-        .map(|item| async move {
-            let key = (item.text("namespace").to_owned(), item.text("name").to_owned());
-            let found = stored.get(&item.resource).and_then(|of| of.get(&key)).cloned();
-            ensure_one(transport, item, found).await
-        })
-        .buffer_unordered(AT_ONCE)
-        .try_collect::<()>()
-        .await
+    let ensure = |item: Item| async move {
+        let key = (item.text("namespace").to_owned(), item.text("name").to_owned());
+        let found = stored.get(&item.resource).and_then(|of| of.get(&key)).cloned();
+        ensure_one(transport, &item, found).await
+    };
+    stream::iter(items).map(ensure).buffer_unordered(AT_ONCE).try_collect::<()>().await
 }
 
 async fn list(transport: &dyn Transport, item: &Item) -> Result<HashMap<(String, String), Value>, Status> {

@@ -1,0 +1,146 @@
+//! The Service `kubernetes` and where it leads: to this server, and to those beside it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::Status;
+use serde_json::{Value, json};
+use storage::Servers;
+
+use super::Env;
+use super::kept_object::{Changes, KeptObject, failed};
+use crate::inner::Inner;
+
+/// The objects for servers at these addresses.
+fn wanted(inner: &Inner, addresses: &[IpAddr]) -> Vec<KeptObject> {
+    let port = inner.config.port;
+    let first = inner.allocators.cidrs()[0].first();
+    // Nobody could be led to a loopback address, and none is allowed there: such a machine has no network.
+    let mut led: Vec<IpAddr> = addresses.iter().copied().filter(|a| !a.is_loopback()).collect();
+    led.sort();
+    led.dedup();
+    let ipv6 = led.first().is_some_and(IpAddr::is_ipv6);
+    let listed: Vec<Value> = led.iter().map(|a| json!({"ip": a.to_string()})).collect();
+    let slice: Vec<Value> = led
+        .iter()
+        .filter(|a| a.is_ipv6() == ipv6)
+        .map(|a| json!({"addresses": [a.to_string()], "conditions": {"ready": true}}))
+        .collect();
+    let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
+    let mut all = vec![
+        KeptObject {
+            group: "",
+            plural: "services",
+            namespace: "default",
+            object: json!({
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {
+                    "name": "kubernetes",
+                    "namespace": "default",
+                    "labels": {"component": "apiserver", "provider": "kubernetes"},
+                },
+                "spec": {
+                    "type": "ClusterIP",
+                    "clusterIP": first.to_string(),
+                    "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+                    "sessionAffinity": "None",
+                },
+            }),
+            ours: &[],
+        },
+        KeptObject {
+            group: "",
+            plural: "endpoints",
+            namespace: "default",
+            object: json!({
+                "apiVersion": "v1",
+                "kind": "Endpoints",
+                "metadata": {
+                    "name": "kubernetes",
+                    "namespace": "default",
+                    "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+                },
+                "subsets": [{"addresses": listed, "ports": ports}],
+            }),
+            ours: &["subsets"],
+        },
+        KeptObject {
+            group: "discovery.k8s.io",
+            plural: "endpointslices",
+            namespace: "default",
+            object: json!({
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "name": "kubernetes",
+                    "namespace": "default",
+                    "labels": {"kubernetes.io/service-name": "kubernetes"},
+                },
+                "addressType": if ipv6 { "IPv6" } else { "IPv4" },
+                "endpoints": slice,
+                "ports": ports,
+            }),
+            ours: &["addressType", "endpoints", "ports"],
+        },
+    ];
+    if led.is_empty() {
+        all.retain(|kept| kept.plural == "services");
+    }
+    all
+}
+
+/// Where the servers are: this one, and those that announced themselves beside it.
+fn addresses(own: IpAddr, servers: Option<&Servers>) -> Vec<IpAddr> {
+    let mut all = servers.map_or_else(Vec::new, Servers::addresses);
+    all.push(own);
+    all
+}
+
+/// Makes them, and keeps them up from then on.
+pub(super) async fn run(env: &Env) -> Result<(), Status> {
+    let servers = env.inner.store.servers();
+    // Others would list an address that leads nowhere.
+    if let Some(servers) = servers.as_ref().filter(|_| !env.advertised.is_loopback()) {
+        servers.announce(env.advertised, &env.shutdown).await.map_err(Status::internal)?;
+    }
+    let all = wanted(&env.inner, &addresses(env.advertised, servers.as_ref()));
+    for kept in all {
+        let changes = Changes::of(&env.inner, &kept);
+        kept.ensure(&*env.transport).await?;
+        keep(env, kept, changes, servers.clone());
+    }
+    Ok(())
+}
+
+/// Puts an object right at every change of it, and of the servers that it lists.
+fn keep(env: &Env, mut kept: KeptObject, mut changes: Changes, servers: Option<Servers>) {
+    let (inner, transport) = (Arc::clone(&env.inner), Arc::clone(&env.transport));
+    let (advertised, stop) = (env.advertised, env.shutdown.clone());
+    let mut servers = servers.filter(|_| kept.plural != "services");
+    env.shutdown.spawn(async move {
+        let keep = async {
+            loop {
+                let others_changed = async {
+                    match &mut servers {
+                        Some(servers) => servers.changed().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = changes.next(&inner, &kept) => {}
+                    () = others_changed => {
+                        let now = wanted(&inner, &addresses(advertised, servers.as_ref()));
+                        if let Some(now) = now.into_iter().find(|now| now.plural == kept.plural) {
+                            kept = now;
+                        }
+                    }
+                }
+                while let Err(error) = kept.ensure(&*transport).await {
+                    failed(&kept, &error).await;
+                }
+            }
+        };
+        stop.run(keep).await;
+    });
+}

@@ -1,0 +1,143 @@
+//! What the API server does by itself beside answering requests: upstream's post-start hooks. Each has a name, what it
+//! runs, and a check of its own, which passes once that has run.
+//!
+//! Left out is what this server does not do, since a check of nothing would always pass: definitions of resources
+//! (`start-apiextensions-*`, `crd-informer-synced`), aggregation (`*-kube-aggregator-*`, `apiservice-*`,
+//! `autoregister-completion`), flow control by levels (`priority-and-fairness-config-consumer`, `-filter`,
+//! `storage-object-count-tracker-hook`), leases of servers, the map of front proxies
+//! (`start-cluster-authentication-info-controller`), the tracking of legacy tokens, and a connection of the server to
+//! itself (`loopback-serving-certificate`).
+
+mod bootstrap;
+mod default_service_cidr;
+mod flow_schema_conditions;
+mod kept_object;
+mod kubernetes_service;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::Status;
+use client::events::Recorder;
+use client::{Client, Transport};
+use component::Shutdown;
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
+
+use crate::inner::Inner;
+use crate::server::Server;
+
+/// What hooks work with.
+struct Env {
+    inner: Arc<Inner>,
+    /// As a superuser.
+    transport: Arc<dyn Transport>,
+    /// Where others reach this server.
+    advertised: IpAddr,
+    shutdown: Shutdown,
+}
+
+impl Env {
+    /// What tells events in the name of one of upstream's components.
+    fn recorder(&self, component: &str) -> Recorder {
+        let client = Client::new(Arc::clone(&self.transport), "kube-apiserver");
+        Recorder::start(client, component, "", self.inner.config.clock, &self.shutdown)
+    }
+}
+
+/// What a hook runs; what is kept up afterwards goes on in tasks.
+type Run = for<'a> fn(&'a Env) -> BoxFuture<'a, Result<(), Status>>;
+
+/// A hook by upstream's name.
+struct Hook(&'static str, Run);
+
+/// The hooks in the order in which they run: those of a line at once, each line after the one before it.
+const STAGES: [&[Hook]; 5] = [
+    // What admission, authorization and storage begin with was read before there was a server.
+    &[
+        Hook("start-apiserver-admission-initializer", |_| there()),
+        Hook("generic-apiserver-start-informers", |_| there()),
+        Hook("storage-readiness", |_| there()),
+        Hook("start-system-namespaces-controller", |env| bootstrap::namespaces(&*env.transport).boxed()),
+    ],
+    &[
+        Hook("rbac/bootstrap-roles", |env| bootstrap::roles(&*env.transport).boxed()),
+        Hook("scheduling/bootstrap-system-priority-classes", |env| {
+            bootstrap::priority_classes(&*env.transport).boxed()
+        }),
+        Hook("priority-and-fairness-config-producer", |env| flow_control(env).boxed()),
+    ],
+    &[Hook("start-service-ip-repair-controllers", |env| repair_services(env).boxed())],
+    &[Hook("start-kubernetes-service-cidr-controller", |env| default_service_cidr::run(env).boxed())],
+    &[Hook("bootstrap-controller", |env| kubernetes_service::run(env).boxed())],
+];
+
+/// The hooks' names, in the order in which upstream's checks stand.
+pub(crate) const NAMES: [&str; 10] = [
+    "start-apiserver-admission-initializer",
+    "generic-apiserver-start-informers",
+    "start-system-namespaces-controller",
+    "storage-readiness",
+    "start-service-ip-repair-controllers",
+    "rbac/bootstrap-roles",
+    "scheduling/bootstrap-system-priority-classes",
+    "priority-and-fairness-config-producer",
+    "bootstrap-controller",
+    "start-kubernetes-service-cidr-controller",
+];
+
+/// There was nothing to do.
+fn there() -> BoxFuture<'static, Result<(), Status>> {
+    std::future::ready(Ok(())).boxed()
+}
+
+/// Makes the flow schemas and priority levels of the system, and keeps the conditions of all flow schemas.
+async fn flow_control(env: &Env) -> Result<(), Status> {
+    bootstrap::flow_control(&*env.transport).await?;
+    flow_schema_conditions::keep(env);
+    Ok(())
+}
+
+/// Repairs what is known of node ports and addresses in use, now and again.
+async fn repair_services(env: &Env) -> Result<(), Status> {
+    let recorders = ["portallocator-repair-controller", "ipallocator-repair-controller"];
+    let recorders = recorders.map(|component| env.recorder(component));
+    env.inner.allocators.keep_repaired(&env.inner, recorders, &env.shutdown).await;
+    Ok(())
+}
+
+impl Server {
+    /// Runs the hooks, and returns when all have run; what they keep up goes on until shutdown. The transport's identity
+    /// must be a superuser's.
+    pub(crate) async fn run_hooks(
+        &self,
+        transport: Arc<dyn Transport>,
+        advertised: IpAddr,
+        shutdown: &Shutdown,
+    ) -> Result<(), Status> {
+        let env = &Env { inner: Arc::clone(&self.0), transport, advertised, shutdown: shutdown.clone() };
+        for stage in STAGES {
+            let run = |Hook(name, run): &'static Hook| async move {
+                run(env).await?;
+                env.inner.health.done(name);
+                Ok::<_, Status>(())
+            };
+            try_join_all(stage.iter().map(run)).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hook_has_a_check_and_every_check_a_hook() {
+        let mut run: Vec<&str> = STAGES.iter().flat_map(|stage| stage.iter().map(|hook| hook.0)).collect();
+        let mut checked = NAMES.to_vec();
+        run.sort_unstable();
+        checked.sort_unstable();
+        assert_eq!(run, checked);
+    }
+}

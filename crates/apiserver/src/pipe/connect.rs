@@ -1,0 +1,61 @@
+//! Requests that are connected with something else: exec, attach, port-forward, logs and the proxies.
+
+use std::sync::Arc;
+
+use api::Status;
+use http::Response;
+use hyper::body::Incoming;
+
+use crate::admission::{AdmissionRequest, Operation, OperationOptions};
+use crate::front::{Body, status_response};
+use crate::inner::Inner;
+use crate::negotiate::Form;
+use crate::proxy::{self, Connect};
+use crate::request::Request;
+
+/// Hands a request on to what it is to be connected with, unless admission refuses.
+pub(super) async fn answer(
+    inner: &Arc<Inner>,
+    connect: &Connect,
+    mut request: http::Request<Incoming>,
+    ctx: &mut Request,
+) -> Response<Body> {
+    if let Err(status) = admit(inner, ctx).await {
+        return status_response(inner, &status, Form::JSON);
+    }
+    let running = inner.metrics.connect(request.method(), &ctx.info);
+    // What is taken over by an upgrade goes on when the answer is long sent.
+    request.extensions_mut().insert(running.clone());
+    ctx.running = Some(running);
+    connect.handle(request, &ctx.user, &ctx.info).await
+}
+
+/// Asks admission about what a request is to be connected with. Logs are read, not connected with.
+pub(crate) async fn admit(inner: &Inner, ctx: &Request) -> Result<(), Status> {
+    let (info, resource) = (&ctx.info, ctx.resource.as_ref());
+    if info.subresource == "log" {
+        return Ok(());
+    }
+    if ctx.query.get("dryRun").is_some() {
+        return Err(Status::bad_request("dryRun is not supported"));
+    }
+    let sub = resource.and_then(|resource| resource.subresource(&info.subresource));
+    let sub = sub.ok_or_else(Status::no_such_resource)?;
+    let mut options = proxy::options(inner.schema, &sub.kind, info, &ctx.query)?;
+    let request = AdmissionRequest {
+        user: &ctx.user,
+        info,
+        operation: Operation::Connect,
+        kind: &sub.kind,
+        resource: &info.resource,
+        subresource: &info.subresource,
+        namespace: &info.namespace,
+        name: &info.name,
+        old: None,
+        dry_run: false,
+        options: OperationOptions::default(),
+        notes: &ctx.notes,
+    };
+    inner.admission.mutate(&request, &mut options).await?;
+    inner.admission.validate(&request, Some(&options)).await
+}
