@@ -1,32 +1,117 @@
-//! Collects the descriptions of types and fields from the sources of k8s-openapi, and from `more.tsv` what they
-//! leave out, into one compressed file: records of definition, field (empty for the definition itself) and text.
+//! Collects the descriptions of types and fields from the JSON schemas of k8s-openapi's types, and from `more.tsv`
+//! what they leave out, into one compressed file: records of definition, field (empty for the definition itself)
+//! and text.
 //!
-//! The sources are read, not compiled: the crate with its `schemars` feature takes minutes to
-//! build, for what is a second of reading string literals. Where they lie, Cargo says.
+//! With its `schemars` feature k8s-openapi takes about 20 s of CPU to compile, without optimization. It is a
+//! dependency of this script alone: what the binary links is compiled without that feature.
 
 use std::collections::BTreeMap;
 use std::io::{Error, Result, Write};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+
+use k8s_openapi::schemars::SchemaGenerator;
+use serde_json::Value;
 
 /// Texts by definition and field.
 type Texts = BTreeMap<(String, String), String>;
 
+/// Makes the schemas of the types, and with them those of all that they reach.
+macro_rules! schemas {
+    ($generator:ident; $($($module:ident)::+: $($kind:ident),+;)+) => {
+        $({
+            use k8s_openapi::$($module)::+ as module;
+            $($generator.subschema_for::<module::$kind>();)+
+        })+
+    };
+}
+
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=more.tsv");
-    println!("cargo::rerun-if-changed=../../Cargo.lock");
     let out = std::env::var_os("OUT_DIR").ok_or_else(|| Error::other("no OUT_DIR"))?;
     let file = std::fs::File::create(Path::new(&out).join("descriptions.z"))?;
     let mut out = flate2::write::ZlibEncoder::new(file, flate2::Compression::best());
     let mut texts = Texts::new();
-    collect(&sources()?, &mut texts)?;
+    for (definition, schema) in definitions() {
+        descriptions(&definition, &schema, &mut texts);
+    }
     more(include_str!("more.tsv"), &mut texts);
     for ((definition, field), text) in texts {
         write!(out, "{definition}\x1f{field}\x1f{text}\x1e")?;
     }
     out.finish()?;
     Ok(())
+}
+
+/// The schemas of every type of the API, by their names in OpenAPI. Only types that no other type has as a
+/// field need to be named.
+fn definitions() -> BTreeMap<String, Value> {
+    let mut generator = SchemaGenerator::default();
+    kinds(&mut generator);
+    generator.take_definitions(false).into_iter().collect()
+}
+
+#[rustfmt::skip]
+fn kinds(generator: &mut SchemaGenerator) {
+    schemas! { generator;
+        api::admissionregistration::v1:
+            MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration,
+            ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration;
+        api::admissionregistration::v1alpha1: MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding;
+        api::admissionregistration::v1beta1: MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding;
+        api::apiserverinternal::v1alpha1: StorageVersion;
+        api::apps::v1: ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet;
+        api::authentication::v1: SelfSubjectReview, TokenRequest, TokenReview;
+        api::authorization::v1:
+            LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview;
+        api::autoscaling::v1: HorizontalPodAutoscaler, Scale;
+        api::autoscaling::v2: HorizontalPodAutoscaler;
+        api::batch::v1: CronJob, Job;
+        api::certificates::v1: CertificateSigningRequest;
+        api::certificates::v1alpha1: ClusterTrustBundle;
+        api::certificates::v1beta1: ClusterTrustBundle, PodCertificateRequest;
+        api::coordination::v1: Lease;
+        api::coordination::v1alpha2: LeaseCandidate;
+        api::coordination::v1beta1: LeaseCandidate;
+        api::core::v1:
+            Binding, ComponentStatus, ConfigMap, Endpoints, Event, LimitRange, Namespace, Node, PersistentVolume,
+            Pod, PodTemplate, ReplicationController, ResourceQuota, Secret, Service, ServiceAccount;
+        api::discovery::v1: EndpointSlice;
+        api::events::v1: Event;
+        api::flowcontrol::v1: FlowSchema, PriorityLevelConfiguration;
+        api::networking::v1: IPAddress, Ingress, IngressClass, NetworkPolicy, ServiceCIDR;
+        api::networking::v1beta1: IPAddress, ServiceCIDR;
+        api::node::v1: RuntimeClass;
+        api::policy::v1: Eviction, PodDisruptionBudget;
+        api::rbac::v1: ClusterRole, ClusterRoleBinding, Role, RoleBinding;
+        api::resource::v1: DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice;
+        api::resource::v1alpha3: DeviceTaintRule, ResourcePoolStatusRequest;
+        api::resource::v1beta1: DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice;
+        api::resource::v1beta2: DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice;
+        api::scheduling::v1: PriorityClass;
+        api::scheduling::v1alpha2: PodGroup, Workload;
+        api::storage::v1:
+            CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass;
+        api::storage::v1beta1: VolumeAttributesClass;
+        api::storagemigration::v1beta1: StorageVersionMigration;
+        apiextensions_apiserver::pkg::apis::apiextensions::v1: CustomResourceDefinition;
+        apimachinery::pkg::apis::meta::v1: APIGroupList, APIResourceList, APIVersions, Patch, Status;
+        apimachinery::pkg::version: Info;
+        kube_aggregator::pkg::apis::apiregistration::v1: APIService;
+    }
+}
+
+/// Takes a definition's description, and those of its fields.
+fn descriptions(definition: &str, schema: &Value, out: &mut Texts) {
+    let mut take = |field: &str, of: &Value| {
+        if let Some(text) = of["description"].as_str() {
+            out.insert((definition.to_owned(), field.to_owned()), text.to_owned());
+        }
+    };
+    take("", schema);
+    for (field, of) in schema["properties"].as_object().into_iter().flatten() {
+        take(field, of);
+    }
 }
 
 fn more(table: &str, texts: &mut Texts) {
@@ -52,75 +137,6 @@ fn more(table: &str, texts: &mut Texts) {
             for (field, text) in &of_all {
                 texts.insert((definition.to_owned(), (*field).to_owned()), text.clone());
             }
-        }
-    }
-}
-
-/// The directory of k8s-openapi's sources for our version of the API.
-fn sources() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").ok_or_else(|| Error::other("no CARGO"))?;
-    let answer =
-        Command::new(cargo).args(["metadata", "--format-version", "1", "--offline", "--locked"]).output()?;
-    if !answer.status.success() {
-        return Err(Error::other(String::from_utf8_lossy(&answer.stderr).into_owned()));
-    }
-    let metadata: serde_json::Value = serde_json::from_slice(&answer.stdout)?;
-    let packages = metadata["packages"].as_array();
-    let manifest = packages
-        .into_iter()
-        .flatten()
-        .find(|p| p["name"] == "k8s-openapi")
-        .and_then(|p| p["manifest_path"].as_str())
-        .ok_or_else(|| Error::other("k8s-openapi is no dependency"))?;
-    Ok(Path::new(manifest).with_file_name("src").join("v1_36"))
-}
-
-fn collect(dir: &Path, out: &mut Texts) -> Result<()> {
-    let mut entries = std::fs::read_dir(dir)?.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>>>()?;
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            collect(&path, out)?;
-        } else {
-            descriptions(&std::fs::read_to_string(&path)?, out);
-        }
-    }
-    Ok(())
-}
-
-/// Takes the descriptions that a file's `JsonSchema` implementations hold.
-fn descriptions(text: &str, out: &mut Texts) {
-    let mut definition = None;
-    let mut field = "";
-    for line in text.lines() {
-        let trimmed = line.trim_start();
-        let indent = line.len() - trimmed.len();
-        if let Some(name) = trimmed.strip_prefix("\"io.k8s.").and_then(|n| n.strip_suffix("\".into()")) {
-            definition = Some(name);
-            field = "";
-            continue;
-        }
-        let Some(definition) = definition else { continue };
-        let literal = match indent {
-            12 | 20 => trimmed
-                .strip_prefix("\"description\": \"")
-                .and_then(|l| l.strip_suffix("\","))
-                .or_else(|| {
-                    trimmed
-                        .strip_prefix("schema_obj.ensure_object().insert(\"description\".into(), \"")
-                        .and_then(|l| l.strip_suffix("\".into());"))
-                }),
-            16 => {
-                if let Some((name, _)) = trimmed.strip_prefix('"').and_then(|n| n.split_once("\": ")) {
-                    field = name;
-                }
-                None
-            }
-            _ => None,
-        };
-        if let Some(literal) = literal {
-            let field = if indent == 12 { "" } else { field };
-            out.insert((format!("io.k8s.{definition}"), field.to_owned()), unescaped(literal));
         }
     }
 }

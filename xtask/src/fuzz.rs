@@ -6,29 +6,21 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use crate::setup;
-use crate::step::{cargo, step};
-
-/// The version of cargo-fuzz that is installed.
-const CARGO_FUZZ: &str = "0.13.2";
+use crate::step::step;
 
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One target; all if none is named.
-    target: Option<String>,
+    pub(crate) target: Option<String>,
     /// How long each runs.
     #[arg(long, default_value_t = 300)]
-    seconds: u32,
+    pub(crate) seconds: u32,
 }
 
 /// Installs cargo-fuzz into `.tools/`, builds the targets and runs them over their corpus and their seeds.
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
-    let tools = setup::tools(root).join("cargo");
-    let program = tools.join("bin/cargo-fuzz");
-    if !program.exists() {
-        let install = ["install", "cargo-fuzz", "--locked", "--version", CARGO_FUZZ, "--root"];
-        step("installation of cargo-fuzz", cargo(root).args(install).arg(&tools))?;
-    }
+    let program = setup::cargo_fuzz(root)?;
     // Coverage is a feature of the nightly compiler, which the stable one has, too; sanitizers need a standard
     // library of their own, and no unsafe code is here for them to check.
     let fuzz = |task: &str| {

@@ -1,27 +1,62 @@
-//! Formatting, lints, documentation and dependencies: what must be clean before a change is proposed.
+//! What must be clean before a change is proposed.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use tidy::{RULES, Workspace};
 
+use crate::setup;
 use crate::step::{cargo, step};
 
 /// Runs every check, cheapest first; the first that fails ends it.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    step("format check (`cargo fmt --all` mends it)", cargo(root).args(["fmt", "--all", "--", "--check"]))?;
-    step("clippy", cargo(root).args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    format(root)?;
+    tidy(root)?;
+    clippy(root)?;
     step(
         "documentation",
         cargo(root).args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"),
     )?;
-    ensure!(
-        installed(cargo(root).args(["deny", "--version"])),
-        "cargo-deny checks the dependencies and is not installed: `cargo install cargo-deny --locked`"
-    );
-    step("dependency check", cargo(root).args(["deny", "check"]))
+    let deny = setup::cargo_deny(root)?;
+    step(
+        "dependency check",
+        Command::new(deny).current_dir(root).args(["check", "bans", "licenses", "sources"]),
+    )
 }
 
-fn installed(command: &mut Command) -> bool {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+/// Formatting.
+pub(crate) fn format(root: &Path) -> Result<()> {
+    step("format check (`cargo fmt --all` mends it)", cargo(root).args(["fmt", "--all", "--", "--check"]))
+}
+
+/// Lints, in the profile that the tests are built in, so that what builds run is built once.
+pub(crate) fn clippy(root: &Path) -> Result<()> {
+    let args = ["clippy", "--profile", "up", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+    step("clippy", cargo(root).args(args))
+}
+
+/// What prose promises of the code.
+pub(crate) fn tidy(root: &Path) -> Result<()> {
+    eprintln!("xtask: tidy");
+    let workspace = Workspace::read(root).context("reading the checkout")?;
+    let mut broken = 0;
+    for rule in RULES {
+        let found = (rule.check)(&workspace);
+        if !found.is_empty() {
+            println!("{}: {}", rule.name, rule.promise);
+            broken += found.len();
+        }
+        for finding in found {
+            println!("  {finding}");
+        }
+    }
+    ensure!(broken == 0, "{broken} places break what is promised");
+    Ok(())
+}
+
+/// Prints the circles of files that there are.
+pub(crate) fn circles(root: &Path) -> Result<()> {
+    print!("{}", tidy::circles(&Workspace::read(root).context("reading the checkout")?));
+    Ok(())
 }

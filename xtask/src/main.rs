@@ -1,26 +1,28 @@
-//! The project's automation.
+//! The project's automation: what a checkout needs to run, test and check what it holds.
+//!
+//! Small, since it is compiled before anything else. What needs the project's own crates is a tool that this
+//! builds and runs: benchmarks (`tools/bench`) and the schema's generator (`tools/schema`).
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-mod bench;
 mod fuzz;
 mod lint;
 mod openapi;
-mod schema;
+mod results;
 mod setup;
+mod soak;
 mod step;
 mod test;
 mod up;
 
-/// The allocator of what is shipped, because the store is measured in this process.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use setup::Purpose;
 
 #[derive(Parser)]
-#[command(name = "xtask", about = "The project's automation")]
+#[command(name = "xtask", bin_name = "cargo xtask", about = "The project's automation")]
 struct Cli {
     #[command(subcommand)]
     task: Task,
@@ -28,21 +30,6 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Writes or checks the description of the built-in kinds.
-    Schema(schema::Args),
-    /// Measures FerroKube, beside upstream where asked to.
-    #[command(subcommand)]
-    Bench(bench::Bench),
-    /// Installs what the tests need: Debian packages, and newer tools into `.tools/`.
-    Setup,
-    /// Checks formatting, lints, documentation and dependencies.
-    Lint,
-    /// Installs what the tests need and runs them all.
-    Test,
-    /// Runs the fuzz targets.
-    Fuzz(fuzz::Args),
-    /// Makes requests from the API server's OpenAPI documents and checks the answers.
-    Openapi(openapi::Args),
     /// Installs what a cluster needs, builds FerroKube and runs `ferrokube up` with a containerd of
     /// its own; everything is kept below `.tools/cluster`.
     Up {
@@ -52,11 +39,44 @@ enum Task {
     },
     /// Removes all that `up` made, and ends its containerd.
     Down,
+    /// Installs what the tests need, checks the code and runs all tests.
+    Test(test::Args),
+    /// Checks formatting, lints, promises and documentation, and the dependencies where cargo-deny is installed.
+    Lint,
+    /// Checks what the project's prose promises of its code.
+    Tidy {
+        /// Print the files that use each other in a circle, as tools/tidy/circles.txt lists them.
+        #[arg(long)]
+        circles: bool,
+    },
+    /// Installs Debian packages, and newer tools and libraries into `.tools/`.
+    Setup {
+        /// What for.
+        #[arg(value_enum, default_value_t = Purpose::Test)]
+        purpose: Purpose,
+    },
+    /// Writes or checks the description of the built-in kinds: `cargo xtask schema --help`.
+    #[command(disable_help_flag = true)]
+    Schema {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Measures FerroKube, beside upstream where asked to: `cargo xtask bench --help`.
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Runs the fuzz targets.
+    Fuzz(fuzz::Args),
+    /// Makes requests from the API server's OpenAPI documents and checks the answers.
+    Openapi(openapi::Args),
+    /// Runs what takes too long for every change: power cuts and kills by the thousand, fuzz targets, requests made
+    /// from the OpenAPI documents.
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
-    // As the binary that is shipped does.
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     match run(Cli::parse().task, here.parent().unwrap_or(here)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,14 +89,25 @@ fn main() -> ExitCode {
 
 fn run(task: Task, root: &Path) -> anyhow::Result<()> {
     match task {
-        Task::Schema(args) => schema::run(&args),
-        Task::Bench(args) => bench::run(&args, root),
-        Task::Setup => setup::run(root),
-        Task::Lint => lint::run(root),
-        Task::Test => test::run(root),
-        Task::Fuzz(args) => fuzz::run(&args, root),
-        Task::Openapi(args) => openapi::run(&args, root),
         Task::Up { flags } => up::up(root, &flags),
         Task::Down => up::down(root),
+        Task::Test(args) => test::run(&args, root),
+        Task::Lint => lint::run(root),
+        Task::Tidy { circles: false } => lint::tidy(root),
+        Task::Tidy { circles: true } => lint::circles(root),
+        Task::Setup { purpose } => setup::run(root, purpose),
+        Task::Schema { args } => step::tool(root, "schema", "up", &args),
+        Task::Bench { args } => bench(root, &args),
+        Task::Fuzz(args) => fuzz::run(&args, root),
+        Task::Openapi(args) => openapi::run(&args, root),
+        Task::Soak(args) => soak::run(&args, root),
     }
+}
+
+fn bench(root: &Path, args: &[OsString]) -> anyhow::Result<()> {
+    // Only the first cluster has Pods.
+    if args.first().is_some_and(|a| a == "first") && std::env::var_os("FERROKUBE_TOOLS").is_none() {
+        setup::run(root, Purpose::Up)?;
+    }
+    step::tool(root, "bench", "release", args)
 }

@@ -5,33 +5,29 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use testkit::{Cluster, Options};
 
-use crate::setup;
-use crate::step::{cargo, step, target};
+use crate::setup::{self, Purpose};
+use crate::step::{binary, build};
 
 /// Which requests to make.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A regular expression of the documents to try, e.g. `apps/v1`.
     #[arg(long, default_value = ".")]
-    only: String,
+    pub(crate) only: String,
     /// How many requests to make up for an operation.
     #[arg(long, default_value_t = 20)]
-    examples: u32,
+    pub(crate) examples: u32,
     /// Also make those at the edges of every field and parameter; for all documents that takes an hour.
     #[arg(long)]
-    coverage: bool,
+    pub(crate) coverage: bool,
 }
 
 /// Starts a control plane of its own and tries it.
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
-    setup::run(root)?;
-    step("build", cargo(root).args(["build", "--package", "ferrokube"]))?;
-    let options = Options {
-        control_plane_only: true,
-        offline: true,
-        binary: Some(target(root).join("debug/ferrokube")),
-        ..Options::default()
-    };
+    setup::run(root, Purpose::Test)?;
+    build(root)?;
+    let options =
+        Options { control_plane_only: true, offline: true, binary: Some(binary(root)), ..Options::default() };
     let cluster = Cluster::start("openapi", options)?;
     let clients = testkit::clients();
     let status = cluster

@@ -1,23 +1,65 @@
-//! Runs every test, after installing what they need.
+//! Checks the code and runs every test, after installing what they need.
 
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 
-use crate::setup;
-use crate::step::{cargo, step};
+use crate::lint;
+use crate::results::{Steps, suites};
+use crate::setup::{self, Purpose};
+use crate::step::{build, cargo, step, target};
 
-/// Sets up, builds the binary, and runs the tests of the whole workspace.
-pub(crate) fn run(root: &Path) -> Result<()> {
-    setup::run(root)?;
-    step("build", cargo(root).args(["build", "--package", "ferrokube"]))?;
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Arguments of `cargo nextest run`, such as a part of a test's name: only tests are run then, without the checks.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    nextest: Vec<String>,
+}
+
+/// Sets up, checks, builds and runs.
+pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
+    setup::run(root, Purpose::Test)?;
+    if !args.nextest.is_empty() {
+        return step("tests", nextest(root, "default").args(&args.nextest));
+    }
+    let mut steps = Steps::default();
+    let result = all(root, &mut steps);
+    let report = target(root).join("nextest/default/junit.xml");
+    if let Some(report) = fs::read_to_string(report).ok().filter(|_| steps.reached("tests")) {
+        println!("\n{}", suites(&report));
+    }
+    println!("{}", steps.table());
+    result
+}
+
+fn all(root: &Path, steps: &mut Steps) -> Result<()> {
+    steps.run("format", || lint::format(root))?;
+    steps.run("tidy", || lint::tidy(root))?;
+    steps.run("clippy", || lint::clippy(root))?;
+    // The tests' own build makes nothing of this anew.
+    steps.run("build of the binary", || build(root))?;
+    steps
+        .run("build of the tests", || step("build of the tests", nextest(root, "default").arg("--no-run")))?;
+    steps.run("tests", || step("tests", &mut nextest(root, "default")))
+}
+
+/// `cargo nextest run` of the whole workspace. What tests use of this machine is what set-up has put into the
+/// checkout.
+pub(crate) fn nextest(root: &Path, profile: &str) -> Command {
     let tools = setup::tools(root);
-    let golden = tools.join("root/usr/share/gocode/src/k8s.io/api/testdata");
-    step(
-        "test",
-        cargo(root)
-            .args(["test", "--workspace", "--no-fail-fast"])
-            .env("K8S_API_TESTDATA", golden)
-            .env("FERROKUBE_TOOLS", tools.join("bin")),
-    )
+    let mut command = Command::new(tools.join("bin/cargo-nextest"));
+    command
+        .current_dir(root)
+        .args(["nextest", "run", "--workspace", "--cargo-profile", "up", "--profile", profile])
+        .env("CARGO", cargo(root).get_program())
+        .env("FERROKUBE_TOOLS", tools.join("bin"))
+        .env("FERROKUBE_CLIENTS", tools.join("clients"))
+        .env("FERROKUBE_GO_SRC", setup::go_types(root))
+        .env("K8S_API_TESTDATA", setup::go_types(root).join("api/testdata"))
+        .env_remove("FERROKUBE_BIN")
+        .env_remove("KUBECONFIG");
+    command
 }

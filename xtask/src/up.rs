@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use testkit::image::Image;
 
-use crate::setup;
-use crate::step::{cargo, step, target};
+use crate::setup::{self, Purpose};
+use crate::step::{binary, build, step};
 
 /// The image that is there to play with, as nothing is downloaded.
 const BUSYBOX: &str = "localhost/busybox:1";
@@ -19,19 +19,15 @@ fn dir(root: &Path) -> PathBuf {
     root.join(".tools/cluster")
 }
 
-fn ferrokube(root: &Path) -> Command {
-    Command::new(target(root).join("release/ferrokube"))
-}
-
 /// Sets up, builds, starts containerd and becomes `ferrokube up`.
 pub(crate) fn up(root: &Path, flags: &[String]) -> Result<()> {
-    setup::run(root)?;
-    step("build", cargo(root).args(["build", "--release", "--package", "ferrokube"]))?;
+    setup::run(root, Purpose::Up)?;
+    build(root)?;
     let dir = dir(root);
     fs::create_dir_all(dir.join("cni"))?;
     start_containerd(root, &dir)?;
     println!("an image to try with: {BUSYBOX}");
-    let mut command = ferrokube(root);
+    let mut command = Command::new(binary(root));
     command
         .arg("up")
         .arg("--data-dir")
@@ -52,7 +48,7 @@ pub(crate) fn down(root: &Path) -> Result<()> {
         return Ok(());
     }
     start_containerd(root, &dir)?;
-    step("removal", ferrokube(root).arg("down").arg("--data-dir").arg(dir.join("data")))?;
+    step("removal", Command::new(binary(root)).arg("down").arg("--data-dir").arg(dir.join("data")))?;
     let pid: i32 = fs::read_to_string(dir.join("containerd.pid"))?.trim().parse()?;
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
         let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;

@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
                 Some("struct") => {
                     let name = words.next().ok_or_else(|| at(no, "a struct without a name"))?;
                     let flags: SmallVec<[&str; 3]> = words.collect();
-                    let id = StructId(structs.len() as u32);
+                    let id = StructId::unmarked(structs.len());
                     self.ids.insert((alias, name), id);
                     names.push(Vec::new());
                     let kind = flags.contains(&"kind");
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
                     }
                 }
                 "via" | "go" => {
-                    let name = self.go_names.entry((StructId(of as u32), no)).or_default();
+                    let name = self.go_names.entry((StructId::unmarked(of), no)).or_default();
                     *(if key == "go" { &mut name.ty } else { &mut name.via }) = value.into();
                 }
                 "gate" => field.gate = Some(value.into()),
@@ -290,7 +290,7 @@ impl<'a> Reader<'a> {
 }
 
 fn number(names: &[Vec<&str>], of: StructId, json: &str) -> Result<FieldNo, &'static str> {
-    let at = names[of.0 as usize].iter().position(|n| *n == json).ok_or("a key that is no field")?;
+    let at = names[of.place()].iter().position(|n| *n == json).ok_or("a key that is no field")?;
     Ok(FieldNo(at as u16))
 }
 

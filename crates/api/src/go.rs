@@ -1,7 +1,9 @@
-//! Values as Go prints them: upstream's messages quote with `%q`.
+//! Values as Go prints them: upstream's messages quote with `%q`, or hold JSON.
 
 use std::fmt::Write;
 use std::num::{IntErrorKind, ParseIntError};
+
+use crate::tree::{Map, Node};
 
 /// A string as `strconv.Quote` and `%q` write it.
 pub fn quote(s: &str) -> String {
@@ -35,6 +37,86 @@ pub fn no_integer(function: &str, text: &str, why: &ParseIntError) -> String {
         _ => "invalid syntax",
     };
     format!("strconv.{function}: parsing {}: {why}", quote(text))
+}
+
+/// A string as Go's `encoding/json` writes it.
+pub fn json_string(s: &str, out: &mut String) {
+    out.push('"');
+    for c in s.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c if (c as u32) < 0x20 => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// The JSON of a value that holds no struct.
+pub fn scalar_json(n: &Node) -> String {
+    let mut out = String::new();
+    write_json(n, &mut out);
+    out
+}
+
+/// Writes the JSON of a value that holds no struct.
+pub fn write_json(n: &Node, out: &mut String) {
+    match n {
+        Node::Null => out.push_str("null"),
+        Node::Bool(b) => {
+            let _ = write!(out, "{b}");
+        }
+        Node::Int(i) => {
+            let _ = write!(out, "{i}");
+        }
+        Node::Float(f) => {
+            let _ = write!(out, "{f}");
+        }
+        Node::Str(s) => json_string(s, out),
+        Node::Raw(text) => out.push_str(&crate::codec::json::compact(text)),
+        Node::List(l) => json_list(l, out, write_json),
+        Node::Map(m) => json_map(m, out, write_json),
+        Node::Struct(_) => out.push_str("{}"),
+    }
+}
+
+/// A list as Go's JSON.
+pub fn json_list(l: &[Node], out: &mut String, each: impl Fn(&Node, &mut String)) {
+    out.push('[');
+    for (i, n) in l.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        each(n, out);
+    }
+    out.push(']');
+}
+
+/// A map as Go's JSON, sorted by key.
+pub fn json_map(m: &Map, out: &mut String, each: impl Fn(&Node, &mut String)) {
+    let mut all: Vec<_> = m.iter().collect();
+    all.sort_by(|a, b| a.0.cmp(b.0));
+    out.push('{');
+    for (i, (k, n)) in all.into_iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        json_string(k, out);
+        out.push(':');
+        each(n, out);
+    }
+    out.push('}');
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod builtin;
 mod by_value;
 pub mod codec;
 pub mod depth;
+pub mod field;
 pub mod go;
 pub mod managed;
 pub mod names;
@@ -23,6 +24,7 @@ pub mod selector;
 pub mod status;
 pub mod time;
 pub mod tree;
+pub mod view;
 pub mod yaml;
 
 pub use by_value::ByValue;

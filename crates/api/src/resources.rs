@@ -33,6 +33,8 @@ pub struct ResourceInfo {
     pub storage_group: &'static str,
     /// Version of the form in which it is stored; "" if it is not stored.
     pub storage_version: &'static str,
+    /// Whether a delete answers with the object, as OpenAPI says; all others answer with a `Status`.
+    pub returns_deleted: bool,
 }
 
 /// A subresource.
@@ -54,24 +56,6 @@ impl ResourceInfo {
     /// Whether it takes a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
-    }
-    /// Whether a delete answers with the object; all others answer with a `Status`.
-    pub fn returns_deleted(&self) -> bool {
-        match self.group {
-            "" => matches!(
-                self.resource,
-                "persistentvolumeclaims"
-                    | "persistentvolumes"
-                    | "pods"
-                    | "podtemplates"
-                    | "resourcequotas"
-                    | "serviceaccounts"
-                    | "services"
-            ),
-            "resource.k8s.io" => true,
-            "storage.k8s.io" => self.resource != "csistoragecapacities",
-            _ => false,
-        }
     }
     /// The subresource of a name.
     pub fn subresource(&self, name: &str) -> Option<&SubresourceInfo> {
@@ -106,6 +90,7 @@ fn row(line: &'static str) -> Option<ResourceInfo> {
         served,
         gate,
         storage,
+        returns_deleted,
     ] = columns[..]
     else {
         return None;
@@ -130,6 +115,7 @@ fn row(line: &'static str) -> Option<ResourceInfo> {
         gate,
         storage_group,
         storage_version,
+        returns_deleted: returns_deleted == "y",
     })
 }
 

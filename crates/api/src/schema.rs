@@ -5,6 +5,7 @@
 //! from the Go API types, and read once at start ([`Schema::builtin`]).
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use smallvec::SmallVec;
 
@@ -14,16 +15,82 @@ use crate::tree::Text;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
-/// A struct type in the arena.
+/// A struct type in the arena of one schema.
+///
+/// It holds a mark of that schema beside the place, since places repeat: every definition of a custom resource
+/// has a schema with a struct in the first place. So a tree, whose structs have these, can only be read with
+/// the schema under which it was decoded: [`Schema::st`] refuses any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StructId(pub u32);
+pub struct StructId(u64);
+
+impl StructId {
+    /// Bits of the place; the others are the mark.
+    const PLACE: u32 = 24;
+
+    /// A struct by its place in a schema that is still being made: [`Schema::new`] marks it.
+    pub const fn unmarked(place: usize) -> Self {
+        Self(place as u64)
+    }
+    const fn with(self, mark: SchemaMark) -> Self {
+        Self(mark.0 << Self::PLACE | self.0 & ((1 << Self::PLACE) - 1))
+    }
+    fn mark(self) -> SchemaMark {
+        SchemaMark(self.0 >> Self::PLACE)
+    }
+    /// Its place among the structs of its schema.
+    pub const fn place(self) -> usize {
+        (self.0 & ((1 << Self::PLACE) - 1)) as usize
+    }
+}
+
+/// What tells schemas apart: 40 bits of a hash of what is in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct SchemaMark(u64);
+
+impl SchemaMark {
+    fn of(types: &[Type], structs: &[StructType]) -> Self {
+        let mut hash = DefaultHasher::new();
+        types.hash(&mut hash);
+        for st in structs {
+            st.name.hash(&mut hash);
+            for f in &st.fields {
+                (&f.json, f.ty, f.proto, f.pointer, f.omitempty).hash(&mut hash);
+            }
+        }
+        // Never the mark of what is still being made.
+        Self(hash.finish() >> StructId::PLACE | 1)
+    }
+}
+
+/// Something for each struct of one schema.
+#[derive(Debug, Clone, Default)]
+pub struct StructMap<T> {
+    mark: SchemaMark,
+    values: Vec<T>,
+}
+
+impl<T> StructMap<T> {
+    /// Makes one for each.
+    pub fn new(schema: &Schema, mut make: impl FnMut(StructId, &StructType) -> T) -> Self {
+        Self { mark: schema.mark, values: schema.structs().map(|(id, st)| make(id, st)).collect() }
+    }
+    /// That of a struct; nothing for one of another schema.
+    #[inline]
+    pub fn get(&self, id: StructId) -> Option<&T> {
+        if id.mark() == self.mark { self.values.get(id.place()) } else { None }
+    }
+    /// That of a struct, to change.
+    pub fn get_mut(&mut self, id: StructId) -> Option<&mut T> {
+        if id.mark() == self.mark { self.values.get_mut(id.place()) } else { None }
+    }
+}
 
 /// A field's place among its struct's fields, in upstream's order of declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldNo(pub u16);
 
 /// A type.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Hash)]
 pub enum Type {
     /// `bool`
     Bool,
@@ -99,7 +166,7 @@ pub enum Or {
 }
 
 /// How a list merges in server-side apply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListKind {
     /// As one value.
     Atomic,
@@ -341,6 +408,7 @@ impl NameIndex {
 /// The arena of types and the root struct of each kind and version.
 #[derive(Debug, Clone, Default)]
 pub struct Schema {
+    mark: SchemaMark,
     types: Vec<Type>,
     structs: Vec<StructType>,
     kinds: HashMap<Gvk, StructId>,
@@ -351,8 +419,19 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// An arena from its parts; indexes of fields are made here.
-    pub fn new(types: Vec<Type>, mut structs: Vec<StructType>, kinds: HashMap<Gvk, StructId>) -> Self {
+    /// An arena from its parts, whose structs are not marked yet; indexes of fields are made here.
+    pub fn new(
+        mut types: Vec<Type>,
+        mut structs: Vec<StructType>,
+        mut kinds: HashMap<Gvk, StructId>,
+    ) -> Self {
+        let mark = SchemaMark::of(&types, &structs);
+        for ty in &mut types {
+            if let Type::Struct(id) | Type::Or { of: id, .. } = ty {
+                *id = id.with(mark);
+            }
+        }
+        kinds.values_mut().for_each(|id| *id = id.with(mark));
         for s in &mut structs {
             let mut no: Vec<FieldNo> = (0..s.fields.len()).map(|i| FieldNo(i as u16)).collect();
             no.sort_by(|a, b| s.fields[a.0 as usize].json.cmp(&s.fields[b.0 as usize].json));
@@ -363,8 +442,10 @@ impl Schema {
                 MessageField::insert(&mut s.message, &f.proto_in, f.proto, FieldNo(i as u16));
             }
         }
-        let names = structs.iter().enumerate().map(|(i, s)| (s.name.clone(), StructId(i as u32))).collect();
+        let id = |place| StructId::unmarked(place).with(mark);
+        let names = structs.iter().enumerate().map(|(i, s)| (s.name.clone(), id(i))).collect();
         Self {
+            mark,
             types,
             structs,
             kinds,
@@ -382,7 +463,7 @@ impl Schema {
     }
     /// Sets what Go calls fields and their types, where the description does not imply it.
     pub fn with_go_names(mut self, names: HashMap<(StructId, FieldNo), GoName>) -> Self {
-        self.go_names = names;
+        self.go_names = names.into_iter().map(|((id, no), name)| ((id.with(self.mark), no), name)).collect();
         self
     }
     /// What Go calls a field and its type, where the description does not imply it.
@@ -408,8 +489,19 @@ impl Schema {
         &self.types[id.0 as usize]
     }
     /// A struct type.
+    ///
+    /// # Panics
+    ///
+    /// If the struct is of another schema: to go on would read one field as another.
+    #[inline]
     pub fn st(&self, id: StructId) -> &StructType {
-        &self.structs[id.0 as usize]
+        assert!(self.owns(id), "a tree is read with a schema that is not its own");
+        &self.structs[id.place()]
+    }
+    /// Whether a struct is of this schema.
+    #[inline]
+    pub fn owns(&self, id: StructId) -> bool {
+        id.mark() == self.mark
     }
     /// The field of a JSON name, found in constant time.
     #[inline]
@@ -430,10 +522,51 @@ impl Schema {
     }
     /// Every struct type.
     pub fn structs(&self) -> impl Iterator<Item = (StructId, &StructType)> {
-        self.structs.iter().enumerate().map(|(i, s)| (StructId(i as u32), s))
+        self.structs.iter().enumerate().map(|(i, s)| (StructId::unmarked(i).with(self.mark), s))
     }
     /// The number of types.
     pub fn type_count(&self) -> usize {
         self.types.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Struct;
+
+    fn one_struct(name: &str) -> Schema {
+        let st = StructType {
+            name: name.into(),
+            fields: Vec::new(),
+            atomic: false,
+            kind: true,
+            union: None,
+            by_json: Vec::new(),
+            message: Vec::new(),
+            names: NameIndex::default(),
+        };
+        Schema::new(vec![Type::Struct(StructId::unmarked(0))], vec![st], HashMap::new())
+    }
+
+    #[test]
+    fn a_tree_is_of_one_schema() {
+        let (one, other) = (one_struct("Widget"), one_struct("Gadget"));
+        let tree = Struct::new(one.named("Widget").unwrap());
+        assert_eq!(one.st(tree.id).name, "Widget");
+        assert_eq!(*one.ty(TypeId(0)), Type::Struct(tree.id));
+        assert!(one.owns(tree.id) && !other.owns(tree.id) && !Schema::builtin().owns(tree.id));
+        let names = StructMap::new(&one, |_, st| st.name.clone());
+        assert_eq!(names.get(tree.id).map(Text::as_str), Some("Widget"));
+        assert_eq!(names.get(other.named("Gadget").unwrap()), None);
+        // The same description is the same schema.
+        assert!(one_struct("Widget").owns(tree.id));
+    }
+
+    #[test]
+    #[should_panic(expected = "a schema that is not its own")]
+    fn a_tree_is_not_read_with_another() {
+        let tree = Struct::new(one_struct("Widget").named("Widget").unwrap());
+        one_struct("Gadget").st(tree.id);
     }
 }

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where it can't go on")]
 
-#[allow(unreachable_pub, reason = "the fuzz targets use it from outside")]
-mod properties;
+use crate::properties;
 
 #[test]
 fn every_seed_and_what_is_near_it() {

@@ -59,7 +59,7 @@ impl<'a> Builder<'a> {
             message: Vec::new(),
             names: ferrokube_api::schema::NameIndex::default(),
         });
-        self.push(Type::Struct(StructId(self.structs.len() as u32 - 1)))
+        self.push(Type::Struct(StructId::unmarked(self.structs.len() - 1)))
     }
     fn ty(&mut self, spec: &'a Value) -> TypeId {
         if let Some(name) = spec["namedType"].as_str() {
@@ -85,7 +85,7 @@ impl<'a> Builder<'a> {
             let of = self.ty(&list["elementType"]);
             let kind = match (list["elementRelationship"].as_str(), &self.types[of.0 as usize]) {
                 (Some("associative"), Type::Struct(id)) => {
-                    let st = &self.structs[id.0 as usize];
+                    let st = &self.structs[id.place()];
                     let number = |k: &Value| st.fields.iter().position(|f| f.json == k.as_str().unwrap());
                     let keys = list["keys"].as_array().unwrap().iter();
                     ListKind::Map(keys.map(|k| FieldNo(number(k).unwrap() as u16)).collect())
@@ -135,8 +135,9 @@ impl<'a> Builder<'a> {
         let spec = self.named[root];
         fields.extend(self.fields(spec["map"]["fields"].as_array().unwrap()));
         self.structure("root", fields);
-        let root = StructId(self.structs.len() as u32 - 1);
-        (Schema::new(self.types, self.structs, HashMap::new()), root)
+        let schema = Schema::new(self.types, self.structs, HashMap::new());
+        let root = schema.named("root").unwrap();
+        (schema, root)
     }
 }
 

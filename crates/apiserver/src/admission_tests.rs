@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+use api::view::View;
 use api::{Schema, Status, Struct};
 use client::{Transport, Verb};
 use futures::future::BoxFuture;
-use kinds::access::View;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

@@ -11,10 +11,10 @@ use crate::codec;
 use crate::handlers::unreadable;
 use crate::handlers::watch::WatchSource;
 use crate::inner::Inner;
-use crate::negotiate::{Convert, Form, Format};
+use crate::negotiate::{Convert, Form, Format, MetaVersion};
 use crate::registry::Resource;
 use crate::request::in_time;
-use crate::table;
+use crate::table::{self, TableForm};
 
 /// What a handler answers.
 pub(crate) enum Outcome {
@@ -204,7 +204,7 @@ pub(crate) fn partial_json(resource: &Resource, object: &Object, api_version: &s
     let end = codec::value_end(&full, metadata_at + "\"metadata\":".len()).unwrap_or(full.len() - 1);
     full.truncate(end);
     full.put_u8(b'}');
-    match kinds::convert::field_annotation(&resource.group, &resource.plural) {
+    match &resource.strategy.facts().field_annotation {
         Some(name) => without_annotation(full.freeze(), name),
         None => full.freeze(),
     }
@@ -281,11 +281,14 @@ fn encode_object(inner: &Inner, resource: &Resource, object: &Object, form: Form
             go_type(&resource.kind)
         ))),
         (Convert::Table(v), _) => {
-            let json =
-                table::of_objects(inner, resource, std::slice::from_ref(object), v, form.include, true)?;
+            let json = table::of_objects(inner, resource, std::slice::from_ref(object), table_form(v, form))?;
             finish_json(json, form)
         }
     }
+}
+
+fn table_form(version: MetaVersion, form: Form) -> TableForm {
+    TableForm { version, include: form.include, headers: true }
 }
 
 fn not_acceptable(message: &str) -> Status {
@@ -307,7 +310,8 @@ fn encode_tree(
     let type_meta = format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version());
     match (form.convert, form.format) {
         (Convert::Table(v), _) => {
-            let json = table::of_trees(inner, resource, kind, std::slice::from_ref(tree), v, form.include);
+            let json =
+                table::of_trees(inner, resource, kind, std::slice::from_ref(tree), table_form(v, form));
             finish_json(json, form)
         }
         (Convert::Partial(v), format) => {
@@ -355,7 +359,7 @@ fn encode_computed(
 ) -> Result<Bytes, Status> {
     let (list, api_version, items) = match form.convert {
         Convert::Table(v) => {
-            let json = table::of_trees(inner, Some(resource), &resource.kind, trees, v, form.include);
+            let json = table::of_trees(inner, Some(resource), &resource.kind, trees, table_form(v, form));
             return finish_json(json, form);
         }
         Convert::Partial(_) => return Err(not_one(&resource.kind)),
@@ -481,7 +485,7 @@ fn encode_list(inner: &Inner, list: List, form: Form) -> Result<Encoded, Status>
         }
         (Convert::Partial(_), _) => Err(not_one(kind)),
         (Convert::Table(v), _) => {
-            let json = table::of_list(inner, &list, &list.meta_json(), v, form.include)?;
+            let json = table::of_list(inner, &list, &list.meta_json(), table_form(v, form))?;
             Ok(Encoded::Whole(finish_json(json, form)?))
         }
     }

@@ -6,6 +6,7 @@ use api::schema::Gvk;
 use api::{Object, Schema, Status, Struct, StructId};
 use bytes::{BufMut, Bytes, BytesMut};
 use compact_str::format_compact;
+use kinds::Strategy;
 
 use crate::negotiate::Format;
 
@@ -90,9 +91,19 @@ pub(crate) fn value_end(json: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// JSON indented by two spaces, as `?pretty=true` asks for it, with a newline at the end.
+/// How long the text of some JSON may become when it is laid out in lines. Each line is indented, so that a value that
+/// is deep and wide would become hundreds of times as long.
+///
+/// DIFFERENCE: upstream has no limit.
+fn room(json: &[u8]) -> usize {
+    (json.len() * 16).max(32 << 20)
+}
+
+/// JSON indented by two spaces, as `?pretty=true` asks for it, with a newline at the end. It stays on one line where
+/// there is no [`room`].
 pub(crate) fn pretty(json: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(json.len() * 2);
+    let room = room(json);
     let mut depth = 0usize;
     let newline = |out: &mut BytesMut, depth: usize| {
         out.put_u8(b'\n');
@@ -100,6 +111,9 @@ pub(crate) fn pretty(json: &[u8]) -> Bytes {
     };
     let mut i = 0;
     while i < json.len() {
+        if out.len() > room {
+            return [json, b"\n"].concat().into();
+        }
         let b = json[i];
         match b {
             b'"' => {
@@ -166,8 +180,15 @@ fn unrecognized(kind: &Gvk, why: &dyn std::fmt::Display, body: &[u8]) -> Status 
     ))
 }
 
-/// Decodes a body that should be of a kind; its own kind and version must be that, or absent.
-pub(crate) fn decode(schema: &Schema, kind: &Gvk, format: Format, body: &[u8]) -> Result<Body, Status> {
+/// Decodes a body that should be of a kind; its own kind and version must be that, or absent. If it is a
+/// resource's, its strategy has a say.
+pub(crate) fn decode(
+    schema: &Schema,
+    kind: &Gvk,
+    strategy: Option<&dyn Strategy>,
+    format: Format,
+    body: &[u8],
+) -> Result<Body, Status> {
     let root = schema.kind(kind).ok_or_else(Status::no_such_resource)?;
     let decoded = match format {
         Format::Json => json::decode(schema, root, body),
@@ -188,8 +209,9 @@ pub(crate) fn decode(schema: &Schema, kind: &Gvk, format: Format, body: &[u8]) -
     match decoded {
         Ok(mut d) => {
             check_kind(schema, kind, &d.api_version, &d.kind, body)?;
-            kinds::convert::settle(schema, kind, &mut d.tree)
-                .map_err(|e| cannot_handle(kind, &kind.kind, &e))?;
+            if let Some(strategy) = strategy {
+                strategy.settle(schema, &mut d.tree).map_err(|e| cannot_handle(kind, &kind.kind, &e))?;
+            }
             Ok(Body { tree: d.tree, strict_errors: d.strict })
         }
         Err(e) if e.before_kind() => {
@@ -374,7 +396,14 @@ pub(crate) fn proto_of_json(schema: &Schema, name: &str, body: &[u8]) -> Result<
 pub(crate) fn yaml(json: &[u8]) -> Result<Bytes, Status> {
     let node =
         json::decode_answer(json).map_err(|e| Status::internal(format!("the answer is no YAML: {e}")))?;
-    Ok(api::yaml::emit(&node).into())
+    let text = api::yaml::emit_within(&node, room(json)).ok_or_else(|| {
+        Status::failure(
+            406,
+            "NotAcceptable",
+            "the answer nests too deeply to be written as YAML; ask for JSON",
+        )
+    })?;
+    Ok(text.into())
 }
 
 #[cfg(test)]
@@ -396,5 +425,22 @@ mod tests {
         let expected =
             "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,y\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn deep_and_wide_values_are_laid_out_within_bounds() {
+        let wide = |depth: usize, width: usize| {
+            let items = vec!["0"; width].join(",");
+            format!("{{\"a\":{}{items}{}}}", "[".repeat(depth), "]".repeat(depth))
+        };
+        let check = |json: String, fits: bool| {
+            let text = pretty(json.as_bytes());
+            assert_eq!(memchr::memchr_iter(b'\n', &text).count() > 1, fits, "pretty");
+            assert!(text.len() <= room(json.as_bytes()) + 1024);
+            assert_eq!(yaml(json.as_bytes()).map_err(|e| e.code).err(), (!fits).then_some(406), "YAML");
+        };
+        check(wide(200, 100), true);
+        check(wide(2, 100_000), true);
+        check(wide(200, 100_000), false);
     }
 }

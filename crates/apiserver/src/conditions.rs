@@ -1,7 +1,7 @@
 //! Small rules over trees that several handlers need: conditions, label selectors.
 
+use api::view::{Edit, View};
 use api::{Node, Object, Schema, Struct};
-use kinds::access::{Edit, View};
 
 /// A condition to set.
 pub(crate) struct Condition<'a> {
@@ -61,26 +61,4 @@ pub(crate) fn selects(selector: &View<'_>, object: &Object) -> bool {
                 _ => false,
             }
         })
-}
-
-/// A `metav1.LabelSelector` as the text of a label selector: keys sorted, as upstream prints it.
-pub(crate) fn selector_text(selector: &View<'_>) -> String {
-    let mut terms: Vec<(String, String)> =
-        selector.texts("matchLabels").map(|(k, v)| (k.to_owned(), format!("{k}={v}"))).collect();
-    for e in selector.items("matchExpressions") {
-        let key = e.str("key");
-        let mut values: Vec<&str> = e.strs("values").collect();
-        values.sort_unstable();
-        let values = values.join(",");
-        let term = match e.str("operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key.to_owned(),
-            _ => format!("!{key}"),
-        };
-        terms.push((key.to_owned(), term));
-    }
-    // By key alone: of one key, labels come before expressions.
-    terms.sort_by(|a, b| a.0.cmp(&b.0));
-    terms.into_iter().map(|t| t.1).collect::<Vec<_>>().join(",")
 }

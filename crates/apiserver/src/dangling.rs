@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::view::View;
 use api::{Object, Status, Struct, Text};
 use client::{Call, Resource, Transport, Verb};
 use component::Shutdown;
 use futures::StreamExt;
-use kinds::access::View;
 use serde_json::json;
 use storage::{Batch, Watcher};
 

@@ -92,7 +92,8 @@ impl Inner {
         if stored.kind == resource.kind {
             return Ok(tree);
         }
-        kinds::convert::convert(self.schema, tree, &stored.kind, &resource.kind).map_err(Status::internal)
+        let (from, to) = (&stored.kind, &resource.kind);
+        resource.strategy.convert(self.schema, tree, from, to).map_err(Status::internal)
     }
     /// Converts a tree from the version that is served to the stored one.
     pub(crate) fn to_stored(&self, resource: &Resource, tree: Struct) -> Result<Struct, Status> {
@@ -100,7 +101,8 @@ impl Inner {
         if stored.kind == resource.kind {
             return Ok(tree);
         }
-        kinds::convert::convert(self.schema, tree, &resource.kind, &stored.kind).map_err(Status::internal)
+        let (from, to) = (&resource.kind, &stored.kind);
+        resource.strategy.convert(self.schema, tree, from, to).map_err(Status::internal)
     }
     /// What the metrics tell of a request.
     pub(crate) fn seen<B>(

@@ -28,6 +28,8 @@ mod lanes;
 mod list_tests;
 mod meta;
 pub mod metrics;
+#[cfg(test)]
+mod named_kinds_tests;
 mod negotiate;
 pub mod openapi;
 mod options;
@@ -48,6 +50,8 @@ pub mod served;
 mod server;
 pub mod snapshot;
 pub mod standalone;
+#[cfg(test)]
+mod strategy_tests;
 mod system;
 mod table;
 mod transport;

@@ -103,13 +103,13 @@ impl Meta {
     pub(crate) fn at_rest(
         &self,
         schema: &Schema,
-        strategy: &Strategy,
+        strategy: &dyn Strategy,
         at: FieldNo,
         mut tree: Struct,
         stamp: u32,
     ) -> Result<NewObject, Status> {
-        let mut fields = Vec::with_capacity(strategy.fields.len());
-        (strategy.field_values)(schema, &tree, &mut fields);
+        let mut fields = Vec::with_capacity(strategy.facts().fields.len());
+        strategy.field_values(schema, &tree, &mut fields);
         let mut meta =
             self.of_mut(&mut tree, at).ok_or_else(|| Status::internal("the object has no metadata"))?;
         meta.mark_resource_version();

@@ -96,7 +96,7 @@ struct StorageLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct DeprecatedLabels {
     group: Label,
-    removed_release: &'static str,
+    removed_release: Label,
     resource: Label,
     subresource: Label,
     version: Label,
@@ -375,11 +375,11 @@ impl Metrics {
         self.commits.get_or_create(&labels).observe(took.as_secs_f64());
     }
     /// Remembers that somebody uses an API that is deprecated.
-    pub(crate) fn deprecated(&self, info: &RequestInfo, removed_release: &'static str) {
+    pub(crate) fn deprecated(&self, info: &RequestInfo, removed_release: &Text) {
         let label = |text: &Text| Label(text.clone());
         let labels = DeprecatedLabels {
             group: label(&info.group),
-            removed_release,
+            removed_release: label(removed_release),
             resource: label(&info.resource),
             subresource: label(&info.subresource),
             version: label(&info.version),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use api::status::{FieldError, FieldErrorKind};
+use api::view::View;
 use api::{Status, Text};
-use kinds::access::View;
 
 use crate::handlers::unreadable;
 use crate::query::Query;

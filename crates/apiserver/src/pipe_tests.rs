@@ -74,9 +74,14 @@ impl Cluster {
         Self::with(Arc::new(Open))
     }
     pub(crate) fn with(admission: Arc<dyn Admission>) -> Self {
+        Self::made(Reader::new(Store::in_memory(), &Config::default()).unwrap(), admission)
+    }
+    pub(crate) fn over(reader: Reader) -> Self {
+        Self::made(reader, Arc::new(Open))
+    }
+    fn made(reader: Reader, admission: Arc<dyn Admission>) -> Self {
         let auth =
             Auth { authenticator: Arc::new(Open), authorizer: Arc::new(Open), reviewer: Arc::new(Open) };
-        let reader = Reader::new(Store::in_memory(), &Config::default()).unwrap();
         let server = Server::new(Config::default(), reader, auth, admission, Shutdown::new()).unwrap();
         let user = UserInfo { name: "test".into(), ..UserInfo::default() };
         let transport = server.transport(user, "test");

@@ -24,8 +24,7 @@ impl Reader {
     pub fn new(store: Store, config: &Config) -> Result<Self, ServerError> {
         let schema = Schema::builtin();
         let rows = config.resources();
-        let registry =
-            Registry::new(schema, &store, &rows, kinds::strategies::strategy).map_err(ServerError::Schema)?;
+        let registry = Registry::new(schema, &store, &rows, kinds::strategy).map_err(ServerError::Schema)?;
         Ok(Self { schema, store, registry: Arc::new(registry) })
     }
     /// An object as it is now. The group and plural are those under which it is stored.

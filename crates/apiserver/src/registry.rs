@@ -1,4 +1,7 @@
 //! The resources that are served, and what the handlers must know of each.
+//!
+//! An entry joins a kind's facts and rules ([`Strategy`]), what the server itself does when its objects come and go
+//! ([`Lifecycle`]) and what answers its subresources ([`Action`]). Generic handlers know no resource by name.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,11 +10,20 @@ use api::resources::ResourceInfo;
 use api::schema::Gvk;
 use api::{FieldNo, Schema, Status, StructId, Text};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use kinds::Strategy;
+use kinds::defaults::Defaults;
+use kinds::strategy::{Deprecated, Storage};
 use storage::{ResourceId, ResourceSpec, Store};
 
+use crate::answer::Outcome;
+use crate::handlers::lifecycle::Lifecycle;
+use crate::handlers::{Scope, builtin};
+use crate::inner::Inner;
+use crate::request::Request;
+
 /// A subresource in discovery and dispatch.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Subresource {
     /// Its name in the path.
     pub name: Text,
@@ -21,7 +33,28 @@ pub(crate) struct Subresource {
     pub root: Option<StructId>,
     /// Its verbs, in alphabetical order.
     pub verbs: Vec<Text>,
+    /// What answers it.
+    pub action: Action,
 }
+
+/// What answers a subresource.
+#[derive(Clone, Copy)]
+pub(crate) enum Action {
+    /// Reads and writes of the object itself; writes by the strategy's rules for this subresource.
+    Own,
+    /// The numbers that the strategy names.
+    Scale,
+    /// A handler of its own.
+    Handler(Handler),
+}
+
+/// Answers a request to a subresource.
+pub(crate) type Handler =
+    for<'a> fn(&'a Scope<'a>, &'a Subresource) -> BoxFuture<'a, Result<Outcome, Status>>;
+
+/// Answers a request to a resource of which nothing is kept.
+pub(crate) type VirtualHandler =
+    for<'a> fn(&'a Arc<Inner>, &'a Request, &'a Arc<Resource>) -> BoxFuture<'a, Result<Outcome, Status>>;
 
 /// A resource in one version.
 pub(crate) struct Resource {
@@ -49,8 +82,16 @@ pub(crate) struct Resource {
     pub root: StructId,
     /// `metadata` in [`Resource::root`]; `None` for kinds without it.
     pub meta_at: Option<FieldNo>,
+    /// The kind's facts and rules.
+    pub strategy: Arc<dyn Strategy>,
+    /// What the Warning with every answer says, if this version goes.
+    pub deprecated: Option<Deprecated>,
+    /// What the server does when objects come and go, if there is something.
+    pub lifecycle: Option<&'static dyn Lifecycle>,
     /// How it is stored; `None` for virtual resources.
     pub stored: Option<Stored>,
+    /// What answers requests if nothing is stored.
+    pub computed: VirtualHandler,
     /// `"kind":"Pod","apiVersion":"v1",`
     pub type_meta: Bytes,
     /// A number for each resource and version, for cached forms.
@@ -62,9 +103,9 @@ pub(crate) struct Resource {
 pub(crate) struct Stored {
     /// In the store.
     pub id: ResourceId,
-    /// Group of the strategy.
+    /// Group under which it is stored.
     pub group: Text,
-    /// Plural name of the strategy.
+    /// Plural name under which it is stored.
     pub plural: Text,
     /// Kind in the version that is stored.
     pub kind: Gvk,
@@ -72,10 +113,12 @@ pub(crate) struct Stored {
     pub root: StructId,
     /// `metadata` in that root.
     pub meta_at: FieldNo,
-    /// The kind's rules.
-    pub strategy: &'static Strategy,
+    /// The kind's facts and rules.
+    pub strategy: Arc<dyn Strategy>,
     /// Objects expire, after the time that events are kept.
     pub expires: bool,
+    /// What keys in etcd begin with.
+    pub path: Text,
 }
 
 impl Resource {
@@ -97,12 +140,8 @@ impl Resource {
     }
     /// The key of an object below the store's prefix, as upstream's messages name it.
     pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> String {
-        let plural = crate::etcd::historical(&self.group, &self.plural).unwrap_or(&self.plural);
-        // Servers that upstream's own delegates to keep their objects below their group.
-        let mut key = match self.group.as_str() {
-            "apiextensions.k8s.io" | "apiregistration.k8s.io" => format!("/{}/{plural}", self.group),
-            _ => format!("/{plural}"),
-        };
+        let path = self.stored.as_ref().map_or(&self.plural, |s| &s.path);
+        let mut key = format!("/{path}");
         for part in [namespace, name] {
             if !part.is_empty() {
                 key.push('/');
@@ -113,32 +152,50 @@ impl Resource {
     }
 }
 
+impl Stored {
+    /// Registers a resource with the store.
+    pub(crate) fn new(
+        schema: &Schema,
+        store: &Store,
+        storage: Storage,
+        plural: &str,
+        strategy: &Arc<dyn Strategy>,
+    ) -> Result<Self, String> {
+        let Storage { kind, path, expires, .. } = storage;
+        let root = schema.kind(&kind).ok_or_else(|| missing(&kind))?;
+        let fields = strategy.facts().fields.iter().enumerate();
+        let indexed = fields.filter(|(_, f)| f.indexed).map(|(i, _)| i).collect();
+        let id = store.register(ResourceSpec { group: kind.group.clone(), plural: plural.into(), indexed });
+        Ok(Self {
+            id,
+            group: kind.group.clone(),
+            plural: plural.into(),
+            root,
+            meta_at: schema.st(root).field("metadata").ok_or_else(|| missing(&kind))?,
+            kind,
+            strategy: Arc::clone(strategy),
+            expires,
+            path,
+        })
+    }
+}
+
+fn missing(kind: &Gvk) -> String {
+    format!("the schema lacks {} {}", kind.api_version(), kind.kind)
+}
+
+/// The subresource of kinds that have a [`kinds::scale::Scale`].
+const SCALE: &str = "scale";
+
 /// All resources that are served.
 pub(crate) struct Registry {
+    /// What absent fields mean.
+    pub(crate) defaults: Defaults,
     resources: Vec<Arc<Resource>>,
     by_path: HashMap<(Text, Text, Text), usize>,
     by_store: HashMap<(Text, Text), usize>,
     groups: Vec<(Text, Vec<Text>)>,
-}
-
-/// In which form the objects of a resource are kept: that of the version that is served by default, if
-/// there is one.
-fn storage_kind(row: &ResourceInfo) -> Gvk {
-    match (row.group, row.resource) {
-        ("" | "events.k8s.io", "events") => Gvk::new("", "v1", "Event"),
-        ("autoscaling", "horizontalpodautoscalers") => {
-            Gvk::new("autoscaling", "v2", "HorizontalPodAutoscaler")
-        }
-        (group, resource) => {
-            let usual = api::resources::builtin()
-                .iter()
-                .find(|r| r.group == group && r.resource == resource && r.served_by_default);
-            match usual {
-                Some(usual) => Gvk::new(usual.group, usual.version, usual.kind),
-                None => Gvk::new(row.storage_group, row.storage_version, row.kind),
-            }
-        }
-    }
+    consulted: Vec<ResourceId>,
 }
 
 impl Registry {
@@ -147,85 +204,86 @@ impl Registry {
         schema: &Schema,
         store: &Store,
         rows: impl IntoIterator<Item = &'a ResourceInfo>,
-        strategy: impl Fn(&str, &str) -> &'static Strategy,
+        strategy: impl Fn(&str, &str) -> Arc<dyn Strategy>,
     ) -> Result<Self, String> {
         let mut registry = Self {
+            defaults: Defaults::new(schema),
             resources: Vec::new(),
             by_path: HashMap::new(),
             by_store: HashMap::new(),
             groups: Vec::new(),
+            consulted: Vec::new(),
         };
+        // One for all versions of a resource.
+        let mut strategies: HashMap<(&str, &str), Arc<dyn Strategy>> = HashMap::new();
         for row in rows {
-            let kind = Gvk::new(row.group, row.version, row.kind);
-            let missing = |k: &Gvk| format!("the schema lacks {} {}", k.api_version(), k.kind);
-            let root = schema.kind(&kind).ok_or_else(|| missing(&kind))?;
-            let meta_at = schema.st(root).field("metadata");
-            let virtual_ = !row.verbs.contains(&"update");
-            let stored = if virtual_ {
-                None
-            } else {
-                let storage_gvk = storage_kind(row);
-                let root = schema.kind(&storage_gvk).ok_or_else(|| missing(&storage_gvk))?;
-                let st = schema.st(root);
-                let plural = row.resource;
-                let group = storage_gvk.group.clone();
-                // Events are kept as the core group's, but each group has its own rules.
-                let strategy = strategy(row.group, plural);
-                let indexed = strategy
-                    .fields
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, f)| **f == "spec.nodeName")
-                    .map(|(i, _)| i)
-                    .collect();
-                let id =
-                    store.register(ResourceSpec { group: group.clone(), plural: plural.into(), indexed });
-                Some(Stored {
-                    id,
-                    plural: plural.into(),
-                    root,
-                    meta_at: st.field("metadata").ok_or_else(|| missing(&storage_gvk))?,
-                    strategy,
-                    expires: group.is_empty() && plural == "events",
-                    group,
-                    kind: storage_gvk,
-                })
-            };
-            let mut verbs: Vec<Text> = row.verbs.iter().map(|v| Text::from(*v)).collect();
-            verbs.sort();
-            let mut subresources: Vec<Subresource> = row
-                .subresources
-                .iter()
-                .map(|s| {
-                    let kind = Gvk::new(s.group, s.version, s.kind);
-                    let verbs = s.verbs.iter().map(|v| Text::from(*v)).collect();
-                    Subresource { name: s.name.into(), root: schema.kind(&kind), kind, verbs }
-                })
-                .collect();
-            subresources.sort_by(|a, b| a.name.cmp(&b.name));
-            registry.add(Resource {
-                group: row.group.into(),
-                version: row.version.into(),
-                plural: row.resource.into(),
-                singular: row.singular.into(),
-                type_meta: Bytes::from(format!(
-                    "\"kind\":\"{}\",\"apiVersion\":\"{}\",",
-                    kind.kind,
-                    kind.api_version()
-                )),
-                kind,
-                namespaced: row.namespaced,
-                short_names: row.short_names.iter().map(|v| Text::from(*v)).collect(),
-                categories: row.categories.iter().map(|v| Text::from(*v)).collect(),
-                verbs,
-                subresources,
-                root,
-                meta_at,
-                stored,
-                number: registry.resources.len() as u32,
-            });
+            let known = strategies.entry((row.group, row.resource));
+            let strategy = Arc::clone(known.or_insert_with(|| strategy(row.group, row.resource)));
+            let resource = Self::entry(schema, store, row, strategy, registry.resources.len() as u32)?;
+            registry.add(resource);
         }
         Ok(registry)
+    }
+
+    /// The entry of a row.
+    fn entry(
+        schema: &Schema,
+        store: &Store,
+        row: &ResourceInfo,
+        strategy: Arc<dyn Strategy>,
+        number: u32,
+    ) -> Result<Resource, String> {
+        let kind = Gvk::new(row.group, row.version, row.kind);
+        let root = schema.kind(&kind).ok_or_else(|| missing(&kind))?;
+        let facts = strategy.facts();
+        let stored = if row.has_verb("update") {
+            let storage = facts.storage.clone().unwrap_or_else(|| Storage::of(&kind, row.resource));
+            Some(Stored::new(schema, store, storage, row.resource, &strategy)?)
+        } else {
+            None
+        };
+        let mut verbs: Vec<Text> = row.verbs.iter().map(|v| Text::from(*v)).collect();
+        verbs.sort();
+        let mut subresources: Vec<Subresource> = row
+            .subresources
+            .iter()
+            .map(|s| {
+                let kind = Gvk::new(s.group, s.version, s.kind);
+                let verbs = s.verbs.iter().map(|v| Text::from(*v)).collect();
+                let action = match builtin::handler(row.group, row.resource, s.name) {
+                    Some(handler) => Action::Handler(handler),
+                    None if s.name == SCALE && facts.scale.is_some() => Action::Scale,
+                    None => Action::Own,
+                };
+                Subresource { name: s.name.into(), root: schema.kind(&kind), kind, verbs, action }
+            })
+            .collect();
+        subresources.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Resource {
+            group: row.group.into(),
+            version: row.version.into(),
+            plural: row.resource.into(),
+            singular: row.singular.into(),
+            type_meta: Bytes::from(format!(
+                "\"kind\":\"{}\",\"apiVersion\":\"{}\",",
+                kind.kind,
+                kind.api_version()
+            )),
+            kind,
+            namespaced: row.namespaced,
+            short_names: row.short_names.iter().map(|v| Text::from(*v)).collect(),
+            categories: row.categories.iter().map(|v| Text::from(*v)).collect(),
+            verbs,
+            subresources,
+            root,
+            meta_at: schema.st(root).field("metadata"),
+            deprecated: facts.deprecated(row.version).cloned(),
+            lifecycle: builtin::lifecycle(row.group, row.resource),
+            computed: builtin::computed(row.group, row.resource),
+            stored,
+            strategy,
+            number,
+        })
     }
     fn add(&mut self, resource: Resource) {
         match self.groups.iter_mut().find(|g| g.0 == resource.group) {
@@ -241,6 +299,9 @@ impl Registry {
             self.resources.len(),
         );
         if let Some(stored) = &resource.stored {
+            if resource.strategy.facts().is_consulted && !self.consulted.contains(&stored.id) {
+                self.consulted.push(stored.id);
+            }
             let number = self.resources.len();
             let key = (stored.group.clone(), resource.plural.clone());
             let known = self.by_store.entry(key).or_insert(number);
@@ -263,6 +324,10 @@ impl Registry {
     /// One resource of each that has objects of its own.
     pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.by_store.values().map(|i| &self.resources[*i])
+    }
+    /// What writes of other resources may be refused for.
+    pub(crate) fn consulted(&self) -> &[ResourceId] {
+        &self.consulted
     }
     /// All of them, in the table's order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {

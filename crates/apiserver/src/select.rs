@@ -3,6 +3,7 @@
 use api::selector::marks::Wanted;
 use api::selector::{fields, labels};
 use api::{Object, Status, Text};
+use kinds::strategy::SelectableField;
 use storage::Scope;
 
 use crate::registry::Stored;
@@ -39,6 +40,7 @@ impl Selection {
             labels::Selector::parse(label_selector).map_err(|e| Status::bad_request(e.to_string()))?;
         let fields =
             fields::Selector::parse(field_selector).map_err(|e| Status::bad_request(e.to_string()))?;
+        let selectable = &stored.strategy.facts().fields;
         let mut selection = Self {
             scope: Scope { namespace: namespace.into(), ..Scope::default() },
             everything: labels.is_empty() && fields.is_empty(),
@@ -50,8 +52,8 @@ impl Selection {
                 "metadata.name" => Place::Name,
                 "metadata.namespace" => Place::Namespace,
                 field => {
-                    let at = stored.strategy.fields.iter().position(|f| *f == field);
-                    Place::Field(at.ok_or_else(|| unknown(stored, field))?)
+                    let at = selectable.iter().position(|f| f.path == field);
+                    Place::Field(at.ok_or_else(|| unknown(selectable, field))?)
                 }
             };
             let wanted = !term.negated;
@@ -63,7 +65,7 @@ impl Selection {
                 Place::Namespace if wanted && selection.scope.namespace.is_empty() => {
                     selection.scope.namespace.clone_from(&term.value);
                 }
-                Place::Field(at) if wanted && stored.strategy.fields[at] == "spec.nodeName" => {
+                Place::Field(at) if wanted && selectable[at].indexed => {
                     selection.scope.field = Some((at, term.value.clone()));
                 }
                 _ => {}
@@ -102,8 +104,8 @@ impl Selection {
     }
 }
 
-fn unknown(stored: &Stored, field: &str) -> Status {
-    if stored.strategy.fields.is_empty() {
+fn unknown(selectable: &[SelectableField], field: &str) -> Status {
+    if selectable.is_empty() {
         Status::bad_request(format!(
             "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         ))

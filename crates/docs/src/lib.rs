@@ -1,6 +1,6 @@
 //! Descriptions of the API's types and fields, as `kubectl explain` shows them.
 //!
-//! They are upstream's prose, taken at build time from k8s-openapi and kept compressed in the
+//! They are upstream's prose, taken at build time from the schemas of k8s-openapi and kept compressed in the
 //! binary. A crate of its own, so that nothing else waits for that. It depends on no other crate of
 //! the workspace.
 

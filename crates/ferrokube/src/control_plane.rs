@@ -24,7 +24,6 @@ use crate::{cli, endpoints, machine, openapi};
 
 /// What all forms of the control plane are told.
 pub(crate) struct Settings {
-    data_dir: PathBuf,
     bind: IpAddr,
     port: u16,
     kubeconfig: Option<PathBuf>,
@@ -37,7 +36,6 @@ pub(crate) struct Settings {
 impl From<&cli::Server> for Settings {
     fn from(f: &cli::Server) -> Self {
         Self {
-            data_dir: f.data_dir.clone(),
             bind: f.bind_address,
             port: f.port,
             kubeconfig: f.write_kubeconfig.clone(),
@@ -52,7 +50,6 @@ impl From<&cli::Server> for Settings {
 impl From<&cli::ApiServer> for Settings {
     fn from(f: &cli::ApiServer) -> Self {
         Self {
-            data_dir: f.data_dir.clone(),
             bind: f.bind_address,
             port: f.secure_port,
             kubeconfig: f.write_kubeconfig.clone(),
@@ -83,11 +80,10 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Starts store and API server, and waits until the API server is ready. `node` is this machine's node,
     /// for its certificates.
-    pub(crate) async fn start(settings: Settings, node: Option<NodeIdentity>) -> Result<Self> {
+    pub(crate) async fn start(dir: DataDir, settings: Settings, node: Option<NodeIdentity>) -> Result<Self> {
         let controllers =
             controllers::Choice::parse(&settings.controllers).context("invalid --controllers")?;
         let clock = Clock::system();
-        let dir = DataDir::open(&settings.data_dir)?;
         let own = machine::primary_address();
         let serving = Shutdown::new();
         let components = serving.apart();

@@ -5,6 +5,7 @@ use network::Cni;
 
 use crate::cli::Down;
 use crate::data_dir::DataDir;
+use crate::neighbours;
 use crate::node::settings;
 
 /// Runs `ferrokube down`.
@@ -26,6 +27,7 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
     if footprint.kubeconfig.exists() && !footprint.kubeconfig.starts_with(dir.path()) {
         std::fs::remove_file(&footprint.kubeconfig)?;
     }
+    neighbours::forget(&dir)?;
     let shown = dir.path().to_owned();
     std::fs::remove_dir_all(dir.path())
         .with_context(|| format!("{} could not be removed", shown.display()))?;

@@ -8,6 +8,7 @@ mod down;
 mod endpoints;
 mod machine;
 mod migrate;
+mod neighbours;
 mod node;
 mod openapi;
 mod private;
@@ -25,6 +26,7 @@ use tracing_subscriber::EnvFilter;
 use apiserver::pki::NodeIdentity;
 use cli::{Cli, Command};
 use control_plane::{ControlPlane, Settings};
+use data_dir::DataDir;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -98,14 +100,16 @@ async fn run(command: Command) -> Result<()> {
         Command::Snapshot(command) => snapshot::run(&command).await,
         Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
-            let plane = ControlPlane::start(Settings::from(&flags), None).await?;
+            let dir = DataDir::open(&flags.data_dir)?;
+            let plane = ControlPlane::start(dir, Settings::from(&flags), None).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
             until_stopped(plane, "stopping").await
         }
         Command::ControllerManager(flags) => alone::controller_manager(&flags).await,
         Command::Scheduler(flags) => alone::scheduler(&flags).await,
         Command::Server(flags) => {
-            let plane = ControlPlane::start(Settings::from(&flags), None).await?;
+            let dir = DataDir::open(&flags.data_dir)?;
+            let plane = ControlPlane::start(dir, Settings::from(&flags), None).await?;
             plane.start_components()?;
             say(&format!("control plane: {} (ready in {})", plane.url(), took(started)));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
@@ -116,7 +120,10 @@ async fn run(command: Command) -> Result<()> {
             let runtime = node::check_runtime(&flags).await?;
             let addresses = node::addresses(&flags)?;
             let identity = NodeIdentity { name: name.clone(), addresses: addresses.clone() };
-            let plane = ControlPlane::start(Settings::from(&flags.server), Some(identity)).await?;
+            let dir = DataDir::open(&flags.server.data_dir)?;
+            node::check_port(&flags)?;
+            let _held = neighbours::claim(&dir, &node::claim(&flags, &dir))?;
+            let plane = ControlPlane::start(dir, Settings::from(&flags.server), Some(identity)).await?;
             say(&format!("control plane: {}", plane.url()));
             plane.start_components()?;
             node::start(&flags, &name, addresses, &plane)?;
@@ -203,7 +210,8 @@ mod tests {
         let arguments = ["ferrokube", "server", "--bind-address=127.0.0.1", "--port=0", "--data-dir"];
         let arguments = arguments.map(Into::into).into_iter().chain([data.into_os_string()]);
         let Command::Server(flags) = Cli::parse_from(arguments).command else { panic!("another command") };
-        let plane = ControlPlane::start(Settings::from(&flags), None).await.unwrap();
+        let dir = DataDir::open(&flags.data_dir).unwrap();
+        let plane = ControlPlane::start(dir, Settings::from(&flags), None).await.unwrap();
         let part = plane.shutdown().child();
         part.spawn(async { panic!("the part is gone") });
         let why = until_stopped(plane, "").await.unwrap_err().to_string();

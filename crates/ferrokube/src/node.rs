@@ -13,8 +13,9 @@ use objects::Cidr;
 
 use crate::cli::Up;
 use crate::control_plane::{ControlPlane, user_of};
-use crate::data_dir::Footprint;
+use crate::data_dir::{DataDir, Footprint};
 use crate::machine;
+use crate::neighbours::Claim;
 
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
@@ -40,6 +41,30 @@ pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
         .with_context(|| format!("the container runtime at {endpoint} does not answer"))?;
     let version = runtime.version();
     Ok(format!("{} {}", version.runtime_name, version.runtime_version))
+}
+
+/// Refuses a port for the kubelet that was asked for and is taken, before anything is started.
+pub(crate) fn check_port(flags: &Up) -> Result<()> {
+    let Some(port) = flags.kubelet_port else { return Ok(()) };
+    match TcpListener::bind((listening(flags), port)) {
+        Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+            bail!("port {port} is in use by another program; stop it, or choose another with --kubelet-port")
+        }
+        // What else may be wrong is told where the kubelet listens.
+        _ => Ok(()),
+    }
+}
+
+/// What this cluster takes of the machine.
+pub(crate) fn claim(flags: &Up, dir: &DataDir) -> Claim {
+    Claim {
+        data_dir: dir.path().to_owned(),
+        cluster_cidrs: flags.server.cluster_cidr.split(',').map(|range| range.trim().to_owned()).collect(),
+        service_cidrs: flags.server.service_cidr.clone(),
+        bridge: Cni::new(&flags.cni_conf_dir, dir.path()).bridge(),
+        runtime_endpoint: socket(&flags.container_runtime_endpoint).to_string_lossy().into_owned(),
+        cni_conf_dir: flags.cni_conf_dir.clone(),
+    }
 }
 
 /// Starts the node, which has these addresses.

@@ -1,6 +1,6 @@
 //! Fields of features that are off: a write loses them, unless the stored object has them already.
 
-use api::schema::{Type, TypeId};
+use api::schema::{StructMap, Type, TypeId};
 use api::{FieldNo, Node, Schema, Struct, StructId};
 
 /// Gates whose fields go by rules of their own, which the strategies know.
@@ -27,12 +27,12 @@ const MORE: &[(&str, &str, &[&str])] = &[
 /// Gates of which each field is used for itself. Of others, one field that is used keeps all.
 const ALONE: &[&str] = &["CoordinatedLeaderElection", "WorkloadAwarePreemption"];
 
-/// Which fields go; by the number of their struct.
+/// Which fields go.
 #[derive(Debug, Default)]
 pub struct Gated {
-    fields: Vec<Vec<(FieldNo, Use)>>,
+    fields: StructMap<Vec<(FieldNo, Use)>>,
     /// Whether such a field is in the struct or further down.
-    holds: Vec<bool>,
+    holds: StructMap<bool>,
 }
 
 type Place = (StructId, FieldNo);
@@ -44,8 +44,7 @@ impl Gated {
     /// For a schema; `off` says of a gate whether it exists and is off.
     pub fn new(schema: &Schema, off: impl Fn(&str) -> bool) -> Self {
         let mut uses: Vec<String> = Vec::new();
-        let mut fields: Vec<Vec<(FieldNo, Use)>> = Vec::new();
-        for (_, st) in schema.structs() {
+        let fields = StructMap::new(schema, |_, st| {
             let mut of_struct = Vec::new();
             for (i, field) in st.fields.iter().enumerate() {
                 let other = MORE.iter().find(|(ty, name, _)| st.name.ends_with(ty) && field.json == *name);
@@ -66,17 +65,20 @@ impl Gated {
                 });
                 of_struct.push((FieldNo(i as u16), at as Use));
             }
-            fields.push(of_struct);
-        }
-        let mut holds: Vec<bool> = fields.iter().map(|f| !f.is_empty()).collect();
+            of_struct
+        });
+        let mut holds = StructMap::new(schema, |id, _| fields.get(id).is_some_and(|f| !f.is_empty()));
         // What has a part that holds one holds it, too, until there are no more.
         let mut more = true;
         while more {
             more = false;
             for (id, st) in schema.structs() {
-                let part = |ty: TypeId| inner(schema, ty).is_some_and(|s| holds[s.0 as usize]);
-                if !holds[id.0 as usize] && st.fields.iter().any(|f| part(f.ty)) {
-                    holds[id.0 as usize] = true;
+                let held = |id| holds.get(id) == Some(&true);
+                let part = |ty: TypeId| inner(schema, ty).is_some_and(held);
+                if !held(id) && st.fields.iter().any(|f| part(f.ty)) {
+                    if let Some(of_struct) = holds.get_mut(id) {
+                        *of_struct = true;
+                    }
                     more = true;
                 }
             }
@@ -100,11 +102,10 @@ impl Gated {
     }
 
     fn find(&self, st: &Struct, found: &mut Vec<(Place, Use)>) {
-        let id = st.id.0 as usize;
-        if !self.holds.get(id).is_some_and(|h| *h) {
+        if self.holds.get(st.id) != Some(&true) {
             return;
         }
-        for (no, of) in &self.fields[id] {
+        for (no, of) in self.fields.get(st.id).into_iter().flatten() {
             // Also what was written empty: upstream tells that from nothing until it is dropped.
             let written = st.has(*no) || st.written_empty(*no).is_some();
             if written && !found.contains(&((st.id, *no), *of)) {

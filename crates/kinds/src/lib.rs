@@ -5,19 +5,16 @@
 //! Pure: trees in, trees and field errors out. Only the API server depends on it, so that a change
 //! to a rule rebuilds nothing else.
 
-pub mod access;
 mod cel;
 pub mod columns;
 pub mod convert;
 pub mod defaults;
 pub mod gated;
-pub mod reset;
 pub mod resources;
+pub mod scale;
 pub mod strategies;
 pub mod strategy;
 pub mod validation;
-pub mod view;
-pub mod views;
 
 pub use strategies::strategy;
 pub use strategy::{Ctx, Strategy, Subresource};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use api::{Map, Text};
 
-use crate::access::View;
-use crate::validation::quantity::{decimal, nano};
+use api::quantity::{decimal, nano};
+use api::view::View;
 
 /// Resources that a pod as a whole may have.
 pub fn is_pod_level(name: &str) -> bool {
@@ -31,7 +31,7 @@ pub fn is_overcommit_allowed(name: &str) -> bool {
 pub fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
-        && crate::validation::names::qualified_name(&format!("requests.{name}")).is_empty()
+        && api::names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 /// Resources that a container may name without a domain.

@@ -9,8 +9,8 @@
 use api::Schema;
 use api::resources::builtin;
 use api::schema::Gvk;
-use ferrokube_kinds::columns::{Row, columns};
-use ferrokube_kinds::convert::convert;
+use ferrokube_kinds::columns::{Row, Shown};
+use ferrokube_kinds::strategy;
 use serde_json::Value;
 
 /// The row of an object, made of its stored form as the API server makes it.
@@ -21,16 +21,15 @@ fn row(object: &Value, now: &str) -> Row {
     let gvk = Gvk::new(group, version, kind);
     let body = object.to_string();
     let tree = api::codec::json::decode(schema, schema.kind(&gvk).unwrap(), body.as_bytes()).unwrap().tree;
+    let now = now.parse().unwrap();
     let info = builtin().iter().find(|r| (r.group, r.version, r.kind) == (group, version, kind));
-    let (tree, resource) = match info {
-        Some(r) if !r.storage_version.is_empty() && r.storage_version != version => {
-            let stored = Gvk::new(r.storage_group, r.storage_version, kind);
-            (convert(schema, tree, &gvk, &stored).unwrap(), r.resource)
-        }
-        Some(r) => (tree, r.resource),
-        None => (tree, "scales"),
+    let Some(info) = info else { return (Shown::of(&gvk).row)(schema, &tree, now) };
+    let rules = strategy(group, info.resource);
+    let tree = match &rules.facts().storage {
+        Some(storage) => rules.convert(schema, tree, &gvk, &storage.kind).unwrap(),
+        None => tree,
     };
-    (columns(group, resource).cells)(schema, &tree, now.parse().unwrap())
+    rules.row(schema, &tree, now)
 }
 
 #[test]

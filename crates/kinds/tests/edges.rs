@@ -4,10 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
-mod support;
-
 use std::sync::Mutex;
 
+use crate::support;
 use api::Schema;
 use api::codec::json;
 use ferrokube_kinds as kinds;
@@ -37,17 +36,17 @@ fn edges_are_as_upstream_has_them() {
         let old = row.get("old").map(read);
         let refused = match (&old, row["subresource"].as_str()) {
             (None, _) => {
-                (rules.prepare_create)(&ctx, &mut new);
-                (rules.validate)(&ctx, &new)
+                rules.prepare_create(&ctx, &mut new);
+                rules.validate(&ctx, &new)
             }
             (Some(old), None) => {
-                (rules.prepare_update)(&ctx, &mut new, old);
-                (rules.validate_update)(&ctx, &new, old)
+                rules.prepare_update(&ctx, &mut new, old);
+                rules.validate_update(&ctx, &new, old)
             }
             (Some(old), Some(name)) => {
-                let rules = rules.subresources.iter().find(|s| s.name == name).unwrap();
-                (rules.prepare_update)(&ctx, &mut new, old);
-                (rules.validate_update)(&ctx, &new, old)
+                let rules = rules.subresource(name).unwrap();
+                rules.prepare_update(&ctx, &mut new, old);
+                rules.validate_update(&ctx, &new, old)
             }
         };
         let mut refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
@@ -59,7 +58,7 @@ fn edges_are_as_upstream_has_them() {
         assert_eq!(refused, expected, "{about}");
         if row.get("warnings").is_some() {
             let mut warnings = std::mem::take(&mut *warnings.lock().unwrap());
-            warnings.extend((rules.warnings)(&ctx, &new, old.as_ref()));
+            warnings.extend(rules.warnings(&ctx, &new, old.as_ref()));
             assert_eq!(warnings, texts(&row, "warnings"), "{about}");
         }
         let mut text = Vec::new();

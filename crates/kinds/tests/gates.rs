@@ -8,8 +8,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
-mod support;
-
+use crate::support;
 use std::collections::BTreeSet;
 
 use api::codec::json;
@@ -54,12 +53,12 @@ impl Server<'_> {
         Gated::new(self.schema, |g| self.off.contains(g)).drop(&mut tree, old);
         let errors = match old {
             None => {
-                (rules.prepare_create)(&ctx, &mut tree);
-                (rules.validate)(&ctx, &tree)
+                rules.prepare_create(&ctx, &mut tree);
+                rules.validate(&ctx, &tree)
             }
             Some(old) => {
-                (rules.prepare_update)(&ctx, &mut tree, old);
-                (rules.validate_update)(&ctx, &tree, old)
+                rules.prepare_update(&ctx, &mut tree, old);
+                rules.validate_update(&ctx, &tree, old)
             }
         };
         if errors.is_empty() {

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
-mod support;
-
+use crate::support;
 use api::Schema;
 use ferrokube_kinds as kinds;
 use kinds::{Ctx, strategy};
@@ -29,10 +28,10 @@ fn statuses_are_refused_as_upstream_refuses_them() {
         let (mut new, old) = (read(&sent), read(stored));
         kinds::gated::Gated::new(schema, |g| off.contains(&g)).drop(&mut new, Some(&old));
         let rules = strategy(&kind.group, plural);
-        let rules = rules.subresources.iter().find(|s| s.name == "status").unwrap();
-        (rules.prepare_update)(&ctx, &mut new, &old);
+        let rules = rules.subresource("status").unwrap();
+        rules.prepare_update(&ctx, &mut new, &old);
         let refused: Vec<String> =
-            (rules.validate_update)(&ctx, &new, &old).iter().map(ToString::to_string).collect();
+            rules.validate_update(&ctx, &new, &old).iter().map(ToString::to_string).collect();
         let mut expected: Vec<&str> =
             row["refused"].as_array().unwrap().iter().map(|r| r.as_str().unwrap()).collect();
         let mut refused: Vec<&str> = refused.iter().map(String::as_str).collect();

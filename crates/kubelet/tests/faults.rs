@@ -2,24 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-#[path = "support/fake.rs"]
-mod fake;
-mod support;
-
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::fake::{self, Fake, Fault};
+use crate::support::memory::Memory;
 use client::Client;
 use component::{Clock, Shutdown};
 use cri::runtime as pb;
-use fake::{Fake, Fault};
 use ferrokube_kubelet::pods::{labels, observed::ROOT_ANNOTATION};
 use ferrokube_kubelet::{Config, Kubelet, node};
 use futures::future::join_all;
 use serde_json::{Value, json};
-use support::memory::Memory;
 use tokio::time::Instant;
 
 /// Calls that make or remove something: none of them may ever be given up.

@@ -1,6 +1,5 @@
 //! Real etcd, one member or several.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -10,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::{eventually, tool};
+use crate::{eventually, free_port, tool};
 
 /// An etcd of a test's own on loopback. Dropping it, or the death of the test, ends it.
 pub struct Etcd {
@@ -60,9 +59,8 @@ impl Etcd {
     fn new(program: &str, members: usize, flags: &[&str], scheme: &'static str) -> Result<Self> {
         let program = tool(program);
         ensure!(program.exists(), "{} is missing: run `cargo xtask setup`", program.display());
-        let mut ports = free_ports(2 * members)?.into_iter();
         let member = |(n, (client, peer))| Member { name: format!("m{n}"), client, peer, running: None };
-        let pairs: Vec<_> = std::iter::from_fn(|| Some((ports.next()?, ports.next()?))).collect();
+        let pairs = (0..members).map(|_| Ok((free_port()?, free_port()?))).collect::<Result<Vec<_>>>()?;
         let mut etcd = Self {
             program,
             members: pairs.into_iter().enumerate().map(member).collect(),
@@ -197,12 +195,6 @@ impl Etcd {
             .args(args);
         command
     }
-}
-
-/// All are bound at once, so that none is given out twice.
-fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let bound = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
-    Ok(bound.iter().map(|l| Ok(l.local_addr()?.port())).collect::<std::io::Result<_>>()?)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -15,6 +15,7 @@ mod etcd;
 mod host;
 mod http;
 pub mod image;
+mod ports;
 mod seeds;
 mod server;
 mod wait;
@@ -23,8 +24,9 @@ pub use cluster::{Cluster, Options, PAUSE, Signal, containerd_config};
 pub use etcd::Etcd;
 pub use host::Host;
 pub use http::{Answer, Request, Stream};
+pub use ports::free_port;
 pub use seeds::{Property, try_seeds};
-pub use server::{Server, free_port};
+pub use server::Server;
 pub use wait::{eventually, within};
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! An API server alone, on loopback.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -13,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::http::Request;
-use crate::{binary, eventually, tool};
+use crate::{binary, eventually, free_port, tool};
 
 /// A FerroKube process without a node, with a data directory and a port of its own. It ends when it is dropped.
 pub struct Server {
@@ -189,11 +188,6 @@ impl Server {
         };
         self.request("PATCH", path).body(&content_type, patch.to_string())
     }
-}
-
-/// A port of loopback that nobody listens on now.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 impl Drop for Server {

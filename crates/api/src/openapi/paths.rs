@@ -576,7 +576,7 @@ impl Builder<'_> {
             let mut o = self.operation("delete", id("delete"), "delete", &gvk, query(DELETE));
             o.body = Some((compact_str::format_compact!("{META}DeleteOptions"), false, ANYTHING));
             o.codes = &[200, 202];
-            if !r.returns_deleted() {
+            if !r.returns_deleted {
                 o.answer = meta("Status");
             }
             self.put(path.into(), o);

@@ -13,21 +13,34 @@ const SIMPLE_KEY: usize = 128;
 
 /// The document of a value.
 pub fn emit(value: &Node) -> String {
-    let mut e = Emitter { out: String::new(), column: 0 };
+    emit_within(value, usize::MAX).unwrap_or_default()
+}
+
+/// The document of a value; none if it would be longer than so many bytes. A value that is deep and wide has a
+/// document that is many times as long as its JSON, since each line is indented.
+pub fn emit_within(value: &Node, limit: usize) -> Option<String> {
+    let mut e = Emitter { out: String::new(), column: 0, limit, full: false };
     e.block(value, 0);
     e.end_line();
-    e.out
+    (!e.full).then_some(e.out)
 }
 
 struct Emitter {
     out: String,
     /// The column where the next character goes.
     column: usize,
+    /// How many bytes may be written.
+    limit: usize,
+    /// There were more.
+    full: bool,
 }
 
 impl Emitter {
     fn put(&mut self, c: char) {
-        self.out.push(c);
+        self.full |= self.out.len() >= self.limit;
+        if !self.full {
+            self.out.push(c);
+        }
         self.column = if c == '\n' { 0 } else { self.column + 1 };
     }
     fn text(&mut self, s: &str) {
@@ -397,5 +410,15 @@ mod tests {
         check("1e21", "1e+21\n");
         check("1234567.5", "1.2345675e+06\n");
         check("[]", "[]\n");
+    }
+
+    #[test]
+    fn bounds() {
+        let node = json::decode_any(br#"{"a":{"b":["x y",1]}}"#).unwrap();
+        let whole = emit(&node);
+        for limit in 0..whole.len() {
+            assert_eq!(emit_within(&node, limit), None, "{limit}");
+        }
+        assert_eq!(emit_within(&node, whole.len()), Some(whole));
     }
 }

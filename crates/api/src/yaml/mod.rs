@@ -3,7 +3,7 @@
 mod emit;
 mod plain;
 
-pub use emit::emit;
+pub use emit::{emit, emit_within};
 
 use std::fmt;
 

@@ -1,11 +1,11 @@
 //! CertificateApproval, CertificateSigning, CertificateSubjectRestriction and ClusterTrustBundleAttest.
 
 use api::status::{FieldError, FieldErrorKind};
+use api::view::{View, same};
 use api::{Status, Struct};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::subject::{Subject, subject};
-use kinds::access::{View, same};
 use rustls_pki_types::CertificateSigningRequestDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::certification_request::X509CertificationRequest;

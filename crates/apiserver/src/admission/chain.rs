@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use api::status::Cause;
+use api::view::View;
 use api::{Schema, Status, Struct};
 use component::FeatureGates;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kinds::access::View;
 use prometheus_client::registry::Registry;
 
 use super::certificates::{

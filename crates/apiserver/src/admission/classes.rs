@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use api::view::Edit;
 use api::{Node, Status, Struct, Text};
-use kinds::access::Edit;
 use serde::Deserialize;
 
 use super::chain::{Env, Plugin};

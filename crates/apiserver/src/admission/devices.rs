@@ -1,8 +1,8 @@
 //! Who may use devices that others use: claims in namespaces that an administrator marked.
 
 use api::status::{FieldError, FieldErrorKind};
+use api::view::View;
 use api::{Status, Struct};
-use kinds::access::View;
 
 use super::chain::{Env, Plugin};
 use super::{AdmissionRequest, Operation};

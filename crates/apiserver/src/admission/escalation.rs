@@ -1,7 +1,7 @@
 //! Nobody grants by a role or a binding what they do not have, unless they may `escalate` or `bind`.
 
+use api::view::{Edit, View};
 use api::{Status, Struct, Text};
-use kinds::access::{Edit, View};
 
 use super::chain::{Env, Plugin};
 use super::{AdmissionRequest, Operation};

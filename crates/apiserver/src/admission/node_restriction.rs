@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use api::view::{Edit, View, same};
 use api::{Object, Status, Struct, Text};
-use kinds::access::{Edit, View, same};
 use serde::Deserialize;
 
 use super::certificates::subject_of;

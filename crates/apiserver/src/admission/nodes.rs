@@ -1,7 +1,7 @@
 //! TaintNodesByCondition, and PodTopologyLabels.
 
+use api::view::Edit;
 use api::{Status, Struct, Text};
-use kinds::access::Edit;
 
 use super::chain::{Env, Plugin};
 use super::service_account::append;

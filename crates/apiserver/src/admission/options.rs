@@ -1,7 +1,7 @@
 //! The options that a request was made with, as admission sees them.
 
+use api::view::{Edit, strings};
 use api::{Gvk, Schema, Struct};
-use kinds::access::{Edit, strings};
 
 use super::Operation;
 use crate::options::{DeleteOptions, Propagation};

@@ -1,7 +1,7 @@
 //! PodGroupProtection and PodGroupWorkloadExists.
 
+use api::view::Edit;
 use api::{Node, Status, Struct, Text};
-use kinds::access::Edit;
 use serde::Deserialize;
 
 use super::chain::{Env, Plugin};

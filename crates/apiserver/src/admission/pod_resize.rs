@@ -1,8 +1,8 @@
 //! PodResizeValidator: the containers of a Pod grow no further than its node could hold.
 
+use api::quantity;
+use api::view::View;
 use api::{Status, Struct};
-use kinds::access::View;
-use kinds::validation::quantity;
 use serde::Deserialize;
 
 use super::chain::{Env, Plugin, with_cause};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use api::view::Edit;
 use api::{Object, Status, Struct, Text};
-use kinds::access::Edit;
 use serde::Deserialize;
 
 use super::chain::{Env, Plugin};

@@ -1,6 +1,6 @@
 //! Which objects of the API a pod names.
 
-use kinds::access::View;
+use api::view::View;
 
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 

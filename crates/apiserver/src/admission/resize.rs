@@ -1,8 +1,8 @@
 //! PersistentVolumeClaimResize: a claim grows only if its class allows it.
 
+use api::quantity;
+use api::view::View;
 use api::{Status, Struct};
-use kinds::access::View;
-use kinds::validation::quantity;
 use serde::Deserialize;
 
 use super::chain::{Env, Plugin};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use api::quantity;
+use api::view::{Edit, View};
 use api::{Map, Node, Status, Struct, Text};
-use kinds::access::{Edit, View};
-use kinds::validation::quantity;
 use serde::Deserialize;
 
 use super::chain::{Env, Plugin};

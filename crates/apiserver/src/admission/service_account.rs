@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use api::view::{Edit, View};
 use api::{Node, Status, Struct, Text};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kinds::access::{Edit, View};
 use serde::Deserialize;
 
 use super::chain::{Env, Plugin};

@@ -1,7 +1,7 @@
 //! DefaultTolerationSeconds: pods stay five minutes on a node that is not ready or not reachable.
 
+use api::view::Edit;
 use api::{Status, Struct};
-use kinds::access::Edit;
 
 use super::chain::{Env, Plugin};
 use super::service_account::append;

@@ -1,6 +1,6 @@
 //! From which ranges addresses may be given now.
 
-use kinds::access::View;
+use api::view::View;
 
 use super::{Allocators, Cidr};
 

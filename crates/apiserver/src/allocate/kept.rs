@@ -4,12 +4,11 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use api::schema::Gvk;
-use api::{FieldNo, NewObject, Object, Status, Struct, StructId};
+use api::view::{Edit, View};
+use api::{NewObject, Object, Status, Struct};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use kinds::access::{Edit, View};
-use storage::{ResourceId, ResourceSpec, Write, WriteError};
+use storage::{Write, WriteError};
 use tokio::sync::Mutex;
 
 use super::node_ports;
@@ -17,6 +16,7 @@ use super::ranges::PortSet;
 use crate::codec;
 use crate::meta::Meta;
 use crate::reader::Reader;
+use crate::registry::Stored;
 
 /// The resource's name, by which `--encryption-provider-config` knows it.
 pub(crate) const PLURAL: &str = "servicenodeportallocations";
@@ -29,10 +29,8 @@ const TRIES: usize = 1000;
 pub(crate) struct Ports {
     range: RangeInclusive<u16>,
     reader: Reader,
-    id: ResourceId,
-    root: StructId,
+    resource: Stored,
     meta: Meta,
-    meta_at: FieldNo,
     /// Those of this server take turns; only other servers are met in the store.
     turn: Mutex<()>,
 }
@@ -41,12 +39,11 @@ impl Ports {
     pub(crate) fn new(range: RangeInclusive<u16>, reader: Reader) -> Result<Self, String> {
         let schema = reader.schema;
         let lacks = || "the schema lacks RangeAllocation".to_owned();
-        let root = schema.kind(&Gvk::new("", "v1", "RangeAllocation")).ok_or_else(lacks)?;
-        let meta_at = schema.st(root).field("metadata").ok_or_else(lacks)?;
+        let strategy = kinds::strategy("", PLURAL);
+        let storage = strategy.facts().storage.clone().ok_or_else(lacks)?;
+        let resource = Stored::new(schema, &reader.store, storage, PLURAL, &strategy)?;
         let meta = Meta::new(schema).ok_or_else(lacks)?;
-        let spec = ResourceSpec { group: "".into(), plural: PLURAL.into(), indexed: Vec::new() };
-        let id = reader.store.register(spec);
-        Ok(Self { range, reader, id, root, meta, meta_at, turn: Mutex::default() })
+        Ok(Self { range, reader, resource, meta, turn: Mutex::default() })
     }
 
     /// The range that is configured.
@@ -56,12 +53,12 @@ impl Ports {
 
     /// The object as the store has it.
     pub(super) fn stored(&self) -> Option<Arc<Object>> {
-        self.reader.store.get(self.id, "", NAME)
+        self.reader.store.get(self.resource.id, "", NAME)
     }
 
     /// The ports that an object names as taken.
     pub(super) fn read(&self, object: &Object) -> Result<PortSet, Status> {
-        let tree = codec::stored(self.reader.schema, self.root, object)?;
+        let tree = codec::stored(self.reader.schema, self.resource.root, object)?;
         let view = View::new(self.reader.schema, &tree);
         let data = BASE64.decode(view.str("data")).map_err(Status::internal)?;
         PortSet::parse(view.str("range"), &data)
@@ -72,15 +69,15 @@ impl Ports {
     fn object(&self, set: &PortSet, old: Option<&Object>) -> Result<NewObject, Status> {
         let schema = self.reader.schema;
         let mut tree = match old {
-            Some(old) => codec::stored(schema, self.root, old)?,
-            None => Struct::new(self.root),
+            Some(old) => codec::stored(schema, self.resource.root, old)?,
+            None => Struct::new(self.resource.root),
         };
         let mut edit = Edit::new(schema, &mut tree);
         edit.make("metadata");
         edit.set("range", set.range());
         edit.set("data", BASE64.encode(set.data()));
-        let strategy = kinds::strategies::strategy("", PLURAL);
-        let object = self.meta.at_rest(schema, strategy, self.meta_at, tree, 0)?;
+        let Stored { strategy, meta_at, .. } = &self.resource;
+        let object = self.meta.at_rest(schema, &**strategy, *meta_at, tree, 0)?;
         // Upstream's object has no name but its key.
         Ok(NewObject { name: NAME.into(), ..object })
     }
@@ -88,7 +85,7 @@ impl Ports {
     /// Puts these ports in the place of what was read; `Ok(false)` if somebody was faster.
     pub(super) async fn replace(&self, read: Option<&Object>, set: &PortSet) -> Result<bool, Status> {
         let object = self.object(set, read)?;
-        let resource = self.id;
+        let resource = self.resource.id;
         let write = match read {
             Some(old) => Write::Update { resource, object, expect: old.revision, ttl: None },
             None => Write::Create { resource, object, ttl: None },
@@ -132,7 +129,7 @@ impl Ports {
     /// Returns once what is taken, and the Services that it is counted from, are as etcd has them.
     pub(super) async fn fresh(&self) -> Result<(), Status> {
         let services = self.reader.resource("", "services");
-        let resources: Vec<_> = [self.id].into_iter().chain(services).collect();
+        let resources: Vec<_> = [self.resource.id].into_iter().chain(services).collect();
         self.reader.store.fresh(&resources).await.map_err(Status::internal)
     }
 

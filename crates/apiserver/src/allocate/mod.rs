@@ -15,8 +15,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::status::{FieldError, FieldErrorKind};
+use api::view::{Edit, View, strings, text_map};
 use api::{NewObject, Status, Struct};
-use kinds::access::{Edit, View, strings, text_map};
 use storage::{Store, Write, WriteError};
 
 pub(crate) use cidrs::DEFAULT as DEFAULT_RANGE;
@@ -720,5 +720,5 @@ fn ip_address(
             parent.set("name", name);
         }
     }
-    inner.meta.at_rest(schema, resource.strategy, resource.meta_at, tree, 0)
+    inner.meta.at_rest(schema, &*resource.strategy, resource.meta_at, tree, 0)
 }

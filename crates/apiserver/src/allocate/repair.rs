@@ -6,12 +6,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::view::View;
 use api::{Object, Status, Struct};
 use client::events::{EventType, Recorder};
 use component::Shutdown;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kinds::access::View;
 use storage::{Write, WriteError};
 use tokio::time::Instant;
 

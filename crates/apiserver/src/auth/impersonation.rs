@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::names;
 use api::{Status, Text};
 use compact_str::format_compact;
 use http::{HeaderMap, HeaderValue};
-use kinds::validation::names;
 
 use super::authorizer::SUPERUSERS;
 use super::{Access, UnionAuthorizer, forbidden};

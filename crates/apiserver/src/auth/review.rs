@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use api::names;
 use api::selector::{fields, labels};
 use api::status::{FieldError, FieldErrorKind};
+use api::view::{Edit, View, strings};
 use api::{Map, Node, Schema, Status, Struct, Text};
 use component::Clock;
 use jiff::{SignedDuration, Timestamp};
-use kinds::access::{Edit, View, strings};
-use kinds::validation::names;
 use serde::Deserialize;
 
 use super::authenticator::bearer_of;

@@ -14,14 +14,16 @@ mod recent;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use api::codec::{json, proto};
-use api::resources::ResourceInfo;
 use api::schema::Gvk;
 use api::{FieldNo, NewObject, Node, OwnerRef, Schema, Struct, StructId, Text};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use kinds::Strategy;
+use kinds::defaults::Defaults;
+use kinds::strategy::{Form, Storage};
 use serde::Deserialize;
 use storage::{Codec, CodecError, Placement};
 
@@ -33,33 +35,14 @@ use crate::meta::Meta;
 /// The stamp of an object whose value in etcd is not what we would write: another version, or another form.
 const STALE: u32 = 1;
 
-/// What a key begins with below the prefix, where that is not the plural name; from the time before there
-/// were groups.
-pub(crate) fn historical(group: &str, plural: &str) -> Option<&'static str> {
-    Some(match (group, plural) {
-        ("", "nodes") => "minions",
-        ("", "services") => "services/specs",
-        ("", "endpoints") => "services/endpoints",
-        ("", "replicationcontrollers") => "controllers",
-        ("networking.k8s.io", "ingresses") => "ingress",
-        ("", NODE_PORTS) => "ranges",
-        _ => return None,
-    })
-}
-
-/// Whether upstream keeps a group's objects as JSON under a path with the group in it: those of the servers
-/// that are built like extensions.
-fn as_json(group: &str) -> bool {
-    matches!(group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
-}
-
 /// A stored resource.
 struct Row {
-    kind: Gvk,
+    storage: Storage,
+    /// Of the version that the server keeps.
     root: StructId,
     meta_at: FieldNo,
-    strategy: &'static Strategy,
-    /// `"kind":"Pod","apiVersion":"v1",`
+    strategy: Arc<dyn Strategy>,
+    /// `"kind":"Pod","apiVersion":"v1",` of the version in etcd.
     type_meta: String,
 }
 
@@ -67,14 +50,9 @@ struct Row {
 pub struct StoredForms {
     schema: &'static Schema,
     meta: Meta,
+    defaults: Defaults,
     rows: HashMap<(Text, Text), Row>,
     encryption: Encryption,
-}
-
-impl Row {
-    fn is_definition(&self) -> bool {
-        self.kind.group == "apiextensions.k8s.io" && self.kind.kind == "CustomResourceDefinition"
-    }
 }
 
 fn failed(e: impl std::fmt::Display) -> CodecError {
@@ -85,15 +63,19 @@ impl StoredForms {
     /// Of the built-in schema; `None` if that lacks what every kind has.
     pub fn builtin() -> Option<Self> {
         let schema = Schema::builtin();
-        let rows = api::resources::builtin().iter().filter(|r| r.has_verb("update"));
-        let rows = rows.filter_map(|r| {
-            let kind = Gvk::new(r.storage_group, r.storage_version, r.kind);
-            Some((stored_as(r)?, row(schema, kind, r.resource)?))
-        });
-        // No client can ask for this one.
-        let node_ports = row(schema, Gvk::new("", "v1", "RangeAllocation"), NODE_PORTS)?;
-        let rows = rows.chain([((Text::default(), NODE_PORTS.into()), node_ports)]).collect();
-        Some(Self { schema, meta: Meta::new(schema)?, rows, encryption: Encryption::default() })
+        // No client can ask for the last one.
+        let names = api::resources::builtin().iter().map(|r| (r.group, r.resource)).chain([("", NODE_PORTS)]);
+        let mut rows: HashMap<(Text, Text), Row> = HashMap::new();
+        for (group, plural) in names {
+            let strategy = kinds::strategy(group, plural);
+            let Some(storage) = strategy.facts().storage.clone() else { continue };
+            // Of two groups with the same objects, the rules of that in which they are kept.
+            if storage.kind.group == group {
+                rows.insert((group.into(), plural.into()), row(schema, storage, strategy)?);
+            }
+        }
+        let defaults = Defaults::new(schema);
+        Some(Self { schema, meta: Meta::new(schema)?, defaults, rows, encryption: Encryption::default() })
     }
 
     /// With values that are encrypted.
@@ -118,52 +100,46 @@ impl StoredForms {
         if let Some(mut meta) = self.meta.of_mut(&mut tree, row.meta_at) {
             meta.unset_resource_version();
         }
-        if row.is_definition() {
-            return definitions::from_v1(&codec::json_with(self.schema, b"", &tree));
+        let Storage { kind, etcd, form, .. } = &row.storage;
+        tree = row.strategy.convert(self.schema, tree, kind, etcd).map_err(failed)?;
+        match form {
+            Form::Definition => definitions::from_v1(&codec::json_with(self.schema, b"", &tree)),
+            Form::Json => {
+                let mut value = codec::json_with(self.schema, row.type_meta.as_bytes(), &tree).to_vec();
+                value.push(b'\n');
+                Ok(value)
+            }
+            Form::Protobuf => Ok(proto::encode(self.schema, &etcd.api_version(), &etcd.kind, &tree)),
         }
-        if as_json(group) {
-            let mut value = codec::json_with(self.schema, row.type_meta.as_bytes(), &tree).to_vec();
-            value.push(b'\n');
-            return Ok(value);
-        }
-        Ok(proto::encode(self.schema, &row.kind.api_version(), &row.kind.kind, &tree))
     }
 
     /// A tree of a kind as the store keeps it.
     fn object(&self, row: &Row, tree: Struct, stamp: u32) -> Result<NewObject, CodecError> {
-        let object = self.meta.at_rest(self.schema, row.strategy, row.meta_at, tree, stamp);
+        let object = self.meta.at_rest(self.schema, &*row.strategy, row.meta_at, tree, stamp);
         object.map_err(|s| failed(s.message))
     }
 }
 
-/// Group and plural under which a resource is stored.
-fn stored_as(r: &ResourceInfo) -> Option<(Text, Text)> {
-    (!r.storage_version.is_empty()).then(|| (r.storage_group.into(), r.resource.into()))
-}
-
-fn row(schema: &Schema, kind: Gvk, plural: &str) -> Option<Row> {
-    let root = schema.kind(&kind)?;
+fn row(schema: &Schema, storage: Storage, strategy: Arc<dyn Strategy>) -> Option<Row> {
+    let root = schema.kind(&storage.kind)?;
+    let etcd = &storage.etcd;
     Some(Row {
         root,
         meta_at: schema.st(root).field("metadata")?,
-        strategy: kinds::strategies::strategy(&kind.group, plural),
-        type_meta: format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()),
-        kind,
+        strategy,
+        type_meta: format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", etcd.kind, etcd.api_version()),
+        storage,
     })
 }
 
 impl Codec for StoredForms {
     fn placements(&self) -> Vec<Placement> {
-        let place = |(group, plural): &(Text, Text)| Placement {
+        let place = |((group, plural), row): (&(Text, Text), &Row)| Placement {
             group: group.clone(),
             plural: plural.clone(),
-            path: match historical(group, plural) {
-                Some(path) => path.to_owned(),
-                None if as_json(group) => format!("{group}/{plural}"),
-                None => plural.to_string(),
-            },
+            path: row.storage.path.to_string(),
         };
-        self.rows.keys().map(place).collect()
+        self.rows.iter().map(place).collect()
     }
 
     fn encode(&self, group: &str, plural: &str, key: &[u8], object: &NewObject) -> Result<Bytes, CodecError> {
@@ -194,9 +170,9 @@ impl Codec for StoredForms {
         let in_json = value.first() == Some(&b'{');
         let (api_version, kind) = if in_json {
             let meta: TypeMeta = serde_json::from_slice(&value).map_err(failed)?;
-            if row.is_definition() && meta.api_version == definitions::API_VERSION {
+            if row.storage.form == Form::Definition && meta.api_version == definitions::API_VERSION {
                 value = Cow::Owned(definitions::to_v1(&value)?);
-                (Text::from(row.kind.api_version()), meta.kind)
+                (row.storage.kind.api_version(), meta.kind)
             } else {
                 (meta.api_version, meta.kind)
             }
@@ -216,12 +192,11 @@ impl Codec for StoredForms {
         } else {
             proto::decode(self.schema, root, &value).map_err(failed)?.tree
         };
-        if found != row.kind {
-            tree = kinds::convert::convert(self.schema, tree, &found, &row.kind).map_err(failed)?;
-        }
+        let Storage { kind, etcd, form, .. } = &row.storage;
+        tree = row.strategy.convert(self.schema, tree, &found, kind).map_err(failed)?;
         // What is stored may be older than a default.
-        kinds::defaults::apply(self.schema, &row.kind, &mut tree);
-        let ours = found == row.kind && in_json == as_json(group);
+        self.defaults.apply(self.schema, &mut tree);
+        let ours = found == *etcd && in_json == (*form != Form::Protobuf);
         self.object(row, tree, if ours { stale } else { STALE })
     }
 }

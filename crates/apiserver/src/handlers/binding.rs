@@ -1,31 +1,50 @@
 //! `pods/x/binding` and `bindings`: puts a Pod on a node.
 
+use std::sync::Arc;
+
 use api::status::{FieldError, FieldErrorKind};
+use api::view::{Edit, View};
 use api::{Status, Struct};
-use kinds::access::{Edit, View};
 
 use super::update::{self, Plan};
 use super::{Scope, read_object};
 use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::conditions::{self, Condition};
+use crate::inner::Inner;
 use crate::options::{WriteKind, write_options};
-use crate::registry::Subresource;
+use crate::pipe::method_not_allowed;
+use crate::registry::{Resource, Subresource};
+use crate::request::Request;
 
 /// `POST pods/x/binding`
 pub(crate) async fn bind(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
     bind_named(scope, &sub.kind, Some(scope.name())).await
 }
 
+/// `POST bindings`
+pub(crate) async fn create(
+    inner: &Arc<Inner>,
+    req: &Request,
+    resource: &Arc<Resource>,
+) -> Result<Outcome, Status> {
+    if req.info.verb != "create" {
+        return Err(method_not_allowed());
+    }
+    let pods = inner.registry.stored("", "pods").ok_or_else(Status::no_such_resource)?;
+    let scope = Scope::new(inner, req, pods)?;
+    bind_named(&scope, &resource.kind, None).await
+}
+
 /// Binds the Pod that the body names; it must be `wanted`, if given.
-pub(crate) async fn bind_named(
+async fn bind_named(
     scope: &Scope<'_>,
     kind: &api::schema::Gvk,
     wanted: Option<&str>,
 ) -> Result<Outcome, Status> {
     let options = write_options(&scope.req.query, WriteKind::Create)?;
     let schema = scope.inner.schema;
-    let body = read_object(scope.inner, scope.req, kind, options.field_validation)?;
+    let body = read_object(scope.inner, scope.req, kind, None, options.field_validation)?;
     let view = View::new(schema, &body);
     let meta = view.st("metadata");
     let name = meta.str("name");

@@ -1,7 +1,6 @@
 //! Creates.
 
-use api::{Map, Node, Status, Struct, Text};
-use kinds::access::{Edit, strings};
+use api::{Status, Struct};
 use storage::{Write, WriteError};
 
 use super::{Failed, Scope};
@@ -71,7 +70,6 @@ pub(crate) async fn store(
     options: &WriteOptions,
     generated: bool,
 ) -> Result<Outcome, Status> {
-    let inner = scope.inner;
     {
         let mut meta = scope.meta_mut(&mut tree)?;
         meta.set_created(&scope.now);
@@ -85,20 +83,18 @@ pub(crate) async fn store(
             meta.set_resource_version("");
         }
     }
-    if !scope.is_service() {
-        return store_filled(scope, tree, options, generated).await.map_err(|failed| failed.status);
-    }
-    let reservation = inner.allocators.create(scope, &mut tree, options.dry_run).await?;
-    match store_filled(scope, tree, options, generated).await {
-        Ok(outcome) => {
-            reservation.keep().await;
-            Ok(outcome)
-        }
-        Err(Failed { status, doubtful }) => {
-            reservation.fail(doubtful).await;
-            Err(status)
+    let reservation = match scope.resource.lifecycle {
+        Some(lifecycle) => lifecycle.begin_create(scope, &mut tree, options.dry_run).await?,
+        None => None,
+    };
+    let stored = store_filled(scope, tree, options, generated).await;
+    if let Some(reservation) = reservation {
+        match &stored {
+            Ok(_) => reservation.keep().await,
+            Err(failed) => reservation.fail(failed.doubtful).await,
         }
     }
+    stored.map_err(|failed| failed.status)
 }
 
 /// Checks what is filled, and stores it.
@@ -114,15 +110,9 @@ async fn store_filled(
     let gate = |name: &str| scope.gate(name);
     let warn = |text: String| scope.req.warn(text);
     let ctx = scope.ctx(&gate, &warn);
-    if scope.is_namespace() {
-        super::namespace::prepare_create(inner.schema, &mut tree);
-    }
     inner.gated.drop(&mut tree, None);
-    (strategy.prepare_create)(&ctx, &mut tree);
-    if scope.resource.plural == "certificatesigningrequests" {
-        set_requester(scope, &mut tree);
-    }
-    let mut errors = (strategy.validate)(&ctx, &tree);
+    strategy.prepare_create(&ctx, &mut tree);
+    let mut errors = strategy.validate(&ctx, &tree);
     if errors.is_empty() {
         errors = kinds::validation::meta::common_create(inner.schema, &tree, scope.resource.namespaced);
     }
@@ -130,16 +120,13 @@ async fn store_filled(
         let name = scope.meta(&tree).name();
         return Err(scope.invalid(name, &errors).into());
     }
-    // A Job's labels are by default its template's, among which are some that were just made.
-    if scope.resource.plural == "jobs" {
-        tree = scope.defaulted(tree);
-    }
-    for text in (strategy.warnings)(&ctx, &tree, None) {
+    strategy.canonicalize(&ctx, &mut tree);
+    for text in strategy.warnings(&ctx, &tree, None) {
         scope.req.warn(text);
     }
     // A dry run has no effect by itself.
-    if let Some(text) = strategy.no_effect_yet.filter(|_| !options.dry_run) {
-        scope.req.warn(text);
+    if let Some(text) = scope.facts().no_effect_yet.as_ref().filter(|_| !options.dry_run) {
+        scope.req.warn(text.to_string());
     }
     let name = scope.meta(&tree).name().to_owned();
     let request = scope.admission(Operation::Create, &scope.stored.kind, &name, None, options.dry_run);
@@ -163,21 +150,6 @@ async fn store_filled(
         Err(WriteError::Unreadable(_)) => Err(taken(scope, &name, generated, false).into()),
         Err(e) => Err(Failed::of(scope, &e, &name)),
     }
-}
-
-/// Whose certificate is asked for is known from the request, whatever the object says.
-fn set_requester(scope: &Scope<'_>, tree: &mut Struct) {
-    let user = &scope.req.user;
-    let mut e = Edit::new(scope.inner.schema, tree);
-    let Some(mut spec) = e.make("spec") else { return };
-    let text = |t: &Text| (!t.is_empty()).then(|| Node::from(t.clone()));
-    let list = |l: &[Text]| (!l.is_empty()).then(|| strings(l.iter().map(Text::as_str)));
-    spec.put("username", text(&user.name));
-    spec.put("uid", text(&user.uid));
-    spec.put("groups", list(&user.groups));
-    let extra: Vec<_> =
-        user.extra.iter().map(|(k, v)| (k.clone(), strings(v.iter().map(Text::as_str)))).collect();
-    spec.put("extra", (!extra.is_empty()).then(|| Node::from(Map::from_entries(extra))));
 }
 
 fn taken(scope: &Scope<'_>, name: &str, generated: bool, deleting: bool) -> Status {

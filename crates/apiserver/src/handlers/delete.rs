@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use api::status::Details;
+use api::view::View;
 use api::{Object, Status, Struct};
 use jiff::{SignedDuration, Timestamp};
-use kinds::access::View;
+use kinds::strategy::Dependents;
 use storage::{Write, WriteError};
 
-use super::{Scope, list, namespace, unreadable};
+use super::{Scope, list, unreadable};
 use crate::admission::{Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::codec;
@@ -18,42 +19,6 @@ use crate::options::{self, DeleteOptions, ListOptions, Propagation};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-
-/// What a kind does with dependents when nobody says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dependents {
-    Background,
-    Orphan,
-    Unsupported,
-}
-
-fn default_policy(group: &str, plural: &str) -> Dependents {
-    match (group, plural) {
-        ("" | "events.k8s.io", "events") => Dependents::Unsupported,
-        ("", "replicationcontrollers") | ("batch", "jobs") => Dependents::Orphan,
-        _ => Dependents::Background,
-    }
-}
-
-/// Whether a deletion answers with the object; with a `Status` otherwise.
-fn returns_object(group: &str, plural: &str) -> bool {
-    match group {
-        "" => matches!(
-            plural,
-            "pods"
-                | "services"
-                | "namespaces"
-                | "serviceaccounts"
-                | "persistentvolumes"
-                | "persistentvolumeclaims"
-                | "podtemplates"
-                | "resourcequotas"
-        ),
-        "storage.k8s.io" => plural != "csistoragecapacities",
-        "resource.k8s.io" => true,
-        _ => false,
-    }
-}
 
 /// The finalizers by which the garbage collector learns what to do with dependents.
 fn finalizers(has: &[&str], options: &DeleteOptions, default: Dependents) -> Vec<String> {
@@ -100,9 +65,9 @@ enum Grace {
 struct Now<'a> {
     deleted: &'a str,
     grace: Option<i64>,
-    /// Seconds that the kind asks for, for a Pod that runs.
+    /// Seconds that the object asks for.
     default: i64,
-    /// A Pod that is on no node or has ended goes at once.
+    /// It goes at once.
     at_once: bool,
 }
 
@@ -184,8 +149,8 @@ pub(crate) async fn one(
     options: &DeleteOptions,
     told: Option<&str>,
 ) -> Result<Outcome, Status> {
-    if scope.is_namespace()
-        && let Some(outcome) = namespace::delete(scope, name, options).await?
+    if let Some(lifecycle) = scope.resource.lifecycle
+        && let Some(outcome) = lifecycle.delete(scope, name, options).await?
     {
         return Ok(outcome);
     }
@@ -196,27 +161,23 @@ pub(crate) async fn one(
         if let Some(told) = told {
             scope.admit_delete(told, &tree, options).await?;
         }
-        let graceful = if scope.is_pod() {
-            let view = View::new(scope.inner.schema, &tree);
-            let meta = scope.meta(&tree);
+        let meta = scope.meta(&tree);
+        let asked = scope.strategy().grace(scope.inner.schema, &tree);
+        let graceful = asked.map_or(Grace::None, |asked| {
             let now = Now {
                 deleted: meta.deleted(),
                 grace: meta.grace().map(|g| if g < 0 { 1 } else { g }),
-                default: view.st("spec").int("terminationGracePeriodSeconds"),
-                at_once: view.st("spec").str("nodeName").is_empty()
-                    || matches!(view.st("status").str("phase"), "Failed" | "Succeeded"),
+                default: asked.default,
+                at_once: asked.at_once,
             };
             grace(&now, options.grace, scope.inner.config.clock.now())
-        } else {
-            Grace::None
-        };
+        });
         if graceful == Grace::Pending {
             return deleted_answer(scope, &object);
         }
-        let has: Vec<String> = scope.meta(&tree).finalizers().iter().map(|f| (*f).to_owned()).collect();
+        let has: Vec<String> = meta.finalizers().iter().map(|f| (*f).to_owned()).collect();
         let has: Vec<&str> = has.iter().map(String::as_str).collect();
-        let policy = default_policy(&scope.resource.group, &scope.resource.plural);
-        let wanted = finalizers(&has, options, policy);
+        let wanted = finalizers(&has, options, scope.facts().deletion.dependents);
         let mut expect = object.revision;
         let mut last = Arc::clone(&object);
         if graceful != Grace::None || !wanted.is_empty() {
@@ -243,7 +204,7 @@ pub(crate) async fn one(
             }
         }
         if options.dry_run {
-            return if returns_object(&scope.resource.group, &scope.resource.plural) {
+            return if scope.facts().deletion.answers_object {
                 scope.dry_answer(200, tree)
             } else {
                 deleted_answer(scope, &last)
@@ -257,7 +218,7 @@ pub(crate) async fn one(
         };
         match scope.commit(write).await {
             Ok(gone) => {
-                scope.after_delete(&tree).await;
+                scope.deleted(&tree).await;
                 return deleted_answer(scope, &gone);
             }
             Err(WriteError::Changed(_)) => {}
@@ -332,7 +293,7 @@ pub(super) fn preconditions(
 }
 
 fn deleted_answer(scope: &Scope<'_>, object: &Arc<Object>) -> Result<Outcome, Status> {
-    if returns_object(&scope.resource.group, &scope.resource.plural) {
+    if scope.facts().deletion.answers_object {
         return Ok(scope.stored_answer(200, Arc::clone(object)));
     }
     Ok(Outcome::Status(Status {

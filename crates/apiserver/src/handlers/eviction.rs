@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use api::status::{Cause, Details, FieldError};
+use api::view::{Edit, View};
 use api::{Object, Status, Struct, Text};
-use kinds::access::{Edit, View};
 
 use super::update::{self, Plan};
 use super::{Scope, delete, read_object, unreadable};
@@ -65,7 +65,7 @@ async fn attempt(
 ) -> Result<Option<Outcome>, Status> {
     let create = write_options(&scope.req.query, WriteKind::Create)?;
     let schema = scope.inner.schema;
-    let mut body = read_object(scope.inner, scope.req, &sub.kind, create.field_validation)?;
+    let mut body = read_object(scope.inner, scope.req, &sub.kind, None, create.field_validation)?;
     let asks_dry = View::new(schema, &body).st("deleteOptions").len("dryRun") > 0;
     let request =
         scope.admission(Operation::Create, &sub.kind, scope.name(), None, create.dry_run || asks_dry);

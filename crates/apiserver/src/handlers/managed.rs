@@ -1,24 +1,25 @@
 //! managedFields: who is recorded for a write, and server-side apply to objects of the store.
 
-use api::managed::{self, FieldSet, Taken, Versions, Writer};
+use api::managed::{self, Taken, Versions, Writer};
 use api::schema::Gvk;
 use api::{Map, Node, Schema, Status, Struct, Text};
 
 use super::{Scope, update};
 use crate::inner::Inner;
 use crate::options::WriteOptions;
+use crate::registry::Resource;
 use crate::request::Request;
 
-/// The versions of a kind.
+/// The versions of a resource's kind.
 struct KindVersions<'s> {
     schema: &'s Schema,
-    kind: &'s str,
+    resource: &'s Resource,
 }
 
 impl KindVersions<'_> {
     fn kind(&self, version: &str) -> Gvk {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        Gvk::new(group, version, self.kind)
+        Gvk::new(group, version, &self.resource.kind.kind)
     }
 }
 
@@ -31,7 +32,8 @@ impl Versions for KindVersions<'_> {
             return Ok(None);
         }
         let (from, to) = (self.kind(from), self.kind(to));
-        kinds::convert::convert(self.schema, object.clone(), &from, &to).map(Some).map_err(|e| e.to_string())
+        let converted = self.resource.strategy.convert(self.schema, object.clone(), &from, &to);
+        converted.map(Some).map_err(|e| e.to_string())
     }
 }
 
@@ -68,22 +70,14 @@ fn as_writer<T>(scope: &Scope<'_>, options: &WriteOptions, f: impl FnOnce(&Write
     let (schema, resource) = (scope.inner.schema, scope.resource);
     let subresource = scope.req.info.subresource.as_str();
     let manager = manager(scope.req, options);
-    let has_status = resource.subresource("status").is_some();
-    let reset = kinds::reset::fields(&resource.group, &resource.plural, subresource, has_status);
-    let reset = FieldSet::of_names(reset);
-    let taken = match kinds::reset::only(&resource.group, &resource.plural, subresource) {
-        Some(patterns) => Taken::Only(patterns),
-        None if reset.is_empty() => Taken::All,
-        None => Taken::AllBut(&reset),
-    };
-    let versions = KindVersions { schema, kind: &resource.kind.kind };
+    let versions = KindVersions { schema, resource };
     f(&Writer {
         schema,
         api_version: &resource.kind.api_version(),
         subresource,
         manager: &manager,
         now: &scope.now,
-        taken,
+        taken: resource.strategy.taken(subresource),
         versions: Some(&versions),
     })
 }
@@ -144,7 +138,7 @@ pub(crate) fn apply(
         w.apply(&scope.resource.kind, scope.resource.root, live.as_ref(), config, force)
     })?;
     let kind = &scope.resource.kind;
-    if let Err(why) = kinds::convert::settle(inner.schema, kind, &mut applied.object) {
+    if let Err(why) = scope.strategy().settle(inner.schema, &mut applied.object) {
         let named = named(&configuration(&scope.req.body)?);
         let kind = format!("{}, Kind={}", kind.api_version(), kind.kind);
         let why = format!("failed to convert to unversioned ({named}; {kind}): {why}");
@@ -175,6 +169,7 @@ pub(crate) fn apply_scale(
     options: &WriteOptions,
 ) -> Result<Struct, Status> {
     let root = scope.inner.schema.kind(kind).ok_or_else(Status::no_such_resource)?;
+    let places = scope.strategy().facts().scale.as_ref().ok_or_else(Status::no_such_resource)?;
     let replicas = config.as_map().and_then(|m| m.get("spec")?.as_map()?.get("replicas")).cloned();
     let metadata = config.as_map().and_then(|m| m.get("metadata")).cloned();
     // Applied to nothing, it shows what is wrong with it.
@@ -185,10 +180,8 @@ pub(crate) fn apply_scale(
     workload.insert("apiVersion", scope.resource.kind.api_version());
     workload.insert("kind", scope.resource.kind.kind.clone());
     workload.insert("metadata", metadata.unwrap_or_else(|| Node::from(Map::new())));
-    if let Some(replicas) = replicas {
-        let mut spec = Map::new();
-        spec.insert("replicas", replicas);
-        workload.insert("spec", spec);
+    if let Some((field, value)) = replicas.and_then(|replicas| places.configuration(replicas)) {
+        workload.insert(field, value);
     }
     apply(scope, Some(old), Node::from(workload), options)
 }

@@ -1,18 +1,25 @@
-//! One module a verb, generic over resources; [`dispatch`] finds the one.
+//! One module a verb, generic over resources; [`dispatch`] finds the one. What only some resources have stands in
+//! modules of its own, and [`builtin`] says which.
 
 pub(crate) mod binding;
+pub(crate) mod builtin;
+mod certificate_request;
+mod component_status;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod eviction;
 pub(crate) mod get;
+pub(crate) mod lifecycle;
 pub(crate) mod list;
 pub(crate) mod managed;
-pub(crate) mod namespace;
+mod namespace;
 pub(crate) mod patch;
+mod review;
 pub(crate) mod scale;
+mod service;
+mod token;
 pub(crate) mod unreadable;
 pub(crate) mod update;
-pub(crate) mod virtuals;
 pub(crate) mod watch;
 
 use std::sync::Arc;
@@ -21,6 +28,7 @@ use std::time::Duration;
 use api::schema::Gvk;
 use api::status::FieldError;
 use api::{NewObject, Object, Status, Struct};
+use kinds::strategy::Facts;
 use kinds::{Ctx, Strategy};
 use storage::{ReadError, ResourceId, Store, Write, WriteError};
 
@@ -31,7 +39,7 @@ use crate::inner::Inner;
 use crate::negotiate;
 use crate::options::{FieldValidation, ListOptions, WriteOptions};
 use crate::pipe::method_not_allowed;
-use crate::registry::{Resource, Stored, Subresource};
+use crate::registry::{Action, Resource, Stored, Subresource};
 use crate::request::{Request, RequestInfo};
 
 /// What every handler works with: the request and what it is about.
@@ -100,17 +108,8 @@ pub(crate) async fn dispatch(inner: &Arc<Inner>, req: &Request) -> Result<Outcom
     }
 }
 
-/// What a write may be refused for, besides objects of its own resource: what upstream's admission asks etcd for when
-/// its caches lack it, and what objects name.
-const LOOKED_AT: [(&str, &str); 5] = [
-    ("", "namespaces"),
-    ("", "serviceaccounts"),
-    ("node.k8s.io", "runtimeclasses"),
-    ("policy", "poddisruptionbudgets"),
-    ("scheduling.k8s.io", "priorityclasses"),
-];
-
-/// What the answer to a write rests on, as this server knows it.
+/// What the answer to a write rests on, as this server knows it: the object, its resource, and what upstream's admission
+/// asks etcd for when its caches lack it.
 struct Known {
     /// The revision of the object that the request names.
     object: Option<u64>,
@@ -125,7 +124,7 @@ fn known(inner: &Inner, req: &Request) -> Known {
     let object = own.and_then(|(resource, id)| {
         inner.store.get(id, scope_namespace(resource, info), &info.name).map(|object| object.revision)
     });
-    let others = LOOKED_AT.iter().filter_map(|(group, plural)| inner.reader.resource(group, plural));
+    let others = inner.registry.consulted().iter().copied();
     let all = own.map(|(_, id)| id).into_iter().chain(others);
     Known { object, resources: all.map(|id| (id, inner.store.snapshot(id).changed())).collect() }
 }
@@ -146,12 +145,12 @@ async fn attempt(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
         .registry
         .find(&info.group, &info.version, &info.resource)
         .ok_or_else(Status::no_such_resource)?;
-    if !resource.namespaced && !info.namespace.is_empty() && info.resource != "namespaces" {
+    if !resource.namespaced && !info.namespace.is_empty() && !resource.strategy.facts().is_namespace {
         return Err(Status::no_such_resource());
     }
-    if let Some((text, removed)) = deprecation(info, &resource.kind.kind) {
-        inner.metrics.deprecated(info, removed);
-        req.warn(text);
+    if let Some(going) = &resource.deprecated {
+        inner.metrics.deprecated(info, &going.removed);
+        req.warn(going.warning.to_string());
     }
     if matches!(info.verb, "get" | "patch" | "delete") {
         check_segment(&info.name)?;
@@ -170,7 +169,7 @@ async fn attempt(inner: &Arc<Inner>, req: &Request) -> Result<Outcome, Status> {
         return Err(method_not_allowed());
     }
     if resource.stored.is_none() {
-        return virtuals::dispatch(inner, req, resource).await;
+        return (resource.computed)(inner, req, resource).await;
     }
     let scope = Scope::new(inner, req, resource)?;
     match info.verb {
@@ -197,39 +196,6 @@ fn check_segment(name: &str) -> Result<(), Status> {
     if bad.is_empty() { Ok(()) } else { Err(invalid(bad.join(";"))) }
 }
 
-/// The Warning with every answer about a deprecated version, and the release that will be without it, if one
-/// will.
-fn deprecation(info: &RequestInfo, kind: &str) -> Option<(String, &'static str)> {
-    let (group, version) = (info.group.as_str(), info.version.as_str());
-    // Since which minor version, and since when no more.
-    let (since, until) = match (group, version, info.resource.as_str()) {
-        ("", _, "endpoints") => {
-            let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
-            return Some((text.into(), ""));
-        }
-        ("", _, "componentstatuses") => {
-            return Some(("v1 ComponentStatus is deprecated in v1.19+".into(), ""));
-        }
-        ("storage.k8s.io" | "networking.k8s.io", "v1beta1", _)
-        | ("certificates.k8s.io", "v1alpha1", "clustertrustbundles") => (34, "1.37"),
-        ("admissionregistration.k8s.io", "v1alpha1", _)
-        | ("coordination.k8s.io", "v1alpha2", _)
-        | ("resource.k8s.io", "v1beta1", _) => (35, "1.38"),
-        ("resource.k8s.io", "v1beta2", "devicetaintrules") => return None,
-        ("coordination.k8s.io", "v1beta1", _)
-        | ("resource.k8s.io", "v1beta2", _)
-        | ("resource.k8s.io", "v1alpha3", "devicetaintrules") => (36, "1.39"),
-        _ => return None,
-    };
-    let instead = match group {
-        "storage.k8s.io" => "; use storage.k8s.io/v1 VolumeAttributesClass",
-        _ => "",
-    };
-    let text =
-        format!("{group}/{version} {kind} is deprecated in v1.{since}+, unavailable in v{until}+{instead}");
-    Some((text, until))
-}
-
 async fn subresource(
     inner: &Arc<Inner>,
     req: &Request,
@@ -237,27 +203,19 @@ async fn subresource(
     sub: &Subresource,
 ) -> Result<Outcome, Status> {
     let scope = Scope::new(inner, req, resource)?;
-    match (req.info.verb, sub.name.as_str()) {
-        (_, "scale") => scale::scale(&scope, sub).await,
-        ("create", "binding") => binding::bind(&scope, sub).await,
-        ("create", "eviction") => eviction::evict(&scope, sub).await,
-        ("create", "token") => virtuals::token(&scope, sub).await,
-        ("get", _) if sub.kind == resource.kind => get::get(&scope).await,
-        (verb @ ("update" | "patch"), name) => {
-            let rules = scope
-                .stored
-                .strategy
-                .subresources
-                .iter()
-                .find(|s| s.name == name)
-                .ok_or_else(Status::no_such_resource)?;
+    match (sub.action, req.info.verb) {
+        (Action::Handler(handler), _) => handler(&scope, sub).await,
+        (Action::Scale, _) => scale::scale(&scope, sub).await,
+        (Action::Own, "get") if sub.kind == resource.kind => get::get(&scope).await,
+        (Action::Own, verb @ ("update" | "patch")) => {
+            let rules = scope.strategy().subresource(&sub.name).ok_or_else(Status::no_such_resource)?;
             if verb == "update" {
                 update::update(&scope, Some(rules)).await
             } else {
                 patch::patch(&scope, Some(rules)).await
             }
         }
-        _ => Err(Status::no_such_resource()),
+        (Action::Own, _) => Err(Status::no_such_resource()),
     }
 }
 
@@ -292,8 +250,19 @@ impl<'a> Scope<'a> {
     pub(crate) fn name(&self) -> &'a str {
         &self.req.info.name
     }
-    pub(crate) fn strategy(&self) -> &'static Strategy {
-        self.stored.strategy
+    /// The kind's rules.
+    pub(crate) fn strategy(&self) -> &'a dyn Strategy {
+        &*self.resource.strategy
+    }
+    /// The kind's facts.
+    pub(crate) fn facts(&self) -> &'a Facts {
+        self.resource.strategy.facts()
+    }
+    /// After an object is gone; its last state.
+    pub(crate) async fn deleted(&self, last: &Struct) {
+        if let Some(lifecycle) = self.resource.lifecycle {
+            lifecycle.deleted(self, last).await;
+        }
     }
     /// What rules may look at.
     pub(crate) fn ctx<'c>(
@@ -334,13 +303,14 @@ impl<'a> Scope<'a> {
     }
     /// Reads the body as an object of this resource, in the stored version and with defaults.
     pub(crate) fn body(&self, options: &WriteOptions) -> Result<Struct, Status> {
-        let tree = read_object(self.inner, self.req, &self.resource.kind, options.field_validation)?;
+        let (kind, strategy) = (&self.resource.kind, Some(self.strategy()));
+        let tree = read_object(self.inner, self.req, kind, strategy, options.field_validation)?;
         let tree = self.inner.to_stored(self.resource, tree)?;
         Ok(self.defaulted(tree))
     }
     /// Sets defaults.
     pub(crate) fn defaulted(&self, mut tree: Struct) -> Struct {
-        kinds::defaults::apply(self.inner.schema, &self.stored.kind, &mut tree);
+        self.inner.registry.defaults.apply(self.inner.schema, &mut tree);
         tree
     }
     /// Puts the request's namespace into the object, or refuses another one.
@@ -379,11 +349,7 @@ impl<'a> Scope<'a> {
             kind,
             resource: &self.resource.plural,
             subresource: &self.req.info.subresource,
-            namespace: if self.resource.plural == "namespaces" && self.resource.group.is_empty() {
-                name
-            } else {
-                self.namespace
-            },
+            namespace: if self.facts().is_namespace { name } else { self.namespace },
             name,
             old,
             dry_run,
@@ -474,15 +440,17 @@ impl Failed {
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// Reads the body as an object of a kind; unknown and duplicate fields as the directive says.
+/// Reads the body as an object of a kind, which may be a resource's with a strategy; unknown and duplicate fields as
+/// the directive says.
 pub(crate) fn read_object(
     inner: &Inner,
     req: &Request,
     kind: &Gvk,
+    strategy: Option<&dyn Strategy>,
     validation: FieldValidation,
 ) -> Result<Struct, Status> {
     let format = negotiate::input(&req.content_type)?;
-    let decoded = codec::decode(inner.schema, kind, format, &req.body)?;
+    let decoded = codec::decode(inner.schema, kind, strategy, format, &req.body)?;
     if !decoded.strict_errors.is_empty() {
         match validation {
             FieldValidation::Ignore => {}

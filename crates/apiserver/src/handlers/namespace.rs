@@ -1,41 +1,32 @@
-//! Namespaces: they are deleted in two steps, and keep a finalizer of their own in `spec`.
+//! Namespaces: they are deleted in two steps.
 
-use api::{Schema, Status, Struct};
-use kinds::access::{Edit, View, strings};
+use api::Status;
+use api::view::Edit;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use storage::{Write, WriteError};
 
+use super::lifecycle::Lifecycle;
 use super::{MODIFIED, Scope};
 use crate::answer::Outcome;
 use crate::options::{DeleteOptions, Propagation};
 
-const KUBERNETES: &str = "kubernetes";
+/// What the server does for Namespaces.
+pub(crate) struct Namespaces;
 
-/// `spec.finalizers` of a namespace.
-pub(crate) fn spec_finalizers<'a>(schema: &'a Schema, tree: &'a Struct) -> Vec<&'a str> {
-    View::new(schema, tree).st("spec").strs("finalizers").collect()
-}
-
-/// A new namespace is active and has the finalizer `kubernetes`.
-pub(crate) fn prepare_create(schema: &Schema, tree: &mut Struct) {
-    let mut finalizers: Vec<String> = spec_finalizers(schema, tree).iter().map(|s| (*s).to_owned()).collect();
-    if !finalizers.iter().any(|f| f == KUBERNETES) {
-        finalizers.push(KUBERNETES.into());
-    }
-    let mut edit = Edit::new(schema, tree);
-    if let Some(mut spec) = edit.make("spec") {
-        spec.set("finalizers", strings(finalizers.iter().map(String::as_str)));
-    }
-    if let Some(mut status) = edit.make("status") {
-        status.set("phase", "Active");
+impl Lifecycle for Namespaces {
+    fn delete<'a>(
+        &'a self,
+        scope: &'a Scope<'a>,
+        name: &'a str,
+        options: &'a DeleteOptions,
+    ) -> BoxFuture<'a, Result<Option<Outcome>, Status>> {
+        delete(scope, name, options).boxed()
     }
 }
 
 /// The first deletion marks the namespace as terminating; `None` if it is to be removed now.
-pub(crate) async fn delete(
-    scope: &Scope<'_>,
-    name: &str,
-    options: &DeleteOptions,
-) -> Result<Option<Outcome>, Status> {
+async fn delete(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Result<Option<Outcome>, Status> {
     let schema = scope.inner.schema;
     loop {
         let object = scope.find(name)?;
@@ -59,7 +50,7 @@ pub(crate) async fn delete(
             return Err(failed("ResourceVersion", revision, &object.revision.to_string()));
         }
         if scope.meta(&tree).deleting() {
-            if spec_finalizers(schema, &tree).is_empty() {
+            if !scope.strategy().is_held(schema, &tree) {
                 return Ok(None);
             }
             return Ok(Some(scope.stored_answer(200, object)));

@@ -123,10 +123,12 @@ impl Patch {
                 "the name of the object ({name} based on URL) was undeterminable: name must be provided"
             )));
         }
-        kinds::convert::settle(schema, kind, &mut decoded.tree).map_err(|why| match self.kind {
-            PatchType::Strategic => Status::failure(500, "", why),
-            _ => refuse(why),
-        })?;
+        if *kind == scope.resource.kind {
+            scope.strategy().settle(schema, &mut decoded.tree).map_err(|why| match self.kind {
+                PatchType::Strategic => Status::failure(500, "", why),
+                _ => refuse(why),
+            })?;
+        }
         complaints.extend(decoded.strict);
         match options.field_validation {
             _ if complaints.is_empty() => {}
@@ -180,7 +182,7 @@ fn patch_error(error: PatchError) -> Status {
 }
 
 /// Answers a patch of a resource or of a subresource on its tree.
-pub(crate) async fn patch(scope: &Scope<'_>, rules: Option<&'static Subresource>) -> Result<Outcome, Status> {
+pub(crate) async fn patch(scope: &Scope<'_>, rules: Option<&dyn Subresource>) -> Result<Outcome, Status> {
     let patch = read(scope.req)?;
     let kind = if patch.kind == PatchType::Apply { WriteKind::Apply } else { WriteKind::Patch };
     let options = write_options(&scope.req.query, kind)?;

@@ -1,32 +1,32 @@
 //! The `scale` subresource: `autoscaling/v1` `Scale` over a workload's replicas.
 
+use api::view::{Edit, View};
 use api::{Status, Struct};
-use kinds::access::{Edit, View};
+use kinds::scale::Scale;
 
 use super::patch::PatchType;
 use super::update::{self, Done, Plan};
 use super::{Scope, managed, patch, read_object};
 use crate::admission::Operation;
 use crate::answer::Outcome;
-use crate::conditions;
 use crate::options::{WriteKind, write_options};
 use crate::pipe::method_not_allowed;
 use crate::registry::Subresource;
+
+/// Where the numbers of a Scale stand in the workload.
+fn places<'s>(scope: &Scope<'s>) -> Result<&'s Scale, Status> {
+    scope.facts().scale.as_ref().ok_or_else(Status::no_such_resource)
+}
 
 /// The Scale of a workload.
 pub(crate) fn of(scope: &Scope<'_>, sub: &Subresource, tree: &Struct) -> Result<Struct, Status> {
     let schema = scope.inner.schema;
     let root = sub.root.ok_or_else(Status::no_such_resource)?;
     let mut scale = Struct::new(root);
-    let view = View::new(schema, tree);
-    let (meta, spec, status) = (view.st("metadata"), view.st("spec"), view.st("status"));
-    let selector = if scope.resource.plural == "replicationcontrollers" {
-        let mut all: Vec<String> = spec.texts("selector").map(|(k, v)| format!("{k}={v}")).collect();
-        all.sort();
-        all.join(",")
-    } else {
-        conditions::selector_text(&spec.st("selector"))
-    };
+    let places = places(scope)?;
+    let meta = View::new(schema, tree).st("metadata");
+    let replicas = places.replicas(schema, tree);
+    let selector = places.selector(schema, tree);
     let mut edit = Edit::new(schema, &mut scale);
     if let Some(mut m) = edit.make("metadata") {
         for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -37,12 +37,12 @@ pub(crate) fn of(scope: &Scope<'_>, sub: &Subresource, tree: &Struct) -> Result<
         }
     }
     if let Some(mut s) = edit.make("spec")
-        && spec.int("replicas") != 0
+        && replicas != 0
     {
-        s.set("replicas", spec.int("replicas"));
+        s.set("replicas", replicas);
     }
     if let Some(mut s) = edit.make("status") {
-        s.set("replicas", status.int("replicas"));
+        s.set("replicas", places.status_replicas(schema, tree));
         if !selector.is_empty() {
             s.set("selector", selector);
         }
@@ -69,7 +69,7 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     };
     let options = write_options(&scope.req.query, kind)?;
     let body = match write {
-        None => Some(read_object(scope.inner, scope.req, &sub.kind, options.field_validation)?),
+        None => Some(read_object(scope.inner, scope.req, &sub.kind, None, options.field_validation)?),
         Some(_) => None,
     };
     if let Some(body) = &body {
@@ -115,9 +115,7 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
             return Err(Status::invalid(&sub.kind.group, &sub.kind.kind, name, &errors));
         }
         scope.meta_mut(&mut tree)?.set_resource_version(meta.str("resourceVersion"));
-        if let Some(mut spec) = Edit::new(schema, &mut tree).make("spec") {
-            spec.set("replicas", replicas);
-        }
+        places(scope)?.set_replicas(schema, &mut tree, replicas);
         Ok(tree)
     })
     .await?;
@@ -137,10 +135,9 @@ pub(super) async fn mutate(
     scope.inner.admission.mutate(&request, &mut new).await?;
     let schema = scope.inner.schema;
     let replicas = View::new(schema, &new).st("spec").int("replicas");
-    if replicas != View::new(schema, tree).st("spec").int("replicas")
-        && let Some(mut spec) = Edit::new(schema, tree).make("spec")
-    {
-        spec.set("replicas", replicas);
+    let places = places(scope)?;
+    if replicas != places.replicas(schema, tree) {
+        places.set_replicas(schema, tree, replicas);
     }
     Ok(())
 }

@@ -194,7 +194,8 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     // For the audit, however it ends.
     let request = scope.admission(Operation::Delete, &scope.stored.kind, name, None, false);
     request.annotate("apiserver.k8s.io/unsafe-delete-ignore-read-error", "");
-    if !deletable(&scope.resource.group, &scope.resource.plural) {
+    // Not those whose storage upstream wraps.
+    if !scope.facts().deletion.unreadable {
         return Err(Status::internal(format!("no unsafe deleter provided, can not honor {OPTION}")));
     }
     authorize(scope)?;
@@ -223,15 +224,6 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
         })),
         ..Status::success()
     }))
-}
-
-/// Whether upstream deletes objects of a resource that cannot be read: not those whose storage it wraps.
-fn deletable(group: &str, plural: &str) -> bool {
-    match group {
-        "" => plural != "namespaces",
-        "rbac.authorization.k8s.io" => false,
-        _ => true,
-    }
 }
 
 /// Whether the caller may delete what cannot be read.

@@ -21,7 +21,7 @@ pub(crate) type Change<'c> = dyn Fn(Option<&Struct>) -> Result<Struct, Status> +
 /// How an update goes.
 pub(crate) struct Plan<'p> {
     /// The subresource's rules, or the resource's own.
-    pub(crate) rules: Option<&'static Subresource>,
+    pub(crate) rules: Option<&'p dyn Subresource>,
     /// The options.
     pub(crate) options: &'p WriteOptions,
     /// The uid that the object must have.
@@ -40,7 +40,7 @@ pub(crate) struct Plan<'p> {
 
 impl<'p> Plan<'p> {
     /// An ordinary update.
-    pub(crate) fn new(rules: Option<&'static Subresource>, options: &'p WriteOptions) -> Self {
+    pub(crate) fn new(rules: Option<&'p dyn Subresource>, options: &'p WriteOptions) -> Self {
         Self {
             rules,
             options,
@@ -66,10 +66,7 @@ pub(crate) enum Done {
     Deleted(Struct),
 }
 
-pub(crate) async fn update(
-    scope: &Scope<'_>,
-    rules: Option<&'static Subresource>,
-) -> Result<Outcome, Status> {
+pub(crate) async fn update(scope: &Scope<'_>, rules: Option<&dyn Subresource>) -> Result<Outcome, Status> {
     let options = write_options(&scope.req.query, WriteKind::Update)?;
     let mut tree = scope.body(&options)?;
     scope.ensure_namespace(&mut tree)?;
@@ -78,7 +75,7 @@ pub(crate) async fn update(
     let uid = scope.meta(&tree).uid().to_owned();
     let mut plan = Plan::new(rules, &options);
     plan.uid = (!uid.is_empty()).then_some(uid);
-    plan.create = rules.is_none() && scope.strategy().create_on_update;
+    plan.create = rules.is_none() && scope.facts().create_on_update;
     let done = run(scope, scope.name(), &plan, &|_| Ok(tree.clone())).await?;
     answer(scope, done)
 }
@@ -212,36 +209,31 @@ async fn attempt(
     let ctx = scope.ctx(&gate, &warn);
     if !plan.privileged {
         // Before the rules, unless these count what is dropped in a generation.
-        if !strategy.counts_gated {
+        if !scope.facts().counts_gated {
             inner.gated.drop(&mut tree, Some(&old));
         }
         match plan.rules {
-            Some(rules) => (rules.prepare_update)(&ctx, &mut tree, &old),
-            None => (strategy.prepare_update)(&ctx, &mut tree, &old),
+            Some(rules) => rules.prepare_update(&ctx, &mut tree, &old),
+            None => strategy.prepare_update(&ctx, &mut tree, &old),
         }
-        if strategy.counts_gated {
+        if scope.facts().counts_gated {
             inner.gated.drop(&mut tree, Some(&old));
         }
     }
     keep_metadata(scope, &mut tree, &old)?;
-    if !scope.is_service() || plan.rules.is_some() {
-        return attempt_filled(scope, name, plan, object, tree, old).await.map_err(|failed| failed.status);
-    }
-    let reservation = inner.allocators.update(scope, &mut tree, &old, dry_run).await?;
-    match attempt_filled(scope, name, plan, object, tree, old).await {
-        Ok(Ok(Done::Stored(object))) => {
-            reservation.keep().await;
-            Ok(Ok(Done::Stored(object)))
-        }
-        Ok(other) => {
-            reservation.fail(false).await;
-            Ok(other)
-        }
-        Err(Failed { status, doubtful }) => {
-            reservation.fail(doubtful).await;
-            Err(status)
+    let reservation = match scope.resource.lifecycle.filter(|_| plan.rules.is_none()) {
+        Some(lifecycle) => lifecycle.begin_update(scope, &mut tree, &old, dry_run).await?,
+        None => None,
+    };
+    let done = attempt_filled(scope, name, plan, object, tree, old).await;
+    if let Some(reservation) = reservation {
+        match &done {
+            Ok(Ok(Done::Stored(_))) => reservation.keep().await,
+            Ok(_) => reservation.fail(false).await,
+            Err(failed) => reservation.fail(failed.doubtful).await,
         }
     }
+    done.map_err(|failed| failed.status)
 }
 
 /// Checks what is filled, and stores it.
@@ -263,8 +255,8 @@ async fn attempt_filled(
         let mut errors =
             kinds::validation::meta::common_update(inner.schema, &tree, &old, scope.resource.namespaced);
         errors.extend(match plan.rules {
-            Some(rules) => (rules.validate_update)(&ctx, &tree, &old),
-            None => (strategy.validate_update)(&ctx, &tree, &old),
+            Some(rules) => rules.validate_update(&ctx, &tree, &old),
+            None => strategy.validate_update(&ctx, &tree, &old),
         });
         if !errors.is_empty() {
             let name = scope.meta(&tree).name();
@@ -272,7 +264,7 @@ async fn attempt_filled(
         }
         // Subresources warn of nothing.
         if plan.rules.is_none() {
-            for text in (strategy.warnings)(&ctx, &tree, Some(&old)) {
+            for text in strategy.warnings(&ctx, &tree, Some(&old)) {
                 scope.req.warn(text);
             }
         }
@@ -300,7 +292,7 @@ async fn attempt_filled(
         };
         return match scope.commit(write).await {
             Ok(_) | Err(WriteError::NotFound) => {
-                scope.after_delete(&old).await;
+                scope.deleted(&old).await;
                 Ok(Ok(Done::Deleted(tree)))
             }
             Err(WriteError::Changed(newer)) => Ok(Err(Some(newer))),
@@ -325,7 +317,7 @@ async fn attempt_filled(
 fn check_revision(scope: &Scope<'_>, name: &str, tree: &mut Struct, current: u64) -> Result<(), Status> {
     let wanted = scope.meta(tree).resource_version();
     if wanted.is_empty() || wanted == "0" {
-        if scope.strategy().unconditional_update {
+        if scope.facts().unconditional_update {
             scope.meta_mut(tree)?.set_resource_version(&current.to_string());
             return Ok(());
         }
@@ -381,26 +373,5 @@ fn finalized(scope: &Scope<'_>, tree: &Struct, old: &Struct) -> bool {
     scope.meta(tree).finalizers().is_empty()
         && before.deleting()
         && before.grace().is_none_or(|g| g == 0)
-        && (!scope.is_namespace() || super::namespace::spec_finalizers(scope.inner.schema, tree).is_empty())
-}
-
-impl Scope<'_> {
-    /// Whether the resource is the core group's services.
-    pub(crate) fn is_service(&self) -> bool {
-        self.resource.group.is_empty() && self.resource.plural == "services"
-    }
-    /// Whether the resource is the core group's namespaces.
-    pub(crate) fn is_namespace(&self) -> bool {
-        self.resource.group.is_empty() && self.resource.plural == "namespaces"
-    }
-    /// Whether the resource is the core group's pods.
-    pub(crate) fn is_pod(&self) -> bool {
-        self.resource.group.is_empty() && self.resource.plural == "pods"
-    }
-    /// Gives back what a deleted object held.
-    pub(crate) async fn after_delete(&self, tree: &Struct) {
-        if self.is_service() {
-            self.inner.allocators.release(self.inner, tree).await;
-        }
-    }
+        && !scope.strategy().is_held(scope.inner.schema, tree)
 }

@@ -25,7 +25,7 @@ use crate::registry::Resource;
 use crate::request::Request;
 
 use crate::select::Selection;
-use crate::table;
+use crate::table::{self, Bookmark, TableForm};
 
 /// How long a read waits for a revision that the store has not reached; upstream's `blockTimeout`.
 pub(crate) const FRESH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -390,14 +390,10 @@ impl Framer {
                     Ok(json)
                 }
             }
-            (Convert::Table(v), _) => table::of_objects(
-                &self.inner,
-                &self.resource,
-                std::slice::from_ref(object),
-                v,
-                self.form.include,
-                headers,
-            ),
+            (Convert::Table(v), _) => {
+                let form = TableForm { version: v, include: self.form.include, headers };
+                table::of_objects(&self.inner, &self.resource, std::slice::from_ref(object), form)
+            }
         };
         match built {
             Ok(bytes) => self.wrap(event_type(kind), &bytes),
@@ -459,17 +455,11 @@ impl Framer {
                 }
             }
             (Convert::Table(v), _) => {
-                let bytes = table::bookmark(
-                    &self.inner,
-                    &self.resource,
-                    revision,
-                    &tree,
-                    &partial_bookmark(revision, initial_end, v.api_version()),
-                    v,
-                    self.form.include,
-                    initial_end,
-                    !self.headers_sent,
-                );
+                let partial = &partial_bookmark(revision, initial_end, v.api_version());
+                let of = Bookmark { revision, tree: &tree, partial, initial_end };
+                let headers = !self.headers_sent;
+                let form = TableForm { version: v, include: self.form.include, headers };
+                let bytes = table::bookmark(&self.inner, &self.resource, &of, form);
                 self.headers_sent = true;
                 bytes
             }

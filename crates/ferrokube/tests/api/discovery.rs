@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::Server;
 
-use crate::server;
+use crate::api::server;
 
 /// What the kinds need that are not served by default.
 const OPT_IN: &str = "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true,GenericWorkload=true,GangScheduling=true,\

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{MAPS, map, names, pod, server};
+use crate::api::{MAPS, map, names, pod, server};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";

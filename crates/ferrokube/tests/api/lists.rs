@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{Server, eventually};
 
-use crate::{MAPS, map, names, pod, server, version};
+use crate::api::{MAPS, map, names, pod, server, version};
 
 fn list(s: &Server, query: &str) -> Value {
     s.get(&format!("{MAPS}{query}")).send().unwrap().expect(200).unwrap().json().unwrap()

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{Answer, Server};
 
-use crate::{MAPS, map, pod, server, version};
+use crate::api::{MAPS, map, pod, server, version};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -165,7 +165,7 @@ fn collections_are_deleted_by_selector() {
     let gone = s.request("DELETE", &format!("{MAPS}?labelSelector=name%20in%20(a,b)")).send().unwrap();
     assert_eq!(gone.expect(200).unwrap().json().unwrap()["kind"], "ConfigMapList");
     let left = s.get(&format!("{MAPS}?labelSelector=name")).send().unwrap().json().unwrap();
-    assert_eq!(crate::names(&left), ["c"]);
+    assert_eq!(crate::api::names(&left), ["c"]);
 }
 
 #[test]
@@ -248,6 +248,12 @@ fn generations_follow_the_spec() {
     let scale = merge(&format!("{one}/scale"), json!({"spec": {"replicas": 4}}));
     assert_eq!((&scale["kind"], &scale["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")));
     assert_eq!(scale["status"]["selector"], "a=b");
+    let table = s.get(&format!("{one}/scale")).accept("application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = table.send().unwrap().expect(200).unwrap().json().unwrap();
+    let columns: Vec<_> = table["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
+    assert!(!table["columnDefinitions"][1]["description"].as_str().unwrap().is_empty());
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("d"), json!(4), json!(3)]);
     assert_eq!(s.get(&one).send().unwrap().json().unwrap()["metadata"]["generation"], 3);
     let fixed = json!({"spec": {"selector": {"matchLabels": {"a": "c"}}}});
     let refused = status(s.patch(&one, "merge", &fixed).send().unwrap(), 422);

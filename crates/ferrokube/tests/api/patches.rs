@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::Server;
 
-use crate::{MAPS, map, pod, server, version};
+use crate::api::{MAPS, map, pod, server, version};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::Server;
 
-use crate::pod;
+use crate::api::pod;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 

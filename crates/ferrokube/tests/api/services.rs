@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use testkit::Server;
 
-use crate::server;
+use crate::api::server;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
@@ -34,7 +34,7 @@ fn no_doubles(s: &Server, services: usize) {
     assert!(ports.iter().all(|p| (30_000..=32_767).contains(p)));
     // Every address has its object, and only these have one.
     let objects = s.get("/apis/networking.k8s.io/v1/ipaddresses").send().unwrap().json().unwrap();
-    let objects = crate::names(&objects).into_iter().map(str::to_owned).collect::<HashSet<_>>();
+    let objects = crate::api::names(&objects).into_iter().map(str::to_owned).collect::<HashSet<_>>();
     let mut expected = addresses.into_iter().collect::<HashSet<_>>();
     let own = s.get(&format!("{SERVICES}/kubernetes")).send().unwrap().json().unwrap();
     expected.insert(own["spec"]["clusterIP"].as_str().unwrap().to_owned());
@@ -133,7 +133,10 @@ fn of_both_families() {
         .unwrap();
     assert_eq!(after["spec"]["clusterIPs"], json!([addresses[0]]));
     let objects = s.get("/apis/networking.k8s.io/v1/ipaddresses").send().unwrap().json().unwrap();
-    assert!(!crate::names(&objects).contains(&addresses[1].as_str().unwrap()), "the other one is free again");
+    assert!(
+        !crate::api::names(&objects).contains(&addresses[1].as_str().unwrap()),
+        "the other one is free again"
+    );
     let ranges = s.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").send().unwrap().json().unwrap();
     assert_eq!(ranges["spec"]["cidrs"], json!(["10.96.0.0/16", "fd00:96::/112"]));
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testkit::{Server, Stream};
 
-use crate::{MAPS, map, pod, server, version};
+use crate::api::{MAPS, map, pod, server, version};
 
 fn watch(s: &Server, query: &str) -> Stream {
     let stream = s.get(&format!("{MAPS}?watch=true{query}")).stream().unwrap();

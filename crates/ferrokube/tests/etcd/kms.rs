@@ -17,7 +17,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
-use crate::{server, start_with};
+use crate::etcd::{server, start_with};
 
 /// A plugin that encrypts by changing every byte.
 #[derive(Clone, Default)]

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use testkit::{Etcd, Server, Signal, eventually};
 use tokio::task::JoinSet;
 
-use crate::start_with;
+use crate::etcd::start_with;
 
 /// The range of node ports, and how many of them there are.
 const RANGE: (&str, usize) = ("--service-node-port-range=30000-30399", 400);

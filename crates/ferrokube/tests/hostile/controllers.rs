@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::{Server, eventually, within};
 
-use crate::alive;
+use crate::hostile::alive;
 
 const LARGEST: i64 = i32::MAX as i64;
 

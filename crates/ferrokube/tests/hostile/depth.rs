@@ -7,7 +7,7 @@ use api::depth::{MAX_DEPTH, of_json};
 use serde_json::json;
 use testkit::{Answer, Request, Server, Signal, eventually};
 
-use crate::alive::serves_others;
+use crate::hostile::alive::serves_others;
 
 const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerrevisions";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::{Request, Server};
 
-use crate::alive::serves_others;
+use crate::hostile::alive::serves_others;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 

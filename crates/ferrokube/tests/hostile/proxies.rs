@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use testkit::Server;
 
-use crate::alive::serves_others;
+use crate::hostile::alive::serves_others;
 
 /// Ways to say 127.0.0.1, and other addresses of this machine or its link.
 const HERE: [&str; 18] = [

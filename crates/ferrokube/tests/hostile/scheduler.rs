@@ -408,5 +408,5 @@ fn claims_and_odd_pods_wait_alone() -> Result<()> {
     let cluster = Cluster::start()?;
     claims_wait(&cluster)?;
     odd_pods_cost_nobody(&cluster)?;
-    crate::alive::serves_others(&cluster.server)
+    crate::hostile::alive::serves_others(&cluster.server)
 }

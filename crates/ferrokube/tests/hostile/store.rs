@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testkit::Server;
 
-use crate::alive::serves_others;
+use crate::hostile::alive::serves_others;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

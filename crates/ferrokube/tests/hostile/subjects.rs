@@ -10,7 +10,7 @@ use rcgen::{
 use serde_json::{Value, json};
 use testkit::Server;
 
-use crate::alive::serves_others;
+use crate::hostile::alive::serves_others;
 
 const MASTERS: &str = "system:masters";
 

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::Server;
 
-use crate::alive::serves_others;
-use crate::wire::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Wire};
+use crate::hostile::alive::serves_others;
+use crate::hostile::wire::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Wire};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WINDOW_UPDATE: u8 = 8;

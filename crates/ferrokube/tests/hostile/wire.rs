@@ -174,18 +174,23 @@ impl Http2 {
         Self::block(&all)
     }
 
-    /// The next frame; none at the end.
+    /// The next frame; none at the end, which may come within a frame.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>> {
         let mut head = [0; 9];
-        if let Err(e) = self.0.0.read_exact(&mut head) {
-            let waits = matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
-            ensure!(!waits, "the server keeps the connection");
+        if !self.fill(&mut head)? {
             return Ok(None);
         }
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
         let mut payload = vec![0; length as usize];
-        self.0.0.read_exact(&mut payload)?;
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-        Ok(Some(Frame { kind: head[3], flags: head[4], stream, payload }))
+        Ok(self.fill(&mut payload)?.then_some(Frame { kind: head[3], flags: head[4], stream, payload }))
+    }
+
+    /// Reads so many bytes; false where the connection ends before.
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<bool> {
+        let Err(e) = self.0.0.read_exact(bytes) else { return Ok(true) };
+        let waits = matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        ensure!(!waits, "the server keeps the connection");
+        Ok(false)
     }
 }

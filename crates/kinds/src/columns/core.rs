@@ -3,188 +3,179 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use api::view::View;
 use api::{Schema, Struct};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{AGE, Columns, Maker, NAME, Row, containers, labels, number, or, since, some_of, text, wide};
-use crate::access::View;
+use super::{
+    AGE, Columns, Definition, Maker, NAME, Row, containers, labels, number, or, shown, since, some_of, text,
+    wide,
+};
 
-pub(super) fn of(group: &str, resource: &str) -> Option<&'static Columns> {
-    if group == "events.k8s.io" && resource == "events" {
-        return Some(&EVENTS);
+pub(crate) const COMPONENT_STATUS: &Columns =
+    &shown!([NAME, text("Status"), text("Message"), text("Error")], |m| {
+        let healthy = m.object.items("conditions").find(|c| c.str("type") == "Healthy");
+        let status = match healthy.map(|c| c.str("status")) {
+            Some("True") => "Healthy",
+            Some(_) => "Unhealthy",
+            None => "Unknown",
+        };
+        let part = |name: &str| healthy.map_or("", |c| c.str(name));
+        [m.name(), status.into(), part("message").into(), part("error").into()]
+    });
+
+pub(crate) const CONFIG_MAP: &Columns = &shown!([NAME, text("Data"), AGE], |m| {
+    [m.name(), (m.object.len("data") + m.object.len("binaryData")).into(), m.age()]
+});
+
+pub(crate) const ENDPOINTS: &Columns =
+    &shown!([NAME, text("Endpoints"), AGE], |m| [m.name(), endpoints(m.object).into(), m.age()]);
+
+pub(crate) const NAMESPACE: &Columns =
+    &shown!([NAME, text("Status"), AGE], |m| [m.name(), m.status.str("phase").into(), m.age()]);
+
+pub(crate) const NODE: &Columns = &shown!(
+    [
+        NAME,
+        text("Status"),
+        text("Roles"),
+        AGE,
+        text("Version"),
+        wide("Internal-IP"),
+        wide("External-IP"),
+        wide("OS-Image"),
+        wide("Kernel-Version"),
+        wide("Container-Runtime"),
+    ],
+    |m| node(&m)
+);
+
+pub(crate) const PERSISTENT_VOLUME_CLAIM: &Columns = &shown!(
+    [
+        NAME,
+        text("Status"),
+        text("Volume"),
+        text("Capacity"),
+        text("Access Modes"),
+        text("StorageClass"),
+        text("VolumeAttributesClass"),
+        AGE,
+        wide("VolumeMode"),
+    ],
+    |m| {
+        let bound = !m.spec.str("volumeName").is_empty();
+        let capacity = m.status.texts("capacity").find(|c| c.0 == "storage").map_or("0", |c| c.1);
+        [
+            m.name(),
+            phase(&m).into(),
+            m.spec.str("volumeName").into(),
+            if bound { capacity } else { "" }.into(),
+            if bound { access_modes(m.status) } else { String::new() }.into(),
+            storage_class(&m).into(),
+            m.spec.opt_str("volumeAttributesClassName").unwrap_or("<unset>").into(),
+            m.age(),
+            m.spec.opt_str("volumeMode").unwrap_or("<unset>").into(),
+        ]
     }
-    if !group.is_empty() {
-        return None;
+);
+
+pub(crate) const PERSISTENT_VOLUME: &Columns = &shown!(
+    [
+        NAME,
+        text("Capacity"),
+        text("Access Modes"),
+        text("Reclaim Policy"),
+        text("Status"),
+        text("Claim"),
+        text("StorageClass"),
+        text("VolumeAttributesClass"),
+        text("Reason"),
+        AGE,
+        wide("VolumeMode"),
+    ],
+    |m| {
+        let claim = m.spec.opt("claimRef").map(|c| format!("{}/{}", c.str("namespace"), c.str("name")));
+        [
+            m.name(),
+            m.spec.texts("capacity").find(|c| c.0 == "storage").map_or("0", |c| c.1).into(),
+            access_modes(m.spec).into(),
+            m.spec.str("persistentVolumeReclaimPolicy").into(),
+            phase(&m).into(),
+            claim.unwrap_or_default().into(),
+            storage_class(&m).into(),
+            m.spec.opt_str("volumeAttributesClassName").unwrap_or("<unset>").into(),
+            m.status.str("reason").into(),
+            m.age(),
+            m.spec.opt_str("volumeMode").unwrap_or("<unset>").into(),
+        ]
     }
-    match resource {
-        "pods" => Some(&PODS),
-        "events" => Some(&EVENTS),
-        "componentstatuses" => super::shown!([NAME, text("Status"), text("Message"), text("Error")], |m| {
-            let healthy = m.object.items("conditions").find(|c| c.str("type") == "Healthy");
-            let status = match healthy.map(|c| c.str("status")) {
-                Some("True") => "Healthy",
-                Some(_) => "Unhealthy",
-                None => "Unknown",
-            };
-            let part = |name: &str| healthy.map_or("", |c| c.str(name));
-            [m.name(), status.into(), part("message").into(), part("error").into()]
-        }),
-        "configmaps" => super::shown!([NAME, text("Data"), AGE], |m| {
-            [m.name(), (m.object.len("data") + m.object.len("binaryData")).into(), m.age()]
-        }),
-        "endpoints" => {
-            super::shown!([NAME, text("Endpoints"), AGE], |m| [m.name(), endpoints(m.object).into(), m.age()])
-        }
-        "namespaces" => {
-            super::shown!([NAME, text("Status"), AGE], |m| [m.name(), m.status.str("phase").into(), m.age()])
-        }
-        "nodes" => super::shown!(
-            [
-                NAME,
-                text("Status"),
-                text("Roles"),
-                AGE,
-                text("Version"),
-                wide("Internal-IP"),
-                wide("External-IP"),
-                wide("OS-Image"),
-                wide("Kernel-Version"),
-                wide("Container-Runtime"),
-            ],
-            |m| node(&m)
-        ),
-        "persistentvolumeclaims" => super::shown!(
-            [
-                NAME,
-                text("Status"),
-                text("Volume"),
-                text("Capacity"),
-                text("Access Modes"),
-                text("StorageClass"),
-                text("VolumeAttributesClass"),
-                AGE,
-                wide("VolumeMode"),
-            ],
-            |m| {
-                let bound = !m.spec.str("volumeName").is_empty();
-                let capacity = m.status.texts("capacity").find(|c| c.0 == "storage").map_or("0", |c| c.1);
-                [
-                    m.name(),
-                    phase(&m).into(),
-                    m.spec.str("volumeName").into(),
-                    if bound { capacity } else { "" }.into(),
-                    if bound { access_modes(m.status) } else { String::new() }.into(),
-                    storage_class(&m).into(),
-                    m.spec.opt_str("volumeAttributesClassName").unwrap_or("<unset>").into(),
-                    m.age(),
-                    m.spec.opt_str("volumeMode").unwrap_or("<unset>").into(),
-                ]
-            }
-        ),
-        "persistentvolumes" => super::shown!(
-            [
-                NAME,
-                text("Capacity"),
-                text("Access Modes"),
-                text("Reclaim Policy"),
-                text("Status"),
-                text("Claim"),
-                text("StorageClass"),
-                text("VolumeAttributesClass"),
-                text("Reason"),
-                AGE,
-                wide("VolumeMode"),
-            ],
-            |m| {
-                let claim =
-                    m.spec.opt("claimRef").map(|c| format!("{}/{}", c.str("namespace"), c.str("name")));
-                [
-                    m.name(),
-                    m.spec.texts("capacity").find(|c| c.0 == "storage").map_or("0", |c| c.1).into(),
-                    access_modes(m.spec).into(),
-                    m.spec.str("persistentVolumeReclaimPolicy").into(),
-                    phase(&m).into(),
-                    claim.unwrap_or_default().into(),
-                    storage_class(&m).into(),
-                    m.spec.opt_str("volumeAttributesClassName").unwrap_or("<unset>").into(),
-                    m.status.str("reason").into(),
-                    m.age(),
-                    m.spec.opt_str("volumeMode").unwrap_or("<unset>").into(),
-                ]
-            }
-        ),
-        "podtemplates" => {
-            super::shown!([NAME, text("Containers"), text("Images"), text("Pod Labels")], |m| {
-                let template = m.object.st("template");
-                let [names, images] = containers(template.st("spec"));
-                [m.name(), names, images, labels(template.st("metadata").texts("labels")).into()]
-            })
-        }
-        "replicationcontrollers" => super::shown!(
-            [
-                NAME,
-                number("Desired"),
-                number("Current"),
-                number("Ready"),
-                AGE,
-                wide("Containers"),
-                wide("Images"),
-                wide("Selector"),
-            ],
-            |m| {
-                let [names, images] = containers(m.spec.st("template").st("spec"));
-                [
-                    m.name(),
-                    m.spec.int("replicas").into(),
-                    m.status.int("replicas").into(),
-                    m.status.int("readyReplicas").into(),
-                    m.age(),
-                    names,
-                    images,
-                    labels(m.spec.texts("selector")).into(),
-                ]
-            }
-        ),
-        "resourcequotas" => super::shown!([NAME, text("Request"), text("Limit"), AGE], |m| {
-            let (mut requests, mut limits) = (Vec::new(), Vec::new());
-            for (name, hard) in m.status.texts("hard") {
-                let used = m.status.map("used").and_then(|u| u.get(name)).map_or("0", api::Node::as_str);
-                let list = if name.starts_with("limits.") { &mut limits } else { &mut requests };
-                list.push(format!("{name}: {used}/{hard}"));
-            }
-            [m.name(), requests.join(", ").into(), limits.join(", ").into(), m.age()]
-        }),
-        "secrets" => super::shown!([NAME, text("Type"), text("Data"), AGE], |m| {
-            [m.name(), m.object.str("type").into(), m.object.len("data").into(), m.age()]
-        }),
-        "serviceaccounts" => super::shown!([NAME, AGE], |m| [m.name(), m.age()]),
-        "services" => super::shown!(
-            [
-                NAME,
-                text("Type"),
-                text("Cluster-IP"),
-                text("External-IP"),
-                text("Port(s)"),
-                AGE,
-                wide("Selector")
-            ],
-            |m| {
-                let ports: Vec<String> = m.spec.items("ports").map(port).collect();
-                [
-                    m.name(),
-                    m.spec.str("type").into(),
-                    m.spec.strs("clusterIPs").next().unwrap_or("<none>").into(),
-                    external_ip(&m).into(),
-                    or(&ports.join(","), "<none>").into(),
-                    m.age(),
-                    labels(m.spec.texts("selector")).into(),
-                ]
-            }
-        ),
-        _ => None,
+);
+
+pub(crate) const POD_TEMPLATE: &Columns =
+    &shown!([NAME, text("Containers"), text("Images"), text("Pod Labels")], |m| {
+        let template = m.object.st("template");
+        let [names, images] = containers(template.st("spec"));
+        [m.name(), names, images, labels(template.st("metadata").texts("labels")).into()]
+    });
+
+pub(crate) const REPLICATION_CONTROLLER: &Columns = &shown!(
+    [
+        NAME,
+        number("Desired"),
+        number("Current"),
+        number("Ready"),
+        AGE,
+        wide("Containers"),
+        wide("Images"),
+        wide("Selector"),
+    ],
+    |m| {
+        let [names, images] = containers(m.spec.st("template").st("spec"));
+        [
+            m.name(),
+            m.spec.int("replicas").into(),
+            m.status.int("replicas").into(),
+            m.status.int("readyReplicas").into(),
+            m.age(),
+            names,
+            images,
+            labels(m.spec.texts("selector")).into(),
+        ]
     }
-}
+);
+
+pub(crate) const RESOURCE_QUOTA: &Columns = &shown!([NAME, text("Request"), text("Limit"), AGE], |m| {
+    let (mut requests, mut limits) = (Vec::new(), Vec::new());
+    for (name, hard) in m.status.texts("hard") {
+        let used = m.status.map("used").and_then(|u| u.get(name)).map_or("0", api::Node::as_str);
+        let list = if name.starts_with("limits.") { &mut limits } else { &mut requests };
+        list.push(format!("{name}: {used}/{hard}"));
+    }
+    [m.name(), requests.join(", ").into(), limits.join(", ").into(), m.age()]
+});
+
+pub(crate) const SECRET: &Columns = &shown!([NAME, text("Type"), text("Data"), AGE], |m| {
+    [m.name(), m.object.str("type").into(), m.object.len("data").into(), m.age()]
+});
+
+pub(crate) const SERVICE_ACCOUNT: &Columns = &shown!([NAME, AGE], |m| [m.name(), m.age()]);
+
+pub(crate) const SERVICE: &Columns = &shown!(
+    [NAME, text("Type"), text("Cluster-IP"), text("External-IP"), text("Port(s)"), AGE, wide("Selector")],
+    |m| {
+        let ports: Vec<String> = m.spec.items("ports").map(port).collect();
+        [
+            m.name(),
+            m.spec.str("type").into(),
+            m.spec.strs("clusterIPs").next().unwrap_or("<none>").into(),
+            external_ip(&m).into(),
+            or(&ports.join(","), "<none>").into(),
+            m.age(),
+            labels(m.spec.texts("selector")).into(),
+        ]
+    }
+);
 
 fn phase<'a>(m: &Maker<'a>) -> &'a str {
     if m.meta.has("deletionTimestamp") { "Terminating" } else { m.status.str("phase") }
@@ -312,7 +303,7 @@ fn node(m: &Maker<'_>) -> Vec<Value> {
     ]
 }
 
-static EVENTS: Columns = Columns {
+pub(crate) const EVENT: &Columns = &Columns {
     definitions: &[
         text("Last Seen"),
         text("Type"),
@@ -323,7 +314,7 @@ static EVENTS: Columns = Columns {
         text("Message"),
         wide("First Seen"),
         wide("Count"),
-        super::Column { priority: 1, ..NAME },
+        Definition { priority: 1, ..NAME },
     ],
     cells: event,
 };
@@ -368,7 +359,7 @@ fn event(schema: &Schema, tree: &Struct, now: Timestamp) -> Row {
     Row { cells, conditions: Vec::new() }
 }
 
-static PODS: Columns = Columns {
+pub(crate) const POD: &Columns = &Columns {
     definitions: &[
         NAME,
         text("Ready"),
@@ -419,6 +410,20 @@ impl Restarts {
             ended.clone_into(&mut self.last);
         }
     }
+}
+
+/// How many of a Pod's readiness gates are met.
+fn readiness_gates(m: &Maker<'_>) -> String {
+    let all = m.spec.len("readinessGates");
+    if all == 0 {
+        return "<none>".to_owned();
+    }
+    // Of several of the same type the first counts, which goes in last.
+    let states: HashMap<&str, &str> =
+        m.status.items("conditions").rev().map(|c| (c.str("type"), c.str("status"))).collect();
+    let met = |kind: &str| states.get(kind) == Some(&"True");
+    let open = m.spec.items("readinessGates").filter(|g| met(g.str("conditionType"))).count();
+    format!("{open}/{all}")
 }
 
 fn pod(m: &Maker<'_>) -> Vec<Value> {
@@ -507,17 +512,6 @@ fn pod(m: &Maker<'_>) -> Vec<Value> {
     } else {
         restarts.count.to_string()
     };
-    let gates = match spec.len("readinessGates") {
-        0 => "<none>".to_owned(),
-        all => {
-            // Of several of the same type the first counts, which goes in last.
-            let states: HashMap<&str, &str> =
-                status.items("conditions").rev().map(|c| (c.str("type"), c.str("status"))).collect();
-            let met = |kind: &str| states.get(kind) == Some(&"True");
-            let open = spec.items("readinessGates").filter(|g| met(g.str("conditionType"))).count();
-            format!("{open}/{all}")
-        }
-    };
     vec![
         m.name(),
         format!("{ready}/{total}").into(),
@@ -527,6 +521,6 @@ fn pod(m: &Maker<'_>) -> Vec<Value> {
         or(status.items("podIPs").next().map_or("", |ip| ip.str("ip")), "<none>").into(),
         or(spec.str("nodeName"), "<none>").into(),
         or(status.str("nominatedNodeName"), "<none>").into(),
-        gates.into(),
+        readiness_gates(m).into(),
     ]
 }

@@ -1,27 +1,56 @@
 //! The columns in which kubectl shows a kind, as upstream's printers define them.
 
-mod core;
-mod groups;
+pub(crate) mod cluster;
+pub(crate) mod core;
+pub(crate) mod network;
+pub(crate) mod storage;
+pub(crate) mod workloads;
 
-use api::{Schema, Struct, names};
+use api::schema::Gvk;
+use api::{Schema, Struct, Text, names};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::access::View;
+use api::view::View;
 
 /// A column of a Table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// Header.
-    pub name: &'static str,
+    pub name: Text,
     /// OpenAPI type: `string`, `integer`, `date`.
-    pub kind: &'static str,
+    pub kind: Text,
     /// OpenAPI format; `name` marks the object's name.
-    pub format: &'static str,
-    /// What it tells; if it is empty, [`descriptions`] may know.
-    pub description: &'static str,
+    pub format: Text,
+    /// What it tells.
+    pub description: Description,
     /// 0 is always shown, above only in wide output.
     pub priority: i32,
+}
+
+/// What a column tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Description {
+    /// This text.
+    Text(Text),
+    /// What a field of a definition is described as.
+    Field {
+        /// The definition, such as `io.k8s.api.core.v1.PodSpec`.
+        definition: Text,
+        /// The JSON name of its field.
+        field: Text,
+    },
+}
+
+/// A column of a built-in kind.
+#[derive(Clone, Copy)]
+pub(crate) struct Definition {
+    name: &'static str,
+    kind: &'static str,
+    format: &'static str,
+    /// What it tells; if it is empty, the table of descriptions may know.
+    description: &'static str,
+    priority: i32,
 }
 
 /// A row.
@@ -33,18 +62,17 @@ pub struct Row {
     pub conditions: Vec<Value>,
 }
 
-/// How a resource is shown. Trees are of the storage version.
-pub struct Columns {
-    /// The columns.
-    pub definitions: &'static [Column],
+/// How a built-in kind is shown. Trees are of the version that is kept.
+pub(crate) struct Columns {
+    definitions: &'static [Definition],
     /// A row of an object at a point in time.
-    pub cells: fn(&Schema, &Struct, Timestamp) -> Row,
+    pub(crate) cells: fn(&Schema, &Struct, Timestamp) -> Row,
 }
 
 const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// The column with an object's name.
-pub const NAME: Column = Column {
+const NAME: Definition = Definition {
     name: "Name",
     kind: "string",
     format: "name",
@@ -52,10 +80,11 @@ pub const NAME: Column = Column {
     priority: 0,
 };
 
-static FALLBACK: Columns = Columns {
+/// The columns of a kind without a printer of its own.
+pub(crate) const USUAL: &Columns = &Columns {
     definitions: &[
         NAME,
-        Column { name: "Created At", kind: "date", format: "", description: CREATED, priority: 0 },
+        Definition { name: "Created At", kind: "date", format: "", description: CREATED, priority: 0 },
     ],
     cells: |schema, tree, _| {
         let meta = View::new(schema, tree).st("metadata");
@@ -65,63 +94,80 @@ static FALLBACK: Columns = Columns {
     },
 };
 
-/// The columns of a kind without a printer of its own.
-pub fn fallback() -> &'static Columns {
-    &FALLBACK
+/// How an object is shown that is no resource's, such as the answer of a subresource.
+pub struct Shown {
+    /// The columns.
+    pub columns: Vec<Column>,
+    /// A row of an object at a point in time.
+    pub row: fn(&Schema, &Struct, Timestamp) -> Row,
 }
 
-/// The columns of a resource.
-pub fn columns(group: &str, resource: &str) -> &'static Columns {
-    core::of(group, resource).or_else(|| groups::of(group, resource)).unwrap_or(&FALLBACK)
-}
-
-/// What a column tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Description {
-    /// This text, in which `\n` stands for a line's end.
-    Text(&'static str),
-    /// What a field of a definition is described as.
-    Field {
-        /// The definition, such as `io.k8s.api.core.v1.PodSpec`.
-        definition: &'static str,
-        /// The JSON name of its field.
-        field: &'static str,
-    },
-}
-
-/// The descriptions of the columns that have one besides names and ages: resource, column, description.
-pub fn descriptions() -> impl Iterator<Item = (&'static str, &'static str, Description)> {
-    include_str!("descriptions.tsv").lines().filter(|l| !l.starts_with('#')).filter_map(|l| {
-        let (resource, rest) = l.split_once('\t')?;
-        let (column, text) = rest.split_once('\t')?;
-        let description = match text.strip_prefix('=').and_then(|f| f.split_once('#')) {
-            Some((definition, field)) => Description::Field { definition, field },
-            None => Description::Text(text),
+impl Shown {
+    /// Of a kind.
+    pub fn of(kind: &Gvk) -> Self {
+        let (columns, described_as) = match (kind.group.as_str(), kind.kind.as_str()) {
+            ("autoscaling", "Scale") => (workloads::SCALE, "scale"),
+            _ => (USUAL, ""),
         };
-        Some((resource, column, description))
-    })
+        Self { columns: columns.of(described_as), row: columns.cells }
+    }
 }
 
-const fn column(name: &'static str, kind: &'static str, priority: i32) -> Column {
-    Column { name, kind, format: "", description: "", priority }
+impl Columns {
+    /// The columns with their descriptions, which stand under the resource's plural name.
+    pub(crate) fn of(&self, resource: &str) -> Vec<Column> {
+        self.definitions
+            .iter()
+            .map(|d| Column {
+                name: d.name.into(),
+                kind: d.kind.into(),
+                format: d.format.into(),
+                description: match d.description {
+                    "" => description(resource, d.name),
+                    text => Description::Text(text.into()),
+                },
+                priority: d.priority,
+            })
+            .collect()
+    }
+}
+
+/// What a column tells, by resource and column, if it is not its name or age.
+fn description(resource: &str, column: &str) -> Description {
+    let text = include_str!("descriptions.tsv").lines().filter(|l| !l.starts_with('#')).find_map(|l| {
+        let (of, rest) = l.split_once('\t')?;
+        let (name, text) = rest.split_once('\t')?;
+        (of == resource && name == column).then_some(text)
+    });
+    let text = text.unwrap_or_default();
+    match text.strip_prefix('=').and_then(|f| f.split_once('#')) {
+        Some((definition, field)) => {
+            Description::Field { definition: definition.into(), field: field.into() }
+        }
+        None => Description::Text(text.replace("\\n", "\n").into()),
+    }
+}
+
+const fn column(name: &'static str, kind: &'static str, priority: i32) -> Definition {
+    Definition { name, kind, format: "", description: "", priority }
 }
 /// A column of text.
-const fn text(name: &'static str) -> Column {
+const fn text(name: &'static str) -> Definition {
     column(name, "string", 0)
 }
 /// A column of numbers.
-const fn number(name: &'static str) -> Column {
+const fn number(name: &'static str) -> Definition {
     column(name, "integer", 0)
 }
 /// A column of yes or no.
-const fn flag(name: &'static str) -> Column {
+const fn flag(name: &'static str) -> Definition {
     column(name, "boolean", 0)
 }
 /// A column of text in wide output only.
-const fn wide(name: &'static str) -> Column {
+const fn wide(name: &'static str) -> Definition {
     column(name, "string", 1)
 }
-const AGE: Column = Column { description: CREATED, ..text("Age") };
+const AGE: Definition = Definition { description: CREATED, ..text("Age") };
 
 /// A list of at most `max` parts, with how many more there are.
 fn some_of(parts: &[String], max: usize) -> String {
@@ -241,18 +287,23 @@ fn selector(s: Option<View<'_>>) -> String {
     }
 }
 
+/// The name, marked if an annotation makes the class the default one.
+fn default_name(m: &Maker<'_>, annotation: &str) -> Value {
+    let default = m.meta.texts("annotations").any(|(k, v)| k == annotation && v == "true");
+    format!("{}{}", m.meta.str("name"), if default { " (default)" } else { "" }).into()
+}
+
 /// Declares columns and the function that fills them.
 macro_rules! shown {
-    ([$($column:expr),* $(,)?], |$m:ident| $cells:expr) => {{
-        static COLUMNS: $crate::columns::Columns = $crate::columns::Columns {
+    ([$($column:expr),* $(,)?], |$m:ident| $cells:expr) => {
+        $crate::columns::Columns {
             definitions: &[$($column),*],
             cells: |schema, tree, now| {
                 let $m = $crate::columns::Maker::new(schema, tree, now);
                 $crate::columns::Row { cells: Vec::from($cells), conditions: Vec::new() }
             },
-        };
-        Some(&COLUMNS)
-    }};
+        }
+    };
 }
 use shown;
 

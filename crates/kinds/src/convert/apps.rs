@@ -2,21 +2,12 @@
 
 use api::{Node, Schema, Struct};
 
-use crate::access::{Edit, View};
+use api::view::{Edit, View};
 
 /// Of a DaemonSet: how often its template changed.
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 /// Of a Deployment: the revision that `extensions/v1beta1` was asked to go back to.
-const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
-
-/// The annotation of a resource that is a field of upstream's internal type.
-pub(super) fn field_annotation(resource: &str) -> Option<&'static str> {
-    match resource {
-        "daemonsets" => Some(TEMPLATE_GENERATION),
-        "deployments" => Some(ROLLBACK_TO),
-        _ => None,
-    }
-}
+pub(crate) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
 /// The template generation of a DaemonSet, 0 if it has none.
 pub(crate) fn template_generation(object: View<'_>) -> i64 {
@@ -48,25 +39,26 @@ pub(crate) fn tidy_rollback(e: &mut Edit<'_>) {
     }
 }
 
-/// Reads the annotations of a DaemonSet or Deployment as upstream's conversion does, and writes them as
-/// it does. The error is upstream's text.
-pub(super) fn settle(schema: &Schema, kind: &str, object: &mut Struct) -> Result<(), String> {
+/// Reads the annotation of a DaemonSet as upstream's conversion does, and writes it as that does. The error is
+/// upstream's text.
+pub(crate) fn settle_daemon_set(schema: &Schema, object: &mut Struct) -> Result<(), String> {
     let mut e = Edit::new(schema, object);
-    let name = if kind == "DaemonSet" { TEMPLATE_GENERATION } else { ROLLBACK_TO };
-    let Some(text) = annotation(e.view(), name) else { return Ok(()) };
-    if text.is_empty() && kind == "Deployment" {
-        return Ok(());
-    }
-    match text.parse::<i64>() {
-        Ok(value) => set(&mut e, name, value),
-        Err(why) => {
-            let why = api::go::no_integer("ParseInt", text, &why);
-            return Err(match kind {
-                "Deployment" => format!("failed to parse annotation[{name}]={text} as int64: {why}"),
-                _ => why,
-            });
-        }
-    }
+    let Some(text) = annotation(e.view(), TEMPLATE_GENERATION) else { return Ok(()) };
+    let value = text.parse::<i64>().map_err(|why| api::go::no_integer("ParseInt", text, &why))?;
+    set(&mut e, TEMPLATE_GENERATION, value);
+    Ok(())
+}
+
+/// The same for a Deployment.
+pub(crate) fn settle_deployment(schema: &Schema, object: &mut Struct) -> Result<(), String> {
+    let mut e = Edit::new(schema, object);
+    let text = annotation(e.view(), ROLLBACK_TO);
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(()) };
+    let value = text.parse::<i64>().map_err(|why| {
+        let why = api::go::no_integer("ParseInt", text, &why);
+        format!("failed to parse annotation[{ROLLBACK_TO}]={text} as int64: {why}")
+    })?;
+    set(&mut e, ROLLBACK_TO, value);
     Ok(())
 }
 

@@ -2,10 +2,11 @@
 //! version 1 cannot say stands in annotations, so that nothing is lost on the way.
 
 use api::codec::json;
+use api::schema::Gvk;
+use api::view::{Edit, View};
 use api::{Map, Node, Schema, Struct, StructId};
 
-use super::renamed;
-use crate::access::{Edit, View};
+use super::{NoConversion, renamed, root, same_fields};
 use crate::validation::print;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -21,6 +22,15 @@ const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
     ("External", "external"),
 ];
+
+/// Converts a HorizontalPodAutoscaler.
+pub(crate) fn convert(schema: &Schema, tree: Struct, from: &Gvk, to: &Gvk) -> Result<Struct, NoConversion> {
+    match to.version.as_str() {
+        "v1" => Ok(to_v1(schema, &tree, root(schema, from, to)?)),
+        "v2" => Ok(to_v2(schema, &tree, root(schema, from, to)?)),
+        _ => same_fields(schema, tree, from, to),
+    }
+}
 
 /// The resource metric on CPU by utilization, which is all that version 1 can say.
 fn is_cpu(metric: View<'_>) -> bool {
@@ -147,7 +157,7 @@ fn drop_annotations(e: &mut Edit<'_>) {
     }
 }
 
-pub(super) fn to_v1(schema: &Schema, tree: &Struct, root: StructId) -> Struct {
+fn to_v1(schema: &Schema, tree: &Struct, root: StructId) -> Struct {
     let mut out = renamed(schema, tree, root, &|name| name.to_owned());
     let view = View::new(schema, tree);
     let (spec, status) = (view.st("spec"), view.st("status"));
@@ -262,7 +272,7 @@ fn json_names(node: Node) -> Node {
     }
 }
 
-pub(super) fn to_v2(schema: &Schema, tree: &Struct, root: StructId) -> Struct {
+fn to_v2(schema: &Schema, tree: &Struct, root: StructId) -> Struct {
     let mut out = renamed(schema, tree, root, &|name| name.to_owned());
     let view = View::new(schema, tree);
     let target = view.st("spec").opt_int("targetCPUUtilizationPercentage");

@@ -1,7 +1,7 @@
-//! Conversions between the versions of a kind that are served and the one that is stored.
+//! Conversions between the versions of a kind.
 
 pub(crate) mod apps;
-mod autoscaling;
+pub(crate) mod autoscaling;
 mod resource;
 
 use api::schema::Gvk;
@@ -15,19 +15,11 @@ pub struct NoConversion {
     to: String,
 }
 
-/// What upstream does to a decoded object beyond its schema when it reads it into its internal type: it
-/// may refuse it, or write it in another way. The error is upstream's text.
-pub fn settle(schema: &Schema, kind: &Gvk, object: &mut Struct) -> Result<(), String> {
-    match (kind.group.as_str(), kind.kind.as_str()) {
-        ("apps", "DaemonSet" | "Deployment") => apps::settle(schema, &kind.kind, object),
-        _ => Ok(()),
+impl NoConversion {
+    fn between(from: &Gvk, to: &Gvk) -> Self {
+        let name = |g: &Gvk| format!("{}, Kind={}", g.api_version(), g.kind);
+        Self { from: name(from), to: name(to) }
     }
-}
-
-/// The annotation of a resource that upstream's internal type has a field for, so that forms made of that
-/// type's metadata lack it.
-pub fn field_annotation(group: &str, resource: &str) -> Option<&'static str> {
-    if group == "apps" { apps::field_annotation(resource) } else { None }
 }
 
 /// Core and `events.k8s.io` names of an Event's fields, where they differ.
@@ -41,32 +33,35 @@ const EVENT: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// Converts a tree of one version into another.
-pub fn convert(schema: &Schema, tree: Struct, from: &Gvk, to: &Gvk) -> Result<Struct, NoConversion> {
-    if from == to {
-        return Ok(tree);
+/// Converts between versions of a kind that have the same fields, or less of them.
+pub(crate) fn same_fields(
+    schema: &Schema,
+    tree: Struct,
+    from: &Gvk,
+    to: &Gvk,
+) -> Result<Struct, NoConversion> {
+    if (&from.group, &from.kind) != (&to.group, &to.kind) {
+        return Err(NoConversion::between(from, to));
     }
-    let name = |g: &Gvk| format!("{}, Kind={}", g.api_version(), g.kind);
-    let none = || NoConversion { from: name(from), to: name(to) };
-    let root = schema.kind(to).ok_or_else(none)?;
-    match (from.kind.as_str(), from.group.as_str(), to.group.as_str()) {
-        ("Event", "", "events.k8s.io") => Ok(renamed(schema, &tree, root, &|name| {
-            EVENT.iter().find(|e| e.0 == name).map_or(name.to_owned(), |e| e.1.to_owned())
-        })),
-        ("Event", "events.k8s.io", "") => Ok(renamed(schema, &tree, root, &|name| {
-            EVENT.iter().find(|e| e.1 == name).map_or(name.to_owned(), |e| e.0.to_owned())
-        })),
-        ("HorizontalPodAutoscaler", _, _) if to.version == "v2" => {
-            Ok(autoscaling::to_v2(schema, &tree, root))
-        }
-        ("HorizontalPodAutoscaler", _, _) if to.version == "v1" => {
-            Ok(autoscaling::to_v1(schema, &tree, root))
-        }
-        _ if from.group == to.group && from.kind == to.kind => {
-            Ok(renamed(schema, &tree, root, &|name| name.to_owned()))
-        }
-        _ => Err(none()),
-    }
+    Ok(renamed(schema, &tree, root(schema, from, to)?, &|name| name.to_owned()))
+}
+
+/// Converts an Event between its two groups.
+pub(crate) fn event(schema: &Schema, tree: Struct, from: &Gvk, to: &Gvk) -> Result<Struct, NoConversion> {
+    let old_names = match (from.group.is_empty(), to.group.is_empty()) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => return same_fields(schema, tree, from, to),
+    };
+    let rename = |name: &str| {
+        let known = EVENT.iter().find(|e| name == if old_names { e.0 } else { e.1 });
+        known.map_or(name, |e| if old_names { e.1 } else { e.0 }).to_owned()
+    };
+    Ok(renamed(schema, &tree, root(schema, from, to)?, &rename))
+}
+
+fn root(schema: &Schema, from: &Gvk, to: &Gvk) -> Result<StructId, NoConversion> {
+    schema.kind(to).ok_or_else(|| NoConversion::between(from, to))
 }
 
 /// A tree of another struct type with the same fields, but for the names of the outermost.

@@ -1,10 +1,10 @@
 //! Defaults that depend on other fields.
 
+use api::view::{Edit, View, strings};
 use api::{Map, Node, Text};
 use base64::Engine as _;
 
 use super::Function;
-use crate::access::{Edit, View, strings};
 use crate::resources::{self, PodTotals};
 
 /// By type.
@@ -46,14 +46,14 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
 /// exponent of -9 or -6.
 pub(super) fn round_up(q: &mut Text) {
     if q.ends_with("e-9") || q.ends_with("e-6") {
-        let milli = crate::validation::quantity::exact_milli(q);
+        let milli = api::quantity::exact_milli(q);
         *q = match milli % 1000 {
             0 => compact_str::format_compact!("{}", milli / 1000),
             _ => compact_str::format_compact!("{milli}e-3"),
         };
     } else if q.ends_with('n') || q.ends_with('u') {
-        let milli = crate::validation::quantity::exact_milli(q);
-        *q = crate::validation::quantity::decimal(milli * 1_000_000).into();
+        let milli = api::quantity::exact_milli(q);
+        *q = api::quantity::decimal(milli * 1_000_000).into();
     }
 }
 
@@ -505,7 +505,8 @@ fn scaling_rules(e: &mut Edit<'_>, policies: &[(&str, i64)]) {
     e.set("policies", list);
 }
 
-fn job_labels(e: &mut Edit<'_>) {
+/// A Job's labels are by default its template's.
+pub(crate) fn job_labels(e: &mut Edit<'_>) {
     if let Some(mut s) = e.make("spec") {
         job_spec(&mut s);
     }

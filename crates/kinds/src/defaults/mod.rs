@@ -7,14 +7,12 @@ mod functions;
 mod table;
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
-use api::schema::{FieldNo, Gvk, Type, TypeId};
+use api::schema::{FieldNo, StructMap, Type, TypeId};
+use api::view::Edit;
 use api::{Node, Schema, Struct, StructId};
 
-pub(crate) use functions::service_account_alias;
-
-use crate::access::Edit;
+pub(crate) use functions::{job_labels, service_account_alias};
 
 /// A default that depends on other fields.
 type Function = fn(&mut Edit<'_>);
@@ -39,17 +37,9 @@ enum Child {
     Made(StructId),
 }
 
-struct Plan {
-    rules: Vec<Rules>,
-}
-
-/// Gives an object its defaults. Applying them twice changes nothing.
-pub fn apply(schema: &Schema, gvk: &Gvk, object: &mut Struct) {
-    static PLAN: OnceLock<Plan> = OnceLock::new();
-    let plan = PLAN.get_or_init(|| Plan::new(schema));
-    if schema.kind(gvk).is_some() {
-        plan.walk(schema, object);
-    }
+/// The defaults of everything in a schema.
+pub struct Defaults {
+    rules: StructMap<Rules>,
 }
 
 /// The part of a type's name after its repository's prefix: `core.v1.Pod`.
@@ -79,15 +69,15 @@ fn constant(schema: &Schema, ty: TypeId, json: &str) -> Option<Node> {
     })
 }
 
-impl Plan {
-    fn new(schema: &Schema) -> Self {
+impl Defaults {
+    /// Of a schema.
+    pub fn new(schema: &Schema) -> Self {
         let mut by_name: HashMap<&str, Vec<(&str, &str)>> = HashMap::new();
         for (ty, field, json) in table::CONSTANTS {
             by_name.entry(ty).or_default().push((field, json));
         }
         let functions: HashMap<&str, Function> = functions::FUNCTIONS.iter().copied().collect();
-        let mut rules: Vec<Rules> = Vec::new();
-        for (_, st) in schema.structs() {
+        let rules = StructMap::new(schema, |_, st| {
             let name = short(&st.name);
             let mut r = Rules { function: functions.get(name).copied(), ..Rules::default() };
             let own = by_name.get(name).map_or(&[][..], Vec::as_slice);
@@ -103,25 +93,30 @@ impl Plan {
                     r.constants.push((FieldNo(i as u16), value));
                 }
             }
-            rules.push(r);
-        }
-        let mut plan = Self { rules };
-        plan.connect(schema);
-        plan
+            r
+        });
+        let mut all = Self { rules };
+        all.connect(schema);
+        all
+    }
+
+    fn has_own(&self, id: StructId) -> bool {
+        self.rules.get(id).is_some_and(|r| r.function.is_some() || !r.constants.is_empty())
     }
 
     /// Finds the fields below which something has a default, until no more are found.
     fn connect(&mut self, schema: &Schema) {
-        let mut live: Vec<bool> =
-            self.rules.iter().map(|r| r.function.is_some() || !r.constants.is_empty()).collect();
+        let mut live = StructMap::new(schema, |id, _| self.has_own(id));
         loop {
             let mut grew = false;
             for (id, st) in schema.structs() {
-                if live[id.0 as usize] {
+                if live.get(id) == Some(&true) {
                     continue;
                 }
                 if st.fields.iter().any(|f| child_of(schema, st, f.ty, &live).is_some()) {
-                    live[id.0 as usize] = true;
+                    if let Some(of_struct) = live.get_mut(id) {
+                        *of_struct = true;
+                    }
                     grew = true;
                 }
             }
@@ -129,23 +124,37 @@ impl Plan {
                 break;
             }
         }
-        let constants: Vec<bool> = self.rules.iter().map(|r| !r.constants.is_empty()).collect();
         for (id, st) in schema.structs() {
+            let mut children = Vec::new();
             for (i, f) in st.fields.iter().enumerate() {
                 let Some(mut c) = child_of(schema, st, f.ty, &live) else { continue };
                 if let (Child::Struct, Type::Struct(s)) = (c, schema.ty(f.ty))
                     && !f.pointer
-                    && makes(schema, *s, &constants, &self.rules)
+                    && self.makes(schema, *s)
                 {
                     c = Child::Made(*s);
                 }
-                self.rules[id.0 as usize].children.push((FieldNo(i as u16), c));
+                children.push((FieldNo(i as u16), c));
+            }
+            if let Some(rules) = self.rules.get_mut(id) {
+                rules.children = children;
             }
         }
     }
 
-    fn walk(&self, schema: &Schema, s: &mut Struct) {
-        let Some(r) = self.rules.get(s.id.0 as usize) else { return };
+    /// Whether a plain struct gets a value although it is absent.
+    fn makes(&self, schema: &Schema, id: StructId) -> bool {
+        // Functions read the fields of an absent struct as zeros, so a struct with one is made as well.
+        self.has_own(id)
+            || schema.st(id).fields.iter().any(|f| match schema.ty(f.ty) {
+                Type::Struct(s) if !f.pointer && *s != id => self.makes(schema, *s),
+                _ => false,
+            })
+    }
+
+    /// Gives an object its defaults. Applying them twice changes nothing.
+    pub fn apply(&self, schema: &Schema, s: &mut Struct) {
+        let Some(r) = self.rules.get(s.id) else { return };
         if let Some(f) = r.function {
             f(&mut Edit::new(schema, s));
         }
@@ -167,21 +176,21 @@ impl Plan {
             };
             match node {
                 Node::Struct(inner) => {
-                    self.walk(schema, inner);
+                    self.apply(schema, inner);
                     if matches!(c, Child::Made(_)) && inner.is_empty() {
                         s.remove(*no);
                     }
                 }
                 Node::List(l) => {
                     for s in l.iter_mut().filter_map(Node::as_struct_mut) {
-                        self.walk(schema, s);
+                        self.apply(schema, s);
                     }
                 }
                 Node::Map(m) => {
                     for (_, n) in m.iter_mut() {
                         match (c, n) {
                             (Child::Quantities, Node::Str(q)) => functions::round_up(q),
-                            (_, Node::Struct(s)) => self.walk(schema, s),
+                            (_, Node::Struct(s)) => self.apply(schema, s),
                             _ => {}
                         }
                     }
@@ -192,27 +201,21 @@ impl Plan {
     }
 }
 
-/// Whether a plain struct gets a value although it is absent.
-fn makes(schema: &Schema, id: StructId, constants: &[bool], rules: &[Rules]) -> bool {
-    // Functions read the fields of an absent struct as zeros, so a struct with one is made as well.
-    constants[id.0 as usize]
-        || rules[id.0 as usize].function.is_some()
-        || schema.st(id).fields.iter().any(|f| match schema.ty(f.ty) {
-            Type::Struct(s) if !f.pointer && *s != id => makes(schema, *s, constants, rules),
-            _ => false,
-        })
-}
-
 /// Only the core group's lists of resources are rounded.
-fn child_of(schema: &Schema, of: &api::schema::StructType, ty: TypeId, live: &[bool]) -> Option<Child> {
+fn child_of(
+    schema: &Schema,
+    of: &api::schema::StructType,
+    ty: TypeId,
+    live: &StructMap<bool>,
+) -> Option<Child> {
     let name = short(&of.name);
     let rounded = name.starts_with("core.v1.") && name != "core.v1.NodeAllocatableResourceClaimStatus";
     child(schema, ty, live).filter(|c| rounded || !matches!(c, Child::Quantities))
 }
 
-fn child(schema: &Schema, ty: TypeId, live: &[bool]) -> Option<Child> {
+fn child(schema: &Schema, ty: TypeId, live: &StructMap<bool>) -> Option<Child> {
     match schema.ty(ty) {
-        Type::Struct(id) => live[id.0 as usize].then_some(Child::Struct),
+        Type::Struct(id) => (live.get(*id) == Some(&true)).then_some(Child::Struct),
         Type::List { of, .. } => child(schema, *of, live).map(|_| Child::List),
         Type::Map { of, .. } => match schema.ty(*of) {
             Type::Quantity => Some(Child::Quantities),

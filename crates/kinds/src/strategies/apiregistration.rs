@@ -1,18 +1,24 @@
 //! APIServices.
 
+use api::field::{Errors, Path};
+use api::names::{self, path_segment};
+use api::view::{Edit, View};
 use api::{Node, Struct};
 
 use super::core::decoded_len;
 use super::generic::{self, CLUSTER, STATUS_ALONE, check, check_update, keep_status};
-use crate::access::{Edit, View};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::columns;
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::{Ctx, Form};
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::{self, path_segment};
-use crate::validation::{Errors, Path};
 
-pub(super) const API_SERVICE: Strategy = Strategy {
+pub(super) const API_SERVICE: Rules = Rules {
     group: "apiregistration.k8s.io",
     resource: "apiservices",
+    columns: columns::cluster::API_SERVICE,
+    no_effect_yet: inert!("APIServices"),
+    form: Form::Json,
+    takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: |c, s| {
         generic::drop_status(c, s);
@@ -28,7 +34,7 @@ pub(super) const API_SERVICE: Strategy = Strategy {
             api_service(e, n);
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {
                 object_meta_update(e, n.st("metadata"), o.st("metadata"));

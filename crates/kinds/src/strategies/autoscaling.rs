@@ -1,16 +1,19 @@
 //! HorizontalPodAutoscalers, as version 2 has them.
 
+use api::field::{Errors, Path, Typed};
+use api::names::{self, name_subdomain};
+use api::quantity::nano;
 use api::status::FieldError;
+use api::view::View;
 use api::{Schema, Struct};
 
-use crate::access::View;
+use crate::columns;
+use crate::convert;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
 use crate::strategies::pod::resources::container_resource_name;
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::nano;
-use crate::validation::{Errors, Path, Typed};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
 
 /// Upstream's limits in seconds.
 const MAX_PERIOD: i64 = 1800;
@@ -25,9 +28,13 @@ pub fn check_scale(schema: &Schema, scale: &Struct) -> Vec<FieldError> {
     errs.0
 }
 
-pub(super) const AUTOSCALER: Strategy = Strategy {
+pub(super) const AUTOSCALER: Rules = Rules {
     group: "autoscaling",
     resource: "horizontalpodautoscalers",
+    columns: columns::workloads::HORIZONTAL_POD_AUTOSCALER,
+    no_effect_yet: inert!("HorizontalPodAutoscalers"),
+    convert: convert::autoscaling::convert,
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,
     prepare_update: keep_status,
     validate: |c, s| {
@@ -42,8 +49,9 @@ pub(super) const AUTOSCALER: Strategy = Strategy {
             spec(e, n.st("spec"), Some(o.st("spec")), c);
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: generic::status_only,
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {
@@ -176,7 +184,7 @@ fn scaling_rules(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
         }
     }
     if let Some(q) = r.opt_str("tolerance").filter(|q| nano(q) < 0) {
-        errs.invalid(&at.field("tolerance"), q, crate::validation::NEGATIVE);
+        errs.invalid(&at.field("tolerance"), q, api::field::NEGATIVE);
     }
 }
 
@@ -281,7 +289,7 @@ fn target(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
     }
     for f in ["value", "averageValue"] {
         if let Some(q) = t.opt_str(f).filter(|q| nano(q) <= 0) {
-            errs.invalid(&at.field(f), crate::validation::Raw(api::go::quote(q)), "must be positive");
+            errs.invalid(&at.field(f), api::field::Raw(api::go::quote(q)), "must be positive");
         }
     }
     if let Some(n) = t.opt_int("averageUtilization").filter(|n| *n < 1) {

@@ -1,19 +1,23 @@
 //! coordination.k8s.io: Leases and LeaseCandidates.
 
 use api::Struct;
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View};
 
-use crate::access::{Edit, View};
+use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
-use crate::strategy::{Ctx, Strategy};
+use crate::strategies::rules::{Rules, going};
+use crate::strategy::Ctx;
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path, Semver, semver};
+use crate::validation::{Semver, immutable, semver};
 
 const OLDEST: &str = "OldestEmulationVersion";
 
-pub(crate) const LEASE: Strategy = Strategy {
+pub(crate) const LEASE: Rules = Rules {
     group: "coordination.k8s.io",
     resource: "leases",
+    columns: columns::cluster::LEASE,
     create_on_update: true,
     unconditional_update: false,
     prepare_create: |c, s| drop_election(c, s, None),
@@ -33,9 +37,12 @@ pub(crate) const LEASE: Strategy = Strategy {
     ..NAMESPACED
 };
 
-pub(crate) const LEASE_CANDIDATE: Strategy = Strategy {
+pub(crate) const LEASE_CANDIDATE: Rules = Rules {
     group: "coordination.k8s.io",
     resource: "leasecandidates",
+    columns: columns::cluster::LEASE_CANDIDATE,
+    no_effect_yet: inert!("LeaseCandidates"),
+    going: &[going("v1alpha2", 35, "1.38"), going("v1beta1", 36, "1.39")],
     create_on_update: true,
     unconditional_update: false,
     validate: |c, s| {
@@ -48,7 +55,7 @@ pub(crate) const LEASE_CANDIDATE: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             object_meta_update(e, n.st("metadata"), o.st("metadata"));
             candidate_spec(e, n.st("spec"));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "leaseName");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "leaseName");
         })
     },
     ..NAMESPACED

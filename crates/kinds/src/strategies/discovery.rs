@@ -2,16 +2,19 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, IMMUTABLE, Path};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View, same};
 use api::{Struct, Text};
 
-use crate::access::{Edit, View, same};
+use crate::columns;
 use crate::strategies::core::endpoints::endpoint_ip;
 use crate::strategies::generic::{NAMESPACED, check, check_update, first_generation, set_generation};
 use crate::strategies::pod::core_meta;
-use crate::strategy::{Ctx, Strategy};
+use crate::strategies::rules::Rules;
+use crate::strategy::Ctx;
+use crate::validation::ip;
 use crate::validation::meta::labels;
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, ip};
 
 /// Upstream's limits.
 const MAX_TOPOLOGY: usize = 16;
@@ -20,9 +23,10 @@ const MAX_PORTS: usize = 20000;
 const MAX_ENDPOINTS: usize = 1000;
 const MAX_HINTS: usize = 8;
 
-pub(super) const ENDPOINT_SLICE: Strategy = Strategy {
+pub(super) const ENDPOINT_SLICE: Rules = Rules {
     group: "discovery.k8s.io",
     resource: "endpointslices",
+    columns: columns::network::ENDPOINT_SLICE,
     prepare_create: |c, s| {
         first_generation(c, s);
         drop_topology(&mut Edit::new(c.schema, s), None);

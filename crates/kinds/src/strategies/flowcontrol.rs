@@ -2,13 +2,15 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::View;
+
 use super::generic::{self, CLUSTER, STATUS_ALONE, check};
 use super::pod::core_meta;
 use super::template::whole;
-use crate::access::View;
-use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path};
+use crate::columns;
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
@@ -17,14 +19,17 @@ const MAX_PRECEDENCE: i64 = 10_000;
 const MAX_QUEUES: i64 = 10_000_000;
 const MAX_HASH_BITS: i64 = 60;
 
-const STATUS: Subresource = Subresource {
+const STATUS: SubresourceRules = SubresourceRules {
     validate_update: |c, n, _| check(c, n, |e, v| conditions(e, v.st("status"))),
     ..STATUS_ALONE
 };
 
-pub(super) const FLOW_SCHEMA: Strategy = Strategy {
+pub(super) const FLOW_SCHEMA: Rules = Rules {
     group: GROUP,
     resource: "flowschemas",
+    columns: columns::cluster::FLOW_SCHEMA,
+    no_effect_yet: inert!("FlowSchemas"),
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::create,
     prepare_update: generic::update,
     validate: |c, s| check(c, s, flow_schema),
@@ -223,9 +228,12 @@ fn bad_url(url: &str) -> Option<&'static str> {
     })
 }
 
-pub(super) const PRIORITY_LEVEL: Strategy = Strategy {
+pub(super) const PRIORITY_LEVEL: Rules = Rules {
     group: GROUP,
     resource: "prioritylevelconfigurations",
+    columns: columns::cluster::PRIORITY_LEVEL_CONFIGURATION,
+    no_effect_yet: inert!("PriorityLevelConfigurations"),
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::create,
     prepare_update: generic::update,
     validate: |c, s| check(c, s, priority_level),

@@ -1,38 +1,41 @@
 //! What most kinds do: check the metadata, reset status on writes of the object and the rest on
 //! writes of the status, count generations.
 
+use api::field::Errors;
+use api::names::name_subdomain;
 use api::status::FieldError;
+use api::view::{Edit, View, same, same_as_written};
 use api::{Schema, Struct, Text};
 
-use crate::access::{Edit, View, same, same_as_written};
-use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::Errors;
+use crate::columns;
+use crate::convert;
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::{Ctx, Deletion, Form};
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::name_subdomain;
 
 /// Nothing to ready.
-pub fn keep(_: &Ctx<'_>, _: &mut Struct) {}
+pub(crate) fn keep(_: &Ctx<'_>, _: &mut Struct) {}
 /// Nothing to ready.
-pub fn keep_update(_: &Ctx<'_>, _: &mut Struct, _: &Struct) {}
+pub(crate) fn keep_update(_: &Ctx<'_>, _: &mut Struct, _: &Struct) {}
 
 /// A create without its status.
-pub fn drop_status(c: &Ctx<'_>, s: &mut Struct) {
+pub(crate) fn drop_status(c: &Ctx<'_>, s: &mut Struct) {
     Edit::new(c.schema, s).remove("status");
 }
 
 /// A create of generation 1.
-pub fn first_generation(c: &Ctx<'_>, s: &mut Struct) {
+pub(crate) fn first_generation(c: &Ctx<'_>, s: &mut Struct) {
     set_generation(&mut Edit::new(c.schema, s), 1);
 }
 
 /// A create of generation 1 without its status.
-pub fn create(c: &Ctx<'_>, s: &mut Struct) {
+pub(crate) fn create(c: &Ctx<'_>, s: &mut Struct) {
     drop_status(c, s);
     first_generation(c, s);
 }
 
 /// Sets `metadata.generation`.
-pub fn set_generation(e: &mut Edit<'_>, generation: i64) {
+pub(crate) fn set_generation(e: &mut Edit<'_>, generation: i64) {
     if let Some(mut m) = e.make("metadata") {
         if generation == 0 {
             m.remove("generation");
@@ -43,12 +46,12 @@ pub fn set_generation(e: &mut Edit<'_>, generation: i64) {
 }
 
 /// An update that keeps the stored status.
-pub fn keep_status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+pub(crate) fn keep_status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     Edit::new(c.schema, new).copy("status", old);
 }
 
 /// The next generation if one of the fields changed.
-pub fn bump_if_changed(c: &Ctx<'_>, new: &mut Struct, old: &Struct, fields: &[&str]) {
+pub(crate) fn bump_if_changed(c: &Ctx<'_>, new: &mut Struct, old: &Struct, fields: &[&str]) {
     let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
     let changed = fields.iter().any(|f| !same(n.get(f), o.get(f)));
     if changed {
@@ -57,7 +60,7 @@ pub fn bump_if_changed(c: &Ctx<'_>, new: &mut Struct, old: &Struct, fields: &[&s
 }
 
 /// The next generation if the field changed, or an empty list or map was written where there was none.
-pub fn bump_if_written(c: &Ctx<'_>, new: &mut Struct, old: &Struct, field: &str) {
+pub(crate) fn bump_if_written(c: &Ctx<'_>, new: &mut Struct, old: &Struct, field: &str) {
     let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
     let changed = !same_as_written(n.as_written(field), o.as_written(field));
     if changed {
@@ -71,32 +74,32 @@ fn bump(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
 }
 
 /// An update that keeps the stored status and counts changes of `spec`.
-pub fn update(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+pub(crate) fn update(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     keep_status(c, new, old);
     bump_if_changed(c, new, old, &["spec"]);
 }
 
 /// An update of a kind without status that counts changes of `spec`.
-pub fn bump_spec(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+pub(crate) fn bump_spec(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     bump_if_changed(c, new, old, &["spec"]);
 }
 
 /// Checks the metadata of a namespaced object.
-pub fn validate_namespaced(c: &Ctx<'_>, s: &Struct) -> Vec<FieldError> {
+pub(crate) fn validate_namespaced(c: &Ctx<'_>, s: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
     object_meta(&mut errs, View::new(c.schema, s).st("metadata"), true, name_subdomain);
     errs.0
 }
 
 /// Checks the metadata of an object of the cluster.
-pub fn validate_cluster(c: &Ctx<'_>, s: &Struct) -> Vec<FieldError> {
+pub(crate) fn validate_cluster(c: &Ctx<'_>, s: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
     object_meta(&mut errs, View::new(c.schema, s).st("metadata"), false, name_subdomain);
     errs.0
 }
 
 /// Checks an update's metadata.
-pub fn validate_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
+pub(crate) fn validate_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
     object_meta_update(
         &mut errs,
@@ -107,15 +110,15 @@ pub fn validate_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldErro
 }
 
 /// No warnings.
-pub fn no_warnings(_: &Ctx<'_>, _: &Struct, _: Option<&Struct>) -> Vec<String> {
+pub(crate) fn no_warnings(_: &Ctx<'_>, _: &Struct, _: Option<&Struct>) -> Vec<String> {
     Vec::new()
 }
 
 /// No selectable fields.
-pub fn no_fields(_: &Schema, _: &Struct, _: &mut Vec<Text>) {}
+pub(crate) fn no_fields(_: &Schema, _: &Struct, _: &mut Vec<Text>) {}
 
 /// An update of the status alone; metadata other than labels and the like is the server's anyway.
-pub fn status_only(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+pub(crate) fn status_only(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     let mut e = Edit::new(c.schema, new);
     let names: Vec<Text> = c
         .schema
@@ -131,7 +134,7 @@ pub fn status_only(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
 }
 
 /// An update of the status alone that also keeps the stored labels, annotations, finalizers and owners.
-pub fn status_reset_meta(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
+pub(crate) fn status_reset_meta(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     status_only(c, new, old);
     let mut e = Edit::new(c.schema, new);
     let o = View::new(c.schema, old).st("metadata");
@@ -144,33 +147,56 @@ pub fn status_reset_meta(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
 }
 
 /// `status` of a kind whose metadata a status update may change.
-pub const STATUS: Subresource = Subresource { name: "status", prepare_update: status_only, validate_update };
+pub(crate) const STATUS: SubresourceRules =
+    SubresourceRules { name: "status", takes: Takes::BUT_SPEC, prepare_update: status_only, validate_update };
 /// `status` of a kind whose metadata a status update leaves alone.
-pub const STATUS_ALONE: Subresource =
-    Subresource { name: "status", prepare_update: status_reset_meta, validate_update };
+pub(crate) const STATUS_ALONE: SubresourceRules = SubresourceRules {
+    name: "status",
+    takes: Takes::BUT_SPEC_AND_METADATA,
+    prepare_update: status_reset_meta,
+    validate_update,
+};
 
 /// A namespaced kind without rules of its own.
-pub const NAMESPACED: Strategy = Strategy {
+pub(crate) const NAMESPACED: Rules = Rules {
     group: "",
     resource: "",
     prepare_create: keep,
-    prepare_update: keep_update,
     validate: validate_namespaced,
+    canonicalize: keep,
+    prepare_update: keep_update,
     validate_update,
     warnings: no_warnings,
+    subresources: &[],
+    takes: Takes::AllBut(&[]),
     fields: &[],
+    indexed: &[],
     field_values: no_fields,
+    columns: columns::USUAL,
     create_on_update: false,
     unconditional_update: true,
     counts_gated: false,
-    subresources: &[],
     no_effect_yet: None,
+    is_namespace: false,
+    is_consulted: false,
+    deletion: Deletion::USUAL,
+    grace: |_, _| None,
+    is_held: |_, _| false,
+    internal_kind: None,
+    path: None,
+    form: Form::Protobuf,
+    expires: false,
+    going: &[],
+    scale: None,
+    field_annotation: None,
+    convert: convert::same_fields,
+    settle: |_, _| Ok(()),
 };
 /// A kind of the cluster without rules of its own.
-pub const CLUSTER: Strategy = Strategy { validate: validate_cluster, ..NAMESPACED };
+pub(crate) const CLUSTER: Rules = Rules { validate: validate_cluster, ..NAMESPACED };
 
 /// The text at a dotted path of structs, "" if absent; a list is entered at its first element.
-pub fn text_at(schema: &Schema, s: &Struct, path: &str) -> Text {
+pub(crate) fn text_at(schema: &Schema, s: &Struct, path: &str) -> Text {
     let mut v = View::new(schema, s);
     let mut rest = path;
     while let Some((head, tail)) = rest.split_once('.') {

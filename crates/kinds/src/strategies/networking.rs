@@ -1,23 +1,29 @@
 //! NetworkPolicies, Ingresses and their classes, IPAddresses and ServiceCIDRs.
 
 use api::Struct;
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, domain_prefixed_path, name_subdomain};
+use api::view::View;
 
-use crate::access::View;
+use crate::columns;
 use crate::strategies::generic::{
     self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_if_written, bump_spec, check, check_update,
     first_generation,
 };
 use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
 use crate::strategies::template::whole;
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategy::Ctx;
+use crate::validation::immutable;
 use crate::validation::ip::{self, Kept};
 use crate::validation::meta::{SelectorOptions, label_selector};
-use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
+use crate::validation::print;
 
-pub(super) const NETWORK_POLICY: Strategy = Strategy {
+pub(super) const NETWORK_POLICY: Rules = Rules {
     group: "networking.k8s.io",
     resource: "networkpolicies",
+    columns: columns::network::NETWORK_POLICY,
+    no_effect_yet: inert!("NetworkPolicies"),
     prepare_create: first_generation,
     prepare_update: |c, n, o| bump_if_written(c, n, o, "spec"),
     validate: |c, s| {
@@ -193,9 +199,12 @@ fn ip_block(errs: &mut Errors, at: &Path<'_>, b: View<'_>, o: &PolicyOptions<'_>
 
 const CLASS: &str = "kubernetes.io/ingress.class";
 
-pub(super) const INGRESS: Strategy = Strategy {
+pub(super) const INGRESS: Rules = Rules {
     group: "networking.k8s.io",
     resource: "ingresses",
+    columns: columns::network::INGRESS,
+    path: Some("ingress"),
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::create,
     prepare_update: generic::update,
     validate: |c, s| {
@@ -229,8 +238,9 @@ pub(super) const INGRESS: Strategy = Strategy {
         }
         Vec::new()
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: generic::status_only,
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {
@@ -464,9 +474,10 @@ fn segment(errs: &mut Errors, at: &Path<'_>, v: View<'_>, field: &str) {
     }
 }
 
-pub(super) const INGRESS_CLASS: Strategy = Strategy {
+pub(super) const INGRESS_CLASS: Rules = Rules {
     group: "networking.k8s.io",
     resource: "ingressclasses",
+    columns: columns::network::INGRESS_CLASS,
     prepare_create: first_generation,
     prepare_update: bump_spec,
     validate: |c, s| check(c, s, ingress_class),
@@ -513,15 +524,17 @@ fn ingress_class(errs: &mut Errors, v: View<'_>) {
     }
 }
 
-pub(super) const IP_ADDRESS: Strategy = Strategy {
+pub(super) const IP_ADDRESS: Rules = Rules {
     group: "networking.k8s.io",
     resource: "ipaddresses",
+    columns: columns::network::IP_ADDRESS,
+    going: &[going("v1beta1", 34, "1.37")],
     validate: |c, s| check(c, s, ip_address),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             ip_address(e, n);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "parentRef");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "parentRef");
         })
     },
     ..CLUSTER
@@ -553,9 +566,12 @@ fn ip_address(errs: &mut Errors, v: View<'_>) {
     }
 }
 
-pub(super) const SERVICE_CIDR: Strategy = Strategy {
+pub(super) const SERVICE_CIDR: Rules = Rules {
     group: "networking.k8s.io",
     resource: "servicecidrs",
+    columns: columns::network::SERVICE_CIDR,
+    going: &[going("v1beta1", 34, "1.37")],
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s: &mut Struct| {
         if (c.gate)("ServiceCIDRStatusFieldWiping") {
             generic::drop_status(c, s);

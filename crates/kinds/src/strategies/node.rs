@@ -2,21 +2,26 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, IMMUTABLE, Path};
+use api::names::{name_label, name_subdomain};
+use api::view::View;
+
 use super::generic::{CLUSTER, check, check_update};
 use super::pod::options::Options;
 use super::pod::resources::{container_resource_name, divisible_huge_pages, quantity_value};
 use super::pod::{scheduling::tolerations, warnings::node_label};
 use super::template::whole;
-use crate::access::View;
+use crate::columns;
 use crate::resources::is_huge_page;
-use crate::strategy::{Ctx, Strategy};
+use crate::strategies::rules::Rules;
+use crate::strategy::Ctx;
 use crate::validation::meta::{labels, object_meta, object_meta_update};
-use crate::validation::names::{name_label, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path};
 
-pub(super) const RUNTIME_CLASS: Strategy = Strategy {
+pub(super) const RUNTIME_CLASS: Rules = Rules {
     group: "node.k8s.io",
     resource: "runtimeclasses",
+    columns: columns::cluster::RUNTIME_CLASS,
+    is_consulted: true,
     create_on_update: true,
     unconditional_update: false,
     validate: |c, s| check(c, s, |e, v| runtime_class(e, v, c)),

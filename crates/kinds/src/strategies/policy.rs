@@ -1,15 +1,20 @@
 //! PodDisruptionBudgets.
 
-use crate::access::View;
-use crate::strategies::generic::{self, NAMESPACED, check, check_update};
-use crate::strategies::template::{at_most_100_percent, int_or_percent, whole};
-use crate::strategy::{Strategy, Subresource};
-use crate::validation::meta::{SelectorOptions, conditions, label_selector};
-use crate::validation::{Errors, Path};
+use api::field::{Errors, Path};
+use api::view::View;
 
-pub(super) const BUDGET: Strategy = Strategy {
+use crate::columns;
+use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategies::template::{at_most_100_percent, int_or_percent, whole};
+use crate::validation::meta::{SelectorOptions, conditions, label_selector};
+
+pub(super) const BUDGET: Rules = Rules {
     group: "policy",
     resource: "poddisruptionbudgets",
+    columns: columns::workloads::POD_DISRUPTION_BUDGET,
+    is_consulted: true,
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::create,
     prepare_update: generic::update,
     unconditional_update: false,
@@ -23,8 +28,9 @@ pub(super) const BUDGET: Strategy = Strategy {
             spec(e, n.st("spec"), !before.is_empty());
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: generic::status_only,
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, _| {

@@ -1,15 +1,18 @@
 //! Roles and their bindings.
 
 use api::Struct;
+use api::field::{Errors, Path, Plain, Raw};
+use api::names::{name_subdomain, path_segment};
 use api::status::FieldError;
+use api::view::{View, same};
 
-use crate::access::{View, same};
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy};
+use crate::strategies::rules::Rules;
+use crate::strategy::{Ctx, Deletion};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector};
-use crate::validation::names::{name_subdomain, path_segment};
-use crate::validation::{Errors, Path, Plain, Raw, print};
+use crate::validation::print;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -17,9 +20,10 @@ fn rbac_name(name: &str, _: bool) -> Vec<String> {
     path_segment(name, false)
 }
 
-pub(super) const ROLE: Strategy = Strategy {
+pub(super) const ROLE: Rules = Rules {
     group: GROUP,
     resource: "roles",
+    deletion: Deletion { unreadable: false, ..Deletion::USUAL },
     create_on_update: true,
     validate: |c, s| check(c, s, role),
     validate_update: |c, n, o| {
@@ -31,9 +35,10 @@ pub(super) const ROLE: Strategy = Strategy {
     ..NAMESPACED
 };
 
-pub(super) const CLUSTER_ROLE: Strategy = Strategy {
+pub(super) const CLUSTER_ROLE: Rules = Rules {
     group: GROUP,
     resource: "clusterroles",
+    deletion: Deletion { unreadable: false, ..Deletion::USUAL },
     create_on_update: true,
     validate: |c, s| check(c, s, |e, v| cluster_role(e, v, false)),
     validate_update: |c, n, o| {
@@ -47,18 +52,22 @@ pub(super) const CLUSTER_ROLE: Strategy = Strategy {
     ..CLUSTER
 };
 
-pub(super) const ROLE_BINDING: Strategy = Strategy {
+pub(super) const ROLE_BINDING: Rules = Rules {
     group: GROUP,
     resource: "rolebindings",
+    columns: columns::cluster::ROLE_BINDING,
+    deletion: Deletion { unreadable: false, ..Deletion::USUAL },
     create_on_update: true,
     validate: |c, s| check(c, s, |e, v| binding(e, v, true)),
     validate_update: |c, n, o| binding_update(c, n, o, true),
     ..NAMESPACED
 };
 
-pub(super) const CLUSTER_ROLE_BINDING: Strategy = Strategy {
+pub(super) const CLUSTER_ROLE_BINDING: Rules = Rules {
     group: GROUP,
     resource: "clusterrolebindings",
+    columns: columns::cluster::CLUSTER_ROLE_BINDING,
+    deletion: Deletion { unreadable: false, ..Deletion::USUAL },
     create_on_update: true,
     validate: |c, s| check(c, s, |e, v| binding(e, v, false)),
     validate_update: |c, n, o| binding_update(c, n, o, false),

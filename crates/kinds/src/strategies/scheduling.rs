@@ -1,15 +1,20 @@
 //! scheduling.k8s.io: PriorityClasses.
 
-use crate::access::View;
+use api::field::{Errors, Path};
+use api::names::name_subdomain;
+use api::view::View;
+
+use crate::columns;
 use crate::strategies::generic::{self, CLUSTER, check, check_update};
 use crate::strategies::pod::{self, core_meta, core_meta_update};
-use crate::strategy::Strategy;
-use crate::validation::names::name_subdomain;
-use crate::validation::{Errors, Path};
+use crate::strategies::rules::Rules;
+use crate::validation::immutable;
 
-pub(crate) const PRIORITY_CLASS: Strategy = Strategy {
+pub(crate) const PRIORITY_CLASS: Rules = Rules {
     group: "scheduling.k8s.io",
     resource: "priorityclasses",
+    columns: columns::workloads::PRIORITY_CLASS,
+    is_consulted: true,
     prepare_create: generic::first_generation,
     validate: |c, s| check(c, s, priority_class),
     validate_update: |c, n, o| {
@@ -18,7 +23,7 @@ pub(crate) const PRIORITY_CLASS: Strategy = Strategy {
             if n.int("value") != o.int("value") {
                 e.forbidden(&Path::root("value"), "may not be changed in an update.");
             }
-            e.immutable(&Path::root(""), n, o, "preemptionPolicy");
+            immutable(e, &Path::root(""), n, o, "preemptionPolicy");
         })
     },
     ..CLUSTER

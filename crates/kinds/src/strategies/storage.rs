@@ -2,22 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use api::field::{Errors, IMMUTABLE, NEGATIVE, Path};
+use api::names::{self, name_subdomain};
+use api::quantity::nano;
 use api::status::FieldError;
+use api::view::{Edit, View, same};
 use api::{Node, Struct};
 
-use crate::access::{Edit, View, same};
+use crate::columns;
 use crate::strategies::core::persistent_volume::inline_volume;
 use crate::strategies::generic::{
     CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, drop_status, keep_status,
 };
 use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategies::pod::{core_meta, core_meta_update, warnings::node_label};
+use crate::strategies::rules::{Going, Rules, SubresourceRules, Takes};
 use crate::strategies::template::whole;
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategy::Ctx;
+use crate::validation::immutable;
 use crate::validation::meta::{SelectorOptions, label_name, label_selector};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::nano;
-use crate::validation::{Errors, IMMUTABLE, NEGATIVE, Path};
 
 const GROUP: &str = "storage.k8s.io";
 
@@ -31,9 +34,11 @@ const MAX_NODE_ID: usize = 256;
 const MIN_TOKEN: i64 = 600;
 const MAX_TOKEN: i64 = 1 << 32;
 
-pub(super) const STORAGE_CLASS: Strategy = Strategy {
+pub(super) const STORAGE_CLASS: Rules = Rules {
     group: GROUP,
     resource: "storageclasses",
+    columns: columns::storage::STORAGE_CLASS,
+    no_effect_yet: inert!("StorageClasses"),
     validate: |c, s| check(c, s, class),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
@@ -41,7 +46,7 @@ pub(super) const STORAGE_CLASS: Strategy = Strategy {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             let at = Path::root("");
             for f in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-                e.immutable(&at, n, o, f);
+                immutable(e, &at, n, o, f);
             }
         })
     },
@@ -137,9 +142,17 @@ fn class(errs: &mut Errors, v: View<'_>) {
     }
 }
 
-pub(super) const ATTRIBUTES_CLASS: Strategy = Strategy {
+pub(super) const ATTRIBUTES_CLASS: Rules = Rules {
     group: GROUP,
     resource: "volumeattributesclasses",
+    columns: columns::storage::VOLUME_ATTRIBUTES_CLASS,
+    no_effect_yet: inert!("VolumeAttributesClasses"),
+    going: &[Going {
+        version: "v1beta1",
+        since: 34,
+        removed: "1.37",
+        instead: "; use storage.k8s.io/v1 VolumeAttributesClass",
+    }],
     validate: |c, s| check(c, s, attributes_class),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
@@ -161,22 +174,25 @@ fn attributes_class(errs: &mut Errors, v: View<'_>) {
     parameters(errs, v, false);
 }
 
-pub(super) const ATTACHMENT: Strategy = Strategy {
+pub(super) const ATTACHMENT: Rules = Rules {
     group: GROUP,
     resource: "volumeattachments",
+    columns: columns::storage::VOLUME_ATTACHMENT,
+    no_effect_yet: inert!("VolumeAttachments"),
+    takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: drop_status,
     prepare_update: keep_status,
     validate: |c, s| check(c, s, attachment),
     validate_update: attachment_update,
-    subresources: &[Subresource { validate_update: attachment_update, ..STATUS_ALONE }],
+    subresources: &[SubresourceRules { validate_update: attachment_update, ..STATUS_ALONE }],
     ..CLUSTER
 };
 
 fn attachment_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     check_update(c, new, old, |e, n, o| {
         attachment(e, n);
-        e.immutable(&Path::root(""), n, o, "spec");
+        immutable(e, &Path::root(""), n, o, "spec");
     })
 }
 
@@ -241,9 +257,11 @@ fn attachment_status(errs: &mut Errors, status: View<'_>) {
 /// So many drivers of one name are compared with those that a CSINode had.
 const MOST_OF_A_NAME: usize = 16;
 
-pub(super) const CSI_NODE: Strategy = Strategy {
+pub(super) const CSI_NODE: Rules = Rules {
     group: GROUP,
     resource: "csinodes",
+    columns: columns::storage::CSI_NODE,
+    no_effect_yet: inert!("CSINodes"),
     unconditional_update: false,
     validate: |c, s| check(c, s, csi_node),
     validate_update: |c, n, o| {
@@ -335,9 +353,11 @@ fn drop_gated(c: &Ctx<'_>, e: &mut Edit<'_>, old: Option<View<'_>>) {
     }
 }
 
-pub(super) const CSI_DRIVER: Strategy = Strategy {
+pub(super) const CSI_DRIVER: Rules = Rules {
     group: GROUP,
     resource: "csidrivers",
+    columns: columns::storage::CSI_DRIVER,
+    no_effect_yet: inert!("CSIDrivers"),
     unconditional_update: false,
     prepare_create: |c, s| drop_gated(c, &mut Edit::new(c.schema, s), None),
     prepare_update: |c, n, o| {
@@ -359,7 +379,7 @@ pub(super) const CSI_DRIVER: Strategy = Strategy {
             if !same(n.get("attachRequired"), o.get("attachRequired")) {
                 e.invalid(&at.field("attachedRequired"), n.get("attachRequired"), IMMUTABLE);
             }
-            e.immutable(&at, n, o, "volumeLifecycleModes");
+            immutable(e, &at, n, o, "volumeLifecycleModes");
         })
     },
     warnings: |c, n, old| {
@@ -442,9 +462,10 @@ fn token_requests(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     }
 }
 
-pub(super) const CAPACITY: Strategy = Strategy {
+pub(super) const CAPACITY: Rules = Rules {
     group: GROUP,
     resource: "csistoragecapacities",
+    no_effect_yet: inert!("CSIStorageCapacities"),
     unconditional_update: false,
     validate: |c, s| check(c, s, |e, v| capacity(e, v, false)),
     validate_update: |c, n, o| {
@@ -454,8 +475,8 @@ pub(super) const CAPACITY: Strategy = Strategy {
             capacity(e, n, !before.is_empty());
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             let at = Path::root("");
-            e.immutable(&at, n, o, "nodeTopology");
-            e.immutable(&at, n, o, "storageClassName");
+            immutable(e, &at, n, o, "nodeTopology");
+            immutable(e, &at, n, o, "storageClassName");
         })
     },
     warnings: |c, n, _| {

@@ -2,16 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::access::View;
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::View;
+
+use crate::columns;
 use crate::strategies::generic::{self, CLUSTER, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, meta, print};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::validation::{immutable, meta, print};
 
-pub(super) const STORAGE_VERSION: Strategy = Strategy {
+pub(super) const STORAGE_VERSION: Rules = Rules {
     group: "internal.apiserver.k8s.io",
     resource: "storageversions",
+    columns: columns::cluster::STORAGE_VERSION,
+    no_effect_yet: inert!("StorageVersions"),
+    takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
@@ -22,8 +28,9 @@ pub(super) const STORAGE_VERSION: Strategy = Strategy {
         })
     },
     validate_update: |_, _, _| Vec::new(),
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC_AND_METADATA,
         prepare_update: status_reset_meta,
         validate_update: |c, n, _| check(c, n, |e, v| version_status(e, v.st("status"))),
     }],
@@ -159,9 +166,12 @@ fn api_version(text: &str) -> Vec<String> {
     errs
 }
 
-pub(super) const MIGRATION: Strategy = Strategy {
+pub(super) const MIGRATION: Rules = Rules {
     group: "storagemigration.k8s.io",
     resource: "storageversionmigrations",
+    columns: columns::cluster::STORAGE_VERSION_MIGRATION,
+    no_effect_yet: inert!("StorageVersionMigrations"),
+    takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
@@ -170,11 +180,12 @@ pub(super) const MIGRATION: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             migration(e, n);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root(""), n, o, "spec");
+            immutable(e, &Path::root(""), n, o, "spec");
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC_AND_METADATA,
         prepare_update: status_reset_meta,
         validate_update: |c, n, o| check_update(c, n, o, migration_status),
     }],

@@ -1,15 +1,17 @@
 //! What the kinds share that make pods from a template.
 
+use api::field::{Errors, Path, Raw};
+use api::names;
+use api::view::{Edit, View};
 use api::{Node, Struct, Text};
 
-use crate::access::{Edit, View};
 use crate::strategies::generic::{self, bump_if_changed, check_update, keep_status};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta_update, prepare, spec::template, warnings};
-use crate::strategy::{Ctx, Subresource};
+use crate::strategies::rules::{SubresourceRules, Takes};
+use crate::strategy::Ctx;
 use crate::validation::meta::{SelectorOptions, is_empty_selector, label_selector, selects};
-use crate::validation::names;
-use crate::validation::{Errors, Path, Raw, print};
+use crate::validation::print;
 
 /// Drops what is disabled in the template below the fields `at`.
 pub(crate) fn drop_in_template(c: &Ctx<'_>, s: &mut Struct, at: &[&str], old: Option<&Struct>) {
@@ -165,8 +167,9 @@ pub(crate) fn available_below_ready(errs: &mut Errors, status: View<'_>, what: &
 
 /// The status of what keeps a number of Pods: ReplicaSets and, but for what they do not count,
 /// ReplicationControllers.
-pub(crate) const REPLICAS_STATUS: Subresource = Subresource {
+pub(crate) const REPLICAS_STATUS: SubresourceRules = SubresourceRules {
     name: "status",
+    takes: Takes::BUT_SPEC,
     prepare_update: generic::status_only,
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {

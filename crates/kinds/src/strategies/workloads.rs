@@ -4,13 +4,16 @@
 use std::collections::HashSet;
 
 use api::codec::json::encode;
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::{View, same};
 
-use crate::access::{View, same};
+use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, meta};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
+use crate::validation::meta;
 
 const GROUP: &str = "scheduling.k8s.io";
 const MAX_TEMPLATES: usize = 8;
@@ -19,9 +22,11 @@ const MAX_TOPOLOGIES: usize = 1;
 /// The highest priority that a user may define.
 const MAX_PRIORITY: i64 = 1_000_000_000;
 
-pub(super) const WORKLOAD: Strategy = Strategy {
+pub(super) const WORKLOAD: Rules = Rules {
     group: GROUP,
     resource: "workloads",
+    columns: columns::workloads::WORKLOAD,
+    no_effect_yet: inert!("Workloads"),
     validate: |c, s| {
         check(c, s, |e, v| {
             core_meta(e, v.st("metadata"), true, name_subdomain);
@@ -37,9 +42,12 @@ pub(super) const WORKLOAD: Strategy = Strategy {
     ..NAMESPACED
 };
 
-pub(super) const POD_GROUP: Strategy = Strategy {
+pub(super) const POD_GROUP: Rules = Rules {
     group: GROUP,
     resource: "podgroups",
+    columns: columns::workloads::POD_GROUP,
+    no_effect_yet: inert!("PodGroups"),
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
     validate: |c, s| {
@@ -54,8 +62,9 @@ pub(super) const POD_GROUP: Strategy = Strategy {
             pod_group(e, c, n.st("spec"), Some(o.st("spec")));
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC_AND_METADATA,
         prepare_update: status_reset_meta,
         validate_update: |c, n, o| check_update(c, n, o, pod_group_status),
     }],

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use api::go::quote;
 
-use super::{Errors, Path};
+use api::field::{Errors, Path};
 
 /// An address as old fields take it: IPv4 parts may have leading zeros.
 pub fn parse_sloppy(s: &str) -> Option<IpAddr> {

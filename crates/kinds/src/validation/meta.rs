@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, IMMUTABLE, Lazy, Path, Raw, Typed};
 use api::go::quote;
+use api::names::{self, NameCheck};
 use api::status::FieldError;
+use api::view::{View, same};
 use api::{Schema, Struct};
 
-use super::names::{self, NameCheck};
 use super::print::value;
-use super::{Errors, IMMUTABLE, Lazy, Path, Raw, Typed};
-use crate::access::{View, same};
 
 /// Annotations may have this many bytes together.
 pub const ANNOTATIONS_LIMIT: usize = 256 * 1024;
@@ -194,7 +194,7 @@ fn finalizers(errs: &mut Errors, at: &Path<'_>, meta: View<'_>) {
         foreground |= f == "foregroundDeletion";
     }
     if orphan && foreground {
-        let all = meta.get("finalizers").map(super::print::scalar_json).unwrap_or_default();
+        let all = meta.get("finalizers").map(api::go::scalar_json).unwrap_or_default();
         errs.invalid(at, Raw(all), "finalizer orphan and foregroundDeletion cannot be both set");
     }
 }

@@ -2,103 +2,13 @@
 //! upstream's internal types, whose fields have Go's names and are all written.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::LazyLock;
 
-use api::go::quote;
+use api::go::{json_list, json_map, json_string, write_json};
 use api::schema::{Or, Type, TypeId};
-use api::{FieldNo, Map, Node, Schema, Struct, StructId};
+use api::{FieldNo, Node, Schema, Struct, StructId};
 
-use crate::access::View;
-
-/// A character as Go's JSON decoder quotes it.
-pub fn go_rune(c: char) -> String {
-    match c {
-        '\'' => r"'\''".into(),
-        '"' => "'\"'".into(),
-        c => {
-            let q = quote(&c.to_string());
-            format!("'{}'", &q[1..q.len() - 1])
-        }
-    }
-}
-
-/// A string as Go's `encoding/json` writes it.
-pub fn json_string(s: &str, out: &mut String) {
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c if (c as u32) < 0x20 => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
-/// The JSON of a value that holds no struct.
-pub fn scalar_json(n: &Node) -> String {
-    let mut out = String::new();
-    plain(n, &mut out);
-    out
-}
-
-fn plain(n: &Node, out: &mut String) {
-    match n {
-        Node::Null => out.push_str("null"),
-        Node::Bool(b) => {
-            let _ = write!(out, "{b}");
-        }
-        Node::Int(i) => {
-            let _ = write!(out, "{i}");
-        }
-        Node::Float(f) => {
-            let _ = write!(out, "{f}");
-        }
-        Node::Str(s) => json_string(s, out),
-        Node::Raw(text) => out.push_str(&api::codec::json::compact(text)),
-        Node::List(l) => list(l, out, plain),
-        Node::Map(m) => map(m, out, plain),
-        Node::Struct(_) => out.push_str("{}"),
-    }
-}
-
-fn list(l: &[Node], out: &mut String, each: impl Fn(&Node, &mut String)) {
-    out.push('[');
-    for (i, n) in l.iter().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        each(n, out);
-    }
-    out.push(']');
-}
-
-fn map(m: &Map, out: &mut String, each: impl Fn(&Node, &mut String)) {
-    let mut all: Vec<_> = m.iter().collect();
-    all.sort_by(|a, b| a.0.cmp(b.0));
-    out.push('{');
-    for (i, (k, n)) in all.into_iter().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        json_string(k, out);
-        out.push(':');
-        each(n, out);
-    }
-    out.push('}');
-}
+use api::view::View;
 
 /// A field's value in an error: a number, boolean or string bare or quoted, anything else as JSON.
 pub fn value(schema: &Schema, ty: TypeId, node: Option<&Node>, pointer: bool) -> String {
@@ -195,13 +105,13 @@ fn write(
     match (schema.ty(ty), node) {
         (Type::Struct(id), Node::Struct(s)) => write_struct(schema, *id, Some(s), around, out),
         (Type::List { of, .. }, Node::List(l)) => {
-            list(l, out, |n, out| write(schema, *of, Some(n), false, around, out));
+            json_list(l, out, |n, out| write(schema, *of, Some(n), false, around, out));
         }
         (Type::Or { of, or }, n) => write_or(schema, *of, *or, n, out),
         (Type::Map { of, .. }, Node::Map(m)) => {
-            map(m, out, |n, out| write(schema, *of, Some(n), false, around, out));
+            json_map(m, out, |n, out| write(schema, *of, Some(n), false, around, out));
         }
-        (_, n) => plain(n, out),
+        (_, n) => write_json(n, out),
     }
 }
 
@@ -219,9 +129,9 @@ fn write_or(schema: &Schema, of: StructId, or: Or, node: &Node, out: &mut String
     let rest = |out: &mut String| match (or, node) {
         // A schema is allowed what it allows.
         (Or::Bool, n) => out.push_str(if n.as_bool() == Some(false) { "false" } else { "true" }),
-        (_, Node::List(l)) => list(l, out, |n, out| match n {
+        (_, Node::List(l)) => json_list(l, out, |n, out| match n {
             Node::Struct(s) => write_struct(schema, of, Some(s), None, out),
-            n => plain(n, out),
+            n => write_json(n, out),
         }),
         _ => out.push_str("null"),
     };

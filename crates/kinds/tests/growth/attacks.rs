@@ -18,13 +18,13 @@ fn joined(n: usize, f: impl Fn(usize) -> String) -> String {
 fn errors(kind: &Gvk, resource: &str, text: &str) -> Vec<FieldError> {
     let schema = Schema::builtin();
     let mut tree = json::decode(schema, schema.kind(kind).unwrap(), text.as_bytes()).unwrap().tree;
-    kinds::defaults::apply(schema, kind, &mut tree);
+    super::DEFAULTS.apply(schema, &mut tree);
     let (gate, warn) = (|_: &str| true, |_: String| {});
     let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
     let rules = strategy(&kind.group, resource);
-    (rules.prepare_create)(&ctx, &mut tree);
-    let found = (rules.validate)(&ctx, &tree);
-    (rules.warnings)(&ctx, &tree, None);
+    rules.prepare_create(&ctx, &mut tree);
+    let found = rules.validate(&ctx, &tree);
+    rules.warnings(&ctx, &tree, None);
     found
 }
 

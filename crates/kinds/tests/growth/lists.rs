@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use api::codec::{json, proto};
 use api::managed::{Taken, Writer};
@@ -11,7 +11,6 @@ use api::resources::{ResourceInfo, builtin};
 use api::schema::{Gvk, Type};
 use api::{Node, Schema, Status, Struct, StructId};
 use ferrokube_kinds as kinds;
-use kinds::columns::columns;
 use kinds::gated::Gated;
 use kinds::validation::meta;
 use kinds::{Ctx, Strategy, strategy};
@@ -47,6 +46,7 @@ struct Case {
     kind: Gvk,
     root: StructId,
     place: Place,
+    rules: Arc<dyn Strategy>,
 }
 
 /// Every list and map, each at the first kind in which it is.
@@ -59,8 +59,9 @@ fn cases() -> Vec<Case> {
     for info in pods.into_iter().chain(others) {
         let kind = Gvk::new(info.group, info.version, info.kind);
         let Some(root) = schema.kind(&kind) else { continue };
+        let rules = strategy(info.group, info.resource);
         for place in places(schema, root, &mut seen) {
-            out.push(Case { info, kind: kind.clone(), root, place });
+            out.push(Case { info, kind: kind.clone(), root, place, rules: Arc::clone(&rules) });
         }
     }
     out
@@ -84,64 +85,47 @@ impl Case {
         object.to_string().into_bytes()
     }
 
-    fn storage(&self) -> Gvk {
-        if self.info.storage_version.is_empty() {
-            return self.kind.clone();
-        }
-        Gvk::new(self.info.storage_group, self.info.storage_version, self.info.kind)
-    }
-
-    fn rules(&self) -> &'static Strategy {
-        let storage = self.storage();
-        strategy(&storage.group, self.info.resource)
-    }
-
     /// What a request does with the text of an object.
     fn read(&self, t: &mut Times, text: &[u8]) -> Option<Struct> {
         let schema = Schema::builtin();
         let mut tree = t.step("decode", || json::decode(schema, self.root, text)).ok()?.tree;
-        t.step("default", || kinds::defaults::apply(schema, &self.kind, &mut tree));
-        let storage = self.storage();
-        if storage == self.kind {
-            return Some(tree);
+        t.step("default", || super::DEFAULTS.apply(schema, &mut tree));
+        match &self.rules.facts().storage {
+            Some(storage) if storage.kind != self.kind => {
+                t.step("convert", || self.rules.convert(schema, tree, &self.kind, &storage.kind)).ok()
+            }
+            _ => Some(tree),
         }
-        t.step("convert", || kinds::convert::convert(schema, tree, &self.kind, &storage)).ok()
     }
 
     fn rules_of_a_write(&self, t: &mut Times, new: &Struct, old: &Struct) {
         let schema = Schema::builtin();
         let (gate, warn) = (|name: &str| name != "ImageVolumeWithDigest", |_: String| {});
         let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
-        let rules = self.rules();
+        let rules = &self.rules;
         let mut found = Vec::new();
         let mut tree = new.clone();
         t.step("drop", || (*GATED).drop(&mut tree, Some(old)));
         let mut tree = new.clone();
-        t.step("prepare a create", || (rules.prepare_create)(&ctx, &mut tree));
-        found.push(t.step("validate a create", || (rules.validate)(&ctx, &tree)));
+        t.step("prepare a create", || rules.prepare_create(&ctx, &mut tree));
+        found.push(t.step("validate a create", || rules.validate(&ctx, &tree)));
         found
             .push(t.step("check metadata", || meta::common_update(schema, &tree, old, self.info.namespaced)));
-        t.step("warn of a create", || (rules.warnings)(&ctx, &tree, None));
+        t.step("warn of a create", || rules.warnings(&ctx, &tree, None));
         let mut tree = new.clone();
-        t.step("prepare an update", || (rules.prepare_update)(&ctx, &mut tree, old));
-        found.push(t.step("validate an update", || (rules.validate_update)(&ctx, &tree, old)));
-        t.step("warn of an update", || (rules.warnings)(&ctx, &tree, Some(old)));
-        for sub in rules.subresources {
+        t.step("prepare an update", || rules.prepare_update(&ctx, &mut tree, old));
+        found.push(t.step("validate an update", || rules.validate_update(&ctx, &tree, old)));
+        t.step("warn of an update", || rules.warnings(&ctx, &tree, Some(old)));
+        for sub in self.info.subresources.iter().filter_map(|s| rules.subresource(s.name)) {
             let mut tree = new.clone();
-            t.step("prepare a subresource", || (sub.prepare_update)(&ctx, &mut tree, old));
-            found.push(t.step("validate a subresource", || (sub.validate_update)(&ctx, &tree, old)));
+            t.step("prepare a subresource", || sub.prepare_update(&ctx, &mut tree, old));
+            found.push(t.step("validate a subresource", || sub.validate_update(&ctx, &tree, old)));
         }
         for errors in &found {
             t.step("make a Status", || Status::invalid("", "Thing", "a", errors).to_json());
         }
-        t.step("select", || (rules.field_values)(schema, new, &mut Vec::new()));
-        t.step("columns", || {
-            (columns(self.info.group, self.info.resource).cells)(
-                schema,
-                new,
-                "2026-01-02T03:04:05Z".parse().unwrap(),
-            )
-        });
+        t.step("select", || rules.field_values(schema, new, &mut Vec::new()));
+        t.step("columns", || rules.row(schema, new, "2026-01-02T03:04:05Z".parse().unwrap()));
     }
 
     /// The rules: of a write that turns the order around.

@@ -1,11 +1,15 @@
 //! What the tables of recorded writes need.
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
+use std::sync::LazyLock;
+
 use api::codec::json;
 use api::schema::Gvk;
 use api::{Schema, Struct};
-use ferrokube_kinds as kinds;
+use ferrokube_kinds::defaults::Defaults;
 use serde_json::Value;
+
+static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(Schema::builtin()));
 
 /// The kind of an object, and the plural name of its resource.
 pub(crate) fn kind_of(object: &Value) -> (Gvk, &'static str) {
@@ -23,6 +27,6 @@ pub(crate) fn kind_of(object: &Value) -> (Gvk, &'static str) {
 pub(crate) fn read(schema: &Schema, kind: &Gvk, object: &Value) -> Struct {
     let root = schema.kind(kind).unwrap();
     let mut tree = json::decode(schema, root, object.to_string().as_bytes()).unwrap().tree;
-    kinds::defaults::apply(schema, kind, &mut tree);
+    DEFAULTS.apply(schema, &mut tree);
     tree
 }

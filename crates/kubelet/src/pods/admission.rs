@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use objects::ports::host_ports;
-use objects::{node_affinity, taints};
+use objects::{features, node_affinity, taints};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -127,6 +127,11 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
     if let Some(message) = sysctls::forbidden(pod) {
         return refuse("SysctlForbidden", message);
     }
+    let missing = features::missing(pod, node);
+    if !missing.is_empty() {
+        let message = format!("Pod requires node features that are not available: {}", missing.join(", "));
+        return refuse("PodFeatureUnsupported", message);
+    }
     let status = node.status.clone().unwrap_or_default();
     let allocatable = status.allocatable.or(status.capacity).unwrap_or_default();
     let most = quantity::value(allocatable.get("pods"));
@@ -244,6 +249,13 @@ mod tests {
             (
                 json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}}),
                 None,
+            ),
+            (
+                json!({"containers": [{"name": "c", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]}),
+                Some((
+                    "PodFeatureUnsupported",
+                    "Pod requires node features that are not available: RestartAllContainersOnContainerExits",
+                )),
             ),
             (
                 json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [

@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) resize_error: Option<String>,
     /// What the containers are given of the node; none before they were looked at.
     pub(crate) allocated: Option<Allocation>,
+    /// The generation of the object when that was decided last; none before.
+    pub(crate) decided: Option<i64>,
     /// Why the node does not give what the Pod asks for by now.
     pub(crate) pending: Option<Pending>,
     /// Resources that running containers were given, by CRI id.
@@ -120,6 +122,7 @@ impl Worker {
                 stale: 0,
                 resize_error: None,
                 allocated: None,
+                decided: None,
                 pending: None,
                 actuated: sync::Actuated::default(),
                 pod: pod.clone(),
@@ -249,6 +252,7 @@ impl Worker {
         let mut state = self.state.lock();
         let changed = state.pending != pending;
         state.pending.clone_from(&pending);
+        state.decided = pod.metadata.generation;
         if pending.is_none() {
             state.allocated = Some(allocation::wanted(&pod));
         }
@@ -298,7 +302,9 @@ impl Worker {
             let probe = |kind, id: &str| kubelet.probes.get(id, kind);
             let terminal = state.phase == Phase::Terminated;
             // What was reported last is what the API has, or what it will have.
-            let given = state.allocated.as_ref().map(|a| allocation::given(&state.pod, a));
+            // What ends is not decided about any more.
+            let decided = state.decided.filter(|_| state.phase == Phase::Running);
+            let given = state.allocated.as_ref().map(|a| allocation::shown(&state.pod, a, decided));
             let generated = generate::generate(&Inputs {
                 pod: given.as_deref().unwrap_or(&state.pod),
                 pending: state.pending.as_ref(),

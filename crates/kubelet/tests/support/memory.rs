@@ -1,7 +1,5 @@
 //! An API server in memory, as far as a kubelet uses one.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

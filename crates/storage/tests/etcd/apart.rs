@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use ferrokube_storage::{Batch, ReadError, ResourceId, ResourceSpec, Scope, WatchOptions, WatchStart};
 
-use super::suite::{self, create, delete, event, expect, histories, late, pods, update, watch};
 use super::*;
+use crate::suite::{self, create, delete, event, expect, histories, late, pods, update, watch};
 
 /// Those whose values are called encrypted.
 pub(crate) fn nodes(s: &Store) -> ResourceId {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::suite::{pods, try_create};
 use super::*;
+use crate::suite::{pods, try_create};
 
 async fn refused(servers: EtcdServers) -> String {
     match open_at(servers, "/registry").await {

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use futures::StreamExt;
 
 use super::apart::nodes;
-use super::suite::{self, create, event, expect, histories, pods, update, watch};
 use super::*;
+use crate::suite::{self, create, event, expect, histories, pods, update, watch};
 use ferrokube_storage::{Scope, WatchEnd, WatchStart};
 
 async fn etcd(old: bool, members: usize) -> Etcd {

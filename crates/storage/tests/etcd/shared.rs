@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use futures::StreamExt;
 
 use super::apart::nodes;
-use super::suite::{self, create, delete, event, events, expect, late, pods, update, watch};
 use super::*;
+use crate::suite::{self, create, delete, event, events, expect, late, pods, update, watch};
 use ferrokube_storage::{Scope, WatchEnd, WatchOptions, WatchStart, Write, WriteError};
 
 async fn etcd(old: bool, members: usize) -> Etcd {

@@ -4,8 +4,8 @@ use ferrokube_storage::{Scope, WatchEnd, WatchStart, WriteError};
 use futures::StreamExt;
 
 use super::apart::nodes;
-use super::suite::{create, expect, named, pods, try_create, watch};
 use super::*;
+use crate::suite::{create, expect, named, pods, try_create, watch};
 
 async fn deletion(old: bool) {
     let start = move || if old { Etcd::start_old(1) } else { Etcd::start(1) };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::go::quote;
-use kinds::access::View;
+use api::view::View;
 
 use super::checks::{Pod, Violation, containers, has_own_users, plural, quoted, setters};
 

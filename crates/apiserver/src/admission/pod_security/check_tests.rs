@@ -1,12 +1,12 @@
 //! Each check on pods of upstream's own tests, and all of them on pods that break one rule at a time.
 
+use api::view::View;
+use api::{Gvk, Schema};
 use serde_json::{Value, json};
 
 use super::checks::{CHECKS, Pod, Violation, evaluate};
 use super::policy::{Level, LevelVersion, Version};
 use crate::admission::tests::parse;
-use api::{Gvk, Schema};
-use kinds::access::View;
 
 fn with_pod<T>(pod: &Value, ask: impl FnOnce(&Pod<'_>) -> T) -> T {
     let tree = parse(&Gvk::new("", "v1", "Pod"), pod);

@@ -1,6 +1,6 @@
 //! The checks of each level and version, and what they hold against a pod.
 
-use kinds::access::View;
+use api::view::View;
 
 use super::policy::{Level, LevelVersion, Version};
 use super::{baseline, restricted};

@@ -1,7 +1,7 @@
 //! The plugin's configuration: what holds where labels say nothing, and who is exempt.
 
+use api::field::{Errors, Path};
 use api::status::FieldError;
-use kinds::validation::{Errors, Path};
 use serde::Deserialize;
 
 use super::policy::{Level, Mode, Policy, Version};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::go::quote;
+use api::view::View;
 use api::{Gvk, Object, Schema, Text};
-use kinds::access::View;
 use serde::Deserialize;
 use tokio::time::Instant;
 

@@ -19,10 +19,10 @@ use std::borrow::Cow;
 
 use api::go::quote;
 use api::status::FieldError;
+use api::view::View;
 use api::{Status, Struct, Text};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kinds::access::View;
 use prometheus_client::registry::Registry;
 
 use super::chain::{Env, Plugin};

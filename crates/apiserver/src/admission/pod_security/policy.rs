@@ -3,8 +3,8 @@
 use std::fmt;
 
 use api::Text;
+use api::field::{Errors, Path};
 use api::status::FieldError;
-use kinds::validation::{Errors, Path};
 
 /// How much a policy forbids; each level forbids more than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,6 @@
 //! Roles and bindings by what a decision asks for: the bindings of a user or a group.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::Text;
@@ -129,7 +130,7 @@ impl RbacIndex {
 }
 
 /// Why a role's rules cannot be had.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RoleError {
     /// It does not exist.
     #[error("{resource}.{GROUP} {name:?} not found")]
@@ -146,13 +147,8 @@ pub enum RoleError {
 
 /// Upstream's form of several errors: each once, in brackets if there are many.
 fn aggregate(errors: &[RoleError]) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
+    let mut seen = HashSet::new();
+    let texts: Vec<String> = errors.iter().filter(|e| seen.insert(*e)).map(ToString::to_string).collect();
     match texts.as_slice() {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
@@ -230,12 +226,11 @@ impl State {
         let scopes: &[&str] = if namespace.is_empty() { &[""] } else { &["", namespace] };
         for scope in scopes {
             let Some(bindings) = self.bindings.get(*scope) else { continue };
-            let mut seen: Vec<*const Binding> = Vec::new();
+            let mut seen: HashSet<*const Binding> = HashSet::new();
             for binding in names.iter().filter_map(|n| bindings.get(n)).flatten() {
-                if seen.contains(&Arc::as_ptr(binding)) {
+                if !seen.insert(Arc::as_ptr(binding)) {
                     continue;
                 }
-                seen.push(Arc::as_ptr(binding));
                 let Some(subject) = binding.subjects.iter().find(|s| s.is(user, scope)) else { continue };
                 match self.role_rules(&binding.role_ref, scope) {
                     Err(e) => errors.push(e),
@@ -252,8 +247,8 @@ impl State {
 }
 
 /// Whom a binding names, each once.
-fn who(binding: &Binding) -> Vec<Who> {
-    let mut all = Vec::with_capacity(binding.subjects.len());
+fn who(binding: &Binding) -> HashSet<Who> {
+    let mut all = HashSet::with_capacity(binding.subjects.len());
     for subject in &binding.subjects {
         let who = match subject.kind.as_str() {
             "User" => Who::User(subject.name.clone()),
@@ -265,9 +260,7 @@ fn who(binding: &Binding) -> Vec<Who> {
             }
             _ => continue,
         };
-        if !all.contains(&who) {
-            all.push(who);
-        }
+        all.insert(who);
     }
     all
 }

@@ -199,3 +199,19 @@ fn coverage() {
          {NonResourceURLs:[\"/x\"], Verbs:[\"get\"]}"
     );
 }
+
+/// Were each subject compared with all before it, this would take many minutes.
+#[test]
+fn a_binding_may_name_very_many() {
+    let subjects = (0..200_000).map(|i| subject("User", &format!("user-{i}"), "")).collect();
+    let index = RbacIndex::default();
+    index.reset([
+        role("a", "reader", vec![rule("get,list", "core", "pods", "", "")]),
+        binding("crowd", "a", "Role", "reader", subjects),
+    ]);
+    let verdict = |name: &str| index.authorize(&user(name, &[]), &request("get", "", "pods", "a", "p"));
+    assert!(matches!(verdict("user-199999"), Verdict::Allow(_)));
+    assert_eq!(verdict("user-200000"), Verdict::NoOpinion(String::new()));
+    index.apply([Change::Binding("a".into(), "crowd".into(), None)]);
+    assert_eq!(verdict("user-1"), Verdict::NoOpinion(String::new()));
+}

@@ -2,21 +2,23 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain, path_segment};
+use api::view::{View, same};
+
 use super::GROUP;
 use super::rules::{FAILURE_POLICIES, MATCH_POLICIES, REINVOCATIONS, match_conditions, rule};
-use crate::access::{View, same};
+use crate::columns;
 use crate::strategies::generic::{
     self, CLUSTER, STATUS_ALONE, bump_spec, check, check_update, first_generation,
 };
-use crate::strategy::{Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
 use crate::validation::meta::{SelectorOptions, conditions, label_selector, object_meta};
-use crate::validation::names::{self, name_subdomain, path_segment};
-use crate::validation::{Errors, Path};
 
 const MAX_AUDIT_ANNOTATIONS: usize = 20;
 const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
 
-const SPEC_ONLY: Strategy = Strategy {
+const SPEC_ONLY: Rules = Rules {
     group: GROUP,
     unconditional_update: false,
     prepare_create: first_generation,
@@ -24,13 +26,16 @@ const SPEC_ONLY: Strategy = Strategy {
     ..CLUSTER
 };
 
-pub(in crate::strategies) const VALIDATING_POLICY: Strategy = Strategy {
+pub(in crate::strategies) const VALIDATING_POLICY: Rules = Rules {
     resource: "validatingadmissionpolicies",
+    columns: columns::cluster::VALIDATING_ADMISSION_POLICY,
+    no_effect_yet: inert!("ValidatingAdmissionPolicies"),
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::create,
     prepare_update: generic::update,
     validate: |c, s| check(c, s, |e, v| validating_policy(e, v, None)),
     validate_update: |c, n, o| check_update(c, n, o, |e, n, o| validating_policy(e, n, Some(o))),
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, _| {
                 let at = Path::root("status");
@@ -53,22 +58,30 @@ pub(in crate::strategies) const VALIDATING_POLICY: Strategy = Strategy {
     ..SPEC_ONLY
 };
 
-pub(in crate::strategies) const VALIDATING_BINDING: Strategy = Strategy {
+pub(in crate::strategies) const VALIDATING_BINDING: Rules = Rules {
     resource: "validatingadmissionpolicybindings",
+    columns: columns::cluster::VALIDATING_ADMISSION_POLICY_BINDING,
+    no_effect_yet: inert!("ValidatingAdmissionPolicyBindings"),
     validate: |c, s| check(c, s, |e, v| binding(e, v, true)),
     validate_update: |c, n, _| check(c, n, |e, v| binding(e, v, true)),
     ..SPEC_ONLY
 };
 
-pub(in crate::strategies) const MUTATING_POLICY: Strategy = Strategy {
+pub(in crate::strategies) const MUTATING_POLICY: Rules = Rules {
     resource: "mutatingadmissionpolicies",
+    columns: columns::cluster::MUTATING_ADMISSION_POLICY,
+    no_effect_yet: inert!("MutatingAdmissionPolicies"),
+    going: &[going("v1alpha1", 35, "1.38")],
     validate: |c, s| check(c, s, |e, v| mutating_policy(e, v, None)),
     validate_update: |c, n, o| check_update(c, n, o, |e, n, o| mutating_policy(e, n, Some(o))),
     ..SPEC_ONLY
 };
 
-pub(in crate::strategies) const MUTATING_BINDING: Strategy = Strategy {
+pub(in crate::strategies) const MUTATING_BINDING: Rules = Rules {
     resource: "mutatingadmissionpolicybindings",
+    columns: columns::cluster::MUTATING_ADMISSION_POLICY_BINDING,
+    no_effect_yet: inert!("MutatingAdmissionPolicyBindings"),
+    going: &[going("v1alpha1", 35, "1.38")],
     validate: |c, s| check(c, s, |e, v| binding(e, v, false)),
     validate_update: |c, n, _| check(c, n, |e, v| binding(e, v, false)),
     ..SPEC_ONLY

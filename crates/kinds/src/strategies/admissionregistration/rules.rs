@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::access::View;
-use crate::validation::names;
-use crate::validation::{Errors, Path};
+use api::field::{Errors, Path};
+use api::names;
+use api::view::View;
 
 pub(super) const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
 pub(super) const MATCH_POLICIES: &[&str] = &["Equivalent", "Exact"];

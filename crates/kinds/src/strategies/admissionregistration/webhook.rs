@@ -2,22 +2,23 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path};
 use api::go::quote;
+use api::names::{self, name_subdomain};
+use api::view::{View, same};
 
 use super::GROUP;
 use super::rules::{FAILURE_POLICIES, MATCH_POLICIES, REINVOCATIONS, match_conditions, rule};
-use crate::access::{View, same};
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, bump_if_written, check, check_update, first_generation};
-use crate::strategy::Strategy;
+use crate::strategies::rules::Rules;
 use crate::validation::meta::{SelectorOptions, label_selector, object_meta};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path};
 
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const NO_SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun"];
 const SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun", "Some", "Unknown"];
 
-const WEBHOOK: Strategy = Strategy {
+const WEBHOOK: Rules = Rules {
     group: GROUP,
     unconditional_update: false,
     prepare_create: first_generation,
@@ -27,10 +28,18 @@ const WEBHOOK: Strategy = Strategy {
     ..CLUSTER
 };
 
-pub(in crate::strategies) const MUTATING_WEBHOOK: Strategy =
-    Strategy { resource: "mutatingwebhookconfigurations", ..WEBHOOK };
-pub(in crate::strategies) const VALIDATING_WEBHOOK: Strategy =
-    Strategy { resource: "validatingwebhookconfigurations", ..WEBHOOK };
+pub(in crate::strategies) const MUTATING_WEBHOOK: Rules = Rules {
+    resource: "mutatingwebhookconfigurations",
+    columns: columns::cluster::MUTATING_WEBHOOK_CONFIGURATION,
+    no_effect_yet: inert!("MutatingWebhookConfigurations"),
+    ..WEBHOOK
+};
+pub(in crate::strategies) const VALIDATING_WEBHOOK: Rules = Rules {
+    resource: "validatingwebhookconfigurations",
+    columns: columns::cluster::VALIDATING_WEBHOOK_CONFIGURATION,
+    no_effect_yet: inert!("ValidatingWebhookConfigurations"),
+    ..WEBHOOK
+};
 
 /// What is let be since the stored object has it so.
 #[derive(Default)]

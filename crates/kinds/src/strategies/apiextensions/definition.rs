@@ -6,18 +6,22 @@
 use std::collections::HashSet;
 
 use api::Node;
+use api::field::{Errors, IMMUTABLE, Path};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View, same};
 
 use super::json_schema;
-use crate::access::{Edit, View, same};
 use crate::strategies::generic::{self, CLUSTER, STATUS_ALONE, check, check_update};
-use crate::strategy::{Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Form;
 use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path};
 
-pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
+pub(in crate::strategies) const DEFINITION: Rules = Rules {
     group: "apiextensions.k8s.io",
     resource: "customresourcedefinitions",
+    no_effect_yet: inert!("CustomResourceDefinitions"),
+    form: Form::Definition,
+    takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: |c, s| {
         generic::create(c, s);
@@ -47,7 +51,8 @@ pub(in crate::strategies) const DEFINITION: Strategy = Strategy {
             .map(|f| format!("unrecognized format {}", api::go::quote(f)))
             .collect()
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
+        takes: Takes::BUT_SPEC,
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {
                 object_meta_update(e, n.st("metadata"), o.st("metadata"));
@@ -208,9 +213,9 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
 }
 
 /// The versions as upstream's rules see them: without what is shared.
-fn shown(s: View<'_>) -> crate::validation::Raw {
+fn shown(s: View<'_>) -> api::field::Raw {
     let Some(raw) = s.raw().filter(|_| s.has("versions") || s.written_empty("versions")) else {
-        return crate::validation::Raw("null".into());
+        return api::field::Raw("null".into());
     };
     let mut copy = raw.clone();
     let hoisted: Vec<&str> = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"]
@@ -229,7 +234,7 @@ fn shown(s: View<'_>) -> crate::validation::Raw {
         .filter_map(|v| v.raw())
         .map(|v| crate::validation::print::internal(s.schema, v))
         .collect();
-    crate::validation::Raw(format!("[{}]", all.join(",")))
+    api::field::Raw(format!("[{}]", all.join(",")))
 }
 
 fn deprecation(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use api::Node;
 
-use crate::access::View;
-use crate::validation::{Errors, Path};
+use api::field::{Errors, Path};
+use api::view::View;
 
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";

@@ -1,17 +1,20 @@
 //! ControllerRevisions.
 
 use api::Node;
+use api::field::{Errors, Path};
+use api::names::name_subdomain;
+use api::view::View;
 
-use crate::access::View;
+use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::Strategy;
-use crate::validation::names::name_subdomain;
-use crate::validation::{Errors, Path};
+use crate::strategies::rules::Rules;
+use crate::validation::immutable;
 
-pub(crate) const CONTROLLER_REVISION: Strategy = Strategy {
+pub(crate) const CONTROLLER_REVISION: Rules = Rules {
     group: "apps",
     resource: "controllerrevisions",
+    columns: columns::workloads::CONTROLLER_REVISION,
     validate: |c, s| {
         check(c, s, |e, v| {
             revision(e, v);
@@ -27,7 +30,7 @@ pub(crate) const CONTROLLER_REVISION: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             revision(e, n);
-            e.immutable(&Path::root(""), n, o, "data");
+            immutable(e, &Path::root(""), n, o, "data");
         })
     },
     ..NAMESPACED

@@ -1,24 +1,33 @@
 //! DaemonSets.
 
-use crate::access::{Edit, View, same};
+use api::field::{Errors, Path};
+use api::names::name_subdomain;
+use api::view::{Edit, View, same};
+
+use crate::columns;
+use crate::convert;
 use crate::convert::apps::{set_template_generation, template_generation};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::{
     MISMATCH, always, amount, at_most_100_percent, collisions, counts, create, int_or_percent, is_selector,
     labels_value, options, unnamed_template_warnings, update, whole,
 };
-use crate::strategy::{Strategy, Subresource};
+use crate::validation::immutable;
 use crate::validation::meta::{
     SelectorOptions, has_invalid_value, is_empty_selector, label_selector, selects,
 };
-use crate::validation::names::name_subdomain;
-use crate::validation::{Errors, Path};
 
-pub(crate) const DAEMON_SET: Strategy = Strategy {
+pub(crate) const DAEMON_SET: Rules = Rules {
     group: "apps",
     resource: "daemonsets",
+    columns: columns::workloads::DAEMON_SET,
+    no_effect_yet: inert!("DaemonSets"),
+    field_annotation: Some(convert::apps::TEMPLATE_GENERATION),
+    settle: convert::apps::settle_daemon_set,
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         create(c, s);
         let mut e = Edit::new(c.schema, s);
@@ -42,14 +51,15 @@ pub(crate) const DAEMON_SET: Strategy = Strategy {
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
             let keep = has_invalid_value(o.st("spec").opt("selector"));
             daemon_set(e, n, &options(c, Some(o.st("spec").st("template"))), keep);
         })
     },
     warnings: unnamed_template_warnings,
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: |c, n, o| {
             generic::status_only(c, n, o);
             let kept = template_generation(View::new(c.schema, o));

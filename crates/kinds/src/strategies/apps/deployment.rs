@@ -1,21 +1,31 @@
 //! Deployments.
 
-use crate::access::{Edit, View, same};
+use api::field::{Errors, Path};
+use api::names::name_subdomain;
+use api::view::{Edit, View, same};
+
+use crate::columns;
+use crate::convert;
 use crate::convert::apps::{keep_rollback, rollback_to, tidy_rollback};
+use crate::scale::SelectorForm;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, set_generation};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::{
     amount, at_most_100_percent, available_below_ready, collisions, counts, create, int_or_percent, options,
     selected_template, selector, template_warnings, update, whole,
 };
-use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::name_subdomain;
-use crate::validation::{Errors, Path};
+use crate::validation::immutable;
 
-pub(crate) const DEPLOYMENT: Strategy = Strategy {
+pub(crate) const DEPLOYMENT: Rules = Rules {
     group: "apps",
     resource: "deployments",
+    columns: columns::workloads::DEPLOYMENT,
+    scale: Some(SelectorForm::LabelSelector),
+    field_annotation: Some(convert::apps::ROLLBACK_TO),
+    settle: convert::apps::settle_deployment,
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         create(c, s);
         tidy_rollback(&mut Edit::new(c.schema, s));
@@ -39,12 +49,13 @@ pub(crate) const DEPLOYMENT: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             deployment(e, n, &options(c, Some(o.st("spec").st("template"))));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
         })
     },
     warnings: template_warnings,
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::AllBut(&[&["spec"], &["metadata", "labels"]]),
         prepare_update: |c, n, o| {
             generic::status_only(c, n, o);
             let old = View::new(c.schema, o).st("metadata");

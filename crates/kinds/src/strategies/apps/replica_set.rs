@@ -1,15 +1,19 @@
 //! ReplicaSets.
 
-use crate::access::View;
+use api::field::{Errors, Path};
+use api::names::name_subdomain;
+use api::view::View;
+
+use crate::columns;
+use crate::scale::SelectorForm;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::rules::{Rules, Takes};
 use crate::strategies::template::{
     REPLICAS_STATUS, create, options, replicas_text, selected_template, selector, template_warnings, update,
 };
-use crate::strategy::Strategy;
-use crate::validation::names::name_subdomain;
-use crate::validation::{Errors, Path};
+use crate::validation::immutable;
 
 fn replica_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>) {
     let at = Path::root("spec");
@@ -20,9 +24,12 @@ fn replica_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>) {
     selected_template(errs, &at, spec, o);
 }
 
-pub(crate) const REPLICA_SET: Strategy = Strategy {
+pub(crate) const REPLICA_SET: Rules = Rules {
     group: "apps",
     resource: "replicasets",
+    columns: columns::workloads::REPLICA_SET,
+    scale: Some(SelectorForm::LabelSelector),
+    takes: Takes::BUT_STATUS,
     prepare_create: create,
     prepare_update: update,
     validate: |c, s| {
@@ -35,7 +42,7 @@ pub(crate) const REPLICA_SET: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             replica_set(e, n, &options(c, Some(o.st("spec").st("template"))));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "selector");
         })
     },
     warnings: template_warnings,

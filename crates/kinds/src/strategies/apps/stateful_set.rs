@@ -2,21 +2,24 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path, Typed};
+use api::names::{self, NameCheck, name_label};
+use api::view::{Edit, View, same};
 use api::{Node, Struct, Text};
 
-use crate::access::{Edit, View, same};
+use crate::columns;
+use crate::scale::SelectorForm;
 use crate::strategies::core::persistent_volume_claim::{ClaimOptions, claim_spec};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{self, core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::{
     MISMATCH, amount, at_most_100_percent, available_below_ready, collisions, counts, create, int_or_percent,
     is_selector, labels_value, options, selector, unnamed_template_warnings, update, whole,
 };
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategy::Ctx;
 use crate::validation::meta::{is_empty_selector, selects};
-use crate::validation::names::{self, NameCheck, name_label};
-use crate::validation::{Errors, Path, Typed};
 
 /// The default, or nothing where the feature is off.
 fn max_unavailable(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
@@ -36,9 +39,13 @@ fn max_unavailable(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     }
 }
 
-pub(crate) const STATEFUL_SET: Strategy = Strategy {
+pub(crate) const STATEFUL_SET: Rules = Rules {
     group: "apps",
     resource: "statefulsets",
+    columns: columns::workloads::STATEFUL_SET,
+    no_effect_yet: inert!("StatefulSets"),
+    scale: Some(SelectorForm::LabelSelector),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         create(c, s);
         max_unavailable(c, s, None);
@@ -91,8 +98,9 @@ pub(crate) const STATEFUL_SET: Strategy = Strategy {
         }
         out
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: generic::status_only,
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {

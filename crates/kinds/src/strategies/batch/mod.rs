@@ -5,20 +5,25 @@ mod status;
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path, Raw, Typed};
+use api::names::{self, domain_prefixed_path, name_subdomain};
+use api::view::{Edit, View, same};
 use api::{Node, Schema, Struct, Text};
 
-use crate::access::{Edit, View, same};
+use crate::columns;
+use crate::defaults::job_labels;
 use crate::strategies::generic::{
     self, NAMESPACED, STATUS, bump_if_changed, check, check_update, keep_status,
 };
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::name_warning;
 use crate::strategies::template::{drop_in_template, is_selector, labels_value, whole};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategy::{Ctx, Deletion, Dependents};
+use crate::validation::immutable;
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector, selects};
-use crate::validation::names::{self, domain_prefixed_path, name_subdomain};
-use crate::validation::{Errors, Path, Raw, Typed, print};
+use crate::validation::print;
 
 const UID: &str = "batch.kubernetes.io/controller-uid";
 const NAME: &str = "batch.kubernetes.io/job-name";
@@ -36,9 +41,14 @@ const MAX_PATTERNS: usize = 20;
 const MAX_MANAGED_BY: usize = 63;
 const MAX_SUCCEEDED_INDEXES: usize = 64 * 1024;
 
-pub(super) const JOB: Strategy = Strategy {
+pub(super) const JOB: Rules = Rules {
     group: "batch",
     resource: "jobs",
+    columns: columns::workloads::JOB,
+    no_effect_yet: inert!("Jobs"),
+    deletion: Deletion { dependents: Dependents::Orphan, ..Deletion::USUAL },
+    canonicalize: |c, s| job_labels(&mut Edit::new(c.schema, s)),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         let v = View::new(c.schema, s);
         let of_template = v.st("spec").st("template").st("metadata").get("labels");
@@ -73,7 +83,7 @@ pub(super) const JOB: Strategy = Strategy {
     },
     fields: &["status.successful"],
     field_values: succeeded,
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         validate_update: |c, n, o| check_update(c, n, o, status::check),
         ..STATUS
     }],
@@ -535,17 +545,17 @@ fn job_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
     let at = Path::root("spec");
     job_spec(errs, &at, ns, &options);
     completions_update(errs, &at, ns, os);
-    errs.immutable(&at, ns, os, "selector");
+    immutable(errs, &at, ns, os, "selector");
     template_update(errs, &at, ns, o, c);
     for f in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
-        errs.immutable(&at, ns, os, f);
+        immutable(errs, &at, ns, os, f);
     }
 }
 
 /// Only an Indexed Job may be scaled, together with its parallelism.
 fn completions_update(errs: &mut Errors, at: &Path<'_>, n: View<'_>, o: View<'_>) {
     if n.str("completionMode") != "Indexed" {
-        errs.immutable(at, n, o, "completions");
+        immutable(errs, at, n, o, "completions");
         return;
     }
     let Some(new) = n.opt_int("completions").filter(|c| o.opt_int("completions") != Some(*c)) else { return };
@@ -589,10 +599,10 @@ fn template_update(errs: &mut Errors, at: &Path<'_>, n: View<'_>, old: View<'_>,
     if suspended && resources {
         let (new, allowed) = (t.st("spec"), allowed.st("template").st("spec"));
         if new.raw() != allowed.raw() {
-            errs.invalid(&at.field("template.spec"), whole(new), crate::validation::IMMUTABLE);
+            errs.invalid(&at.field("template.spec"), whole(new), api::field::IMMUTABLE);
         }
     } else {
-        errs.immutable(at, n, allowed, "template");
+        immutable(errs, at, n, allowed, "template");
     }
 }
 
@@ -631,9 +641,12 @@ fn take_resources(pod: &mut Edit<'_>, new: View<'_>) {
     }
 }
 
-pub(super) const CRON_JOB: Strategy = Strategy {
+pub(super) const CRON_JOB: Rules = Rules {
     group: "batch",
     resource: "cronjobs",
+    columns: columns::workloads::CRON_JOB,
+    no_effect_yet: inert!("CronJobs"),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         generic::create(c, s);
         drop_in_template(c, s, CRON_TEMPLATE, None);

@@ -3,10 +3,12 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::view::{View, same};
+
 use super::{count_indexes, interval};
-use crate::access::{View, same};
 use crate::strategies::pod::core_meta_update;
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
+use crate::validation::print;
 
 fn condition(status: View<'_>, ty: &str, state: &str) -> bool {
     status.items("conditions").any(|c| c.str("type") == ty && c.str("status") == state)

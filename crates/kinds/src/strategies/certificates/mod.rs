@@ -4,22 +4,23 @@ mod csr;
 mod pod_request;
 pub(super) mod trust_bundle;
 
-pub(super) use pod_request::{POD_REQUEST, projected};
-pub(super) use trust_bundle::TRUST_BUNDLE;
-
 use std::collections::{HashMap, HashSet};
 
+use api::field::{Errors, Path};
+use api::names;
+use api::view::{Edit, View, same};
 use api::{Node, Struct};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+pub(super) use pod_request::{POD_REQUEST, projected};
+pub(super) use trust_bundle::TRUST_BUNDLE;
 
-use crate::access::{Edit, View, same};
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update, status_only};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names;
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
 use crate::validation::pem::blocks;
-use crate::validation::{Errors, Path};
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 /// The least lifetime in seconds.
@@ -28,9 +29,12 @@ const MAX_SUBDOMAIN: usize = 253;
 const MAX_LABEL: usize = 63;
 
 /// Who asks is set where the request is known.
-pub(super) const REQUEST: Strategy = Strategy {
+pub(super) const REQUEST: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "certificatesigningrequests",
+    columns: columns::cluster::CERTIFICATE_SIGNING_REQUEST,
+    no_effect_yet: inert!("CertificateSigningRequests"),
+    takes: Takes::AllBut(&[&["spec"], &["status"]]),
     prepare_create: |c, s| {
         Edit::new(c.schema, s).remove("status");
     },
@@ -44,8 +48,9 @@ pub(super) const REQUEST: Strategy = Strategy {
     fields: &["spec.signerName"],
     field_values: |schema, s, out| out.push(View::new(schema, s).st("spec").str("signerName").into()),
     subresources: &[
-        Subresource {
+        SubresourceRules {
             name: "status",
+            takes: Takes::AllBut(&[&["spec"], &["status", "conditions"]]),
             prepare_update: |c, n, o| {
                 status_only(c, n, o);
                 keep_decisions(c, n, o);
@@ -53,8 +58,9 @@ pub(super) const REQUEST: Strategy = Strategy {
             },
             validate_update: |c, n, o| check_update(c, n, o, |e, n, o| update(e, n, o, &["certificate"])),
         },
-        Subresource {
+        SubresourceRules {
             name: "approval",
+            takes: Takes::AllBut(&[&["spec"], &["status", "certificate"]]),
             prepare_update: |c, n, o| {
                 status_only(c, n, o);
                 set_times(c, n, o);

@@ -1,6 +1,9 @@
 //! PodCertificateRequests.
 
 use api::Struct;
+use api::field::{BadValue, Errors, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View, same};
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,13 +15,14 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 use super::signer_name;
-use crate::access::{Edit, View, same};
+use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
+use crate::validation::immutable;
+use crate::validation::meta;
 use crate::validation::pem::blocks;
-use crate::validation::{BadValue, Errors, Path, Raw, meta};
 
 const MAX_KEY: usize = 10 * 1024;
 const MAX_CHAIN: usize = 100 * 1024;
@@ -30,9 +34,12 @@ const MAX_OF_KUBERNETES: i64 = 24 * HOUR;
 const MAX_OF_OTHERS: i64 = 91 * 24 * HOUR;
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-pub(in crate::strategies) const POD_REQUEST: Strategy = Strategy {
+pub(in crate::strategies) const POD_REQUEST: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "podcertificaterequests",
+    columns: columns::cluster::POD_CERTIFICATE_REQUEST,
+    no_effect_yet: inert!("PodCertificateRequests"),
+    takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
@@ -50,17 +57,19 @@ pub(in crate::strategies) const POD_REQUEST: Strategy = Strategy {
                 Some(spec)
             };
             if spec(n) != spec(o) {
-                e.immutable(&Path::root(""), n, o, "spec");
+                immutable(e, &Path::root(""), n, o, "spec");
             }
         })
     },
     fields: &["spec.signerName", "spec.podName", "spec.nodeName"],
+    indexed: &["spec.nodeName"],
     field_values: |schema, s, out| {
         let spec = View::new(schema, s).st("spec");
         out.extend(["signerName", "podName", "nodeName"].map(|f| spec.str(f).into()));
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: status_reset_meta,
         validate_update: |c: &Ctx<'_>, n: &Struct, o: &Struct| {
             check_update(c, n, o, |e, n, o| status(e, c.now, n, o))

@@ -1,24 +1,29 @@
 //! ClusterTrustBundles.
 
+use api::field::{Errors, Path};
+use api::names::name_subdomain;
+use api::view::View;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::signer_name;
-use crate::access::View;
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update};
 use crate::strategies::pod::core_meta_update;
 use crate::strategies::pod::finalizers;
-use crate::strategy::Strategy;
+use crate::strategies::rules::{Rules, going};
+use crate::validation::immutable;
 use crate::validation::meta::object_meta;
-use crate::validation::names::name_subdomain;
 use crate::validation::pem::blocks;
-use crate::validation::{Errors, Path};
 
 const MAX_BUNDLE: usize = 1024 * 1024;
 
-pub(in crate::strategies) const TRUST_BUNDLE: Strategy = Strategy {
+pub(in crate::strategies) const TRUST_BUNDLE: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "clustertrustbundles",
+    columns: columns::cluster::CLUSTER_TRUST_BUNDLE,
+    no_effect_yet: inert!("ClusterTrustBundles"),
+    going: &[going("v1alpha1", 34, "1.37")],
     unconditional_update: false,
     validate: |c, s| check(c, s, |e, v| bundle(e, v, true)),
     validate_update: |c, n, o| {
@@ -26,7 +31,7 @@ pub(in crate::strategies) const TRUST_BUNDLE: Strategy = Strategy {
             let text = |v: View<'_>| v.st("spec").str("trustBundle").to_owned();
             bundle(e, n, text(n) != text(o));
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root("spec"), n.st("spec"), o.st("spec"), "signerName");
+            immutable(e, &Path::root("spec"), n.st("spec"), o.st("spec"), "signerName");
         })
     },
     fields: &["spec.signerName"],

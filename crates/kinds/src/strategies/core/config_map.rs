@@ -1,21 +1,23 @@
 //! ConfigMaps, and what Secrets share with them.
 
 use api::Node;
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::{View, same, same_as_written};
 
-use crate::access::{View, same, same_as_written};
+use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::Strategy;
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path};
+use crate::strategies::rules::Rules;
 
 /// The greatest size of the data of a Secret or ConfigMap in bytes.
 pub(crate) const MAX_DATA: usize = 1024 * 1024;
 
 pub(crate) const SEALED: &str = "field is immutable when `immutable` is set";
 
-pub(crate) const CONFIG_MAP: Strategy = Strategy {
+pub(crate) const CONFIG_MAP: Rules = Rules {
     resource: "configmaps",
+    columns: columns::core::CONFIG_MAP,
     validate: |c, s| check(c, s, config_map),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {

@@ -1,14 +1,26 @@
 //! Endpoints.
 
-use crate::access::{View, same};
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::{View, same};
+
+use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path, ip};
+use crate::strategies::rules::{Going, Rules};
+use crate::strategy::Ctx;
+use crate::validation::ip;
 
-pub(crate) const ENDPOINTS: Strategy = Strategy {
+pub(crate) const ENDPOINTS: Rules = Rules {
     resource: "endpoints",
+    columns: columns::core::ENDPOINTS,
+    going: &[Going {
+        version: "v1",
+        since: 33,
+        removed: "",
+        instead: "; use discovery.k8s.io/v1 EndpointSlice",
+    }],
+    path: Some("services/endpoints"),
     create_on_update: true,
     validate: |c, s| check(c, s, |e, v| endpoints(e, v, None, c)),
     validate_update: |c, n, o| {

@@ -1,17 +1,25 @@
 //! Events of both groups; they are kept as the core group's.
 
+use api::field::{Errors, IMMUTABLE, Path};
+use api::names::{self, name_subdomain};
 use api::status::FieldError;
+use api::view::{View, same};
 use api::{Node, Schema, Struct, Text};
 
-use crate::access::{View, same};
+use crate::columns;
+use crate::convert;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path};
+use crate::strategies::rules::Rules;
+use crate::strategy::{Ctx, Deletion, Dependents};
+use crate::validation::immutable;
 
-const EVENT: Strategy = Strategy {
+const EVENT: Rules = Rules {
     resource: "events",
+    columns: columns::core::EVENT,
+    deletion: Deletion { dependents: Dependents::Unsupported, ..Deletion::USUAL },
+    convert: convert::event,
+    expires: true,
     create_on_update: true,
     fields: &[
         "involvedObject.kind",
@@ -31,14 +39,14 @@ const EVENT: Strategy = Strategy {
 };
 
 /// Events as the core group takes them: few checks.
-pub(crate) const CORE_EVENT: Strategy = Strategy {
+pub(crate) const CORE_EVENT: Rules = Rules {
     validate: |c, s| check(c, s, |e, v| legacy_event(e, v, "reportingComponent")),
     validate_update: |c, n, o| check_update(c, n, o, |e, n, _| legacy_event(e, n, "reportingComponent")),
     ..EVENT
 };
 
 /// Events as events.k8s.io/v1 takes them. The tree is the core group's, in which both are stored.
-pub(crate) const NEW_EVENT: Strategy = Strategy {
+pub(crate) const NEW_EVENT: Rules = Rules {
     group: "events.k8s.io",
     validate: new_event,
     validate_update: new_event_update,
@@ -174,7 +182,7 @@ fn new_event_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> 
             "action",
             "related",
         ] {
-            errs.immutable(&root, n, o, f);
+            immutable(errs, &root, n, o, f);
         }
         for (f, shown) in
             [("reportingComponent", "reportingController"), ("reportingInstance", "reportingInstance")]

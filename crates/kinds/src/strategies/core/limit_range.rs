@@ -2,20 +2,21 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use api::field::{Errors, Path, Typed};
+use api::names::{self, name_subdomain};
+use api::quantity::{milli, nano, value};
+use api::view::{Edit, View};
 use api::{Node, Text};
 
-use crate::access::{Edit, View};
 use crate::resources;
 use crate::strategies::generic::{NAMESPACED, check};
 use crate::strategies::pod::core_meta;
 use crate::strategies::pod::resources::{container_resource_name, resource_name};
-use crate::strategy::Strategy;
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::{milli, nano, value};
-use crate::validation::{Errors, Path, Typed};
+use crate::strategies::rules::Rules;
 
-pub(crate) const LIMIT_RANGE: Strategy = Strategy {
+pub(crate) const LIMIT_RANGE: Rules = Rules {
     resource: "limitranges",
+    no_effect_yet: inert!("LimitRanges"),
     create_on_update: true,
     prepare_create: |c, s| {
         // One without a name is named by its uid.

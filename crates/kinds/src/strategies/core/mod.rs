@@ -30,3 +30,23 @@ pub(super) use secret::SECRET;
 pub(super) use service::SERVICE;
 pub use service::service_addresses;
 pub(super) use service_account::SERVICE_ACCOUNT;
+
+use super::generic::CLUSTER;
+use super::rules::{Going, Rules};
+use crate::columns;
+
+/// The health of components; nothing of it is kept.
+pub(super) const COMPONENT_STATUS: Rules = Rules {
+    resource: "componentstatuses",
+    columns: columns::core::COMPONENT_STATUS,
+    going: &[Going { version: "v1", since: 19, removed: "", instead: "" }],
+    ..CLUSTER
+};
+
+/// The node ports in use, in one object that no client can ask for.
+pub(super) const NODE_PORTS: Rules = Rules {
+    resource: "servicenodeportallocations",
+    internal_kind: Some("RangeAllocation"),
+    path: Some("ranges"),
+    ..CLUSTER
+};

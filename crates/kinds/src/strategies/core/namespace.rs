@@ -1,16 +1,26 @@
 //! Namespaces.
 
 use api::Text;
+use api::field::{Errors, Path, Typed};
+use api::names::{self, name_label};
+use api::view::{Edit, View, strings};
 
-use crate::access::{Edit, View, strings};
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::{self, name_label};
-use crate::validation::{Errors, Path, Typed};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Deletion;
 
-pub(crate) const NAMESPACE: Strategy = Strategy {
+pub(crate) const NAMESPACE: Rules = Rules {
     resource: "namespaces",
+    columns: columns::core::NAMESPACE,
+    is_consulted: true,
+    is_namespace: true,
+    deletion: Deletion { answers_object: true, unreadable: false, ..Deletion::USUAL },
+    is_held: |schema, s| View::new(schema, s).st("spec").len("finalizers") > 0,
+    fields: &["status.phase", "name"],
+    field_values: fields!("status.phase", "metadata.name"),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         let mut e = Edit::new(c.schema, s);
         e.remove("status");
@@ -44,8 +54,9 @@ pub(crate) const NAMESPACE: Strategy = Strategy {
         })
     },
     subresources: &[
-        Subresource {
+        SubresourceRules {
             name: "status",
+            takes: Takes::BUT_SPEC,
             prepare_update: |c, n, o| Edit::new(c.schema, n).copy("spec", o),
             validate_update: |c, n, o| {
                 check_update(c, n, o, |e, n, o| {
@@ -66,8 +77,9 @@ pub(crate) const NAMESPACE: Strategy = Strategy {
                 })
             },
         },
-        Subresource {
+        SubresourceRules {
             name: "finalize",
+            takes: Takes::BUT_STATUS,
             prepare_update: |c, n, o| Edit::new(c.schema, n).copy("status", o),
             validate_update: |c, n, o| {
                 check_update(c, n, o, |e, n, o| {

@@ -2,19 +2,25 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Lazy, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View};
 use api::{ByValue, Node, Text};
 
-use crate::access::{Edit, View};
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
 use crate::strategies::pod::resources::quantity_value;
 use crate::strategies::pod::{self, core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
+use crate::validation::ip;
 use crate::validation::print;
-use crate::validation::{Errors, Lazy, Path, Raw, ip};
 
-pub(crate) const NODE: Strategy = Strategy {
+pub(crate) const NODE: Rules = Rules {
     resource: "nodes",
+    columns: columns::core::NODE,
+    path: Some("minions"),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         let mut e = Edit::new(c.schema, s);
         if let Some(mut spec) = e.at("spec") {
@@ -55,8 +61,9 @@ pub(crate) const NODE: Strategy = Strategy {
         }
         out
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: |c, n, o| {
             let mut e = Edit::new(c.schema, n);
             e.copy("spec", o);

@@ -1,20 +1,27 @@
 //! PersistentVolumes.
 
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::quantity::{nano, value};
+use api::view::{Edit, View};
 use api::{Node, Struct, Text};
 
 use super::persistent_volume_claim::access_modes;
-use crate::access::{Edit, View};
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
 use crate::strategies::pod::volumes::{self, ISCSI_LENGTH, required};
 use crate::strategies::pod::{core_meta, core_meta_update, scheduling::node_selector, warnings};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
+use crate::validation::immutable;
 use crate::validation::meta::has_invalid_value;
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::{nano, value};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
+use crate::validation::print;
 
-pub(crate) const PERSISTENT_VOLUME: Strategy = Strategy {
+pub(crate) const PERSISTENT_VOLUME: Rules = Rules {
     resource: "persistentvolumes",
+    columns: columns::core::PERSISTENT_VOLUME,
+    no_effect_yet: inert!("PersistentVolumes"),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         let mut e = Edit::new(c.schema, s);
         e.remove("status");
@@ -27,8 +34,9 @@ pub(crate) const PERSISTENT_VOLUME: Strategy = Strategy {
     validate: |c, s| check(c, s, |e, v| volume(e, v, None)),
     validate_update: |c, n, o| check_update(c, n, o, |e, n, o| volume_update(e, n, o, c)),
     warnings: |c, n, _| volume_warnings(View::new(c.schema, n)),
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: |c, n, o| {
             let mut e = Edit::new(c.schema, n);
             e.copy("spec", o);
@@ -320,7 +328,7 @@ fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
             ),
         );
     }
-    errs.immutable(&Path::root(""), ns, os, "volumeMode");
+    immutable(errs, &Path::root(""), ns, os, "volumeMode");
     if os.has("nodeAffinity") && !(c.gate)("MutablePVNodeAffinity") && !same_but_labels(ns, os) {
         errs.invalid(
             &Path::root("nodeAffinity"),

@@ -1,22 +1,28 @@
 //! PersistentVolumeClaims, and their specs inside other kinds.
 
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::quantity::{nano, value};
+use api::view::{Edit, View};
 use api::{Node, Text};
 
-use crate::access::{Edit, View};
+use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
 use crate::strategies::pod::resources::quantity_value;
 use crate::strategies::pod::{core_meta, core_meta_update, warnings};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
+use crate::validation::immutable;
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector};
-use crate::validation::names::{self, name_subdomain};
 use crate::validation::print::diff_structs;
-use crate::validation::quantity::{nano, value};
-use crate::validation::{Errors, IMMUTABLE, Path, Raw};
 
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-pub(crate) const CLAIM: Strategy = Strategy {
+pub(crate) const CLAIM: Rules = Rules {
     resource: "persistentvolumeclaims",
+    columns: columns::core::PERSISTENT_VOLUME_CLAIM,
+    no_effect_yet: inert!("PersistentVolumeClaims"),
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         let mut e = Edit::new(c.schema, s);
         e.remove("status");
@@ -47,8 +53,9 @@ pub(crate) const CLAIM: Strategy = Strategy {
         warnings::claim_storage(&mut out, &Path::root("spec"), v.st("spec"));
         out
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: generic::status_only,
         validate_update: |c, n, o| check_update(c, n, o, status_update),
     }],
@@ -207,7 +214,7 @@ fn claim_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
             "field can not be less than status.capacity",
         );
     }
-    errs.immutable(&Path::root(""), ns, os, "volumeMode");
+    immutable(errs, &Path::root(""), ns, os, "volumeMode");
     let at = Path::root("spec.volumeAttributesClassName");
     let class = ns.opt_str("volumeAttributesClassName");
     if o.st("status").opt_str("currentVolumeAttributesClassName").is_some()

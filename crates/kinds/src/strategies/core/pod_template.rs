@@ -1,15 +1,18 @@
 //! PodTemplates.
 
-use crate::access::View;
+use api::field::Path;
+use api::names::name_subdomain;
+use api::view::View;
+
+use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, bump_if_changed, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::rules::Rules;
 use crate::strategies::template::{drop_in_template, options};
-use crate::strategy::Strategy;
-use crate::validation::Path;
-use crate::validation::names::name_subdomain;
 
-pub(crate) const POD_TEMPLATE: Strategy = Strategy {
+pub(crate) const POD_TEMPLATE: Rules = Rules {
     resource: "podtemplates",
+    columns: columns::core::POD_TEMPLATE,
     prepare_create: |c, s| {
         generic::first_generation(c, s);
         drop_in_template(c, s, &["template"], None);

@@ -1,19 +1,28 @@
 //! ReplicationControllers.
 
-use crate::access::View;
+use api::field::{Errors, Path};
+use api::names::name_subdomain_bytes;
+use api::view::View;
+
+use crate::columns;
+use crate::scale::SelectorForm;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::options::Options;
 use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
+use crate::strategies::rules::{Rules, Takes};
 use crate::strategies::template::{
     MISMATCH, REPLICAS_STATUS, always, create, labels_value, options, replicas_text, template_warnings,
     update,
 };
-use crate::strategy::Strategy;
-use crate::validation::names::name_subdomain_bytes;
-use crate::validation::{Errors, Path};
+use crate::strategy::{Deletion, Dependents};
 
-pub(crate) const REPLICATION_CONTROLLER: Strategy = Strategy {
+pub(crate) const REPLICATION_CONTROLLER: Rules = Rules {
     resource: "replicationcontrollers",
+    columns: columns::core::REPLICATION_CONTROLLER,
+    path: Some("controllers"),
+    deletion: Deletion { dependents: Dependents::Orphan, ..Deletion::USUAL },
+    scale: Some(SelectorForm::Labels),
+    takes: Takes::BUT_STATUS,
     prepare_create: create,
     prepare_update: update,
     validate: |c, s| {

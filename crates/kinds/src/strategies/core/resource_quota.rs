@@ -3,20 +3,24 @@
 use std::collections::HashMap;
 
 use api::Text;
+use api::field::{Errors, IMMUTABLE, Lazy, Path, Raw, Typed};
+use api::names::name_subdomain;
+use api::quantity::nano;
+use api::view::View;
 
-use crate::access::View;
+use crate::columns;
 use crate::resources;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
 use crate::strategies::pod::resources::{quantity_value, resource_name};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::name_subdomain;
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::validation::print;
-use crate::validation::quantity::nano;
-use crate::validation::{Errors, IMMUTABLE, Lazy, Path, Raw, Typed};
 
-pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
+pub(crate) const RESOURCE_QUOTA: Rules = Rules {
     resource: "resourcequotas",
+    columns: columns::core::RESOURCE_QUOTA,
+    no_effect_yet: inert!("ResourceQuotas"),
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,
     prepare_update: keep_status,
     validate: |c, s| check(c, s, quota),
@@ -35,8 +39,9 @@ pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
             }
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: generic::status_only,
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {

@@ -1,18 +1,22 @@
 //! Secrets.
 
+use api::field::{Errors, IMMUTABLE, Path};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View, same_as_written};
 use api::{Node, Text};
 use base64::Engine as _;
 
 use super::config_map::{MAX_DATA, decoded_len, sealed};
-use crate::access::{Edit, View, same_as_written};
+use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::Strategy;
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, Path};
+use crate::strategies::rules::Rules;
 
-pub(crate) const SECRET: Strategy = Strategy {
+pub(crate) const SECRET: Rules = Rules {
     resource: "secrets",
+    columns: columns::core::SECRET,
+    fields: &["type"],
+    field_values: fields!("type"),
     prepare_update: |c, n, o| {
         let old = View::new(c.schema, o).opt_str("type").map(Text::from);
         let mut e = Edit::new(c.schema, n);

@@ -2,22 +2,28 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Lazy, Path, Raw};
 use api::go::quote;
+use api::names::{self, name_1035, name_label};
 use api::status::FieldError;
+use api::view::{Edit, View};
 use api::{Schema, Struct, Text};
 
-use crate::access::{Edit, View};
+use crate::columns;
 use crate::strategies::core::endpoints::endpoint_ip;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
 use crate::strategies::pod::{containers::port_or_name, core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::Ctx;
 use crate::validation::ip::{self, Kept};
 use crate::validation::meta::labels;
-use crate::validation::names::{self, name_1035, name_label};
-use crate::validation::{Errors, Lazy, Path, Raw, print};
+use crate::validation::print;
 
-pub(crate) const SERVICE: Strategy = Strategy {
+pub(crate) const SERVICE: Rules = Rules {
     resource: "services",
+    columns: columns::core::SERVICE,
+    path: Some("services/specs"),
+    takes: Takes::BUT_STATUS,
     create_on_update: true,
     prepare_create: generic::drop_status,
     prepare_update: |c, n, o| {
@@ -55,8 +61,9 @@ pub(crate) const SERVICE: Strategy = Strategy {
         out.push(Text::from(spec.str("clusterIP")));
         out.push(Text::from(spec.str("type")));
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC,
         prepare_update: |c, n, o| Edit::new(c.schema, n).copy("spec", o),
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {
@@ -92,7 +99,7 @@ fn has_node_ports(spec: View<'_>) -> bool {
 fn drop_dependent(e: &mut Edit<'_>, old: View<'_>) {
     let os = old.st("spec");
     let Some(mut spec) = e.at("spec") else { return };
-    let unchanged = |v: View<'_>, f: &str| crate::access::same(v.get(f), os.get(f));
+    let unchanged = |v: View<'_>, f: &str| api::view::same(v.get(f), os.get(f));
     let ns = spec.view();
     let mut gone: Vec<&str> = Vec::new();
     let external = |v: View<'_>| v.str("type") == "ExternalName";
@@ -449,7 +456,7 @@ fn port_numbers(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     for (i, p) in ports.iter().enumerate() {
         if earlier(p, "port") {
             let mut protocol = String::new();
-            print::json_string(p.str("protocol"), &mut protocol);
+            api::go::json_string(p.str("protocol"), &mut protocol);
             errs.duplicate(
                 &at.index(i),
                 Raw(format!(

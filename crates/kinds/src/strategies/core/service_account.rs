@@ -1,15 +1,18 @@
 //! ServiceAccounts.
 
 use api::Struct;
+use api::names::name_subdomain;
+use api::view::{Edit, View};
 
-use crate::access::{Edit, View};
+use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::Strategy;
-use crate::validation::names::name_subdomain;
+use crate::strategies::rules::Rules;
 
-pub(crate) const SERVICE_ACCOUNT: Strategy = Strategy {
+pub(crate) const SERVICE_ACCOUNT: Rules = Rules {
     resource: "serviceaccounts",
+    columns: columns::core::SERVICE_ACCOUNT,
+    is_consulted: true,
     prepare_create: |c, s| only_names(&mut Edit::new(c.schema, s)),
     prepare_update: |c, n, _| only_names(&mut Edit::new(c.schema, n)),
     validate: |c, s| check(c, s, |e, v| core_meta(e, v.st("metadata"), true, name_subdomain)),

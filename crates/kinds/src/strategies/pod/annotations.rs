@@ -3,12 +3,12 @@
 use std::cell::LazyCell;
 use std::collections::HashSet;
 
+use api::field::{Errors, Path};
 use api::go::quote;
+use api::view::View;
 
 use super::options::Options;
 use super::security;
-use crate::access::View;
-use crate::validation::{Errors, Path};
 
 pub(super) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";

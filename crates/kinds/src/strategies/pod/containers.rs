@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path, Plain, Raw};
+use api::names;
+use api::quantity::nano;
+use api::view::View;
+
 use super::options::Options;
 use super::resources::{Claims, Whose, requirements};
 use super::security;
 use super::volumes::{self, Volumes};
-use crate::access::View;
-use crate::validation::names;
 use crate::validation::print;
-use crate::validation::quantity::nano;
-use crate::validation::{Errors, Path, Plain, Raw};
 
 /// What containers are checked against.
 pub(super) struct Pod<'a> {

@@ -13,42 +13,103 @@ mod update;
 pub(crate) mod volumes;
 pub(crate) mod warnings;
 
-use api::Struct;
+use api::field::{Errors, Path};
+use api::names::{dns1123_label, name_subdomain};
 use api::status::FieldError;
-
-use crate::access::View;
-use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::meta::{object_meta, object_meta_update};
-use crate::validation::names::{dns1123_label, name_subdomain};
-use crate::validation::{Errors, Path};
+use api::view::View;
+use api::{Schema, Struct, Text};
 use options::Options;
+
+use crate::columns;
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
+use crate::strategy::{Ctx, Grace};
+use crate::validation::meta::{object_meta, object_meta_update};
 
 /// The lists of containers in the order in which upstream visits them.
 pub(crate) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// The rules of Pods, for the table of strategies.
-pub(super) const POD: Strategy = Strategy {
+pub(super) const POD: Rules = Rules {
     resource: "pods",
+    columns: columns::core::POD,
+    fields: &[
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.podIPs",
+        "status.nominatedNodeName",
+    ],
+    indexed: &["spec.nodeName"],
+    field_values,
+    grace,
+    takes: Takes::BUT_STATUS,
     prepare_create: prepare::create,
     prepare_update: prepare::update,
     validate: validate_create,
     validate_update: update::validate,
     warnings,
     subresources: &[
-        Subresource { name: "status", prepare_update: prepare::status, validate_update: status::validate },
-        Subresource {
+        SubresourceRules {
+            name: "status",
+            takes: Takes::AllBut(&[
+                &["spec"],
+                &["metadata", "deletionTimestamp"],
+                &["metadata", "ownerReferences"],
+            ]),
+            prepare_update: prepare::status,
+            validate_update: status::validate,
+        },
+        SubresourceRules {
             name: "ephemeralcontainers",
+            takes: Takes::Only(&[&[Some("spec"), Some("ephemeralContainers")]]),
             prepare_update: prepare::ephemeral_containers,
             validate_update: update::validate_ephemeral_containers,
         },
-        Subresource {
+        SubresourceRules {
             name: "resize",
+            takes: Takes::Only(&[
+                &[Some("spec"), Some("containers"), None, Some("resources")],
+                &[Some("spec"), Some("containers"), None, Some("resizePolicy")],
+                &[Some("spec"), Some("initContainers"), None, Some("resources")],
+                &[Some("spec"), Some("initContainers"), None, Some("resizePolicy")],
+            ]),
             prepare_update: prepare::resize,
             validate_update: update::validate_resize,
         },
     ],
     ..super::generic::NAMESPACED
 };
+
+fn field_values(schema: &Schema, s: &Struct, out: &mut Vec<Text>) {
+    let v = View::new(schema, s);
+    let (spec, status) = (v.st("spec"), v.st("status"));
+    let text = |b: bool| Text::from(if b { "true" } else { "false" });
+    out.push(spec.str("nodeName").into());
+    out.push(spec.str("restartPolicy").into());
+    out.push(spec.str("schedulerName").into());
+    out.push(spec.str("serviceAccountName").into());
+    out.push(text(spec.bool("hostNetwork")));
+    out.push(status.str("phase").into());
+    let ip: Text = status.items("podIPs").next().map_or("", |i| i.str("ip")).into();
+    out.push(ip.clone());
+    // Upstream accepts status.podIPs in selectors, but no object has it.
+    out.push(Text::default());
+    out.push(status.str("nominatedNodeName").into());
+}
+
+/// A Pod that is on no node or has ended goes at once.
+fn grace(schema: &Schema, s: &Struct) -> Option<Grace> {
+    let v = View::new(schema, s);
+    let (spec, phase) = (v.st("spec"), v.st("status").str("phase"));
+    Some(Grace {
+        default: spec.int("terminationGracePeriodSeconds"),
+        at_once: spec.str("nodeName").is_empty() || matches!(phase, "Failed" | "Succeeded"),
+    })
+}
 
 fn old_of<'a>(c: &Ctx<'a>, old: &'a Struct) -> (View<'a>, View<'a>) {
     let o = View::new(c.schema, old);
@@ -70,12 +131,7 @@ pub(crate) fn finalizers(errs: &mut Errors, at: &Path<'_>, meta: View<'_>) {
 }
 
 /// Metadata of a create of one of Kubernetes' own kinds.
-pub(crate) fn core_meta(
-    errs: &mut Errors,
-    meta: View<'_>,
-    namespaced: bool,
-    check: crate::validation::names::NameCheck,
-) {
+pub(crate) fn core_meta(errs: &mut Errors, meta: View<'_>, namespaced: bool, check: api::names::NameCheck) {
     object_meta(errs, meta, namespaced, check);
     finalizers(errs, &Path::root("metadata"), meta);
 }

@@ -1,10 +1,11 @@
 //! What validation of a pod's spec depends on besides the spec: feature gates, and what the stored
 //! pod already violates.
 
-use crate::access::View;
+use api::names;
+use api::view::View;
+
 use crate::strategy::Ctx;
 use crate::validation::meta::has_invalid_value;
-use crate::validation::names;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -117,10 +118,10 @@ impl<'a> Options<'a> {
                     .any(|e| e.strs("values").any(|v| !names::label_value(v).is_empty()))
             });
         o.invalid_spread_selectors = spec.items("topologySpreadConstraints").any(|t| {
-            let mut e = crate::validation::Errors::new();
+            let mut e = api::field::Errors::new();
             crate::validation::meta::label_selector(
                 &mut e,
-                &crate::validation::Path::root(""),
+                &api::field::Path::root(""),
                 t.opt("labelSelector"),
                 crate::validation::meta::SelectorOptions::default(),
             );
@@ -129,8 +130,8 @@ impl<'a> Options<'a> {
         let merged = (ctx.gate)("MatchLabelKeysInPodTopologySpreadSelectorMerge");
         o.other_spread_keys = (ctx.gate)("MatchLabelKeysInPodTopologySpread")
             && spec.items("topologySpreadConstraints").any(|t| {
-                let mut e = crate::validation::Errors::new();
-                let at = crate::validation::Path::root("");
+                let mut e = api::field::Errors::new();
+                let at = api::field::Path::root("");
                 if merged {
                     super::scheduling::label_keys(&mut e, &at, t, &[]);
                 } else {
@@ -151,12 +152,8 @@ impl<'a> Options<'a> {
         o.non_local_token_path = spec.items("volumes").any(|v| {
             v.st("projected").items("sources").any(|s| {
                 s.opt("serviceAccountToken").is_some_and(|t| {
-                    let mut e = crate::validation::Errors::new();
-                    super::volumes::local_non_reserved(
-                        &mut e,
-                        &crate::validation::Path::root(""),
-                        t.str("path"),
-                    );
+                    let mut e = api::field::Errors::new();
+                    super::volumes::local_non_reserved(&mut e, &api::field::Path::root(""), t.str("path"));
                     !e.is_empty()
                 })
             })

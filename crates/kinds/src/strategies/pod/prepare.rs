@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
+use api::field::Path;
+use api::view::{Edit, View, same, strings};
 use api::{Map, Node, Struct};
 
 use super::CONTAINER_LISTS;
 use super::resources::qos_class;
-use crate::access::{Edit, View, same, strings};
 use crate::strategies::generic::set_generation;
 use crate::strategy::Ctx;
-use crate::validation::Path;
 
 pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
     let mut e = Edit::new(c.schema, s);

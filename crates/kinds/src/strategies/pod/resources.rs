@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use api::field::{Errors, NEGATIVE, Path, Typed};
+use api::names;
+use api::quantity::{milli, nano, value};
+use api::view::View;
+
 use super::options::Options;
-use crate::access::View;
 use crate::resources::{self, PodTotals, is_huge_page};
 use crate::strategy::Ctx;
-use crate::validation::names;
-use crate::validation::quantity::{milli, nano, value};
-use crate::validation::{Errors, NEGATIVE, Path, Typed};
 
 /// Whose resources.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use api::field::{Errors, Path, Typed};
+use api::names;
+use api::view::View;
+
 use super::options::Options;
-use crate::access::View;
 use crate::validation::meta::{SelectorOptions, label_name, label_selector};
-use crate::validation::names;
-use crate::validation::{Errors, Path, Typed};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

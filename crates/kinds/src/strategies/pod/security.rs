@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
+use api::field::{BadValue, Errors, Lazy, Path, Typed};
+use api::names;
+use api::view::View;
+
 use super::CONTAINER_LISTS;
 use super::options::Options;
 use super::volumes::local_descending;
-use crate::access::View;
-use crate::validation::names;
 use crate::validation::print;
-use crate::validation::{BadValue, Errors, Lazy, Path, Typed};
 
 /// Calls `f` with the path of each container, init containers first.
 pub(super) fn each_container(spec: View<'_>, spec_at: &Path<'_>, mut f: impl FnMut(&Path<'_>, View<'_>)) {

@@ -2,14 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use api::field::{Errors, Path};
+use api::names;
+use api::view::View;
+
 use super::containers::{self, Pod};
 use super::options::Options;
 use super::resources::{self, Claims, Whose, requirements};
 use super::{annotations, scheduling, security, volumes};
-use crate::access::View;
+use crate::validation::ip;
 use crate::validation::meta::{annotations as check_annotations, labels};
-use crate::validation::names;
-use crate::validation::{Errors, Path, ip};
 
 /// A spec; `meta` is the pod's metadata, absent in a template.
 pub(crate) fn check(

@@ -3,14 +3,17 @@
 use std::collections::{HashMap, HashSet};
 
 use api::Struct;
+use api::field::{Errors, IMMUTABLE, Path, Raw, Typed};
+use api::go::scalar_json;
+use api::names;
+use api::quantity;
 use api::status::FieldError;
+use api::view::View;
 
 use super::options::Options;
 use super::{annotations, core_meta_update, old_of};
-use crate::access::View;
 use crate::strategy::Ctx;
-use crate::validation::print::scalar_json;
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, Typed, ip, names, quantity};
+use crate::validation::ip;
 
 pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();

@@ -2,17 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
+use api::field::{Errors, Path};
 use api::go::quote;
+use api::names;
 use api::status::FieldError;
+use api::view::{Edit, View, same};
 use api::{Node, Struct};
 
 use super::options::Options;
 use super::resources::qos_class;
 use super::{annotations, core_meta_update, metadata_and_spec, old_of, scheduling};
-use crate::access::{Edit, View, same};
 use crate::strategy::Ctx;
 use crate::validation::print::diff_structs;
-use crate::validation::{Errors, Path, names};
 
 pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
@@ -174,7 +175,7 @@ fn node_affinity_mutation(errs: &mut Errors, at: &Path<'_>, na: View<'_>, oa: Vi
             let value = n.raw().map(|s| crate::validation::print::internal(n.schema, s)).unwrap_or_default();
             errs.invalid(
                 &at.index(i),
-                crate::validation::Raw(value),
+                api::field::Raw(value),
                 "only additions are allowed (no mutations or deletions)",
             );
         }

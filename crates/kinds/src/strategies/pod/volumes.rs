@@ -2,17 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use api::field::{Errors, Path, Plain, Raw};
 use api::go::quote;
+use api::names;
+use api::quantity::nano;
+use api::view::View;
 
 use super::options::Options;
-use crate::access::View;
 use crate::strategies::certificates::{signer_name, trust_bundle};
 use crate::strategies::core::persistent_volume_claim::{ClaimOptions, claim_spec};
 use crate::validation::meta;
-use crate::validation::names;
 use crate::validation::print;
-use crate::validation::quantity::nano;
-use crate::validation::{Errors, Path, Plain, Raw};
 
 pub(crate) const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 

@@ -1,16 +1,16 @@
 //! Warnings about pods and pod templates.
 
 use std::collections::{HashMap, HashSet};
-
 use std::fmt::Write;
 
+use api::field::Path;
 use api::go::quote;
+use api::quantity::milli;
+use api::view::View;
 
 use super::CONTAINER_LISTS;
 use super::security::each_container;
-use crate::access::View;
-use crate::validation::quantity::milli;
-use crate::validation::{Path, ip};
+use crate::validation::ip;
 
 /// Deprecated labels of nodes and what stands for them.
 const NODE_LABELS: &[(&str, &str)] = &[
@@ -71,7 +71,7 @@ pub(crate) fn node_term(out: &mut Vec<String>, at: &Path<'_>, t: View<'_>, prefe
         if preferred {
             let values = at.field("values");
             for (j, v) in e.strs("values").enumerate() {
-                let bad = crate::validation::names::label_value(v);
+                let bad = api::names::label_value(v);
                 if !bad.is_empty() {
                     out.push(format!("{}: {v} is invalid, {}", values.index(j), bad.join("; ")));
                 }

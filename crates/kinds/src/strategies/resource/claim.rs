@@ -2,20 +2,23 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path, Typed};
+use api::names::{self, name_subdomain, name_subdomain_bytes};
+use api::view::View;
 use api::{Node, Struct};
 
 use super::{EFFECTS, GROUP, claim_status, fits, qualified_name, unique};
-use crate::access::View;
+use crate::columns;
 use crate::resources::is_extended;
 use crate::strategies::generic::{
     self, CLUSTER, NAMESPACED, bump_spec, check, check_update, first_generation,
 };
 use crate::strategies::pod::volumes::{csi_driver_name, template_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
+use crate::strategy::Ctx;
+use crate::validation::immutable;
 use crate::validation::meta::label_name;
-use crate::validation::names::{self, name_subdomain, name_subdomain_bytes};
-use crate::validation::{Errors, Path, Typed, print};
 
 /// Upstream's limits.
 const MAX_REQUESTS: usize = 32;
@@ -26,9 +29,13 @@ const MAX_ALTERNATIVES: usize = 8;
 const MAX_EXPRESSION: usize = 10 * 1024;
 const MAX_PARAMETERS: usize = 10 * 1024;
 
-pub(in crate::strategies) const CLAIM: Strategy = Strategy {
+pub(in crate::strategies) const CLAIM: Rules = Rules {
     group: GROUP,
     resource: "resourceclaims",
+    columns: columns::storage::RESOURCE_CLAIM,
+    no_effect_yet: inert!("ResourceClaims"),
+    going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
+    takes: Takes::BUT_STATUS,
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
     validate: |c, s| {
@@ -41,26 +48,30 @@ pub(in crate::strategies) const CLAIM: Strategy = Strategy {
         check_update(c, n, o, |e, n, o| {
             core_meta(e, n.st("metadata"), true, name_subdomain);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root(""), n, o, "spec");
+            immutable(e, &Path::root(""), n, o, "spec");
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC_AND_METADATA,
         prepare_update: claim_status::prepare,
         validate_update: |c, n, o| check_update(c, n, o, claim_status::check),
     }],
     ..NAMESPACED
 };
 
-pub(in crate::strategies) const CLAIM_TEMPLATE: Strategy = Strategy {
+pub(in crate::strategies) const CLAIM_TEMPLATE: Rules = Rules {
     group: GROUP,
     resource: "resourceclaimtemplates",
+    columns: columns::storage::RESOURCE_CLAIM_TEMPLATE,
+    no_effect_yet: inert!("ResourceClaimTemplates"),
+    going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     validate: |c, s| check(c, s, |e, v| template(e, v, c)),
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             template(e, n, c);
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            e.immutable(&Path::root(""), n, o, "spec");
+            immutable(e, &Path::root(""), n, o, "spec");
         })
     },
     ..NAMESPACED
@@ -73,9 +84,12 @@ fn template(errs: &mut Errors, v: View<'_>, c: &Ctx<'_>) {
     spec(errs, &at.field("spec"), v.st("spec").st("spec"), c);
 }
 
-pub(in crate::strategies) const DEVICE_CLASS: Strategy = Strategy {
+pub(in crate::strategies) const DEVICE_CLASS: Rules = Rules {
     group: GROUP,
     resource: "deviceclasses",
+    columns: columns::storage::DEVICE_CLASS,
+    no_effect_yet: inert!("DeviceClasses"),
+    going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     prepare_create: first_generation,
     prepare_update: |c, n, o: &Struct| bump_spec(c, n, o),
     validate: |c, s| check(c, s, class),
@@ -317,7 +331,7 @@ pub(super) fn opaque(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
     let at = at.field("parameters");
     match o.get("parameters") {
         None | Some(Node::Null) => errs.required(&at, ""),
-        Some(p) if print::scalar_json(p).len() > MAX_PARAMETERS => errs.too_long(&at, MAX_PARAMETERS),
+        Some(p) if api::go::scalar_json(p).len() > MAX_PARAMETERS => errs.too_long(&at, MAX_PARAMETERS),
         Some(Node::Raw(text)) if text.starts_with('{') => {}
         Some(_) => errs.invalid(&at, "<value omitted>", "must be a valid JSON object"),
     }

@@ -3,18 +3,20 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, Path, Raw};
+use api::names;
+use api::view::{Edit, View};
 use api::{ByValue, Node, Struct};
 
 use super::claim::{Requests, opaque, request_name, request_names};
 use super::slice::{bindings, pool_name};
 use super::{fits, unique};
-use crate::access::{Edit, View};
 use crate::strategies::generic::status_reset_meta;
 use crate::strategies::pod::core_meta_update;
 use crate::strategies::pod::scheduling::node_selector;
 use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategy::Ctx;
-use crate::validation::{Errors, Path, Raw, ip, meta, names, print};
+use crate::validation::{immutable, ip, meta};
 
 /// Upstream's limits.
 const MAX_RESERVED: usize = 256;
@@ -90,7 +92,7 @@ pub(super) fn check(errs: &mut Errors, n: View<'_>, o: View<'_>) {
         }
     }
     match (new.opt("allocation"), old.opt("allocation")) {
-        (Some(_), Some(_)) => errs.immutable(&at, new, old, "allocation"),
+        (Some(_), Some(_)) => immutable(errs, &at, new, old, "allocation"),
         (Some(a), None) => {
             allocation(errs, &at.field("allocation"), a, &Requests::of(n.st("spec").st("devices")));
         }
@@ -103,7 +105,7 @@ fn states(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {
     let mut seen: HashSet<Device<'_>> = HashSet::new();
     let allocated: HashSet<Device<'_>> = results(status).map(device).collect();
     let text = |d: &Device<'_>| {
-        let [driver, pool, device, share] = d.map(|t| print::scalar_json(&Node::from(t)));
+        let [driver, pool, device, share] = d.map(|t| api::go::scalar_json(&Node::from(t)));
         Raw(format!(r#"{{"Driver":{driver},"Pool":{pool},"Device":{device},"ShareID":{share}}}"#))
     };
     for (i, s) in status.items("devices").enumerate() {
@@ -138,7 +140,7 @@ fn data(errs: &mut Errors, at: &Path<'_>, data: Option<&Node>) {
     match data {
         None => {}
         Some(Node::Null) => errs.required(at, ""),
-        Some(d) if print::scalar_json(d).len() > MAX_DATA => errs.too_long(at, MAX_DATA),
+        Some(d) if api::go::scalar_json(d).len() > MAX_DATA => errs.too_long(at, MAX_DATA),
         Some(Node::Raw(text)) if text.starts_with('{') => {}
         Some(_) => errs.invalid(at, "<value omitted>", "must be a valid JSON object"),
     }

@@ -15,8 +15,8 @@ pub(super) use taint_rule::TAINT_RULE;
 
 use std::collections::HashSet;
 
-use crate::validation::names;
-use crate::validation::{Errors, Path};
+use api::field::{Errors, Path};
+use api::names;
 
 const GROUP: &str = "resource.k8s.io";
 const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];

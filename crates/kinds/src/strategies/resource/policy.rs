@@ -2,8 +2,8 @@
 
 use api::quantity::Quantity;
 
-use crate::access::View;
-use crate::validation::{Errors, Path};
+use api::field::{Errors, Path};
+use api::view::View;
 
 const MAX_VALUES: usize = 10;
 

@@ -2,14 +2,17 @@
 
 use std::collections::HashSet;
 
+use api::field::{Errors, IMMUTABLE, NEGATIVE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::view::{View, same};
+
 use super::GROUP;
-use crate::access::{View, same};
+use crate::columns;
 use crate::strategies::generic::{self, CLUSTER, check, check_update, status_reset_meta};
 use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::whole;
-use crate::strategy::{Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, IMMUTABLE, NEGATIVE, Path, Raw, meta, print};
+use crate::validation::{meta, print};
 
 const MAX_LIMIT: i64 = 1000;
 const MAX_POOLS: usize = 1000;
@@ -17,9 +20,12 @@ const MAX_CONDITIONS: usize = 10;
 const MAX_ERROR: usize = 256;
 const MAX_POOL_NAME: usize = 253;
 
-pub(in crate::strategies) const POOL_STATUS: Strategy = Strategy {
+pub(in crate::strategies) const POOL_STATUS: Rules = Rules {
     group: GROUP,
     resource: "resourcepoolstatusrequests",
+    columns: columns::storage::RESOURCE_POOL_STATUS_REQUEST,
+    no_effect_yet: inert!("ResourcePoolStatusRequests"),
+    takes: Takes::BUT_STATUS,
     unconditional_update: false,
     prepare_create: generic::drop_status,
     prepare_update: generic::keep_status,
@@ -37,8 +43,9 @@ pub(in crate::strategies) const POOL_STATUS: Strategy = Strategy {
             }
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC_AND_METADATA,
         prepare_update: status_reset_meta,
         validate_update: |c, n, o| check_update(c, n, o, status),
     }],

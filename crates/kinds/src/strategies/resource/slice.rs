@@ -1,23 +1,26 @@
 //! ResourceSlices.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
-use std::borrow::Cow;
-
+use api::field::{Errors, IMMUTABLE, Path, Raw};
+use api::names::{self, name_subdomain};
+use api::quantity::nano;
+use api::view::{Edit, View, same};
 use api::{Node, Struct, Text};
 
 use super::{EFFECTS, GROUP, fits, qualified_name, unique};
-use crate::access::{Edit, View, same};
+use crate::columns;
 use crate::strategies::generic::{CLUSTER, bump_spec, check, check_update, first_generation};
 use crate::strategies::pod::scheduling::node_selector;
 use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::rules::{Rules, going};
 use crate::strategies::template::whole;
-use crate::strategy::{Ctx, Strategy};
+use crate::strategy::Ctx;
+use crate::validation::immutable;
 use crate::validation::meta::label_name;
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::quantity::nano;
-use crate::validation::{Errors, IMMUTABLE, Path, Raw, print};
+use crate::validation::print;
 
 /// Upstream's limits.
 const MAX_POOL_NAME: usize = 253;
@@ -32,9 +35,12 @@ const MAX_VALUE: usize = 64;
 const MAX_TAINTS: usize = 16;
 const MAX_CONDITIONS: usize = 4;
 
-pub(in crate::strategies) const SLICE: Strategy = Strategy {
+pub(in crate::strategies) const SLICE: Rules = Rules {
     group: GROUP,
     resource: "resourceslices",
+    columns: columns::storage::RESOURCE_SLICE,
+    no_effect_yet: inert!("ResourceSlices"),
+    going: &[going("v1beta1", 35, "1.38"), going("v1beta2", 36, "1.39")],
     prepare_create: |c, s| {
         first_generation(c, s);
         date_taints(c, s);
@@ -66,6 +72,7 @@ pub(in crate::strategies) const SLICE: Strategy = Strategy {
         if driver.to_lowercase() == driver { Vec::new() } else { vec![text()] }
     },
     fields: &["spec.nodeName", "spec.driver"],
+    indexed: &["spec.nodeName"],
     field_values: |schema, s, out| {
         let spec = View::new(schema, s).st("spec");
         out.extend(["nodeName", "driver"].map(|f| Text::from(spec.str(f))));
@@ -119,7 +126,7 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
             errs.invalid(&pool_at.field("name"), new, IMMUTABLE);
         }
         for f in ["driver", "nodeName"] {
-            errs.immutable(&at, s, o, f);
+            immutable(errs, &at, s, o, f);
         }
     }
     let mut set = place(errs, &at, s, "must be either unset or set to a non-empty string");
@@ -132,7 +139,7 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
         let shown = if nothing { "null".into() } else { format!("[{}]", all.join(",")) };
         errs.invalid(
             &terms_at.field("nodeSelectorTerms"),
-            crate::validation::Raw(shown),
+            api::field::Raw(shown),
             "must have exactly one node selector term",
         );
     }
@@ -306,7 +313,7 @@ fn mappings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
         let at = at.key(name);
         let mapping = d.of(mapping);
         if !crate::resources::is_native(name) {
-            let value = print::scalar_json(&Node::from(name));
+            let value = api::go::scalar_json(&Node::from(name));
             errs.invalid(&at, Raw(value), "must be a node allocatable resource name");
         }
         let (multiplier, key) = (mapping.opt_str("allocationMultiplier"), mapping.opt_str("capacityKey"));
@@ -321,7 +328,7 @@ fn mappings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
                 errs.invalid(&at.field("capacityKey"), "", "capacityKey must not be an empty string");
             }
             Some(key) if d.map("capacity").is_none_or(|c| c.get(key).is_none()) => {
-                errs.not_found(&at.field("capacityKey"), Raw(print::scalar_json(&Node::from(key))));
+                errs.not_found(&at.field("capacityKey"), Raw(api::go::scalar_json(&Node::from(key))));
             }
             _ => {}
         }

@@ -1,23 +1,30 @@
 //! DeviceTaintRules.
 
+use api::field::{Errors, Path};
+use api::names::{self, name_subdomain};
+use api::view::{Edit, View, same};
 use api::{Node, Struct};
 
 use super::{EFFECTS, GROUP};
-use crate::access::{Edit, View, same};
+use crate::columns;
 use crate::strategies::generic::{
     self, CLUSTER, bump_spec, check, check_update, keep_status, status_reset_meta,
 };
 use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategies::pod::{core_meta, core_meta_update};
-use crate::strategy::{Ctx, Strategy, Subresource};
-use crate::validation::names::{self, name_subdomain};
-use crate::validation::{Errors, Path, meta};
+use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
+use crate::strategy::Ctx;
+use crate::validation::meta;
 
 const MAX_CONDITIONS: usize = 8;
 
-pub(in crate::strategies) const TAINT_RULE: Strategy = Strategy {
+pub(in crate::strategies) const TAINT_RULE: Rules = Rules {
     group: GROUP,
     resource: "devicetaintrules",
+    columns: columns::storage::DEVICE_TAINT_RULE,
+    no_effect_yet: inert!("DeviceTaintRules"),
+    going: &[going("v1alpha3", 36, "1.39")],
+    takes: Takes::BUT_STATUS,
     prepare_create: |c, s| {
         generic::create(c, s);
         date(c, s, None);
@@ -39,8 +46,9 @@ pub(in crate::strategies) const TAINT_RULE: Strategy = Strategy {
             spec(e, n.st("spec"), Some(o.st("spec")));
         })
     },
-    subresources: &[Subresource {
+    subresources: &[SubresourceRules {
         name: "status",
+        takes: Takes::BUT_SPEC_AND_METADATA,
         prepare_update: status_reset_meta,
         validate_update: |c, n, o| {
             check_update(c, n, o, |e, n, o| {

@@ -1,0 +1,9 @@
+//! The codecs and patches against upstream's own cases, and any bytes against what must hold of them.
+
+mod corpus;
+mod golden;
+#[allow(unreachable_pub, reason = "the fuzz targets use it from outside")]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where it can't go on")]
+mod properties;
+mod strategic;
+mod structured;

@@ -1,0 +1,11 @@
+//! The binary, spawned: its API, whole clusters, and attacks on them.
+
+mod api;
+mod clients;
+mod cluster;
+mod components;
+mod etcd;
+mod hostile;
+mod kill;
+mod neighbours;
+mod pods;

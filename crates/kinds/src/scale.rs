@@ -1,0 +1,107 @@
+//! Where a kind has the numbers that its `scale` subresource shows.
+
+use api::view::{Edit, View};
+use api::{Map, Node, Schema, Struct, Text};
+
+/// The places of a Scale's numbers in an object. Paths are names of fields from the object's root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scale {
+    /// How many replicas are wanted.
+    pub replicas: Vec<Text>,
+    /// How many there are.
+    pub status_replicas: Vec<Text>,
+    /// What selects their Pods.
+    pub selector: Vec<Text>,
+    /// The form of that.
+    pub form: SelectorForm,
+}
+
+/// The form of a selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SelectorForm {
+    /// A map of labels.
+    Labels,
+    /// A `metav1.LabelSelector`.
+    LabelSelector,
+}
+
+/// The struct in which a path's last field is, and that field.
+fn parent<'a, 'p>(schema: &'a Schema, object: &'a Struct, path: &'p [Text]) -> Option<(View<'a>, &'p str)> {
+    let (last, above) = path.split_last()?;
+    Some((above.iter().fold(View::new(schema, object), |v, name| v.st(name)), last))
+}
+
+fn number(schema: &Schema, object: &Struct, path: &[Text]) -> i64 {
+    parent(schema, object, path).map_or(0, |(v, name)| v.int(name))
+}
+
+impl Scale {
+    /// How many replicas are wanted.
+    pub fn replicas(&self, schema: &Schema, object: &Struct) -> i64 {
+        number(schema, object, &self.replicas)
+    }
+    /// How many there are.
+    pub fn status_replicas(&self, schema: &Schema, object: &Struct) -> i64 {
+        number(schema, object, &self.status_replicas)
+    }
+    /// Says how many are wanted.
+    pub fn set_replicas(&self, schema: &Schema, object: &mut Struct, replicas: i64) {
+        set(&mut Edit::new(schema, object), &self.replicas, replicas);
+    }
+    /// What selects their Pods, as the text of a label selector.
+    pub fn selector(&self, schema: &Schema, object: &Struct) -> String {
+        let Some((v, name)) = parent(schema, object, &self.selector) else { return String::new() };
+        match self.form {
+            SelectorForm::Labels => {
+                let mut all: Vec<String> = v.texts(name).map(|(k, v)| format!("{k}={v}")).collect();
+                all.sort();
+                all.join(",")
+            }
+            SelectorForm::LabelSelector => selector_text(&v.st(name)),
+        }
+    }
+    /// The field of an object, with its value, that says only how many are wanted; for a configuration to apply.
+    pub fn configuration(&self, replicas: Node) -> Option<(&str, Node)> {
+        let (first, below) = self.replicas.split_first()?;
+        let value = below.iter().rev().fold(replicas, |value, name| {
+            let mut map = Map::new();
+            map.insert(name.as_str(), value);
+            Node::from(map)
+        });
+        Some((first, value))
+    }
+}
+
+fn set(e: &mut Edit<'_>, path: &[Text], value: i64) {
+    match path {
+        [] => {}
+        [last] => e.set(last, value),
+        [first, below @ ..] => {
+            if let Some(mut part) = e.make(first) {
+                set(&mut part, below, value);
+            }
+        }
+    }
+}
+
+/// A `metav1.LabelSelector` as the text of a label selector: keys sorted, as upstream prints it.
+fn selector_text(selector: &View<'_>) -> String {
+    let mut terms: Vec<(String, String)> =
+        selector.texts("matchLabels").map(|(k, v)| (k.to_owned(), format!("{k}={v}"))).collect();
+    for e in selector.items("matchExpressions") {
+        let key = e.str("key");
+        let mut values: Vec<&str> = e.strs("values").collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let term = match e.str("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            _ => format!("!{key}"),
+        };
+        terms.push((key.to_owned(), term));
+    }
+    // By key alone: of one key, labels come before expressions.
+    terms.sort_by(|a, b| a.0.cmp(&b.0));
+    terms.into_iter().map(|t| t.1).collect::<Vec<_>>().join(",")
+}

