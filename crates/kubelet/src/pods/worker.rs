@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::allocation::{self, Allocation, Pending};
 use super::observed::PodStatus;
-use super::{admission, kill, spec, sync};
+use super::{spec, sync};
 use crate::Kubelet;
 use crate::status::generate::{self, Inputs, Waiting};
 use crate::work::Work;
@@ -241,7 +241,8 @@ impl Worker {
             None
         } else {
             let others: Vec<_> = kubelet
-                .workers()
+                .workers
+                .all()
                 .into_iter()
                 .filter(|w| w.uid != self.uid && w.active())
                 .map(|w| w.given())
@@ -400,7 +401,12 @@ impl Worker {
         // step has begun in the runtime and on files goes on, and is waited for before anything else.
         self.terminate
             .run_until_cancelled(async {
-                if let Some(refusal) = admission::admit(kubelet, self).await? {
+                if let Some(refusal) = kubelet
+                    .admission
+                    .admit(self, &kubelet.workers, || kubelet.node())
+                    .await
+                    .map_err(|e| e.to_string())?
+                {
                     let pod = self.pod();
                     kubelet.recorder.pod(&pod, "Warning", &refusal.reason, refusal.message.clone());
                     let now = kubelet.clock.now();
@@ -418,12 +424,12 @@ impl Worker {
     async fn end(self: &Arc<Self>, kubelet: &Arc<Kubelet>) -> Result<Step, String> {
         let observed = self.look(kubelet).await?;
         let pod = self.pod();
-        kubelet.probes.follow(kubelet, &pod, &observed, true);
+        kubelet.prober.follow(&pod, &observed, true);
         let mut grace = self.grace.subscribe();
         let seconds = *grace.borrow_and_update();
         if observed.running().next().is_some() || observed.sandboxes.iter().any(|s| s.ready) {
             tokio::select! {
-                stopped = kill::pod(kubelet, &pod, &observed, seconds) => stopped.map_err(|error| {
+                stopped = kubelet.killer.pod(&pod, &observed, seconds) => stopped.map_err(|error| {
                     kubelet.recorder.pod(&pod, "Warning", "FailedKillPod", format!("error killing pod: {error}"));
                     error
                 })?,
@@ -444,10 +450,10 @@ impl Worker {
         let cleaned = self.state.lock().cleaned;
         if !cleaned {
             kubelet.objects.unregister(&self.uid);
-            kubelet.tokens.forget(&self.uid);
+            kubelet.volumes.forget(&self.uid);
             kubelet.images.forget(&self.uid);
             kubelet.crashes.forget(&self.uid);
-            crate::volumes::remove_volumes(kubelet, &self.uid).await?;
+            kubelet.volumes.remove_volumes(&self.uid).await?;
             if let Err(error) = kubelet.cgroups.remove(&self.uid) {
                 // The runtime may still hold it; it is looked for again with what else is left.
                 tracing::debug!(uid = self.uid, %error, "cgroup stays");
@@ -470,8 +476,8 @@ impl Worker {
             sync::delete_object(kubelet, &pod).await?;
         }
         let observed = self.look(kubelet).await?;
-        kill::remove(kubelet, &observed).await?;
-        crate::volumes::remove_pod(kubelet, &self.uid).await?;
+        kubelet.killer.remove(&observed).await?;
+        kubelet.volumes.remove_pod(&self.uid).await?;
         let logs = kubelet.config.pod_log_dir(spec::namespace(&pod), spec::name(&pod), &self.uid);
         crate::volumes::blocking(move || crate::files::remove_tree(&logs).map_err(|e| e.to_string())).await?;
         if kubelet.cgroups.remove(&self.uid).is_err() {
