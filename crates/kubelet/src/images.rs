@@ -238,7 +238,7 @@ impl ImageManager {
                 self.records.reconcile(images).await;
             }
             Err(error) => {
-                tracing::warn!(error = error.message(), "cannot list images; records stay as they are")
+                tracing::warn!(error = error.message(), "cannot list images; records stay as they are");
             }
         }
     }

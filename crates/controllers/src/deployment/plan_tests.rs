@@ -61,8 +61,9 @@ impl Case {
     }
     /// The step in short.
     fn check(&self, want: &str) {
+        let each = |parts: Vec<String>| parts.iter().flat_map(|part| [" ", part]).collect::<String>();
         let list =
-            |sets: &[Resize]| sets.iter().map(|(set, n)| format!(" {}={n}", set.name())).collect::<String>();
+            |sets: &[Resize]| each(sets.iter().map(|(set, n)| format!("{}={n}", set.name())).collect());
         let got = match plan(&self.0) {
             Step::Refuse(status) => format!("refuse {}", status.is_some()),
             Step::Write(d) => {
@@ -76,7 +77,7 @@ impl Case {
             }
             Step::Resize(sets) => format!("resize{}", list(&sets)),
             Step::CleanUp(sets) => {
-                format!("clean up{}", sets.iter().map(|s| format!(" {}", s.name())).collect::<String>())
+                format!("clean up{}", each(sets.iter().map(|s| s.name().to_owned()).collect()))
             }
             Step::RollBack(rollback) => format!("roll back {}", rollback.reason),
             Step::Report(status, check) => {

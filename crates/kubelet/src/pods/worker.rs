@@ -339,6 +339,8 @@ impl Worker {
     fn advance(&self, phase: Phase) {
         let mut state = self.state.lock();
         state.phase = state.phase.max(phase);
+        drop(state);
+        self.report.notify_one();
     }
 
     /// Asks the runtime, and notes the answer. What a step began that was given up comes to its end
