@@ -431,7 +431,9 @@ impl Schema {
                 *id = id.with(mark);
             }
         }
-        kinds.values_mut().for_each(|id| *id = id.with(mark));
+        for id in kinds.values_mut() {
+            *id = id.with(mark);
+        }
         for s in &mut structs {
             let mut no: Vec<FieldNo> = (0..s.fields.len()).map(|i| FieldNo(i as u16)).collect();
             no.sort_by(|a, b| s.fields[a.0 as usize].json.cmp(&s.fields[b.0 as usize].json));

@@ -181,7 +181,7 @@ mod tests {
         let both = tokio::join!(source.token(), source.token());
         assert_eq!(both, (Ok("token-3".to_owned()), Ok("token-3".to_owned())));
         assert_eq!(*server.0.lock(), ["a/token", "/", "a/token"]);
-        tokio::time::advance(TOKEN_LIFE / 2 - Duration::from_secs(1)).await;
+        tokio::time::advance((TOKEN_LIFE / 2).checked_sub(Duration::from_secs(1)).unwrap()).await;
         assert_eq!(source.token().await, Ok("token-3".to_owned()));
         tokio::time::advance(Duration::from_secs(2)).await;
         assert_eq!(source.token().await, Ok("token-4".to_owned()));

@@ -1,32 +1,47 @@
 //! ClusterRole aggregation: gathers the rules of the roles that an aggregated role selects.
 
-use api::Status;
-use client::{Client, Factory, Key, Patch, Queue};
-use component::Shutdown;
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
-use serde_json::json;
 use std::sync::Arc;
 
-use crate::common::selector::Selector;
+use api::Status;
+use client::{Cached, Client, Informer, Key, Patch};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use objects::Selector;
+use serde_json::json;
 
-/// Starts it.
-pub(crate) fn start(client: Client, factory: &Factory, shutdown: &Shutdown) {
-    let roles = factory.informer::<ClusterRole>();
-    let queue = Queue::<Key>::default();
-    // A role of any name may be part of any aggregated one.
-    let (enqueue, known) = (queue.clone(), roles.clone());
-    roles.handle(move |_| {
-        for role in known.list().iter().filter(|r| r.aggregation_rule.is_some()) {
-            enqueue.add(client::Cached::key(&**role));
-        }
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("clusterrole-aggregation", 1, shutdown, move |key| {
-            let wanted = roles.get_key(&key).and_then(|role| plan(&role, &roles.list()));
-            let client = client.clone();
-            async move { execute(&client, &key.name, wanted).await }
+use crate::host::{Controller, Host, Next, Wiring};
+
+/// The controller.
+pub(crate) struct ClusterRoles {
+    client: Client,
+    roles: Informer<ClusterRole>,
+}
+
+impl Controller for ClusterRoles {
+    const NAME: &'static str = "clusterrole-aggregation-controller";
+    const ALIASES: &'static [&'static str] = &["clusterrole-aggregation"];
+    const ACCOUNT: &'static str = "clusterrole-aggregation-controller";
+    const QUEUE: &'static str = "ClusterRoleAggregator";
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self { client: host.client(), roles: host.informer() }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        // A role of any name may be part of any aggregated one.
+        let (queue, known) = (wiring.queue(), self.roles.clone());
+        self.roles.handle(move |_| {
+            for role in known.list().iter().filter(|r| r.aggregation_rule.is_some()) {
+                queue.add(role.key());
+            }
         });
-    });
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let wanted = self.roles.get_key(&key).and_then(|role| plan(&role, &self.roles.list()));
+        execute(&self.client, &key.name, wanted).await?;
+        Ok(Next::Done)
+    }
 }
 
 /// The rules that an aggregated role should have, if it has others. `all` is ordered by name.
@@ -34,7 +49,7 @@ fn plan(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Option<Vec<PolicyRule>>
     let aggregation = role.aggregation_rule.as_ref()?;
     let mut rules: Vec<PolicyRule> = Vec::new();
     for selector in aggregation.cluster_role_selectors.iter().flatten() {
-        let selector = Selector::of(selector);
+        let selector = Selector::or_nothing(selector);
         for part in all {
             if part.metadata.name == role.metadata.name || !selector.matches(part.metadata.labels.as_ref()) {
                 continue;

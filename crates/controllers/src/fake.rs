@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Status;
 use bytes::Bytes;
 use client::{Call, Client, EventKind, Factory, KubeObject, ListAnswer, Transport, Verb, WatchEvent};
-use component::{Clock, Shutdown};
+use component::{Clock, Health, Registry, Shutdown};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
@@ -14,6 +14,10 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::Config;
+use crate::host::{Controller, Host, Shared};
+use crate::nodes::ipam::Ranges;
 
 /// What goes wrong with a request.
 pub(crate) enum Fault {
@@ -44,6 +48,7 @@ struct State {
     calls: Vec<Call>,
     raw: BTreeMap<String, Value>,
     unheard: Vec<&'static str>,
+    refused: Vec<&'static str>,
 }
 
 #[derive(Default)]
@@ -72,6 +77,29 @@ impl Cluster {
             client,
             fake,
         }
+    }
+    /// What controllers share, as configured by default.
+    pub(crate) fn shared(&self) -> Shared {
+        Shared {
+            config: Config::new(self.clock, String::new()),
+            ranges: Ranges::parse("", 24, 64, &[]).unwrap(),
+            factory: self.factory.clone(),
+            metrics: Registry::default(),
+            health: Health::default(),
+            shutdown: self.shutdown.clone(),
+        }
+    }
+    /// Starts a controller.
+    pub(crate) fn run<C: Controller>(&self) -> Arc<C> {
+        self.run_with(&self.shared())
+    }
+    /// Starts a controller that is configured otherwise.
+    pub(crate) fn run_with<C: Controller>(&self, shared: &Shared) -> Arc<C> {
+        Host::of::<C>(self.client.clone(), shared).run()
+    }
+    /// A controller that hears of changes, and whose workers do nothing by themselves.
+    pub(crate) fn wire<C: Controller>(&self) -> Arc<C> {
+        Host::of::<C>(self.client.clone(), &self.shared()).wire().0
     }
     /// Starts the informers, and waits for them.
     pub(crate) async fn follow(&self) {
@@ -255,6 +283,14 @@ impl Fake {
     pub(crate) fn deafen(&self, plural: &'static str) {
         self.state.lock().unheard.push(plural);
     }
+    /// A resource cannot be watched or listed.
+    pub(crate) fn refuse_watches(&self, plural: &'static str) {
+        self.state.lock().refused.push(plural);
+    }
+    /// It can again.
+    pub(crate) fn serve_watches(&self, plural: &str) {
+        self.state.lock().refused.retain(|r| *r != plural);
+    }
     /// What a path that is no resource answers.
     pub(crate) fn serve(&self, path: &str, answer: Value) {
         self.state.lock().raw.insert(path.to_owned(), answer);
@@ -293,6 +329,9 @@ impl Transport for Fake {
 
     fn list(&self, call: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
         let state = self.state.lock();
+        if state.refused.contains(&call.resource.plural.as_str()) {
+            return async { Err(Status::no_such_resource()) }.boxed();
+        }
         let of = state.objects.iter().filter(|(at, _)| {
             at.0 == call.resource.plural && (call.namespace.is_empty() || at.1 == call.namespace)
         });
@@ -325,6 +364,9 @@ impl Transport for Fake {
             events,
         };
         let mut state = self.state.lock();
+        if state.refused.contains(&watcher.resource.as_str()) {
+            return async { Err(Status::no_such_resource()) }.boxed();
+        }
         for (at, object) in &state.objects {
             if at.0 == watcher.resource
                 && (watcher.namespace.is_empty() || watcher.namespace == at.1)

@@ -2,8 +2,9 @@
 //!
 //! A controller is one module in two parts: decisions that are pure functions of what the caches
 //! show, and a thin part that carries them out under the controller's own identity, so that RBAC
-//! bounds it. Names, events, conditions and messages are upstream's (`pkg/controller`). Depends on
-//! `api`, `component` and `client`; it must never know how the server stores or admits anything.
+//! bounds it. To write one, implement [`host::Controller`] and add it to the table in `host/table.rs`; the
+//! smallest are `clusterroles` and `serviceaccounts`. Names, events, conditions and messages are upstream's
+//! (`pkg/controller`). Depends on `api`, `component`, `client` and `objects`; it must never know how the server stores or admits anything.
 
 mod clusterroles;
 mod common;
@@ -14,6 +15,7 @@ mod endpoints;
 #[cfg(test)]
 mod fake;
 mod gc;
+mod host;
 mod namespace;
 mod nodes;
 mod protection;
@@ -24,11 +26,12 @@ mod serviceaccounts;
 
 use std::time::Duration;
 
-pub use nodes::ipam::CidrError;
+pub use host::{Choice, ChoiceError, Named, known};
+pub use nodes::cidr_set::RangeError;
 pub use nodes::lifecycle::{EvictionRates, NodeMonitor};
 
-use client::{Client, Factory};
-use component::{Clock, Shutdown};
+use client::{Clients, Factory};
+use component::{Clock, Health, Registry, Shutdown};
 
 /// What the controllers are told at start. Defaults are upstream's.
 #[derive(Debug, Clone)]
@@ -53,6 +56,8 @@ pub struct Config {
     pub node_monitor: NodeMonitor,
     /// How many ended Pods are kept; 0 for all.
     pub terminated_pods: usize,
+    /// Which controllers run.
+    pub controllers: Choice,
 }
 
 impl Config {
@@ -68,6 +73,7 @@ impl Config {
             node_prefix_v6: 64,
             node_monitor: NodeMonitor::default(),
             terminated_pods: 12_500,
+            controllers: Choice::default(),
         }
     }
 }
@@ -78,65 +84,34 @@ pub const SEVERAL_SERVERS: Duration = Duration::from_secs(5);
 /// The user that the controllers' caches are read as.
 pub const SHARED_USER: &str = "system:kube-controller-manager";
 
-/// Starts every controller; their tasks run until `shutdown`. `clients` gives a client for a user's name:
-/// [`SHARED_USER`] for the caches, `system:serviceaccount:kube-system:NAME` for each controller.
+/// Starts the controllers that `config` chooses; their tasks run until `shutdown`. `clients` gives a client for a
+/// user's name: [`SHARED_USER`] for the caches, `system:serviceaccount:kube-system:NAME` for each controller. What
+/// they tell goes into `metrics` and `health`.
 ///
 /// # Errors
 /// Where the configuration cannot be used.
-pub fn run(config: &Config, clients: &dyn Fn(&str) -> Client, shutdown: &Shutdown) -> Result<(), CidrError> {
+pub fn run(
+    config: &Config,
+    clients: &Clients,
+    metrics: &Registry,
+    health: &Health,
+    shutdown: &Shutdown,
+) -> Result<(), RangeError> {
     let ranges = nodes::ipam::Ranges::parse(
         &config.cluster_cidr,
         config.node_prefix_v4,
         config.node_prefix_v6,
         &config.service_cidrs,
     )?;
-    let own = |name: &str| clients(&format!("system:serviceaccount:kube-system:{name}"));
-    let factory = Factory::new(clients(SHARED_USER));
-    serviceaccounts::start(own("service-account-controller"), &factory.view(), shutdown);
-    root_ca::start(own("root-ca-cert-publisher"), config.root_ca.clone(), &factory.view(), shutdown);
-    namespace::start(
-        own("namespace-controller"),
-        config.clock,
-        config.namespace_delay,
-        10,
-        &factory.view(),
-        shutdown,
-    );
-    let clock = config.clock;
-    replicas::start_replicasets(own("replicaset-controller"), clock, 5, &factory.view(), shutdown);
-    replicas::start_replication_controllers(
-        own("replication-controller"),
-        clock,
-        5,
-        &factory.view(),
-        shutdown,
-    );
-    deployment::start(own("deployment-controller"), clock, 5, &factory.view(), shutdown);
-    gc::start(own("generic-garbage-collector"), clock, 20, shutdown);
-    endpoints::start_endpoints(own("endpoint-controller"), clock, 5, &factory.view(), shutdown);
-    endpoints::start_slices(own("endpointslice-controller"), clock, 5, &factory.view(), shutdown);
-    endpoints::start_mirror(own("endpointslicemirroring-controller"), clock, 5, &factory.view(), shutdown);
-    disruption::start(own("disruption-controller"), clock, 5, &factory.view(), shutdown);
-    protection::start_claims(own("pvc-protection-controller"), &factory.view(), shutdown);
-    protection::start_volumes(own("pv-protection-controller"), &factory.view(), shutdown);
-    protection::start_classes(own("volumeattributesclass-protection-controller"), &factory.view(), shutdown);
-    service_cidrs::start(own("service-cidrs-controller"), clock, &factory.view(), shutdown);
-    clusterroles::start(own("clusterrole-aggregation-controller"), &factory.view(), shutdown);
-    nodes::ipam::start(own("node-controller"), clock, ranges, &factory.view(), shutdown);
-    nodes::lifecycle::start(own("node-controller"), clock, config.node_monitor, &factory.view(), shutdown);
-    nodes::eviction::start(own("node-controller"), clock, &factory.view(), shutdown);
-    let threshold = config.terminated_pods;
-    nodes::podgc::start(own("pod-garbage-collector"), clock, threshold, &factory.view(), shutdown);
-    factory.start(shutdown);
+    let shared = host::Shared {
+        config: config.clone(),
+        ranges,
+        factory: Factory::new(clients.of(SHARED_USER)),
+        metrics: metrics.clone(),
+        health: health.clone(),
+        shutdown: shutdown.clone(),
+    };
+    let own = |account: &str| clients.of(&format!("system:serviceaccount:kube-system:{account}"));
+    host::start(&config.controllers, &shared, &own);
     Ok(())
-}
-
-/// Starts a controller's workers once the caches that it asked for show a whole state.
-fn when_synced(factory: &Factory, shutdown: &Shutdown, work: impl FnOnce(&Shutdown) + Send + 'static) {
-    let (factory, stop) = (factory.clone(), shutdown.clone());
-    shutdown.spawn(async move {
-        if stop.run(factory.synced()).await.is_some() {
-            work(&stop);
-        }
-    });
 }

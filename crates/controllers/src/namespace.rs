@@ -4,11 +4,12 @@
 //! told in the namespace's conditions (upstream: `pkg/controller/namespace/deletion`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Api, Change, Client, Factory, Key, ListParams, PartialObject, Queue, RateLimit, resource_of};
-use component::{Clock, Shutdown};
+use client::{Api, Cached, Change, Client, Informer, Key, ListParams, PartialObject, RateLimit, resource_of};
+use component::Clock;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Time};
@@ -16,6 +17,7 @@ use serde::Deserialize;
 
 use crate::common::{deleting, retry};
 use crate::discovery::{Served, discover};
+use crate::host::{Controller, Host, Next, Wiring};
 
 const FINALIZER: &str = "kubernetes";
 /// How long content with finalizers is expected to stay, in seconds.
@@ -27,59 +29,81 @@ pub(crate) fn is_active(namespace: &Namespace) -> bool {
         && namespace.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Terminating")
 }
 
-/// Starts it. `delay` is how long it waits before it deletes, see [`crate::Config`].
-pub(crate) fn start(
+/// Makes a controller that keeps one object in each namespace look at a namespace that comes or changes, and at that
+/// of an object that changes or goes.
+pub(crate) fn follow_one_of_each<T: Cached>(
+    wiring: &Wiring<Key>,
+    namespaces: &Informer<Namespace>,
+    objects: &Informer<T>,
+) {
+    wiring.follow(namespaces, false);
+    let queue = wiring.queue();
+    objects.handle(move |change| {
+        if !matches!(change, Change::Added(_)) {
+            queue.add(Key::new("", change.object().namespace()));
+        }
+    });
+}
+
+/// The controller.
+pub(crate) struct Namespaces {
     client: Client,
     clock: Clock,
+    /// How long it waits before it deletes, see [`crate::Config`].
     delay: Duration,
-    workers: usize,
-    factory: &Factory,
-    shutdown: &Shutdown,
-) {
-    let namespaces = factory.informer::<Namespace>();
-    let pods = factory.informer::<Pod>();
-    let queue = Queue::<Key>::new(RateLimit { limit: Duration::from_mins(1), ..RateLimit::default() });
+    namespaces: Informer<Namespace>,
+    pods: Informer<Pod>,
+}
 
-    let enqueue = queue.clone();
-    namespaces.handle(move |change| {
-        let namespace = change.object();
-        if !matches!(change, Change::Deleted(_)) && deleting(&namespace.metadata) {
-            enqueue.add_after(
-                Key::new("", namespace.metadata.name.as_deref().unwrap_or_default()),
-                delay.max(Duration::from_millis(1)),
-            );
+impl Controller for Namespaces {
+    const NAME: &'static str = "namespace-controller";
+    const ALIASES: &'static [&'static str] = &["namespace"];
+    const ACCOUNT: &'static str = "namespace-controller";
+    const QUEUE: &'static str = "namespace";
+    const WORKERS: usize = 10;
+    const RATE: RateLimit = RateLimit { limit: Duration::from_mins(1), ..RateLimit::UPSTREAM };
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            client: host.client(),
+            clock: host.clock(),
+            delay: host.config().namespace_delay,
+            namespaces: host.informer(),
+            pods: host.informer(),
         }
-    });
-    // The last Pod's end need not be guessed: the cache tells.
-    let (enqueue, known, left) = (queue.clone(), namespaces.clone(), pods.clone());
-    pods.handle(move |change| {
-        if let Change::Deleted(pod) = change {
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            if known.get("", namespace).is_some_and(|n| deleting(&n.metadata))
-                && left.list_namespace(namespace).is_empty()
-            {
-                // Also then an API server that has not seen the end may let another in.
-                enqueue.add_after(Key::new("", namespace), delay);
-            }
-        }
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        let again = queue.clone();
-        queue.work("namespace", workers, shutdown, move |key| {
-            let known = namespaces.get_key(&key).is_some();
-            let (client, again) = (client.clone(), again.clone());
-            async move {
-                if !known {
-                    return Ok(());
-                }
-                let deleter = Deleter { client, clock };
-                if let Some(wait) = deleter.delete(&key.name).await? {
-                    again.add_after(key, wait);
-                }
-                Ok::<_, Status>(())
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        let (queue, delay) = (wiring.queue(), self.delay);
+        self.namespaces.handle(move |change| {
+            let namespace = change.object();
+            if !matches!(change, Change::Deleted(_)) && deleting(&namespace.metadata) {
+                queue.add_after(namespace.key(), delay.max(Duration::from_millis(1)));
             }
         });
-    });
+        // The last Pod's end need not be guessed: the cache tells.
+        let (queue, c) = (wiring.queue(), self.clone());
+        self.pods.handle(move |change| {
+            if let Change::Deleted(pod) = change {
+                let namespace = pod.namespace();
+                if c.namespaces.get("", namespace).is_some_and(|n| deleting(&n.metadata))
+                    && c.pods.list_namespace(namespace).is_empty()
+                {
+                    // Also then an API server that has not seen the end may let another in.
+                    queue.add_after(Key::new("", namespace), c.delay);
+                }
+            }
+        });
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        if self.namespaces.get_key(&key).is_none() {
+            return Ok(Next::Done);
+        }
+        let deleter = Deleter { client: self.client.clone(), clock: self.clock };
+        deleter.delete(&key.name).await.map(Next::at)
+    }
 }
 
 /// What of a Pod says how long it may take to end. A Pod that is odd elsewhere holds up no namespace.
@@ -405,8 +429,9 @@ mod tests {
             let pod =
                 serde_json::json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}});
             cluster.fake.put::<Pod>(&serde_json::from_value(pod).unwrap());
-            let (client, stop) = (cluster.client.clone(), &cluster.shutdown);
-            start(client, cluster.clock, delay, 1, &cluster.factory, stop);
+            let mut shared = cluster.shared();
+            shared.config.namespace_delay = delay;
+            cluster.run_with::<Namespaces>(&shared);
             cluster.follow().await;
             let namespace = serde_json::json!({
                 "metadata": {"name": "n", "deletionTimestamp": Time(cluster.clock.now())}, "spec": {"finalizers": [FINALIZER]},

@@ -1,113 +1,142 @@
 //! Protection of storage objects in use: a finalizer holds a claim, a volume or a class of volume
 //! attributes for as long as something uses it, and goes when nothing does.
 
+use std::sync::Arc;
+
 use api::Status;
-use client::{Cached, Change, Client, Factory, Informer, Key, KubeObject, ListParams, Queue};
-use component::Shutdown;
+use client::{Change, Client, Informer, Key, KubeObject, ListParams};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::common::{deleting, finalizers};
+use crate::host::{Controller, Host, Next, Wiring};
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
 const CLASS: &str = "kubernetes.io/vac-protection";
 
-/// Starts the protection of PersistentVolumeClaims that Pods use.
-pub(crate) fn start_claims(client: Client, factory: &Factory, shutdown: &Shutdown) {
-    let (claims, pods) = (factory.informer::<PersistentVolumeClaim>(), factory.informer::<Pod>());
-    let queue = Queue::<Key>::default();
-    enqueue_all(&claims, &queue);
-    let enqueue = queue.clone();
-    pods.handle(move |change| {
-        let (used, freed) = match change {
-            Change::Added(pod) | Change::Deleted(pod) => (Some(pod), None),
-            Change::Updated { old, new } => {
-                (Some(new), (old.metadata.uid != new.metadata.uid).then_some(old))
-            }
-        };
-        for pod in used.into_iter().chain(freed) {
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            claims_of(pod).for_each(|name| enqueue.add(Key::new(namespace, &name)));
-        }
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("pvc-protection", 1, shutdown, move |key| {
-            let claim = claims.get_key(&key);
-            let cached = pods.list_namespace(&key.namespace).iter().any(|p| uses(p, &key.name));
-            let client = client.clone();
-            async move {
-                let Some(claim) = claim else { return Ok(()) };
-                let mut used = cached;
-                if !used && claim.metadata.deletion_timestamp.is_some() {
-                    // The cache may be behind; once the finalizer is gone there is no way back.
-                    let all = client.api::<Pod>(&key.namespace).list(&ListParams::default()).await?;
-                    used = all.items.iter().any(|p| uses(p, &key.name));
+/// Protects PersistentVolumeClaims that Pods use.
+pub(crate) struct Claims {
+    client: Client,
+    claims: Informer<PersistentVolumeClaim>,
+    pods: Informer<Pod>,
+}
+
+impl Controller for Claims {
+    const NAME: &'static str = "persistentvolumeclaim-protection-controller";
+    const ALIASES: &'static [&'static str] = &["pvc-protection"];
+    const ACCOUNT: &'static str = "pvc-protection-controller";
+    const QUEUE: &'static str = "pvcprotection";
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self { client: host.client(), claims: host.informer(), pods: host.informer() }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        wiring.follow(&self.claims, false);
+        let queue = wiring.queue();
+        self.pods.handle(move |change| {
+            let (used, freed) = match change {
+                Change::Added(pod) | Change::Deleted(pod) => (Some(pod), None),
+                Change::Updated { old, new } => {
+                    (Some(new), (old.metadata.uid != new.metadata.uid).then_some(old))
                 }
-                settle(&client, &*claim, CLAIM, used).await
+            };
+            for pod in used.into_iter().chain(freed) {
+                let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                claims_of(pod).for_each(|name| queue.add(Key::new(namespace, &name)));
             }
         });
-    });
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let Some(claim) = self.claims.get_key(&key) else { return Ok(Next::Done) };
+        let mut used = self.pods.list_namespace(&key.namespace).iter().any(|p| uses(p, &key.name));
+        if !used && claim.metadata.deletion_timestamp.is_some() {
+            // The cache may be behind; once the finalizer is gone there is no way back.
+            let all = self.client.api::<Pod>(&key.namespace).list(&ListParams::default()).await?;
+            used = all.items.iter().any(|p| uses(p, &key.name));
+        }
+        settle(&self.client, &*claim, CLAIM, used).await
+    }
 }
 
-/// Starts the protection of PersistentVolumes that are bound.
-pub(crate) fn start_volumes(client: Client, factory: &Factory, shutdown: &Shutdown) {
-    let volumes = factory.informer::<PersistentVolume>();
-    let queue = Queue::<Key>::default();
-    enqueue_all(&volumes, &queue);
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("pv-protection", 1, shutdown, move |key| {
-            let (volume, client) = (volumes.get_key(&key), client.clone());
-            async move {
-                let Some(volume) = volume else { return Ok(()) };
-                let phase = volume.status.as_ref().and_then(|s| s.phase.as_deref());
-                settle(&client, &*volume, VOLUME, phase == Some("Bound")).await
+/// Protects PersistentVolumes that are bound.
+pub(crate) struct Volumes {
+    client: Client,
+    volumes: Informer<PersistentVolume>,
+}
+
+impl Controller for Volumes {
+    const NAME: &'static str = "persistentvolume-protection-controller";
+    const ALIASES: &'static [&'static str] = &["pv-protection"];
+    const ACCOUNT: &'static str = "pv-protection-controller";
+    const QUEUE: &'static str = "pvprotection";
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self { client: host.client(), volumes: host.informer() }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        wiring.follow(&self.volumes, false);
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let Some(volume) = self.volumes.get_key(&key) else { return Ok(Next::Done) };
+        let phase = volume.status.as_ref().and_then(|s| s.phase.as_deref());
+        settle(&self.client, &*volume, VOLUME, phase == Some("Bound")).await
+    }
+}
+
+/// Protects VolumeAttributesClasses that claims or volumes name.
+pub(crate) struct Classes {
+    client: Client,
+    classes: Informer<VolumeAttributesClass>,
+    claims: Informer<PersistentVolumeClaim>,
+    volumes: Informer<PersistentVolume>,
+}
+
+impl Controller for Classes {
+    const NAME: &'static str = "volumeattributesclass-protection-controller";
+    const ACCOUNT: &'static str = "volumeattributesclass-protection-controller";
+    const QUEUE: &'static str = "vacprotection";
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            client: host.client(),
+            classes: host.informer(),
+            claims: host.informer(),
+            volumes: host.informer(),
+        }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        wiring.follow(&self.classes, false);
+        // What is let go may be what a deleted class waits for.
+        let queue = wiring.queue();
+        self.claims.handle(move |change| {
+            if let Some(claim) = before(change) {
+                classes_of_claim(claim).for_each(|name| queue.add(Key::new("", name)));
             }
         });
-    });
-}
-
-/// Starts the protection of VolumeAttributesClasses that claims or volumes name.
-pub(crate) fn start_classes(client: Client, factory: &Factory, shutdown: &Shutdown) {
-    let classes = factory.informer::<VolumeAttributesClass>();
-    let claims = factory.informer::<PersistentVolumeClaim>();
-    let volumes = factory.informer::<PersistentVolume>();
-    let queue = Queue::<Key>::default();
-    enqueue_all(&classes, &queue);
-    // What is let go may be what a deleted class waits for.
-    let enqueue = queue.clone();
-    claims.handle(move |change| {
-        if let Some(claim) = before(change) {
-            for name in classes_of_claim(claim) {
-                enqueue.add(Key::new("", name));
-            }
-        }
-    });
-    let enqueue = queue.clone();
-    volumes.handle(move |change| {
-        if let Some(name) = before(change).and_then(class_of_volume) {
-            enqueue.add(Key::new("", name));
-        }
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("vac-protection", 1, shutdown, move |key| {
-            let used = volumes.list().iter().any(|v| class_of_volume(v) == Some(&*key.name))
-                || claims.list().iter().any(|c| classes_of_claim(c).any(|name| *name == *key.name));
-            let (class, client) = (classes.get_key(&key), client.clone());
-            async move {
-                let Some(class) = class else { return Ok(()) };
-                settle(&client, &*class, CLASS, used).await
+        let queue = wiring.queue();
+        self.volumes.handle(move |change| {
+            if let Some(name) = before(change).and_then(class_of_volume) {
+                queue.add(Key::new("", name));
             }
         });
-    });
-}
+    }
 
-fn enqueue_all<T: KubeObject + Cached>(informer: &Informer<T>, queue: &Queue<Key>) {
-    let enqueue = queue.clone();
-    informer.handle(move |change| {
-        if !matches!(change, Change::Deleted(_)) {
-            enqueue.add(change.object().key());
-        }
-    });
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let Some(class) = self.classes.get_key(&key) else { return Ok(Next::Done) };
+        let used = self.volumes.list().iter().any(|v| class_of_volume(v) == Some(&*key.name))
+            || self.claims.list().iter().any(|c| classes_of_claim(c).any(|name| *name == *key.name));
+        settle(&self.client, &*class, CLASS, used).await
+    }
 }
 
 /// The state that a change ended.
@@ -156,16 +185,11 @@ fn class_of_volume(volume: &PersistentVolume) -> Option<&str> {
 
 /// The finalizers an object should have, if it has others.
 fn plan(meta: &ObjectMeta, finalizer: &str, used: bool) -> Option<Vec<String>> {
-    let mut all = meta.finalizers.clone().unwrap_or_default();
-    let (has, deleted) = (all.iter().any(|f| f == finalizer), meta.deletion_timestamp.is_some());
-    if deleted && has && !used {
-        all.retain(|f| f != finalizer);
-    } else if !deleted && !has {
-        all.push(finalizer.to_owned());
-    } else {
-        return None;
+    match (deleting(meta), used) {
+        (true, false) => finalizers::without(meta, finalizer),
+        (true, true) => None,
+        (false, _) => finalizers::with(meta, finalizer),
     }
-    Some(all)
 }
 
 async fn settle<T: KubeObject>(
@@ -173,15 +197,14 @@ async fn settle<T: KubeObject>(
     object: &T,
     finalizer: &str,
     used: bool,
-) -> Result<(), Status> {
-    let Some(finalizers) = plan(object.metadata(), finalizer, used) else { return Ok(()) };
+) -> Result<Next, Status> {
+    let Some(finalizers) = plan(object.metadata(), finalizer, used) else { return Ok(Next::Done) };
     let mut wanted = object.clone();
     wanted.metadata_mut().finalizers = Some(finalizers);
     let namespace = object.metadata().namespace.as_deref().unwrap_or_default();
     match client.api::<T>(namespace).update(&wanted).await {
-        Ok(_) => Ok(()),
-        Err(e) if e.is_not_found() => Ok(()),
-        Err(e) => Err(e),
+        Err(e) if !e.is_not_found() => Err(e),
+        _ => Ok(Next::Done),
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Change, Client, Factory, Key, Queue, Selection, resource_of};
-use component::Shutdown;
+use client::{Client, Informer, Key, Selection, resource_of};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::namespace::is_active;
+use crate::host::{Controller, Host, Next, Wiring};
+use crate::namespace::{follow_one_of_each, is_active};
 
 const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
@@ -20,35 +20,43 @@ const DESCRIPTION: (&str, &str) = (
      Kubernetes clusters.",
 );
 
-/// Starts it; `root_ca` is the PEM of the authorities.
-pub(crate) fn start(client: Client, root_ca: String, factory: &Factory, shutdown: &Shutdown) {
-    let root_ca = Arc::new(root_ca);
-    let namespaces = factory.informer::<Namespace>();
-    let only_ours = Selection { field_selector: format!("metadata.name={NAME}"), ..Selection::default() };
-    let maps = factory.select::<ConfigMap>(resource_of::<ConfigMap>(), only_ours);
-    let queue = Queue::<Key>::default();
+/// The controller.
+pub(crate) struct RootCa {
+    client: Client,
+    /// PEM of the authorities.
+    root_ca: String,
+    namespaces: Informer<Namespace>,
+    maps: Informer<ConfigMap>,
+}
 
-    let enqueue = queue.clone();
-    namespaces.handle(move |change| {
-        if !matches!(change, Change::Deleted(_)) {
-            enqueue.add(Key::new("", change.object().metadata.name.as_deref().unwrap_or_default()));
+impl Controller for RootCa {
+    const NAME: &'static str = "root-ca-certificate-publisher-controller";
+    const ALIASES: &'static [&'static str] = &["root-ca-cert-publisher"];
+    const ACCOUNT: &'static str = "root-ca-cert-publisher";
+    const QUEUE: &'static str = "root_ca_cert_publisher";
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        let own = Selection { field_selector: format!("metadata.name={NAME}"), ..Selection::default() };
+        Self {
+            client: host.client(),
+            root_ca: host.config().root_ca.clone(),
+            namespaces: host.informer(),
+            maps: host.select(resource_of::<ConfigMap>(), own),
         }
-    });
-    let enqueue = queue.clone();
-    maps.handle(move |change| {
-        if !matches!(change, Change::Added(_)) {
-            enqueue.add(Key::new("", change.object().metadata.namespace.as_deref().unwrap_or_default()));
-        }
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("root-ca-certificate-publisher", 1, shutdown, move |key| {
-            let active = namespaces.get_key(&key).is_some_and(|n| is_active(&n));
-            let action =
-                if active { plan(maps.get(&key.name, NAME).as_deref(), &root_ca, &key.name) } else { None };
-            let client = client.clone();
-            async move { execute(&client, &key.name, action).await }
-        });
-    });
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        follow_one_of_each(wiring, &self.namespaces, &self.maps);
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let active = self.namespaces.get_key(&key).is_some_and(|n| is_active(&n));
+        let current = self.maps.get(&key.name, NAME);
+        let action = if active { plan(current.as_deref(), &self.root_ca, &key.name) } else { None };
+        execute(&self.client, &key.name, action).await?;
+        Ok(Next::Done)
+    }
 }
 
 #[derive(Debug, PartialEq)]

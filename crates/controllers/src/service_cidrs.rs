@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use api::Status;
 use client::events::{EventType, Recorder};
-use client::{Change, Client, Factory, Key, Patch, Queue};
-use component::{Clock, Shutdown};
+use client::{Change, Client, Informer, Key, Patch};
+use component::Clock;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use serde_json::{Value, json};
 
-use crate::common::cidr::Cidr;
+use crate::common::finalizers;
 use crate::common::terms::Terms;
+use crate::host::{Controller, Host, Next, Wiring};
+use objects::Cidr;
 
 const NAME: &str = "service-cidr-controller";
 /// What holds one that is deleted.
@@ -70,7 +72,7 @@ fn may_go(cidr: &ServiceCIDR, all: &[&ServiceCIDR], addresses: &[Cidr]) -> bool 
 }
 
 fn plan(cidr: &ServiceCIDR, all: &[&ServiceCIDR], addresses: &[Cidr], now: Timestamp) -> Step {
-    let held = cidr.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER);
+    let held = finalizers::has(&cidr.metadata, FINALIZER);
     let say = |hold: bool, status: &'static str, reason: &'static str, message: &'static str| {
         let mut conditions = cidr.status.iter().flat_map(|s| s.conditions.iter().flatten());
         let said = conditions
@@ -91,72 +93,81 @@ fn plan(cidr: &ServiceCIDR, all: &[&ServiceCIDR], addresses: &[Cidr], now: Times
     if left.is_positive() { Step::Later(left) } else { Step::Release }
 }
 
-/// Starts it.
-pub(crate) fn start(client: Client, clock: Clock, factory: &Factory, shutdown: &Shutdown) {
-    let (cidrs, addresses) = (factory.informer::<ServiceCIDR>(), factory.informer::<IPAddress>());
-    // What it applies is owned by its name.
-    let client = Client::new(Arc::clone(client.transport()), NAME);
-    let recorder = Recorder::start(client.clone(), NAME, "", clock, shutdown);
-    let queue = Queue::<Key>::default();
-    // What comes or goes may decide whether another that overlaps may go.
-    let (enqueue, lister) = (queue.clone(), cidrs.clone());
-    cidrs.handle(move |change| {
-        let changed = change.object();
-        enqueue.add(Key::new("", name(changed)));
-        for other in lister.list() {
-            let overlaps = |block: Cidr| blocks(&other).any(|b| b.contains(block) || block.contains(b));
-            if blocks(changed).any(overlaps) {
-                enqueue.add(Key::new("", name(&other)));
-            }
+/// The controller.
+pub(crate) struct ServiceCidrs {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    cidrs: Informer<ServiceCIDR>,
+    addresses: Informer<IPAddress>,
+    deletions: Terms<Key>,
+}
+
+impl Controller for ServiceCidrs {
+    const NAME: &'static str = "service-cidr-controller";
+    const ACCOUNT: &'static str = "service-cidrs-controller";
+    const QUEUE: &'static str = "ipaddresses";
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            // What it applies is owned by its name.
+            client: Client::new(Arc::clone(host.client().transport()), NAME),
+            clock: host.clock(),
+            recorder: host.recorder(NAME),
+            cidrs: host.informer(),
+            addresses: host.informer(),
+            deletions: Terms::default(),
         }
-    });
-    let (enqueue, lister) = (queue.clone(), cidrs.clone());
-    addresses.handle(move |change| {
-        if matches!(change, Change::Updated { .. }) {
-            return;
-        }
-        let Some(address) = address(change.object()) else { return };
-        for cidr in lister.list() {
-            if blocks(&cidr).any(|block| block.contains(address)) {
-                enqueue.add(Key::new("", name(&cidr)));
-            }
-        }
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        let again = queue.clone();
-        let deletions = Arc::new(Terms::<Key>::default());
-        queue.work(NAME, 1, shutdown, move |key| {
-            let known = cidrs.get_key(&key);
-            if known.is_none() {
-                deletions.forget(&key);
-            }
-            let step = known.map(|cidr| {
-                let all = cidrs.list();
-                let all = all.iter().map(|c| &**c).collect::<Vec<_>>();
-                let deleted = cidr.metadata.deletion_timestamp.is_some();
-                let used = if deleted { addresses.list() } else { Vec::new() };
-                let used = used.iter().filter_map(|ip| address(ip)).collect::<Vec<_>>();
-                // The grace runs on whoever sets the clock.
-                let now = cidr.metadata.deletion_timestamp.as_ref().and_then(|deleted| {
-                    let passed = deletions.passed(key.clone(), deleted.0, clock);
-                    deleted.0.checked_add(SignedDuration::try_from(passed).ok()?).ok()
-                });
-                let step = plan(&cidr, &all, &used, now.unwrap_or_else(|| clock.now()));
-                (cidr, step)
-            });
-            let (client, again, recorder) = (client.clone(), again.clone(), recorder.clone());
-            async move {
-                let Some((cidr, step)) = step else { return Ok(()) };
-                match step {
-                    Step::Later(left) => {
-                        again.add_after(key, Duration::try_from(left).unwrap_or_default());
-                        Ok(())
-                    }
-                    step => take(&client, &cidr, step, clock, &recorder).await,
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        // What comes or goes may decide whether another that overlaps may go.
+        let (queue, lister) = (wiring.queue(), self.cidrs.clone());
+        self.cidrs.handle(move |change| {
+            let changed = change.object();
+            queue.add(Key::new("", name(changed)));
+            for other in lister.list() {
+                let overlaps = |block: Cidr| blocks(&other).any(|b| b.overlaps(block));
+                if blocks(changed).any(overlaps) {
+                    queue.add(Key::new("", name(&other)));
                 }
             }
         });
-    });
+        let (queue, lister) = (wiring.queue(), self.cidrs.clone());
+        self.addresses.handle(move |change| {
+            if matches!(change, Change::Updated { .. }) {
+                return;
+            }
+            let Some(address) = address(change.object()) else { return };
+            for cidr in lister.list() {
+                if blocks(&cidr).any(|block| block.contains(address)) {
+                    queue.add(Key::new("", name(&cidr)));
+                }
+            }
+        });
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let Some(cidr) = self.cidrs.get_key(&key) else {
+            self.deletions.forget(&key);
+            return Ok(Next::Done);
+        };
+        let all = self.cidrs.list();
+        let all = all.iter().map(|c| &**c).collect::<Vec<_>>();
+        let deleted = cidr.metadata.deletion_timestamp.as_ref().map(|t| t.0);
+        let used = if deleted.is_some() { self.addresses.list() } else { Vec::new() };
+        let used = used.iter().filter_map(|ip| address(ip)).collect::<Vec<_>>();
+        // The grace runs on whoever sets the clock.
+        let now = deleted.and_then(|deleted| {
+            let passed = self.deletions.passed(key, deleted, self.clock);
+            deleted.checked_add(SignedDuration::try_from(passed).ok()?).ok()
+        });
+        match plan(&cidr, &all, &used, now.unwrap_or_else(|| self.clock.now())) {
+            Step::Later(left) => Ok(Next::After(Duration::try_from(left).unwrap_or_default())),
+            step => take(&self.client, &cidr, step, self.clock, &self.recorder).await.map(|()| Next::Done),
+        }
+    }
 }
 
 async fn take(
@@ -187,7 +198,7 @@ async fn take(
                 "status": status,
                 "reason": reason,
                 "message": message,
-                "lastTransitionTime": clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                "lastTransitionTime": objects::time::text(clock.now()),
             });
             let said = json!({
                 "apiVersion": "networking.k8s.io/v1",

@@ -1,42 +1,51 @@
 //! ServiceAccount controller: a ServiceAccount `default` in every namespace.
 
+use std::sync::Arc;
+
 use api::Status;
-use client::{Change, Client, Factory, Key, Queue, Selection, resource_of};
-use component::Shutdown;
+use client::{Client, Informer, Key, Selection, resource_of};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::namespace::is_active;
+use crate::host::{Controller, Host, Next, Wiring};
+use crate::namespace::{follow_one_of_each, is_active};
 
 const NAME: &str = "default";
 
-/// Starts it.
-pub(crate) fn start(client: Client, factory: &Factory, shutdown: &Shutdown) {
-    let namespaces = factory.informer::<Namespace>();
-    let only_default = Selection { field_selector: format!("metadata.name={NAME}"), ..Selection::default() };
-    let accounts = factory.select::<ServiceAccount>(resource_of::<ServiceAccount>(), only_default);
-    let queue = Queue::<Key>::default();
+/// The controller.
+pub(crate) struct ServiceAccounts {
+    client: Client,
+    namespaces: Informer<Namespace>,
+    accounts: Informer<ServiceAccount>,
+}
 
-    let enqueue = queue.clone();
-    namespaces.handle(move |change| {
-        if !matches!(change, Change::Deleted(_)) {
-            enqueue.add(Key::new("", change.object().metadata.name.as_deref().unwrap_or_default()));
+impl Controller for ServiceAccounts {
+    const NAME: &'static str = "serviceaccount-controller";
+    const ALIASES: &'static [&'static str] = &["serviceaccount"];
+    const ACCOUNT: &'static str = "service-account-controller";
+    const QUEUE: &'static str = "serviceaccount";
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        let own = Selection { field_selector: format!("metadata.name={NAME}"), ..Selection::default() };
+        Self {
+            client: host.client(),
+            namespaces: host.informer(),
+            accounts: host.select(resource_of::<ServiceAccount>(), own),
         }
-    });
-    let enqueue = queue.clone();
-    accounts.handle(move |change| {
-        if let Change::Deleted(account) = change {
-            enqueue.add(Key::new("", account.metadata.namespace.as_deref().unwrap_or_default()));
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        follow_one_of_each(wiring, &self.namespaces, &self.accounts);
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let active = self.namespaces.get_key(&key).is_some_and(|n| is_active(&n));
+        if active && self.accounts.get(&key.name, NAME).is_none() {
+            ensure(&self.client, &key.name).await?;
         }
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("serviceaccount", 1, shutdown, move |key| {
-            let wanted = namespaces.get_key(&key).is_some_and(|n| is_active(&n))
-                && accounts.get(&key.name, NAME).is_none();
-            let client = client.clone();
-            async move { if wanted { ensure(&client, &key.name).await } else { Ok(()) } }
-        });
-    });
+        Ok(Next::Done)
+    }
 }
 
 async fn ensure(client: &Client, namespace: &str) -> Result<(), Status> {

@@ -25,6 +25,12 @@ pub(crate) enum Command {
     /// Run the API server with its store alone
     #[command(name = "kube-apiserver")]
     ApiServer(ApiServer),
+    /// Run the controllers alone
+    #[command(name = "kube-controller-manager")]
+    ControllerManager(ControllerManager),
+    /// Run the scheduler alone
+    #[command(name = "kube-scheduler")]
+    Scheduler(Scheduler),
     /// Save the store of a running cluster to a file, restore it, or look at such a file
     #[command(subcommand)]
     Snapshot(Snapshot),
@@ -56,6 +62,15 @@ pub(crate) struct Server {
     /// Addresses of Services; one range of each family, separated by commas, for two
     #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16", value_delimiter = ',')]
     pub(crate) service_cidr: Vec<String>,
+    /// Controllers to run, separated by commas: `*` for all that run by default, `NAME` for one, `-NAME` for all but one
+    #[arg(
+        long,
+        value_name = "NAMES",
+        default_value = "*",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    pub(crate) controllers: Vec<String>,
     #[command(flatten)]
     pub(crate) api: Api,
 }
@@ -180,6 +195,63 @@ pub(crate) struct ApiServer {
     pub(crate) write_kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) api: Api,
+}
+
+/// What every component that runs alone can be told, with upstream's flag names.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Component {
+    /// Where the API server is, and as whom to work
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
+    /// Address to serve health and metrics on
+    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
+    pub(crate) bind_address: IpAddr,
+    /// Port to serve them on; 0 to serve nothing
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) secure_port: u16,
+    /// The authorities of client certificates that this endpoint takes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
+    /// Whether to work only when elected among several
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) leader_elect: bool,
+}
+
+/// The controllers alone.
+#[derive(Debug, Args, Clone)]
+#[command(mut_arg("secure_port", |port| port.default_value("10257")))]
+pub(crate) struct ControllerManager {
+    #[command(flatten)]
+    pub(crate) component: Component,
+    /// Controllers to run, separated by commas: `*` for all that run by default, `NAME` for one, `-NAME` for all but one
+    #[arg(
+        long,
+        value_name = "NAMES",
+        default_value = "*",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    pub(crate) controllers: Vec<String>,
+    /// Addresses of Pods, of which each node gets a part [default: nodes get none]
+    #[arg(long, value_name = "CIDR", default_value = "", hide_default_value = true)]
+    pub(crate) cluster_cidr: String,
+    /// Addresses of Services, which nodes do not get
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub(crate) service_cluster_ip_range: Vec<String>,
+    /// The authorities that Pods verify the API server by [default: those of the kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) root_ca_file: Option<PathBuf>,
+    /// Whether each controller works as its own service account
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) use_service_account_credentials: bool,
+}
+
+/// The scheduler alone.
+#[derive(Debug, Args, Clone)]
+#[command(mut_arg("secure_port", |port| port.default_value("10259")))]
+pub(crate) struct Scheduler {
+    #[command(flatten)]
+    pub(crate) component: Component,
 }
 
 /// The etcd that holds the objects, in place of a store of our own; flags as upstream's.

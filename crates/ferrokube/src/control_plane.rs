@@ -1,6 +1,7 @@
 //! The control plane in one process: store, API server, controllers, scheduler.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +13,14 @@ use apiserver::pki::{NodeIdentity, Pki};
 use apiserver::request::UserInfo;
 use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
-use client::{Client, Election};
+use client::{Client, Clients, Election};
 use component::{Clock, FeatureGates, Shutdown};
+use rustls::RootCertStore;
 use tokio::sync::watch;
 
 use crate::data_dir::DataDir;
-use crate::{cli, machine, openapi};
+use crate::endpoints::{About, Telling};
+use crate::{cli, endpoints, machine, openapi};
 
 /// What all forms of the control plane are told.
 pub(crate) struct Settings {
@@ -26,6 +29,7 @@ pub(crate) struct Settings {
     kubeconfig: Option<PathBuf>,
     cluster_cidr: String,
     service_cidrs: Vec<String>,
+    controllers: Vec<String>,
     api: cli::Api,
 }
 
@@ -37,6 +41,7 @@ impl From<&cli::Server> for Settings {
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: f.cluster_cidr.clone(),
             service_cidrs: f.service_cidr.clone(),
+            controllers: f.controllers.clone(),
             api: f.api.clone(),
         }
     }
@@ -50,6 +55,7 @@ impl From<&cli::ApiServer> for Settings {
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: String::new(),
             service_cidrs: f.service_cluster_ip_range.clone(),
+            controllers: Vec::new(),
             api: f.api.clone(),
         }
     }
@@ -63,6 +69,7 @@ pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,
     cluster_cidr: String,
     service_cidrs: Vec<String>,
+    controllers: controllers::Choice,
     /// Stops first: what speaks to the API server.
     components: Shutdown,
     /// Stops last: the API server and its store.
@@ -74,6 +81,8 @@ impl ControlPlane {
     /// Starts store and API server, and waits until the API server is ready. `node` is this machine's node,
     /// for its certificates.
     pub(crate) async fn start(dir: DataDir, settings: Settings, node: Option<NodeIdentity>) -> Result<Self> {
+        let controllers =
+            controllers::Choice::parse(&settings.controllers).context("invalid --controllers")?;
         let clock = Clock::system();
         let own = machine::primary_address();
         let serving = Shutdown::new();
@@ -122,6 +131,7 @@ impl ControlPlane {
             kubeconfig,
             cluster_cidr: settings.cluster_cidr,
             service_cidrs: settings.service_cidrs,
+            controllers,
             components,
             serving,
             failure: Failure::default(),
@@ -136,7 +146,14 @@ impl ControlPlane {
             root_ca: self.running.pki.ca.certificate_pem.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
             service_cidrs: self.service_cidrs.clone(),
+            controllers: self.controllers.clone(),
+            controllers_tell: Telling::default(),
+            scheduler_tells: Telling::default(),
         };
+        let mut roots = RootCertStore::empty();
+        roots.add(self.running.pki.ca.certificate())?;
+        let (serving, stop) = (parts.clone(), self.components.clone());
+        self.components.spawn(async move { serving.serve(roots, stop).await });
         if !self.running.store.capabilities().others_write {
             parts.controllers(&self.components, Duration::ZERO)?;
             self.components.spawn(parts.scheduler(self.components.clone()));
@@ -242,6 +259,9 @@ struct Parts {
     root_ca: String,
     cluster_cidr: String,
     service_cidrs: Vec<String>,
+    controllers: controllers::Choice,
+    controllers_tell: Telling,
+    scheduler_tells: Telling,
 }
 
 impl Parts {
@@ -251,19 +271,42 @@ impl Parts {
             namespace_delay,
             service_cidrs: self.service_cidrs.clone(),
             cluster_cidr: self.cluster_cidr.clone(),
+            controllers: self.controllers.clone(),
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
-        let clients = |user: &str| self.client(user, "kube-controller-manager");
-        controllers::run(&config, &clients, stop)
+        let clients = self.clients("kube-controller-manager");
+        let told = &self.controllers_tell;
+        controllers::run(&config, &clients, &told.metrics, &told.health, stop)
             .with_context(|| format!("--cluster-cidr {:?} can't be used", self.cluster_cidr))
     }
 
     fn scheduler(&self, stop: Shutdown) -> impl Future<Output = ()> + Send + use<> {
-        scheduler::run::run(self.client("system:kube-scheduler", "kube-scheduler"), self.clock, stop)
+        let metrics = self.scheduler_tells.metrics.clone();
+        scheduler::run::run(self.clients("kube-scheduler"), self.clock, metrics, stop)
     }
 
-    fn client(&self, user: &str, agent: &str) -> Client {
-        Client::new(self.server.transport(user_of(user), agent), agent)
+    /// Clients in this process, by user name.
+    fn clients(&self, agent: &'static str) -> Clients {
+        let server = self.server.clone();
+        Clients::new(move |user| Client::new(server.transport(user_of(user), agent), agent))
+    }
+
+    /// Serves the endpoints of controllers and scheduler on upstream's ports of this machine, for this machine alone.
+    /// Where another cluster has them, this one goes on without.
+    async fn serve(&self, roots: RootCertStore, stop: Shutdown) {
+        let all = [
+            ("kube-controller-manager", "kubecontrollermanager.config.k8s.io", 10257, &self.controllers_tell),
+            ("kube-scheduler", "kubescheduler.config.k8s.io", 10259, &self.scheduler_tells),
+        ];
+        for (name, settings, port, telling) in all {
+            let about = About { name, settings, flags: BTreeMap::new() };
+            let client = self.clients(name).of(&format!("system:{name}"));
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let served = endpoints::serve(about, telling, client, address, roots.clone(), self.clock, &stop);
+            if let Err(error) = served.await {
+                tracing::info!(error = format!("{error:#}"), "a component goes without its endpoint");
+            }
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! FerroKube: Kubernetes in one binary. The command line, and the wiring of components.
 
+mod alone;
 mod cli;
 mod control_plane;
 mod data_dir;
 mod down;
+mod endpoints;
 mod machine;
 mod migrate;
 mod neighbours;
@@ -16,7 +18,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -78,10 +80,17 @@ fn raise_descriptors() {
 fn arguments() -> Vec<std::ffi::OsString> {
     let mut all: Vec<_> = std::env::args_os().collect();
     let name = all.first().map(std::path::PathBuf::from).and_then(|p| p.file_name().map(ToOwned::to_owned));
-    if name.as_deref().is_some_and(|n| n == "kube-apiserver") {
-        all.insert(1, "kube-apiserver".into());
+    let component = name.filter(|n| is_component(n));
+    if let Some(component) = component {
+        all.insert(1, component);
     }
     all
+}
+
+/// Whether a subcommand of that name is a component, by upstream's names.
+fn is_component(name: &std::ffi::OsStr) -> bool {
+    let components = Cli::command();
+    components.get_subcommands().map(clap::Command::get_name).any(|n| n.starts_with("kube-") && n == name)
 }
 
 async fn run(command: Command) -> Result<()> {
@@ -96,6 +105,8 @@ async fn run(command: Command) -> Result<()> {
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
             until_stopped(plane, "stopping").await
         }
+        Command::ControllerManager(flags) => alone::controller_manager(&flags).await,
+        Command::Scheduler(flags) => alone::scheduler(&flags).await,
         Command::Server(flags) => {
             let dir = DataDir::open(&flags.data_dir)?;
             let plane = ControlPlane::start(dir, Settings::from(&flags), None).await?;
@@ -167,6 +178,29 @@ async fn until_stopped(plane: ControlPlane, farewell: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_by_the_names_of_components() {
+        for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+            assert!(is_component(name.as_ref()), "{name}");
+        }
+        for name in ["ferrokube", "up", "server", "kube-", "kubectl"] {
+            assert!(!is_component(name.as_ref()), "{name}");
+        }
+    }
+
+    /// Each component has upstream's port unless told otherwise.
+    #[test]
+    fn ports_of_components() {
+        let port = |arguments: &[&str]| match Cli::parse_from(["ferrokube"].iter().chain(arguments)).command {
+            Command::ControllerManager(flags) => flags.component.secure_port,
+            Command::Scheduler(flags) => flags.component.secure_port,
+            _ => 0,
+        };
+        assert_eq!(port(&["kube-controller-manager", "--kubeconfig=k"]), 10257);
+        assert_eq!(port(&["kube-scheduler", "--kubeconfig=k"]), 10259);
+        assert_eq!(port(&["kube-scheduler", "--kubeconfig=k", "--secure-port=0"]), 0);
+    }
 
     /// A part that panics unseen would leave a cluster that only looks alive.
     #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,9 @@
 mod api;
 mod clients;
 mod cluster;
+mod components;
 mod etcd;
 mod hostile;
 mod kill;
 mod neighbours;
+mod pods;

@@ -86,7 +86,7 @@ fn sources(dir: &Path) -> Vec<(PathBuf, String)> {
         let name = entry.file_name().unwrap().to_string_lossy().into_owned();
         if entry.is_dir() {
             out.extend(sources(&entry));
-        } else if name.ends_with(".rs") && !name.contains("tests") {
+        } else if entry.extension().is_some_and(|e| e == "rs") && !name.contains("tests") {
             let text = std::fs::read_to_string(&entry).unwrap();
             let code = text.split("#[cfg(test)]").next().unwrap().to_owned();
             out.push((entry, code));

@@ -2,6 +2,7 @@
 
 mod columns;
 mod edges;
+mod field_names;
 mod gates;
 mod growth;
 mod statuses;

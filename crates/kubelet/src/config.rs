@@ -68,7 +68,11 @@ impl Config {
     }
     /// The directory of a Pod's files.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
-        self.root_dir.join("pods").join(uid)
+        self.pods_dir().join(uid)
+    }
+    /// The directory that holds those of all Pods' files.
+    pub fn pods_dir(&self) -> PathBuf {
+        self.root_dir.join("pods")
     }
     /// The directory of a Pod's logs.
     pub fn pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {

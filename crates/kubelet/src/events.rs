@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::runtime as pb;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tonic::Code;
 
-use crate::Kubelet;
+use crate::health::Health;
 use crate::pods::labels;
+use crate::pods::workers::Workers;
+use crate::runtime::Runtime;
 
 /// How often the runtime's lists are compared while it sends events.
 const SLOW: Duration = Duration::from_mins(1);
@@ -19,91 +22,102 @@ const FAST: Duration = Duration::from_secs(1);
 /// How long to wait before asking for events again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Follows the runtime until the kubelet stops.
-pub(crate) async fn follow(kubelet: Arc<Kubelet>) {
-    let streaming = Arc::new(tokio::sync::watch::Sender::new(false));
-    let (k, s) = (kubelet.clone(), streaming.clone());
-    let listen = async move {
-        loop {
-            let answer = k.runtime.service().get_container_events(pb::GetEventsRequest {}).await;
-            match answer {
-                Ok(stream) => {
-                    s.send_replace(true);
-                    let mut stream = stream.into_inner();
-                    while let Ok(Some(event)) = stream.message().await {
-                        wake(&k, &event);
-                    }
-                    s.send_replace(false);
-                    // Events may have been lost.
-                    k.wake_all();
-                }
-                Err(error) if error.code() == Code::Unimplemented => return,
-                Err(error) => tracing::debug!(error = error.message(), "no container events"),
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-    };
-    let compare = async {
-        let mut known = None;
-        let mut changed = streaming.subscribe();
-        loop {
-            let began = Instant::now();
-            let listed = match list(&kubelet).await {
-                Ok(now) => {
-                    kubelet.health.relisted(began);
-                    for uid in differing(known.as_ref(), &now) {
-                        wake_pod(&kubelet, &uid);
-                    }
-                    known = Some(now);
-                    true
-                }
-                Err(error) => {
-                    tracing::debug!(error = error.message(), "cannot list containers");
-                    false
-                }
-            };
-            // Without Pods there is nothing to miss for a minute.
-            let streams = *changed.borrow_and_update();
-            let slow = listed && (streams || kubelet.workers().is_empty());
-            let period = if slow { SLOW } else { FAST };
-            tokio::select! {
-                () = tokio::time::sleep(period) => {}
-                _ = changed.changed() => {}
-            }
-        }
-    };
-    let stop = kubelet.shutdown.clone();
-    let _ = stop.run(Box::pin(futures::future::join(listen, compare))).await;
+/// Hears of what happens in the runtime, and tells those whom it concerns.
+pub(crate) struct Follower {
+    pub(crate) runtime: Runtime,
+    /// Learns when the runtime's lists were seen last.
+    pub(crate) health: Arc<Health>,
+    pub(crate) workers: Arc<Workers>,
+    /// Told when something may be there that no Pod owns.
+    pub(crate) housekeeping: Arc<Notify>,
 }
 
-fn wake(kubelet: &Kubelet, event: &pb::ContainerEventResponse) {
-    let of_sandbox =
-        event.pod_sandbox_status.as_ref().and_then(|s| s.metadata.as_ref()).map(|m| m.uid.as_str());
-    let of_container =
-        event.containers_statuses.first().and_then(|c| c.labels.get(labels::POD_UID)).map(String::as_str);
-    if let Some(uid) = of_sandbox.or(of_container) {
-        if event.container_event_type() == pb::ContainerEventType::ContainerCreatedEvent {
-            wake_pod(kubelet, uid);
-        } else {
-            kubelet.wake(uid);
+impl Follower {
+    /// Follows the runtime for ever.
+    pub(crate) async fn follow(&self) {
+        let streaming = Arc::new(tokio::sync::watch::Sender::new(false));
+        let s = streaming.clone();
+        let listen = async {
+            loop {
+                let answer = self.runtime.service().get_container_events(pb::GetEventsRequest {}).await;
+                match answer {
+                    Ok(stream) => {
+                        s.send_replace(true);
+                        let mut stream = stream.into_inner();
+                        while let Ok(Some(event)) = stream.message().await {
+                            self.heard(&event);
+                        }
+                        s.send_replace(false);
+                        // Events may have been lost.
+                        self.workers.wake_all();
+                    }
+                    Err(error) if error.code() == Code::Unimplemented => return,
+                    Err(error) => tracing::debug!(error = error.message(), "no container events"),
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        let compare = async {
+            let mut known = None;
+            let mut changed = streaming.subscribe();
+            loop {
+                let began = Instant::now();
+                let listed = match list(&self.runtime).await {
+                    Ok(now) => {
+                        self.health.relisted(began);
+                        for uid in differing(known.as_ref(), &now) {
+                            self.wake_pod(&uid);
+                        }
+                        known = Some(now);
+                        true
+                    }
+                    Err(error) => {
+                        tracing::debug!(error = error.message(), "cannot list containers");
+                        false
+                    }
+                };
+                // Without Pods there is nothing to miss for a minute.
+                let streams = *changed.borrow_and_update();
+                let slow = listed && (streams || self.workers.all().is_empty());
+                let period = if slow { SLOW } else { FAST };
+                tokio::select! {
+                    () = tokio::time::sleep(period) => {}
+                    _ = changed.changed() => {}
+                }
+            }
+        };
+        futures::future::join(listen, compare).await;
+    }
+
+    fn heard(&self, event: &pb::ContainerEventResponse) {
+        let of_sandbox =
+            event.pod_sandbox_status.as_ref().and_then(|s| s.metadata.as_ref()).map(|m| m.uid.as_str());
+        let of_container =
+            event.containers_statuses.first().and_then(|c| c.labels.get(labels::POD_UID)).map(String::as_str);
+        if let Some(uid) = of_sandbox.or(of_container) {
+            if event.container_event_type() == pb::ContainerEventType::ContainerCreatedEvent {
+                self.wake_pod(uid);
+            } else {
+                self.workers.wake(uid);
+            }
         }
     }
-}
 
-/// Lets a Pod's worker look; where there is none, something came into being that nobody owns.
-fn wake_pod(kubelet: &Kubelet, uid: &str) {
-    if kubelet.worker(uid).is_some() {
-        kubelet.wake(uid);
-    } else {
-        kubelet.housekeeping.notify_one();
+    /// Lets a Pod's worker look; where there is none, something came into being that nobody owns.
+    fn wake_pod(&self, uid: &str) {
+        if self.workers.get(uid).is_some() {
+            self.workers.wake(uid);
+        } else {
+            self.housekeeping.notify_one();
+        }
     }
 }
 
 /// State of each container and sandbox, by Pod and id.
 type Listing = BTreeMap<(String, String), i32>;
 
-async fn list(kubelet: &Kubelet) -> Result<Listing, tonic::Status> {
-    let service = kubelet.runtime.service();
+async fn list(runtime: &Runtime) -> Result<Listing, tonic::Status> {
+    let service = runtime.service();
     let (containers, sandboxes) = tokio::try_join!(
         service.list_containers(pb::ListContainersRequest::default()),
         service.list_pod_sandbox(pb::ListPodSandboxRequest::default())

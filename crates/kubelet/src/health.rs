@@ -9,7 +9,6 @@ use parking_lot::RwLock;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use crate::Kubelet;
 use crate::node::status::{Image, RuntimeState};
 use crate::runtime::Runtime;
 
@@ -202,18 +201,18 @@ fn note(state: &mut State, answer: pb::StatusResponse) {
 }
 
 /// Asks the runtime until the end.
-pub(crate) async fn follow(kubelet: &Kubelet) {
+pub(crate) async fn follow(health: &Health, runtime: &Runtime) {
     let status = async {
         let began = Instant::now();
         loop {
-            kubelet.health.ask(&kubelet.runtime).await;
-            let starting = began.elapsed() < STARTING && !kubelet.health.errors().is_empty();
+            health.ask(runtime).await;
+            let starting = began.elapsed() < STARTING && !health.errors().is_empty();
             tokio::time::sleep(if starting { ASK_STARTING } else { ASK }).await;
         }
     };
     let images = async {
         loop {
-            let done = kubelet.health.list_images(&kubelet.runtime).await;
+            let done = health.list_images(runtime).await;
             tokio::time::sleep(if done { LIST_IMAGES } else { ASK }).await;
         }
     };

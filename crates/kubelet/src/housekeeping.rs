@@ -2,18 +2,26 @@
 //! their mounts, cgroups, logs. Dead containers and sandboxes of Pods go, too, but the newest.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Backoff, Informer};
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod};
+use tokio::sync::Notify;
 
+use crate::cgroups::Cgroups;
+use crate::config::Config;
+use crate::files;
+use crate::pods::kill::Killer;
 use crate::pods::observed::ROOT_ANNOTATION;
 use crate::pods::worker::Worker;
-use crate::pods::{kill, labels, spec};
+use crate::pods::workers::Workers;
+use crate::pods::{labels, spec};
+use crate::runtime::Runtime;
+use crate::volumes::VolumeManager;
 use crate::work::blocking;
-use crate::{Kubelet, files, volumes};
 
 /// How often everything is looked at. Upstream looks every 2 s. Here each Pod's worker cleans after
 /// itself, and what comes into being without one wakes the search: the period is only for what nobody
@@ -34,12 +42,12 @@ pub(crate) struct Listing {
 impl Listing {
     /// Asks the runtime. Several kubelets may share one: a sandbox tells by an annotation whose it is, a
     /// container belongs to whom its sandbox belongs, or tells, too.
-    pub(crate) async fn of(kubelet: &Kubelet) -> Result<Self, tonic::Status> {
-        let service = kubelet.runtime.service();
+    pub(crate) async fn of(runtime: &Runtime, root_dir: &Path) -> Result<Self, tonic::Status> {
+        let service = runtime.service();
         // Containers first: a sandbox is there before its containers.
         let containers = service.list_containers(pb::ListContainersRequest::default()).await?;
         let sandboxes = service.list_pod_sandbox(pb::ListPodSandboxRequest::default()).await?;
-        let root = kubelet.config.root_dir.to_string_lossy();
+        let root = root_dir.to_string_lossy();
         Ok(Self::own(&root, sandboxes.into_inner().items, containers.into_inner().containers))
     }
 
@@ -142,14 +150,28 @@ struct Garbage {
     sandboxes: Vec<(String, String)>,
 }
 
-/// Looks again and again, until the kubelet stops.
-pub(crate) async fn keep(kubelet: Arc<Kubelet>, pods: Informer<Pod>) {
-    let work = async {
+/// Removes what no Pod owns.
+pub(crate) struct Housekeeper {
+    pub(crate) config: Arc<Config>,
+    pub(crate) runtime: Runtime,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) killer: Killer,
+    pub(crate) volumes: Arc<VolumeManager>,
+    pub(crate) workers: Arc<Workers>,
+    /// The Pods of this node.
+    pub(crate) pods: Informer<Pod>,
+    /// Something may be there that no Pod owns.
+    pub(crate) woken: Arc<Notify>,
+}
+
+impl Housekeeper {
+    /// Looks again and again; `start` starts a worker.
+    pub(crate) async fn keep(&self, start: impl Fn(Arc<Worker>)) {
         // Before all Pods are known, every one of them looks like nobody's.
-        pods.synced().await;
+        self.pods.synced().await;
         let mut backoff = Backoff::new(SETTLE, PERIOD);
         loop {
-            let errors = sweep(&kubelet, &pods).await;
+            let errors = self.sweep(&start).await;
             let pause = if errors.is_empty() {
                 backoff.reset();
                 PERIOD
@@ -163,73 +185,85 @@ pub(crate) async fn keep(kubelet: Arc<Kubelet>, pods: Informer<Pod>) {
             tokio::time::sleep(SETTLE).await;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = kubelet.housekeeping.notified() => {}
+                () = self.woken.notified() => {}
             }
         }
-    };
-    let _ = kubelet.shutdown.run(work).await;
-}
+    }
 
-/// Looks once; answers what went wrong.
-async fn sweep(kubelet: &Arc<Kubelet>, pods: &Informer<Pod>) -> Vec<String> {
-    // What was there before the runtime is asked: what comes later belongs to a Pod that is new.
-    let mut errors = Vec::new();
-    let remains = match remains(kubelet).await {
-        Ok(remains) => remains,
-        Err(error) => {
-            errors.push(error);
-            Remains::default()
+    /// Looks once; answers what went wrong.
+    async fn sweep(&self, start: &impl Fn(Arc<Worker>)) -> Vec<String> {
+        // What was there before the runtime is asked: what comes later belongs to a Pod that is new.
+        let mut errors = Vec::new();
+        let remains = match self.remains().await {
+            Ok(remains) => remains,
+            Err(error) => {
+                errors.push(error);
+                Remains::default()
+            }
+        };
+        let listing = match Listing::of(&self.runtime, &self.config.root_dir).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                errors.push(format!("cannot list containers: {}", error.message()));
+                return errors;
+            }
+        };
+        // A Pod may have come back under the uid of one that was still being removed.
+        for pod in self.pods.list().iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
+            if self.workers.get(spec::uid(pod)).is_none() {
+                start(Worker::new(pod.clone()));
+            }
         }
-    };
-    let listing = match Listing::of(kubelet).await {
-        Ok(listing) => listing,
-        Err(error) => {
-            errors.push(format!("cannot list containers: {}", error.message()));
-            return errors;
+        let listed = listing.uids();
+        for uid in &listed {
+            if self.workers.get(uid).is_none() {
+                tracing::info!(uid, "containers of a Pod that is gone are removed");
+                // DIFFERENCE: upstream gives them one second; here they get the end that they asked for.
+                let worker = Worker::new(Arc::new(listing.restore(uid)));
+                worker.deleted();
+                start(worker);
+            }
         }
-    };
-    // A Pod may have come back under the uid of one that was still being removed.
-    for pod in pods.list().iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
-        if kubelet.worker(spec::uid(pod)).is_none() {
-            kubelet.start(Worker::new(pod.clone()));
+        let garbage = listing.garbage();
+        for (uid, id) in &garbage.containers {
+            let observed = self.workers.get(uid).map(|w| w.state.lock().observed.clone());
+            let status = observed.as_ref().and_then(|o| o.containers.iter().find(|c| c.id == *id));
+            errors.extend(match status {
+                Some(status) => self.killer.remove_with_log(uid, status).await.err(),
+                None => self.killer.remove_container(uid, id).await.err(),
+            });
         }
-    }
-    let listed = listing.uids();
-    for uid in &listed {
-        if kubelet.worker(uid).is_none() {
-            tracing::info!(uid, "containers of a Pod that is gone are removed");
-            // DIFFERENCE: upstream gives them one second; here they get the end that they asked for.
-            let worker = Worker::new(Arc::new(listing.restore(uid)));
-            worker.deleted();
-            kubelet.start(worker);
+        for (uid, id) in &garbage.sandboxes {
+            errors.extend(self.killer.remove_sandbox(uid, id).await.err());
         }
+        let nobodys = |uid: &str| self.workers.get(uid).is_none() && !listed.contains(uid);
+        for uid in remains.dirs.iter().filter(|uid| nobodys(uid)) {
+            errors.extend(self.volumes.remove_pod(uid).await.err());
+        }
+        for uid in remains.cgroups.iter().filter(|uid| nobodys(uid)) {
+            errors.extend(self.cgroups.remove(uid).err().map(|e| format!("cgroup of Pod {uid}: {e}")));
+        }
+        for name in remains.logs.iter().filter(|name| nobodys(uid_of_logs(name))) {
+            let dir = self.config.pod_logs_dir.join(name);
+            let removed =
+                blocking(move || files::remove_tree(&dir).map_err(|e| format!("{}: {e}", dir.display())));
+            errors.extend(removed.await.err());
+        }
+        errors
     }
-    let garbage = listing.garbage();
-    for (uid, id) in &garbage.containers {
-        let observed = kubelet.worker(uid).map(|w| w.state.lock().observed.clone());
-        let status = observed.as_ref().and_then(|o| o.containers.iter().find(|c| c.id == *id));
-        errors.extend(match status {
-            Some(status) => kill::remove_with_log(kubelet, uid, status).await.err(),
-            None => kill::remove_container(kubelet, uid, id).await.err(),
-        });
+
+    async fn remains(&self) -> Result<Remains, String> {
+        let (dirs, logs) = (self.config.root_dir.join("pods"), self.config.pod_logs_dir.clone());
+        let cgroups = self.cgroups.clone();
+        blocking(move || {
+            let names = |dir: &std::path::Path| {
+                let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+                Ok::<_, String>(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
+            };
+            Ok(Remains { dirs: names(&dirs)?, cgroups: cgroups.pods(), logs: names(&logs)? })
+        })
+        .await
     }
-    for (uid, id) in &garbage.sandboxes {
-        errors.extend(kill::remove_sandbox(kubelet, uid, id).await.err());
-    }
-    let nobodys = |uid: &str| kubelet.worker(uid).is_none() && !listed.contains(uid);
-    for uid in remains.dirs.iter().filter(|uid| nobodys(uid)) {
-        errors.extend(volumes::remove_pod(kubelet, uid).await.err());
-    }
-    for uid in remains.cgroups.iter().filter(|uid| nobodys(uid)) {
-        errors.extend(kubelet.cgroups.remove(uid).err().map(|e| format!("cgroup of Pod {uid}: {e}")));
-    }
-    for name in remains.logs.iter().filter(|name| nobodys(uid_of_logs(name))) {
-        let dir = kubelet.config.pod_logs_dir.join(name);
-        let removed =
-            blocking(move || files::remove_tree(&dir).map_err(|e| format!("{}: {e}", dir.display())));
-        errors.extend(removed.await.err());
-    }
-    errors
 }
 
 /// What Pods have on this machine beside the runtime: uids, and names of directories of logs.
@@ -238,19 +272,6 @@ struct Remains {
     dirs: Vec<String>,
     cgroups: BTreeSet<String>,
     logs: Vec<String>,
-}
-
-async fn remains(kubelet: &Kubelet) -> Result<Remains, String> {
-    let (dirs, logs) = (kubelet.config.root_dir.join("pods"), kubelet.config.pod_logs_dir.clone());
-    let cgroups = kubelet.cgroups.clone();
-    blocking(move || {
-        let names = |dir: &std::path::Path| {
-            let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-            Ok::<_, String>(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
-        };
-        Ok(Remains { dirs: names(&dirs)?, cgroups: cgroups.pods(), logs: names(&logs)? })
-    })
-    .await
 }
 
 /// The Pod's uid in the name of its directory of logs, `namespace_name_uid`.

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::Clock;
 use cri::runtime as pb;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -17,11 +18,13 @@ use tokio::time::Instant;
 use self::credentials::Credential;
 pub use self::records::Verification;
 use self::records::{Access, ImageCredentials, Records};
-use crate::Kubelet;
 use crate::backoff::Backoffs;
+use crate::config::Config;
+use crate::objects::Objects;
 use crate::pods::security::ImageUser;
 use crate::pods::spec;
-use crate::runtime::error_text;
+use crate::recorder::PodRecorder;
+use crate::runtime::{Runtime, error_text};
 
 /// Why a container waits for its image: upstream's reason and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +43,14 @@ impl ImageError {
     }
 }
 
-/// Pulls in progress and failures.
+/// Makes sure that images are there, for those who may use them: pulls in progress and failures.
 pub(crate) struct ImageManager {
+    runtime: Runtime,
+    clock: Clock,
+    recorder: PodRecorder,
+    secrets: Arc<Objects>,
+    /// Of which images that are there it is asked who may use them.
+    verification: Verification,
     backoff: Backoffs,
     failures: Mutex<HashMap<String, String>>,
     pulls: Arc<Semaphore>,
@@ -51,13 +60,24 @@ pub(crate) struct ImageManager {
 }
 
 impl ImageManager {
-    /// At most `parallel` pulls at once; what was pulled is noted below `root_dir`.
-    pub(crate) fn new(parallel: usize, root_dir: &std::path::Path) -> Self {
+    /// What was pulled is noted below the kubelet's directory.
+    pub(crate) fn new(
+        config: &Config,
+        runtime: Runtime,
+        clock: Clock,
+        recorder: PodRecorder,
+        secrets: Arc<Objects>,
+    ) -> Self {
         Self {
+            runtime,
+            clock,
+            recorder,
+            secrets,
+            verification: config.image_verification.clone(),
             backoff: Backoffs::default(),
             failures: Mutex::default(),
-            pulls: Arc::new(Semaphore::new(parallel.max(1))),
-            records: Records::new(root_dir),
+            pulls: Arc::new(Semaphore::new(config.max_parallel_image_pulls.max(1))),
+            records: Records::new(&config.root_dir),
             reconciled: OnceCell::new(),
         }
     }
@@ -65,6 +85,199 @@ impl ImageManager {
     pub(crate) fn forget(&self, uid: &str) {
         self.backoff.forget(uid);
         self.failures.lock().retain(|key, _| !key.starts_with(uid));
+    }
+
+    /// Makes sure that a container's image is there; answers its reference.
+    pub(crate) async fn ensure(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        sandbox: &pb::PodSandboxConfig,
+    ) -> Result<String, ImageError> {
+        let wanted = container.image.as_deref().unwrap_or_default();
+        let tell = |kind: &str, reason: &str, message: String| {
+            self.recorder.container(pod, &container.name, kind, reason, message);
+        };
+        let image = with_tag(wanted).map_err(|error| {
+            let message = format!("Failed to apply default image tag {wanted:?}: {error}");
+            tell("Warning", "InspectFailed", message.clone());
+            ImageError::new("InvalidImageName", message)
+        })?;
+        let image_spec = pb::ImageSpec {
+            image: image.clone(),
+            annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+            ..pb::ImageSpec::default()
+        };
+        let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+        let absent = || {
+            // Who may not use an image must not learn that it is there.
+            let message = format!("Container image {wanted:?} is not present with pull policy of Never");
+            tell("Warning", "ErrImageNeverPull", message.clone());
+            ImageError::new("ErrImageNeverPull", message)
+        };
+        let mut found_credentials = None;
+        if policy != "Always" {
+            let there = self.inspect(&image_spec).await.map_err(|error| {
+                let message = format!("Failed to inspect image {image:?}: {}", error_text(&error));
+                tell("Warning", "InspectFailed", message.clone());
+                ImageError::new("ImageInspectError", message)
+            })?;
+            if let Some(found) = there {
+                if self.may_use(pod, wanted, &found.id, &mut found_credentials).await {
+                    let message = format!(
+                        "Container image {wanted:?} already present on machine and can be accessed by the pod"
+                    );
+                    tell("Normal", "Pulled", message);
+                    return Ok(found.id);
+                }
+                if policy == "Never" {
+                    return Err(absent());
+                }
+            } else if policy == "Never" {
+                return Err(absent());
+            }
+        }
+
+        let key = format!("{}_{wanted}", spec::uid(pod));
+        if let Some(until) = self.backoff.until_since_update(&key, self.clock.now()) {
+            let mut message = format!("Back-off pulling image {wanted:?}");
+            tell("Normal", "BackOff", message.clone());
+            if let Some(before) = self.failures.lock().get(&key) {
+                message = format!("{message}: {before}");
+            }
+            return Err(ImageError { until: Some(until), ..ImageError::new("ImagePullBackOff", message) });
+        }
+        self.failures.lock().remove(&key);
+        tell("Normal", "Pulling", format!("Pulling image {wanted:?}"));
+        let began = Instant::now();
+        let usable = match found_credentials {
+            Some(found) => found,
+            None => credentials::of_pod(&self.secrets, &self.recorder, pod, &image).await,
+        };
+        // From here on the image, if it comes, is not one that was there before.
+        let pulled = match self.records.intend(wanted).await {
+            Ok(()) => self.pull(&image_spec, sandbox, &usable).await,
+            Err(why) => {
+                Err(format!("Failed to record image pull intent for container image {wanted:?}: {why}"))
+            }
+        };
+        let by = pulled.as_ref().ok().map(|p| (p.reference.as_str(), by(p.credential.as_ref())));
+        self.records.ended(wanted, by).await;
+        match pulled {
+            Ok(Pull { reference, size, alone, .. }) => {
+                let message = format!(
+                    "Successfully pulled image {wanted:?} in {} ({} including waiting). Image size: {size} bytes.",
+                    go_millis(alone),
+                    go_millis(began.elapsed())
+                );
+                tell("Normal", "Pulled", message);
+                Ok(reference)
+            }
+            Err(message) => {
+                tell("Warning", "Failed", format!("Failed to pull image {wanted:?}: {message}"));
+                let now = self.clock.now();
+                self.backoff.next(&key, now, now);
+                let (reason, message) = explain(wanted, message);
+                self.failures.lock().insert(key, format!("{reason}: {message}"));
+                Err(ImageError::new(reason, message))
+            }
+        }
+    }
+
+    async fn inspect(&self, image: &pb::ImageSpec) -> Result<Option<pb::Image>, tonic::Status> {
+        let request = pb::ImageStatusRequest { image: Some(image.clone()), verbose: false };
+        Ok(self.runtime.images().image_status(request).await?.into_inner().image)
+    }
+
+    /// The user that an image's configuration names.
+    pub(crate) async fn user(&self, image_ref: &str) -> Result<ImageUser, String> {
+        let image_spec = pb::ImageSpec { image: image_ref.to_owned(), ..pb::ImageSpec::default() };
+        let image = self
+            .inspect(&image_spec)
+            .await
+            .map_err(|e| error_text(&e))?
+            .ok_or_else(|| format!("failed to get image status for {image_ref:?}"))?;
+        Ok(ImageUser { uid: image.uid.map(|u| u.value), name: image.username })
+    }
+
+    /// Whether a Pod may use an image that is there: because of who it was pulled for, or because nobody
+    /// pulled it. Credentials that had to be looked for are left in `found`.
+    async fn may_use(
+        &self,
+        pod: &Pod,
+        image: &str,
+        reference: &str,
+        found: &mut Option<Vec<Credential>>,
+    ) -> bool {
+        let records = &self.records;
+        self.reconciled.get_or_init(|| self.reconcile()).await;
+        match records.access(&self.verification, image, reference).await {
+            Access::Everybody => true,
+            Access::Nobody => false,
+            Access::Some(recorded) => {
+                let own = credentials::of_pod(&self.secrets, &self.recorder, pod, image).await;
+                let matched = own.iter().find_map(|c| recorded.matching(&c.secret).map(|new| (new, c)));
+                if let Some((true, credential)) = &matched {
+                    // The same credential in another Secret, or another one in the same: it counts from now on.
+                    records.add(image, reference, by(Some(credential))).await;
+                }
+                let may = matched.is_some();
+                *found = Some(own);
+                may
+            }
+        }
+    }
+
+    /// Brings the records to the images that the runtime has: pulls that a kubelet did not see the end of
+    /// count, images that are gone do not.
+    async fn reconcile(&self) {
+        match self.runtime.images().list_images(pb::ListImagesRequest::default()).await {
+            Ok(answer) => {
+                let names = |i: pb::Image| (i.id, i.repo_tags.into_iter().chain(i.repo_digests).collect());
+                let images = answer.into_inner().images.into_iter().map(names).collect();
+                self.records.reconcile(images).await;
+            }
+            Err(error) => {
+                tracing::warn!(error = error.message(), "cannot list images; records stay as they are");
+            }
+        }
+    }
+
+    /// Pulls with each credential in turn, or with none.
+    async fn pull(
+        &self,
+        image: &pb::ImageSpec,
+        sandbox: &pb::PodSandboxConfig,
+        usable: &[Credential],
+    ) -> Result<Pull, String> {
+        let _turn = self.pulls.acquire().await.map_err(|e| e.to_string())?;
+        let began = Instant::now();
+        let mut errors = Vec::new();
+        let none = usable.is_empty().then_some(None);
+        for credential in none.into_iter().chain(usable.iter().map(Some)) {
+            let request = pb::PullImageRequest {
+                image: Some(image.clone()),
+                auth: credential.map(|c| c.auth.clone()),
+                sandbox_config: Some(sandbox.clone()),
+            };
+            match self.runtime.images().pull_image(request).await {
+                Ok(answer) => {
+                    let size = self.inspect(image).await.ok().flatten().map_or(0, |i| i.size);
+                    return Ok(Pull {
+                        reference: answer.into_inner().image_ref,
+                        size,
+                        alone: began.elapsed(),
+                        credential: credential.cloned(),
+                    });
+                }
+                Err(error) => errors.push(error_text(&error)),
+            }
+        }
+        errors.dedup();
+        Err(match errors.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        })
     }
 }
 
@@ -136,102 +349,6 @@ fn with_tag(image: &str) -> Result<String, String> {
     Ok(if name.tagged { image.to_owned() } else { format!("{image}:latest") })
 }
 
-/// Makes sure that a container's image is there; answers its reference.
-pub(crate) async fn ensure(
-    kubelet: &Kubelet,
-    pod: &Pod,
-    container: &Container,
-    sandbox: &pb::PodSandboxConfig,
-) -> Result<String, ImageError> {
-    let wanted = container.image.as_deref().unwrap_or_default();
-    let tell = |kind: &str, reason: &str, message: String| {
-        kubelet.recorder.container(pod, &container.name, kind, reason, message);
-    };
-    let image = with_tag(wanted).map_err(|error| {
-        let message = format!("Failed to apply default image tag {wanted:?}: {error}");
-        tell("Warning", "InspectFailed", message.clone());
-        ImageError::new("InvalidImageName", message)
-    })?;
-    let image_spec = pb::ImageSpec {
-        image: image.clone(),
-        annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
-        ..pb::ImageSpec::default()
-    };
-    let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
-    let absent = || {
-        // Who may not use an image must not learn that it is there.
-        let message = format!("Container image {wanted:?} is not present with pull policy of Never");
-        tell("Warning", "ErrImageNeverPull", message.clone());
-        ImageError::new("ErrImageNeverPull", message)
-    };
-    let mut found_credentials = None;
-    if policy != "Always" {
-        let there = inspect(kubelet, &image_spec).await.map_err(|error| {
-            let message = format!("Failed to inspect image {image:?}: {}", error_text(&error));
-            tell("Warning", "InspectFailed", message.clone());
-            ImageError::new("ImageInspectError", message)
-        })?;
-        if let Some(found) = there {
-            if may_use(kubelet, pod, wanted, &found.id, &mut found_credentials).await {
-                let message = format!(
-                    "Container image {wanted:?} already present on machine and can be accessed by the pod"
-                );
-                tell("Normal", "Pulled", message);
-                return Ok(found.id);
-            }
-            if policy == "Never" {
-                return Err(absent());
-            }
-        } else if policy == "Never" {
-            return Err(absent());
-        }
-    }
-
-    let images = &kubelet.images;
-    let key = format!("{}_{wanted}", spec::uid(pod));
-    if let Some(until) = images.backoff.until_since_update(&key, kubelet.clock.now()) {
-        let mut message = format!("Back-off pulling image {wanted:?}");
-        tell("Normal", "BackOff", message.clone());
-        if let Some(before) = images.failures.lock().get(&key) {
-            message = format!("{message}: {before}");
-        }
-        return Err(ImageError { until: Some(until), ..ImageError::new("ImagePullBackOff", message) });
-    }
-    images.failures.lock().remove(&key);
-    tell("Normal", "Pulling", format!("Pulling image {wanted:?}"));
-    let began = Instant::now();
-    let usable = match found_credentials {
-        Some(found) => found,
-        None => credentials::of_pod(kubelet, pod, &image).await,
-    };
-    // From here on the image, if it comes, is not one that was there before.
-    let pulled = match images.records.intend(wanted).await {
-        Ok(()) => pull(kubelet, &image_spec, sandbox, &usable).await,
-        Err(why) => Err(format!("Failed to record image pull intent for container image {wanted:?}: {why}")),
-    };
-    let by = pulled.as_ref().ok().map(|p| (p.reference.as_str(), by(p.credential.as_ref())));
-    images.records.ended(wanted, by).await;
-    match pulled {
-        Ok(Pull { reference, size, alone, .. }) => {
-            let message = format!(
-                "Successfully pulled image {wanted:?} in {} ({} including waiting). Image size: {size} bytes.",
-                go_millis(alone),
-                go_millis(began.elapsed())
-            );
-            tell("Normal", "Pulled", message);
-            Ok(reference)
-        }
-        Err(message) => {
-            tell("Warning", "Failed", format!("Failed to pull image {wanted:?}: {message}"));
-            let now = kubelet.clock.now();
-            images.backoff.next(&key, now, now);
-            let (reason, message) = explain(wanted, message);
-            images.failures.lock().insert(key, format!("{reason}: {message}"));
-            Err(ImageError::new(reason, message))
-        }
-    }
-}
-
 /// Errors that runtimes mark by their first word.
 fn explain(image: &str, message: String) -> (&'static str, String) {
     if let Some(rest) = message.strip_prefix("RegistryUnavailable") {
@@ -265,49 +382,6 @@ fn go_millis(d: Duration) -> String {
     if minutes > 0 { format!("{minutes}m{seconds}s") } else { format!("{seconds}s") }
 }
 
-async fn inspect(kubelet: &Kubelet, image: &pb::ImageSpec) -> Result<Option<pb::Image>, tonic::Status> {
-    let request = pb::ImageStatusRequest { image: Some(image.clone()), verbose: false };
-    Ok(kubelet.runtime.images().image_status(request).await?.into_inner().image)
-}
-
-/// The user that an image's configuration names.
-pub(crate) async fn user(kubelet: &Kubelet, image_ref: &str) -> Result<ImageUser, String> {
-    let image_spec = pb::ImageSpec { image: image_ref.to_owned(), ..pb::ImageSpec::default() };
-    let image = inspect(kubelet, &image_spec)
-        .await
-        .map_err(|e| error_text(&e))?
-        .ok_or_else(|| format!("failed to get image status for {image_ref:?}"))?;
-    Ok(ImageUser { uid: image.uid.map(|u| u.value), name: image.username })
-}
-
-/// Whether a Pod may use an image that is there: because of who it was pulled for, or because nobody
-/// pulled it. Credentials that had to be looked for are left in `found`.
-async fn may_use(
-    kubelet: &Kubelet,
-    pod: &Pod,
-    image: &str,
-    reference: &str,
-    found: &mut Option<Vec<Credential>>,
-) -> bool {
-    let records = &kubelet.images.records;
-    kubelet.images.reconciled.get_or_init(|| reconcile(kubelet)).await;
-    match records.access(&kubelet.config.image_verification, image, reference).await {
-        Access::Everybody => true,
-        Access::Nobody => false,
-        Access::Some(recorded) => {
-            let own = credentials::of_pod(kubelet, pod, image).await;
-            let matched = own.iter().find_map(|c| recorded.matching(&c.secret).map(|new| (new, c)));
-            if let Some((true, credential)) = &matched {
-                // The same credential in another Secret, or another one in the same: it counts from now on.
-                records.add(image, reference, by(Some(credential))).await;
-            }
-            let may = matched.is_some();
-            *found = Some(own);
-            may
-        }
-    }
-}
-
 /// What is recorded of a pull with a credential, or without any.
 fn by(credential: Option<&Credential>) -> ImageCredentials {
     match credential {
@@ -315,19 +389,6 @@ fn by(credential: Option<&Credential>) -> ImageCredentials {
         Some(c) => {
             ImageCredentials { kubernetes_secrets: vec![c.secret.clone()], ..ImageCredentials::default() }
         }
-    }
-}
-
-/// Brings the records to the images that the runtime has: pulls that a kubelet did not see the end of
-/// count, images that are gone do not.
-async fn reconcile(kubelet: &Kubelet) {
-    match kubelet.runtime.images().list_images(pb::ListImagesRequest::default()).await {
-        Ok(answer) => {
-            let names = |i: pb::Image| (i.id, i.repo_tags.into_iter().chain(i.repo_digests).collect());
-            let images = answer.into_inner().images.into_iter().map(names).collect();
-            kubelet.images.records.reconcile(images).await;
-        }
-        Err(error) => tracing::warn!(error = error.message(), "cannot list images; records stay as they are"),
     }
 }
 
@@ -339,43 +400,6 @@ struct Pull {
     alone: Duration,
     /// With what it was let go.
     credential: Option<Credential>,
-}
-
-/// Pulls with each credential in turn, or with none.
-async fn pull(
-    kubelet: &Kubelet,
-    image: &pb::ImageSpec,
-    sandbox: &pb::PodSandboxConfig,
-    usable: &[Credential],
-) -> Result<Pull, String> {
-    let _turn = kubelet.images.pulls.acquire().await.map_err(|e| e.to_string())?;
-    let began = Instant::now();
-    let mut errors = Vec::new();
-    let none = usable.is_empty().then_some(None);
-    for credential in none.into_iter().chain(usable.iter().map(Some)) {
-        let request = pb::PullImageRequest {
-            image: Some(image.clone()),
-            auth: credential.map(|c| c.auth.clone()),
-            sandbox_config: Some(sandbox.clone()),
-        };
-        match kubelet.runtime.images().pull_image(request).await {
-            Ok(answer) => {
-                let size = inspect(kubelet, image).await.ok().flatten().map_or(0, |i| i.size);
-                return Ok(Pull {
-                    reference: answer.into_inner().image_ref,
-                    size,
-                    alone: began.elapsed(),
-                    credential: credential.cloned(),
-                });
-            }
-            Err(error) => errors.push(error_text(&error)),
-        }
-    }
-    errors.dedup();
-    Err(match errors.as_slice() {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    })
 }
 
 #[cfg(test)]

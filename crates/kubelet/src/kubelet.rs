@@ -1,20 +1,17 @@
 //! The parts of a kubelet, put together.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::events::Recorder;
 use client::{Backoff, Change, Client, Informer, Selection};
 use component::{Clock, Shutdown};
 use futures::FutureExt;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use parking_lot::RwLock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -25,20 +22,25 @@ use crate::health::Health;
 use crate::housekeeping::Listing;
 use crate::images::ImageManager;
 use crate::objects::Objects;
+use crate::pods::addresses::Addresses;
 use crate::pods::admission::Admission;
+use crate::pods::config::Requests;
+use crate::pods::env;
+use crate::pods::kill::Killer;
 use crate::pods::worker::Worker;
+use crate::pods::workers::Workers;
 use crate::pods::{PodManager, spec};
-use crate::probes::Probes;
+use crate::probes::{Prober, Probes};
 use crate::recorder::PodRecorder;
 use crate::runtime::{Runtime, RuntimeError};
-use crate::volumes::payload::Tokens;
+use crate::volumes::VolumeManager;
 use crate::{events, housekeeping, logs, node, server, volumes};
 use objects::quantity::ResourceList;
 
 /// Everything the kubelet's parts share.
 pub struct Kubelet {
     /// Settings.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// Requests with the node's identity.
     pub client: Client,
     /// The time of day.
@@ -50,23 +52,26 @@ pub struct Kubelet {
     /// The Node object, once it is known.
     pub nodes: Informer<Node>,
     pub(crate) shutdown: Shutdown,
-    pub(crate) started_at: Timestamp,
     pub(crate) recorder: PodRecorder,
-    pub(crate) objects: Objects,
+    pub(crate) objects: Arc<Objects>,
     pub(crate) services: Informer<Service>,
     pub(crate) images: ImageManager,
-    pub(crate) probes: Probes,
-    pub(crate) tokens: Tokens,
+    pub(crate) probes: Arc<Probes>,
+    pub(crate) prober: Prober,
+    pub(crate) volumes: Arc<VolumeManager>,
     pub(crate) cgroups: Cgroups,
     /// Back-off of containers that end.
     pub(crate) crashes: Backoffs,
     /// Which Pods this node has taken.
-    pub(crate) admission: Admission,
+    pub(crate) admission: Arc<Admission>,
     /// How the runtime is.
-    pub(crate) health: Health,
+    pub(crate) health: Arc<Health>,
     /// Something may be there that no Pod owns.
-    pub(crate) housekeeping: Notify,
-    workers: RwLock<HashMap<String, Arc<Worker>>>,
+    pub(crate) housekeeping: Arc<Notify>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) addresses: Addresses,
+    pub(crate) killer: Killer,
+    pub(crate) requests: Requests,
     memory: i64,
     cpus: usize,
 }
@@ -107,9 +112,10 @@ impl Kubelet {
                 .await
                 .map_err(|source| StartError::Directory { path: path.clone(), source })?;
         }
+        let config = Arc::new(config);
         volumes::close(&config).map_err(|(path, source)| StartError::Directory { path, source })?;
         let runtime = Runtime::connect(&config.container_runtime_endpoint).await?;
-        let health = Health::default();
+        let health = Arc::new(Health::default());
         health.ask(&runtime).await;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver);
@@ -119,29 +125,58 @@ impl Kubelet {
             field_selector: format!("metadata.name={}", config.node_name),
             ..Selection::default()
         };
-        let kubelet = Arc::new_cyclic(|weak: &Weak<Self>| {
-            let me = weak.clone();
-            let wake = Arc::new(move |uid: &str| {
-                if let Some(kubelet) = me.upgrade() {
-                    kubelet.wake(uid);
-                }
-            });
-            Self {
-                pods: Arc::default(),
-                nodes: Informer::new(&client, own),
+        let workers = Arc::new(Workers::default());
+        let woken = workers.clone();
+        let wake = Arc::new(move |uid: &str| woken.wake(uid));
+        let pods = Arc::new(PodManager::default());
+        let addresses = Addresses::new(&config, pods.clone());
+        let kubelet = {
+            let objects = Arc::new(Objects::new(client.clone(), shutdown.clone(), wake));
+            let recorder = PodRecorder(recorder);
+            let images =
+                ImageManager::new(&config, runtime.clone(), clock, recorder.clone(), objects.clone());
+            let volumes = Arc::new(VolumeManager::new(&config, client.clone(), clock, objects.clone()));
+            let killer = Killer::new(&config, runtime.clone(), recorder.clone(), addresses.clone());
+            let probes = Arc::new(Probes::default());
+            let services: Informer<Service> = Informer::new(&client, Selection::default());
+            let env = env::Sources::new(&config, services.clone(), objects.clone(), recorder.clone());
+            let requests = Requests {
+                config: config.clone(),
+                clock,
+                recorder: recorder.clone(),
+                cgroups: cgroups.clone(),
+                health: health.clone(),
+                env,
+            };
+            let prober = Prober {
+                probes: probes.clone(),
+                runtime: runtime.clone(),
+                recorder: recorder.clone(),
+                clock,
                 started_at: clock.now(),
-                recorder: PodRecorder(recorder),
-                objects: Objects::new(client.clone(), shutdown.clone(), wake),
-                services: Informer::new(&client, Selection::default()),
-                images: ImageManager::new(config.max_parallel_image_pulls, &config.root_dir),
-                probes: Probes::default(),
-                tokens: Tokens::default(),
+                addresses: addresses.clone(),
+                workers: workers.clone(),
+                shutdown: shutdown.clone(),
+            };
+            Arc::new(Self {
+                requests,
+                pods,
+                nodes: Informer::new(&client, own),
+                recorder,
+                objects,
+                services,
+                images,
+                prober,
+                probes,
+                volumes,
                 cgroups,
                 crashes: Backoffs::default(),
-                admission: Admission::default(),
+                admission: Arc::default(),
                 health,
-                housekeeping: Notify::new(),
-                workers: RwLock::default(),
+                housekeeping: Arc::default(),
+                workers,
+                killer,
+                addresses,
                 memory: machine_memory(),
                 cpus,
                 config,
@@ -149,8 +184,8 @@ impl Kubelet {
                 clock,
                 runtime,
                 shutdown,
-            }
-        });
+            })
+        };
         Ok(kubelet)
     }
 
@@ -161,7 +196,7 @@ impl Kubelet {
         let weak = Arc::downgrade(self);
         self.nodes.handle(move |change| {
             if let (Change::Added(_), Some(kubelet)) = (change, weak.upgrade()) {
-                kubelet.wake_all();
+                kubelet.workers.wake_all();
             }
         });
         let bound = Selection {
@@ -176,19 +211,50 @@ impl Kubelet {
             }
         });
         pods.start(&self.shutdown);
-        self.shutdown.spawn(events::follow(self.clone()));
-        self.shutdown.spawn(logs::rotate(self.clone()));
-        self.shutdown.spawn(housekeeping::keep(self.clone(), pods.clone()));
+        let events = events::Follower {
+            runtime: self.runtime.clone(),
+            health: self.health.clone(),
+            workers: self.workers.clone(),
+            housekeeping: self.housekeeping.clone(),
+        };
+        self.until_shutdown(async move { Box::pin(events.follow()).await });
+        let rotation = logs::Rotation {
+            most: self.config.container_log_max_size,
+            keep: self.config.container_log_max_files,
+            clock: self.clock,
+            runtime: self.runtime.clone(),
+            workers: self.workers.clone(),
+        };
+        self.until_shutdown(async move { rotation.run().await });
+        let housekeeper = housekeeping::Housekeeper {
+            config: self.config.clone(),
+            runtime: self.runtime.clone(),
+            cgroups: self.cgroups.clone(),
+            killer: self.killer.clone(),
+            volumes: self.volumes.clone(),
+            workers: self.workers.clone(),
+            pods: pods.clone(),
+            woken: self.housekeeping.clone(),
+        };
+        let kubelet = self.clone();
+        self.until_shutdown(async move { Box::pin(housekeeper.keep(|worker| kubelet.start(worker))).await });
         let _ = self.shutdown.run(self.open_admission(&pods)).await;
         self.shutdown.wait().await;
         self.runtime.finish().await;
+    }
+
+    fn until_shutdown(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.shutdown.clone();
+        self.shutdown.spawn(async move {
+            let _ = stop.run(task).await;
+        });
     }
 
     /// Lets Pods be admitted once it is known which are there and which of them run already.
     async fn open_admission(&self, pods: &Informer<Pod>) {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
         let ran = loop {
-            match Listing::of(self).await {
+            match Listing::of(&self.runtime, &self.config.root_dir).await {
                 Ok(listing) => break listing.uids(),
                 Err(error) => {
                     tracing::warn!(error = error.message(), "cannot list containers, will retry");
@@ -208,15 +274,39 @@ impl Kubelet {
         shutdown: Shutdown,
     ) -> Result<(), StartError> {
         let kubelet = Self::new(config, client, clock, shutdown.clone()).await?;
-        server::start(&kubelet, &shutdown).await?;
-        node::start(kubelet.clone(), kubelet.recorder.0.clone(), &shutdown);
+        server::start(kubelet.served()).await?;
+        kubelet.report_node();
         kubelet.run_pods().await;
         Ok(())
     }
 
-    /// Records Events as this kubelet.
-    pub fn recorder(&self) -> Recorder {
-        self.recorder.0.clone()
+    /// What this kubelet's server shows.
+    fn served(&self) -> server::Served {
+        server::Served {
+            config: self.config.clone(),
+            client: self.client.clone(),
+            clock: self.clock,
+            runtime: self.runtime.clone(),
+            pods: self.pods.clone(),
+            probes: self.probes.clone(),
+            admission: self.admission.clone(),
+            workers: self.workers.clone(),
+            shutdown: self.shutdown.clone(),
+        }
+    }
+
+    /// Registers the Node and reports it until shutdown.
+    pub fn report_node(&self) {
+        let reported = node::Machinery {
+            config: self.config.clone(),
+            client: self.client.clone(),
+            clock: self.clock,
+            recorder: self.recorder.0.clone(),
+            nodes: self.nodes.clone(),
+            health: self.health.clone(),
+            runtime: self.runtime.clone(),
+        };
+        node::start(reported, &self.shutdown);
     }
 
     fn hear(self: &Arc<Self>, change: &Change<Pod>) {
@@ -224,14 +314,14 @@ impl Kubelet {
             Change::Added(pod) => self.take(pod),
             Change::Updated { old, new } => {
                 if spec::uid(old) != spec::uid(new)
-                    && let Some(worker) = self.worker(spec::uid(old))
+                    && let Some(worker) = self.workers.get(spec::uid(old))
                 {
                     worker.deleted();
                 }
                 self.take(new);
             }
             Change::Deleted(pod) => {
-                if let Some(worker) = self.worker(spec::uid(pod)) {
+                if let Some(worker) = self.workers.get(spec::uid(pod)) {
                     worker.deleted();
                 }
             }
@@ -239,7 +329,7 @@ impl Kubelet {
     }
 
     fn take(self: &Arc<Self>, pod: &Arc<Pod>) {
-        match self.worker(spec::uid(pod)) {
+        match self.workers.get(spec::uid(pod)) {
             Some(worker) => worker.update(pod.clone()),
             None => self.start(Worker::new(pod.clone())),
         }
@@ -247,70 +337,31 @@ impl Kubelet {
 
     pub(crate) fn start(self: &Arc<Self>, worker: Arc<Worker>) {
         self.pods.put(&worker.uid, worker.pod());
-        self.workers.write().insert(worker.uid.clone(), worker.clone());
+        self.workers.put(&worker);
         let (stop, kubelet) = (self.shutdown.clone(), self.clone());
         self.shutdown.spawn(async move {
             let _ = stop.run(Box::pin(attend(kubelet, worker))).await;
         });
     }
 
-    pub(crate) fn worker(&self, uid: &str) -> Option<Arc<Worker>> {
-        self.workers.read().get(uid).cloned()
-    }
-
-    /// Every worker.
-    pub(crate) fn workers(&self) -> Vec<Arc<Worker>> {
-        self.workers.read().values().cloned().collect()
-    }
-
-    /// Lets a Pod's worker look again.
-    pub(crate) fn wake(&self, uid: &str) {
-        if let Some(worker) = self.worker(uid) {
-            worker.wake.notify_one();
-        }
-    }
-
-    /// Lets every worker look again.
-    pub(crate) fn wake_all(&self) {
-        for worker in self.workers() {
-            worker.wake.notify_one();
-        }
-    }
-
-    /// Something that a Pod's status shows has changed.
-    pub(crate) fn changed(&self, uid: &str) {
-        if let Some(worker) = self.worker(uid) {
-            worker.changed();
-        }
-    }
-
     /// Forgets a Pod of which nothing is left.
     pub(crate) fn release(&self, worker: &Worker) {
-        self.workers.write().remove(&worker.uid);
+        self.workers.remove(&worker.uid);
         self.pods.forget(&worker.uid);
         self.admission.forget(&worker.uid);
     }
 
     /// Ends a Pod as failed, as eviction does: `reason` and `message` go into its status.
     pub fn evict(&self, uid: &str, reason: &str, message: &str, grace_seconds: Option<i64>) {
-        if let Some(worker) = self.worker(uid) {
+        if let Some(worker) = self.workers.get(uid) {
             worker.fail(reason, message, grace_seconds);
         }
     }
 
     /// Shares cpu among the classes of service anew.
     pub(crate) fn balance(&self) {
-        let pods: Vec<_> = self.workers().into_iter().filter(|w| w.active()).map(|w| w.pod()).collect();
+        let pods: Vec<_> = self.workers.all().into_iter().filter(|w| w.active()).map(|w| w.pod()).collect();
         self.cgroups.balance(&pods);
-    }
-
-    /// The primary address of a Pod, if it has one.
-    pub(crate) fn pod_ip(&self, pod: &Pod) -> Option<String> {
-        if spec::host_network(pod) {
-            return self.config.node_ips.first().map(ToString::to_string);
-        }
-        let observed = self.pods.observed(spec::namespace(pod), spec::name(pod), Some(spec::uid(pod)))?;
-        observed.ips().first().cloned()
     }
 
     /// The Node object, once it is known.

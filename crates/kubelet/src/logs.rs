@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::Clock;
 use cri::runtime as pb;
 use rustix::fs::{AtFlags, OFlags};
 
-use crate::Kubelet;
 use crate::files::{self, Links};
+use crate::pods::workers::Workers;
+use crate::runtime::Runtime;
 use crate::volumes::blocking;
 
 /// How often sizes are looked at; upstream's `containerLogMonitorInterval`.
@@ -45,48 +47,58 @@ pub(crate) fn remove(log: &Path) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
 }
 
-/// Rotates logs that are too long, until the kubelet stops.
-pub(crate) async fn rotate(kubelet: Arc<Kubelet>) {
-    let work = async {
+/// Rotates logs that are too long.
+pub(crate) struct Rotation {
+    /// The size from which on a log is rotated, in bytes.
+    pub(crate) most: u64,
+    /// How many logs of a container are kept.
+    pub(crate) keep: u32,
+    pub(crate) clock: Clock,
+    pub(crate) runtime: Runtime,
+    pub(crate) workers: Arc<Workers>,
+}
+
+impl Rotation {
+    /// Looks at the logs of all containers that run, again and again.
+    pub(crate) async fn run(&self) {
         loop {
             tokio::time::sleep(PERIOD).await;
-            for worker in kubelet.workers() {
+            for worker in self.workers.all() {
                 let observed = worker.state.lock().observed.clone();
                 for c in observed.running().filter(|c| !c.log_path.is_empty()) {
                     let path = PathBuf::from(&c.log_path);
-                    let (of, most) = (path.clone(), kubelet.config.container_log_max_size);
+                    let (of, most) = (path.clone(), self.most);
                     let long = blocking(move || {
                         let metadata = open(&of).and_then(|f| f.metadata());
                         Ok(metadata.is_ok_and(|m| m.len() > most))
                     })
                     .await;
                     if long == Ok(true)
-                        && let Err(error) = rotate_one(&kubelet, &c.id, path).await
+                        && let Err(error) = self.rotate(&c.id, path).await
                     {
                         tracing::warn!(path = c.log_path, error, "log not rotated");
                     }
                 }
             }
         }
-    };
-    let _ = kubelet.shutdown.run(work).await;
-}
-
-async fn rotate_one(kubelet: &Kubelet, id: &str, path: PathBuf) -> Result<(), String> {
-    let keep = kubelet.config.container_log_max_files.saturating_sub(2) as usize;
-    let stamp = kubelet.clock.now().strftime("%Y%m%d-%H%M%S").to_string();
-    let moved = blocking(move || move_aside(&path, keep, &stamp).map_err(|e| e.to_string())).await?;
-    let request = pb::ReopenContainerLogRequest { container_id: id.to_owned() };
-    if let Err(error) = kubelet.runtime.service().reopen_container_log(request).await {
-        // The runtime writes on into the old file: it must keep its name.
-        let (dir, name, aside) = moved;
-        blocking(move || {
-            rustix::fs::renameat(&dir, &aside, &dir, &name).map_err(|e| io::Error::from(e).to_string())
-        })
-        .await?;
-        return Err(error.message().to_owned());
     }
-    Ok(())
+
+    async fn rotate(&self, id: &str, path: PathBuf) -> Result<(), String> {
+        let keep = self.keep.saturating_sub(2) as usize;
+        let stamp = self.clock.now().strftime("%Y%m%d-%H%M%S").to_string();
+        let moved = blocking(move || move_aside(&path, keep, &stamp).map_err(|e| e.to_string())).await?;
+        let request = pb::ReopenContainerLogRequest { container_id: id.to_owned() };
+        if let Err(error) = self.runtime.service().reopen_container_log(request).await {
+            // The runtime writes on into the old file: it must keep its name.
+            let (dir, name, aside) = moved;
+            blocking(move || {
+                rustix::fs::renameat(&dir, &aside, &dir, &name).map_err(|e| io::Error::from(e).to_string())
+            })
+            .await?;
+            return Err(error.message().to_owned());
+        }
+        Ok(())
+    }
 }
 
 /// Renames a log by the time, and removes the rotated ones before it but the newest `keep`. Answers

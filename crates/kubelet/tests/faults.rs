@@ -357,7 +357,7 @@ async fn passes(about: &str, limit: Duration, test: impl Fn() -> bool) -> Durati
 #[tokio::test]
 async fn a_runtime_that_hangs_makes_the_node_not_ready() {
     let node = Node::start().await;
-    node::start(node.kubelet.clone(), node.kubelet.recorder(), &node.shutdown);
+    node.kubelet.report_node();
     node.pod("p");
     node.api.phase("p", "Running").await;
     eventually("ready", || condition(&node.api, "Ready")["status"] == "True").await;
@@ -395,7 +395,7 @@ async fn a_runtime_that_hangs_makes_the_node_not_ready() {
 #[tokio::test]
 async fn the_node_is_put_right_whoever_wrote_it() {
     let node = Node::start().await;
-    node::start(node.kubelet.clone(), node.kubelet.recorder(), &node.shutdown);
+    node.kubelet.report_node();
     eventually("ready", || condition(&node.api, "Ready")["status"] == "True").await;
     let key = ("nodes".to_owned(), String::new(), "node".to_owned());
     // As the control plane does with a node that was not heard of for long.
@@ -439,7 +439,7 @@ async fn the_node_is_put_right_whoever_wrote_it() {
 #[tokio::test]
 async fn the_runtimes_version_is_that_of_now() {
     let node = Node::start().await;
-    node::start(node.kubelet.clone(), node.kubelet.recorder(), &node.shutdown);
+    node.kubelet.report_node();
     let version = || {
         let node = node.api.object("nodes", "", "node").unwrap_or_default();
         node["status"]["nodeInfo"]["containerRuntimeVersion"].clone()
@@ -454,7 +454,7 @@ async fn the_runtimes_version_is_that_of_now() {
 #[tokio::test]
 async fn the_lease_has_the_uid_of_the_node_that_is_there() {
     let node = Node::start().await;
-    node::start(node.kubelet.clone(), node.kubelet.recorder(), &node.shutdown);
+    node.kubelet.report_node();
     let owner = || {
         let lease = node.api.object("leases", "kube-node-lease", "node").unwrap_or_default();
         lease["metadata"]["ownerReferences"][0]["uid"].clone()

@@ -3,5 +3,4 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where it can't go on")]
 
 mod faults;
-mod runtime;
 mod support;

@@ -5,6 +5,7 @@
 //! belongs here once a second component needs it.
 
 pub mod cidr;
+pub mod features;
 pub mod labels;
 pub mod node_affinity;
 pub mod pod;

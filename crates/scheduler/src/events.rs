@@ -3,6 +3,7 @@
 use std::ops::{BitOr, BitOrAssign};
 
 use k8s_openapi::api::core::v1::Node;
+use objects::features;
 
 use crate::plugins::{claims, inter_pod_affinity, node, pod_topology_spread};
 
@@ -11,7 +12,7 @@ use crate::plugins::{claims, inter_pod_affinity, node, pod_topology_spread};
 pub struct Events(u16);
 
 /// How many kinds there are.
-pub const KINDS: usize = 10;
+pub const KINDS: usize = 11;
 
 impl Events {
     /// None.
@@ -38,6 +39,8 @@ impl Events {
     pub const POD_SCALED_DOWN: Self = Self(1 << 8);
     /// A claim, or a class of claims, came or changed.
     pub const CLAIMS: Self = Self(1 << 9);
+    /// The features that a node declares changed.
+    pub const NODE_FEATURES: Self = Self(1 << 10);
 
     /// Whether there is none.
     pub fn is_empty(self) -> bool {
@@ -73,6 +76,7 @@ fn lifts(plugin: &str) -> Events {
         "NodeUnschedulable" | "TaintToleration" => Events::NODE_ADDED | Events::NODE_TAINTS,
         "NodeName" => Events::NODE_ADDED,
         node::NODE_AFFINITY => Events::NODE_ADDED | Events::NODE_LABELS,
+        node::NODE_DECLARED_FEATURES => Events::NODE_ADDED | Events::NODE_FEATURES,
         "NodePorts" => Events::NODE_ADDED | Events::POD_DELETED,
         "NodeResourcesFit" => {
             Events::NODE_ADDED | Events::NODE_ALLOCATABLE | Events::POD_DELETED | Events::POD_SCALED_DOWN
@@ -110,6 +114,9 @@ pub fn of_node(old: &Node, new: &Node) -> Events {
     if allocatable(new) != allocatable(old) {
         events |= Events::NODE_ALLOCATABLE;
     }
+    if features::declared(new) != features::declared(old) {
+        events |= Events::NODE_FEATURES;
+    }
     events
 }
 
@@ -130,6 +137,7 @@ mod tests {
                 "InterPodAffinity",
                 "VolumeBinding",
                 "DynamicResources",
+                "NodeDeclaredFeatures",
             ]);
         let got: Vec<&str> = all.filter(|p| that_lift([*p]).meets(events)).collect();
         assert_eq!(got, lifted);
@@ -146,7 +154,10 @@ mod tests {
         check(plain.clone(), tainted, &["NodeUnschedulable", "TaintToleration", "PodTopologySpread"]);
         let cordoned = node(json!({}), json!({"unschedulable": true}), json!({}));
         check(plain.clone(), cordoned, &["NodeUnschedulable", "TaintToleration", "PodTopologySpread"]);
-        check(plain, node(json!({}), json!({}), json!({"cpu": "1"})), &["NodeResourcesFit"]);
+        check(plain.clone(), node(json!({}), json!({}), json!({"cpu": "1"})), &["NodeResourcesFit"]);
+        let mut declares = plain.clone();
+        declares["status"]["declaredFeatures"] = json!(["A"]);
+        check(plain, declares, &["NodeDeclaredFeatures"]);
     }
 
     #[test]

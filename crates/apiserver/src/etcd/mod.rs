@@ -390,6 +390,24 @@ mod tests {
         );
     }
 
+    /// Upstream keeps these in the beta version, and this server in the one that is served.
+    #[test]
+    fn what_etcd_has_in_another_version_gets_the_defaults_of_the_one_that_is_kept() {
+        let forms = forms();
+        let (group, plural) = ("admissionregistration.k8s.io", "mutatingadmissionpolicies");
+        let row = forms.row(group, plural).unwrap();
+        let body = br#"{"metadata":{"name":"x","resourceVersion":""},"spec":{"reinvocationPolicy":"Never"}}"#;
+        let tree = json::decode(forms.schema, row.root, body).unwrap().tree;
+        let object = forms.object(row, tree, 0).unwrap();
+        let value = forms.encode(group, plural, b"k", &object).unwrap();
+        let begins = b"k8s\0\n?\n$admissionregistration.k8s.io/v1beta1\x12\x17MutatingAdmissionPolicy";
+        assert!(value.starts_with(begins), "{value:?}");
+        let back = forms.decode(group, plural, b"k", &value).unwrap();
+        let shown: serde_json::Value = serde_json::from_slice(&back.body).unwrap();
+        assert_eq!(shown["spec"]["failurePolicy"], "Fail");
+        assert_eq!(back.stamp, 0);
+    }
+
     /// What kube-apiserver has at `/registry/ranges/servicenodeports` when the ports 30000 and 30025 are taken.
     #[test]
     fn node_ports_in_use() {

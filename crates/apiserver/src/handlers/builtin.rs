@@ -32,7 +32,9 @@ pub(crate) fn handler(group: &str, plural: &str, name: &str) -> Option<Handler> 
 /// What answers for a resource if nothing of it is stored.
 pub(crate) fn computed(group: &str, plural: &str) -> VirtualHandler {
     match (group, plural) {
-        ("", "componentstatuses") => |inner, req, of| component_status::dispatch(inner, req, of).boxed(),
+        ("", "componentstatuses") => {
+            |inner, req, of| std::future::ready(component_status::dispatch(inner, req, of)).boxed()
+        }
         ("", "bindings") => |inner, req, of| binding::create(inner, req, of).boxed(),
         _ => |inner, req, of| review::create(inner, req, of).boxed(),
     }

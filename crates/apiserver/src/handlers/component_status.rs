@@ -12,7 +12,7 @@ use crate::registry::Resource;
 use crate::request::Request;
 
 /// Answers get and list.
-pub(crate) async fn dispatch(
+pub(crate) fn dispatch(
     inner: &Arc<Inner>,
     req: &Request,
     resource: &Arc<Resource>,

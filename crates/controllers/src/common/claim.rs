@@ -8,8 +8,8 @@ use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-use super::selector::Selector;
 use super::{controller_of, controller_ref, deleting};
+use objects::Selector;
 
 /// What is to be done with one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

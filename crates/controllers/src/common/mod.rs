@@ -1,11 +1,12 @@
 //! What several controllers read the same way.
 
 pub(crate) mod batch;
-pub(crate) mod cidr;
 pub(crate) mod claim;
 pub(crate) mod expectations;
+pub(crate) mod finalizers;
+pub(crate) mod owners;
+pub(crate) mod pod_control;
 pub(crate) mod pods;
-pub(crate) mod selector;
 pub(crate) mod share;
 pub(crate) mod terms;
 
@@ -13,26 +14,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use api::Status;
-use client::KubeObject;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-
-/// The reference that an object's managing controller left in it.
-pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references.iter().flatten().find(|r| r.controller == Some(true))
-}
-
-/// The reference by which `owner` manages what it makes.
-pub(crate) fn controller_ref<T: KubeObject>(owner: &T) -> OwnerReference {
-    let meta = owner.metadata();
-    OwnerReference {
-        api_version: T::API_VERSION.to_owned(),
-        kind: T::KIND.to_owned(),
-        name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
-}
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+pub(crate) use owners::{controller_of, controller_ref};
 
 /// Whether a request failed because the object's namespace is being deleted: whatever is made there fails.
 pub(crate) fn namespace_is_terminating(error: &Status) -> bool {

@@ -2,20 +2,9 @@
 
 use client::{Factory, Informer};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::Pod;
 
-pub(crate) fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
-}
-
-pub(crate) fn node_name(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default()
-}
-
-/// Whether it has ended for good.
-pub(crate) fn is_terminal(pod: &Pod) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
-}
+pub(crate) use objects::pod::{condition, is_terminal, node_name, phase};
 
 /// Whether it counts as a replica: it has not ended and is not being deleted.
 pub(crate) fn is_active(pod: &Pod) -> bool {
@@ -25,10 +14,6 @@ pub(crate) fn is_active(pod: &Pod) -> bool {
 /// Whether it is being deleted and has not ended.
 pub(crate) fn is_terminating(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.metadata.deletion_timestamp.is_some()
-}
-
-pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind)
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {

@@ -1,388 +1,320 @@
-//! The arithmetic of a rollout: pure.
+//! What is to be done next about a Deployment, decided from what is known of it. Pure.
+//!
+//! A sync asks for a [`Step`], carries it out, puts the server's answer into the [`Snapshot`], and asks again
+//! until nothing is left but to report.
 
-use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use client::Cached;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
-use super::revision::{DESIRED, MAX};
-use crate::common::share;
+use super::revision::{self, HASH_LABEL, REVISION};
+use super::rollback::{self, Rollback};
+use super::sizes::{self, Resize, Strategy, size, strategy, wanted};
+use super::status;
+use crate::common::{controller_of, controller_ref, deleting};
 
-/// How a Deployment replaces its Pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Strategy {
-    Recreate,
-    /// With the Pods that may be there above, and unavailable below, the wanted number.
-    Rolling {
-        surge: i32,
-        unavailable: i32,
-    },
+/// The longest name of a ReplicaSet.
+const NAME_LIMIT: usize = 253;
+
+/// A Deployment and what belongs to it, as they were read or written last.
+#[derive(Debug, Clone)]
+pub(super) struct Snapshot {
+    pub(super) d: Deployment,
+    /// The ReplicaSets that it owns.
+    pub(super) sets: Vec<Arc<ReplicaSet>>,
+    /// The uids of those ReplicaSets that have Pods which have not ended; only known where Pods are recreated.
+    pub(super) running: HashSet<String>,
+    pub(super) now: Timestamp,
+    pub(super) done: Done,
 }
 
-/// The number of Pods that a Deployment wants.
-pub(super) fn wanted(d: &Deployment) -> i32 {
-    d.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+/// What was done in this sync. Nothing is done twice in one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    /// The new ReplicaSet was made.
+    pub(super) created: bool,
+    /// The new ReplicaSet's annotations and the Deployment's revision were brought up to date.
+    pub(super) noted: bool,
+    /// ReplicaSets were resized.
+    pub(super) resized: bool,
+    /// Old ReplicaSets were deleted.
+    pub(super) cleaned: bool,
 }
 
-/// The number of Pods that a ReplicaSet is to have.
-pub(super) fn size(rs: &ReplicaSet) -> i32 {
-    rs.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+/// What is to be done next.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// Nothing, since it selects everything; what its status is to be, if that is to be written.
+    Refuse(Option<Box<Deployment>>),
+    /// Write the Deployment's status with its revision, and go on.
+    Write(Box<Deployment>),
+    /// Write a ReplicaSet's annotations, and go on.
+    Annotate(Box<ReplicaSet>),
+    /// Make the new ReplicaSet, and go on.
+    Create(Box<ReplicaSet>),
+    /// Give ReplicaSets these sizes and note the Deployment's, and go on.
+    Resize(Vec<Resize>),
+    /// Delete ReplicaSets, and go on.
+    CleanUp(Vec<Arc<ReplicaSet>>),
+    /// Write the Deployment with another template; that is all for now.
+    RollBack(Box<Rollback>),
+    /// Write this status if it differs; that is all for now. If it does not, look again after this time.
+    Report(Box<DeploymentStatus>, Option<Duration>),
 }
 
-pub(super) fn available(rs: &ReplicaSet) -> i32 {
-    rs.status.as_ref().and_then(|s| s.available_replicas).unwrap_or(0)
+/// Whether a Deployment selects everything, and so may own nothing.
+pub(super) fn selects_all(d: &Deployment) -> bool {
+    d.spec.as_ref().is_none_or(|s| s.selector == LabelSelector::default())
 }
 
-pub(super) fn is_active(rs: &ReplicaSet) -> bool {
-    size(rs) > 0
-}
-
-pub(super) fn strategy(d: &Deployment) -> Strategy {
-    let strategy = d.spec.as_ref().and_then(|s| s.strategy.as_ref());
-    if strategy.and_then(|s| s.type_.as_deref()) == Some("Recreate") {
-        return Strategy::Recreate;
+/// Decides.
+pub(super) fn plan(s: &Snapshot) -> Step {
+    let d = &s.d;
+    if selects_all(d) {
+        let observed = d.status.as_ref().and_then(|s| s.observed_generation);
+        let seen = observed >= d.metadata.generation;
+        let mut d = d.clone();
+        d.status.get_or_insert_default().observed_generation = d.metadata.generation;
+        return Step::Refuse((!seen).then(|| Box::new(d)));
     }
-    let rolling = strategy.and_then(|s| s.rolling_update.as_ref());
-    let (surge, unavailable) = fenceposts(
-        rolling.and_then(|r| r.max_surge.as_ref()),
-        rolling.and_then(|r| r.max_unavailable.as_ref()),
-        wanted(d),
-    );
-    // All that may be there is a number that the API has.
-    let surge = surge.min(i32::MAX - wanted(d).max(0));
-    Strategy::Rolling { surge, unavailable: if wanted(d) == 0 { 0 } else { unavailable.min(wanted(d)) } }
-}
-
-/// Surge is rounded up and unavailability down; where both come to nothing, one Pod may be unavailable,
-/// for otherwise nothing could move.
-fn fenceposts(surge: Option<&IntOrString>, unavailable: Option<&IntOrString>, wanted: i32) -> (i32, i32) {
-    let surge = scaled(surge, wanted, true);
-    let unavailable = scaled(unavailable, wanted, false);
-    if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
-}
-
-/// A number, or a percentage of `of`. What is neither counts as 0; the server does not let it in.
-fn scaled(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
-    let scaled = value.and_then(|v| share::scaled(v, i64::from(of), up).ok()).unwrap_or(0);
-    i32::try_from(scaled).unwrap_or(if scaled < 0 { i32::MIN } else { i32::MAX })
-}
-
-pub(super) fn max_surge(d: &Deployment) -> i32 {
-    if let Strategy::Rolling { surge, .. } = strategy(d) { surge } else { 0 }
-}
-
-pub(super) fn max_unavailable(d: &Deployment) -> i32 {
-    if let Strategy::Rolling { unavailable, .. } = strategy(d) { unavailable } else { 0 }
-}
-
-pub(super) fn total<'a>(sets: impl IntoIterator<Item = &'a Arc<ReplicaSet>>) -> i32 {
-    sum(sets.into_iter().map(|rs| size(rs)))
-}
-
-/// Adds numbers of Pods, which may be any, up to the largest that there is.
-pub(super) fn sum(numbers: impl Iterator<Item = i32>) -> i32 {
-    numbers.fold(0, i32::saturating_add)
-}
-
-/// What the new ReplicaSet should have during a rollout; `current` is what all have together.
-pub(super) fn new_size(d: &Deployment, new: i32, current: i32) -> i32 {
+    if deleting(&d.metadata) {
+        return s.note(false).unwrap_or_else(|| s.report(false));
+    }
+    if let Some(condition) = status::pause_condition(d, s.now) {
+        let mut d = d.clone();
+        status::set_condition(d.status.get_or_insert_default(), condition);
+        return Step::Write(Box::new(d));
+    }
+    if s.is_paused() {
+        return s.scale();
+    }
+    if let Some(to) = rollback::requested(d) {
+        let rollback = || Step::RollBack(Box::new(rollback::plan(d, &s.sets, to)));
+        return s.note(true).unwrap_or_else(rollback);
+    }
+    let mut desired =
+        s.sets.iter().filter(|rs| sizes::is_active(rs)).filter_map(|rs| sizes::desired_annotation(rs));
+    if !s.done.resized && desired.any(|desired| desired != wanted(d)) {
+        return s.scale();
+    }
     match strategy(d) {
-        Strategy::Recreate => wanted(d),
-        Strategy::Rolling { surge, .. } => {
-            let limit = wanted(d) + surge;
-            if current >= limit { new } else { new + (limit - current).min(wanted(d) - new) }
+        Strategy::Recreate => s.recreate(),
+        Strategy::Rolling { .. } => s.roll(),
+    }
+}
+
+impl Snapshot {
+    /// Puts a written ReplicaSet in its old state's place, or beside the others.
+    pub(super) fn take(&mut self, set: ReplicaSet) {
+        let set = Arc::new(set);
+        match self.sets.iter_mut().find(|rs| rs.metadata.uid == set.metadata.uid) {
+            Some(slot) => *slot = set,
+            None => self.sets.push(set),
         }
     }
+
+    fn is_paused(&self) -> bool {
+        self.d.spec.as_ref().and_then(|s| s.paused) == Some(true)
+    }
+
+    /// The ReplicaSet of the present template, and the others.
+    fn split(&self) -> (Option<Arc<ReplicaSet>>, Vec<Arc<ReplicaSet>>) {
+        revision::split(&self.d, &self.sets)
+    }
+
+    /// Brings the new ReplicaSet's annotations and the Deployment's revision up to date; with `create`, makes the new
+    /// ReplicaSet if there is none.
+    fn note(&self, create: bool) -> Option<Step> {
+        let (new, old) = self.split();
+        let next = revision::max_revision(&old) + 1;
+        let Some(new) = new else {
+            return create.then(|| Step::Create(Box::new(new_set(&self.d, &old, next))));
+        };
+        if self.done.noted {
+            return None;
+        }
+        let min_ready = self.d.spec.as_ref().and_then(|s| s.min_ready_seconds).filter(|s| *s != 0);
+        let mut changed = (*new).clone();
+        let annotated = revision::annotate_new(&self.d, &mut changed, next, true);
+        let spec = changed.spec.get_or_insert_default();
+        if annotated || spec.min_ready_seconds.filter(|s| *s != 0) != min_ready {
+            spec.min_ready_seconds = min_ready;
+            return Some(Step::Annotate(Box::new(changed)));
+        }
+        let own = new.metadata.annotations.as_ref().and_then(|a| a.get(REVISION)).cloned();
+        let mut d = self.d.clone();
+        let mut write = set_revision(&mut d, own.unwrap_or_default());
+        let told = d.status.as_ref().and_then(|s| status::condition(s, status::PROGRESSING)).is_some();
+        if status::deadline(&d).is_some() && (self.done.created || !told) {
+            let (reason, text) = if self.done.created {
+                ("NewReplicaSetCreated", format!("Created new replica set \"{}\"", new.name()))
+            } else {
+                ("FoundNewReplicaSet", format!("Found new replica set \"{}\"", new.name()))
+            };
+            status::note_progress(&mut d, "True", reason, text, self.now);
+            write = true;
+        }
+        write.then(|| Step::Write(Box::new(d)))
+    }
+
+    fn roll(&self) -> Step {
+        if self.done.resized {
+            return self.report(true);
+        }
+        if let Some(step) = self.note(true) {
+            return step;
+        }
+        let (new, old) = self.split();
+        let Some(new) = new else { return self.report(true) };
+        let (has, wanted) = (size(&new), wanted(&self.d));
+        if has != wanted {
+            let all = sizes::total(old.iter().chain([&new]));
+            let n = if has > wanted { wanted } else { sizes::new_size(&self.d, has, all) };
+            if n != has {
+                return Step::Resize(vec![(new, n)]);
+            }
+        }
+        let resizes = sizes::shrink_old(&self.d, &new, &old);
+        if resizes.is_empty() { self.finish() } else { Step::Resize(resizes) }
+    }
+
+    fn recreate(&self) -> Step {
+        if self.done.resized {
+            return self.report(true);
+        }
+        if let Some(step) = self.note(false) {
+            return step;
+        }
+        let (new, old) = self.split();
+        let active = old.iter().filter(|rs| sizes::is_active(rs));
+        let resizes: Vec<Resize> = active.map(|rs| (rs.clone(), 0)).collect();
+        if !resizes.is_empty() {
+            return Step::Resize(resizes);
+        }
+        let runs = |set: &ReplicaSet| {
+            set.status.as_ref().is_some_and(|s| s.replicas > 0) || self.running.contains(set.uid())
+        };
+        if old.iter().any(|set| runs(set)) {
+            return self.report(true);
+        }
+        if let Some(step) = self.note(true) {
+            return step;
+        }
+        match new {
+            Some(new) if size(&new) != wanted(&self.d) => Step::Resize(vec![(new, wanted(&self.d))]),
+            _ => self.finish(),
+        }
+    }
+
+    /// Scales what there is without moving the rollout, or keeps a paused Deployment as it is.
+    fn scale(&self) -> Step {
+        if !self.done.resized {
+            if let Some(step) = self.note(false) {
+                return step;
+            }
+            let (new, old) = self.split();
+            let (mut resizes, annotate) = sizes::scale(&self.d, new.as_ref(), &old);
+            resizes.retain(|(set, n)| *n != size(set) || annotate);
+            if !resizes.is_empty() {
+                return Step::Resize(resizes);
+            }
+        }
+        let idle = self.is_paused() && rollback::requested(&self.d).is_none();
+        idle.then(|| self.clean_up()).flatten().unwrap_or_else(|| self.report(false))
+    }
+
+    fn finish(&self) -> Step {
+        let status = self.d.status.clone().unwrap_or_default();
+        let complete = status::is_complete(&self.d, &status);
+        complete.then(|| self.clean_up()).flatten().unwrap_or_else(|| self.report(true))
+    }
+
+    /// The oldest ReplicaSets beyond the revision history limit, as far as they have no Pods.
+    fn clean_up(&self) -> Option<Step> {
+        let limit = self.d.spec.as_ref().and_then(|s| s.revision_history_limit).filter(|l| *l != i32::MAX);
+        let limit = limit.and_then(|l| usize::try_from(l).ok()).filter(|_| !self.done.cleaned)?;
+        let (_, mut old) = self.split();
+        old.retain(|rs| !deleting(&rs.metadata));
+        let surplus = old.len().saturating_sub(limit);
+        revision::by_revision(&mut old);
+        old.truncate(surplus);
+        old.retain(|set| {
+            let status = set.status.clone().unwrap_or_default();
+            let seen = status.observed_generation.unwrap_or(0) >= set.metadata.generation.unwrap_or(0);
+            status.replicas == 0 && size(set) == 0 && seen
+        });
+        (!old.is_empty()).then_some(Step::CleanUp(old))
+    }
+
+    fn report(&self, rollout: bool) -> Step {
+        let (new, old) = self.split();
+        if !rollout {
+            return Step::Report(Box::new(status::of(&self.d, new.as_ref(), &old, self.now)), None);
+        }
+        let status = status::of_rollout(&self.d, new.as_ref(), &old, self.now);
+        let check = status::next_check(&self.d, &status, self.now);
+        Step::Report(Box::new(status), check)
+    }
 }
 
-/// A ReplicaSet and the size it should have.
-pub(super) type Resize = (Arc<ReplicaSet>, i32);
-
-/// How far the old ReplicaSets can shrink in a rolling update: first their unavailable Pods, which nobody
-/// misses, then available ones as long as enough are left. The first element says the new sizes.
-pub(super) fn shrink_old(d: &Deployment, new: &Arc<ReplicaSet>, old: &[Arc<ReplicaSet>]) -> Vec<Resize> {
-    let mut old: Vec<Resize> =
-        old.iter().filter(|rs| is_active(rs)).map(|rs| (rs.clone(), size(rs))).collect();
-    if old.is_empty() {
-        return Vec::new();
-    }
-    let before = sum(old.iter().map(|(_, n)| *n));
-    let min_available = wanted(d) - max_unavailable(d);
-    let new_unavailable = size(new) - available(new);
-    let mut budget =
-        before.saturating_add(size(new)).saturating_sub(min_available).saturating_sub(new_unavailable);
-    if budget <= 0 {
-        return Vec::new();
-    }
-    by_age(&mut old, |r| &r.0);
-    for (rs, n) in &mut old {
-        let unhealthy = (*n - available(rs)).clamp(0, budget.max(0));
-        *n -= unhealthy;
-        budget -= unhealthy;
-    }
-    let all_available = sum(old.iter().map(|(rs, _)| available(rs))).saturating_add(available(new));
-    let mut spare = all_available.saturating_sub(min_available).max(0);
-    for (_, n) in &mut old {
-        let surplus = (*n).min(spare);
-        *n -= surplus;
-        spare -= surplus;
-    }
-    old.retain(|(rs, n)| size(rs) != *n);
-    old
+/// Whether a ReplicaSet is the Deployment's own of its present template.
+pub(super) fn is_new_set(d: &Deployment, set: &ReplicaSet) -> bool {
+    let template = set.spec.as_ref().and_then(|s| s.template.as_ref());
+    controller_of(&set.metadata).map(|r| &r.uid) == d.metadata.uid.as_ref()
+        && d.spec.as_ref().is_some_and(|s| template.is_some_and(|t| revision::same_template(t, &s.template)))
 }
 
-/// Oldest first, by name within a second.
-pub(super) fn by_age<T>(sets: &mut [T], of: impl Fn(&T) -> &Arc<ReplicaSet>) {
-    sets.sort_by_cached_key(|t| {
-        let meta = &of(t).metadata;
-        (meta.creation_timestamp.as_ref().map(|t| t.0), meta.name.clone())
-    });
+/// Whether the Deployment's revision changed by it.
+fn set_revision(d: &mut Deployment, revision: String) -> bool {
+    let annotations = d.metadata.annotations.get_or_insert_default();
+    if annotations.get(REVISION) == Some(&revision) {
+        return false;
+    }
+    annotations.insert(REVISION.to_owned(), revision);
+    true
 }
 
-/// New sizes after the Deployment itself was scaled, or while it is paused: proportional, so that the
-/// scaling moves the rollout neither forward nor back. The bool says whether a ReplicaSet that keeps its
-/// size still needs its annotations written.
-pub(super) fn scale(
-    d: &Deployment,
-    new: Option<&Arc<ReplicaSet>>,
-    old: &[Arc<ReplicaSet>],
-) -> (Vec<Resize>, bool) {
-    if let Some(only) = active_or_latest(new, old) {
-        let resize = (size(&only) != wanted(d)).then(|| (only, wanted(d)));
-        return (resize.into_iter().collect(), false);
-    }
-    let active = |sets: &[Arc<ReplicaSet>]| -> Vec<Arc<ReplicaSet>> {
-        sets.iter().filter(|rs| is_active(rs)).cloned().collect()
+/// The ReplicaSet of a Deployment's template, to be made beside the old ones. Its name follows from the template, so
+/// that it is not made twice.
+fn new_set(d: &Deployment, old: &[Arc<ReplicaSet>], revision: i64) -> ReplicaSet {
+    let collisions = d.status.as_ref().and_then(|s| s.collision_count);
+    let spec = d.spec.clone().unwrap_or_default();
+    let mut template = spec.template;
+    let hash = revision::template_hash(&template, collisions);
+    let labels = {
+        let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
+        labels.insert(HASH_LABEL.to_owned(), hash.clone());
+        labels.clone()
     };
-    if new.is_some_and(|rs| is_saturated(d, rs)) {
-        return (active(old).into_iter().map(|rs| (rs, 0)).collect(), false);
-    }
-    let Strategy::Rolling { surge, .. } = strategy(d) else { return (Vec::new(), false) };
-    let mut all = active(old);
-    all.extend(new.filter(|rs| is_active(rs)).cloned());
-    let allowed = if wanted(d) > 0 { wanted(d) + surge } else { 0 };
-    let to_add = allowed - total(&all);
-    // Of sets of one size, the newer grow first and the older shrink first.
-    by_age(&mut all, |rs| rs);
-    if to_add > 0 {
-        all.reverse();
-    }
-    all.sort_by_key(|rs| Reverse(size(rs)));
-    let mut added = 0;
-    let mut sizes: Vec<Resize> = Vec::with_capacity(all.len());
-    for rs in all {
-        let share = proportion(d, &rs, to_add, added);
-        added = added.saturating_add(share);
-        let n = size(&rs).saturating_add(share);
-        sizes.push((rs, n));
-    }
-    if let Some((_, largest)) = sizes.first_mut() {
-        *largest = largest.saturating_add(to_add).saturating_sub(added).max(0);
-    }
-    (sizes, true)
-}
-
-/// The only ReplicaSet with Pods, or the newest if none has; `None` if several have.
-fn active_or_latest(new: Option<&Arc<ReplicaSet>>, old: &[Arc<ReplicaSet>]) -> Option<Arc<ReplicaSet>> {
-    let mut active = old.iter().chain(new).filter(|rs| is_active(rs));
-    match (active.next(), active.next()) {
-        (Some(only), None) => Some(only.clone()),
-        (Some(_), Some(_)) => None,
-        (None, _) => new.cloned().or_else(|| {
-            let mut old = old.to_vec();
-            by_age(&mut old, |rs| rs);
-            old.pop()
+    let mut selector = spec.selector;
+    selector.match_labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), hash.clone());
+    let mut prefix = d.name().to_owned();
+    prefix.truncate(NAME_LIMIT - 1 - hash.len());
+    let mut set = ReplicaSet {
+        metadata: ObjectMeta {
+            name: Some(format!("{prefix}-{hash}")),
+            namespace: d.metadata.namespace.clone(),
+            labels: Some(labels),
+            owner_references: Some(vec![controller_ref(d)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ReplicaSetSpec {
+            min_ready_seconds: spec.min_ready_seconds,
+            replicas: Some(sizes::new_size(d, 0, sizes::total(old))),
+            selector,
+            template: Some(template),
         }),
-    }
-}
-
-fn annotated(rs: &ReplicaSet, key: &str) -> Option<i32> {
-    let text = rs.metadata.annotations.as_ref()?.get(key)?;
-    text.parse().ok().filter(|n| *n >= 0)
-}
-
-/// The Deployment's size when a ReplicaSet was last written.
-pub(super) fn desired_annotation(rs: &ReplicaSet) -> Option<i32> {
-    annotated(rs, DESIRED)
-}
-
-/// Whether the new ReplicaSet has all the Pods wanted, and all are available.
-fn is_saturated(d: &Deployment, rs: &ReplicaSet) -> bool {
-    let n = wanted(d);
-    size(rs) == n && desired_annotation(rs) == Some(n) && available(rs) == n
-}
-
-/// A ReplicaSet's share of the Pods to add or (negative) remove.
-fn proportion(d: &Deployment, rs: &ReplicaSet, to_add: i32, added: i32) -> i32 {
-    if size(rs) == 0 || to_add == 0 || to_add == added {
-        return 0;
-    }
-    let fraction = fraction(d, rs);
-    let allowed = to_add - added;
-    if to_add > 0 { fraction.min(allowed) } else { fraction.max(allowed) }
-}
-
-fn fraction(d: &Deployment, rs: &ReplicaSet) -> i32 {
-    if wanted(d) == 0 {
-        return -size(rs);
-    }
-    let before = annotated(rs, MAX)
-        .filter(|n| *n != 0)
-        .or_else(|| d.status.as_ref().and_then(|s| s.replicas))
-        .unwrap_or(0);
-    if before == 0 {
-        return 0;
-    }
-    let after = f64::from(size(rs)) * f64::from(wanted(d) + max_surge(d)) / f64::from(before);
-    (after.round() as i32).saturating_sub(size(rs))
+        status: None,
+    };
+    revision::annotate_new(d, &mut set, revision, false);
+    set
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn deployment(replicas: i32, surge: Value, unavailable: Value) -> Deployment {
-        serde_json::from_value(json!({"spec": {
-            "replicas": replicas, "selector": {}, "template": {},
-            "strategy": {"type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
-        }}))
-        .unwrap()
-    }
-
-    fn set(name: &str, age: i64, size: i32, available: i32, annotations: Value) -> Arc<ReplicaSet> {
-        let created = jiff::Timestamp::from_second(1_000_000 - age).unwrap().to_string();
-        Arc::new(
-            serde_json::from_value(json!({
-                "metadata": {"name": name, "uid": name, "creationTimestamp": created, "annotations": annotations},
-                "spec": {"replicas": size, "selector": {}},
-                "status": {"replicas": size, "availableReplicas": available},
-            }))
-            .unwrap(),
-        )
-    }
-
-    /// Upstream's cases of `TestResolveFenceposts`.
-    #[test]
-    fn fenceposts_of_percentages() {
-        let int_or = |v: &str| match v.parse() {
-            Ok(n) => IntOrString::Int(n),
-            Err(_) => IntOrString::String(v.to_owned()),
-        };
-        let check = |surge: Option<&str>, unavailable: Option<&str>, wanted: i32, want: (i32, i32)| {
-            let (s, u) = (surge.map(int_or), unavailable.map(int_or));
-            assert_eq!(
-                fenceposts(s.as_ref(), u.as_ref(), wanted),
-                want,
-                "{surge:?} {unavailable:?} {wanted}"
-            );
-        };
-        check(Some("0%"), Some("0%"), 0, (0, 1));
-        check(Some("39%"), Some("39%"), 10, (4, 3));
-        check(Some("56%"), None, 10, (6, 0));
-        check(None, Some("99%"), 20, (0, 19));
-        check(None, None, 10, (0, 1));
-        check(Some("25%"), Some("25%"), 1, (1, 0));
-        check(Some("2"), Some("0"), 3, (2, 0));
-        check(Some("1000000000%"), None, i32::MAX, (i32::MAX, 0));
-    }
-
-    /// The largest numbers that the API lets in.
-    #[test]
-    fn numbers_at_the_edge() {
-        let d = deployment(i32::MAX, json!("1000000000%"), json!("100%"));
-        assert_eq!(strategy(&d), Strategy::Rolling { surge: 0, unavailable: i32::MAX });
-        assert_eq!(new_size(&d, 0, 0), i32::MAX);
-        let some = deployment(5, json!("1000000000%"), json!(0));
-        assert_eq!(max_surge(&some), 50_000_000);
-        let sets: Vec<_> = (0..3).map(|i| set(&format!("s{i}"), i, i32::MAX, i32::MAX, json!({}))).collect();
-        assert_eq!(total(&sets), i32::MAX);
-        assert!(!shrink_old(&d, &sets[0], &sets[1..]).is_empty());
-        scale(&d, Some(&sets[0]), &sets[1..]);
-        scale(&some, Some(&sets[0]), &sets[1..]);
-    }
-
-    /// Upstream's cases of `TestDeploymentController_reconcileNewReplicaSet`.
-    #[test]
-    fn growth_of_the_new_set() {
-        let check = |wanted: i32, surge: i32, old: i32, new: i32, want: i32| {
-            let d = deployment(wanted, json!(surge), json!(0));
-            let got = if new > wanted { wanted } else { new_size(&d, new, old + new) };
-            assert_eq!(got, want, "{wanted} +{surge}: old {old} new {new}");
-        };
-        check(10, 0, 10, 0, 0);
-        check(10, 2, 10, 0, 2);
-        check(10, 2, 5, 0, 7);
-        check(10, 2, 10, 2, 2);
-        check(10, 2, 2, 11, 10);
-    }
-
-    /// Upstream's cases of `TestDeploymentController_reconcileOldReplicaSets` and of the scaling down after it.
-    #[test]
-    fn shrinking_of_the_old_sets() {
-        let check = |wanted: i32, unavailable: i32, old: (i32, i32), new: (i32, i32), want: Option<i32>| {
-            let d = deployment(wanted, json!(1), json!(unavailable));
-            let old_set = set("old", 10, old.0, old.1, json!({}));
-            let got = shrink_old(&d, &set("new", 0, new.0, new.1, json!({})), &[old_set]);
-            assert_eq!(got.first().map(|r| r.1), want, "{wanted} -{unavailable}: old {old:?} new {new:?}");
-        };
-        check(10, 0, (10, 10), (0, 0), None);
-        check(10, 2, (10, 10), (0, 0), Some(8));
-        check(10, 2, (10, 8), (0, 0), Some(8));
-        check(10, 2, (10, 8), (2, 0), Some(8));
-        check(10, 2, (0, 0), (10, 10), None);
-        check(10, 2, (1, 1), (10, 10), Some(0));
-        check(1, 0, (1, 1), (1, 0), None);
-        check(1, 0, (1, 1), (1, 1), Some(0));
-    }
-
-    #[test]
-    fn unhealthy_pods_of_the_oldest_go_first() {
-        let d = deployment(10, json!(0), json!(2));
-        let old = [set("a", 30, 3, 3, json!({})), set("b", 20, 4, 0, json!({}))];
-        let new = set("new", 0, 3, 3, json!({}));
-        let got: Vec<_> = shrink_old(&d, &new, &old)
-            .into_iter()
-            .map(|(rs, n)| (rs.metadata.name.clone().unwrap(), n))
-            .collect();
-        assert_eq!(got, [("b".to_owned(), 2)], "two may go, and b has four that nobody misses");
-    }
-
-    /// Upstream's cases of `TestScale`: the sizes of the new and the old sets (oldest last), the Deployment's
-    /// size before and now, and what the sets should have.
-    #[test]
-    fn proportional_scaling() {
-        let check =
-            |name: &str, now: i32, before: i32, surge: i32, new: Option<i32>, old: &[i32], want: &[i32]| {
-                let d = deployment(now, json!(surge), json!(0));
-                let marks = json!({DESIRED: before.to_string(), MAX: (before + surge).to_string()});
-                let new_set = new.map(|n| set("new", 0, n, 0, marks.clone()));
-                let old_sets: Vec<_> = old
-                    .iter()
-                    .enumerate()
-                    .map(|(i, n)| set(&format!("old-{i}"), 10 + i as i64, *n, 0, marks.clone()))
-                    .collect();
-                let (resizes, _) = scale(&d, new_set.as_ref(), &old_sets);
-                let after: Vec<i32> = new_set
-                    .iter()
-                    .chain(&old_sets)
-                    .map(|rs| resizes.iter().find(|r| Arc::ptr_eq(&r.0, rs)).map_or(size(rs), |r| r.1))
-                    .collect();
-                assert_eq!(after, want, "{name}");
-            };
-        check("normal scaling event: 10 -> 12", 12, 10, 0, Some(10), &[], &[12]);
-        check("normal scaling event: 10 -> 5", 5, 10, 0, Some(10), &[], &[5]);
-        check("proportional scaling: 5 -> 10", 10, 5, 0, Some(2), &[3], &[4, 6]);
-        check("proportional scaling: 5 -> 3", 3, 5, 0, Some(2), &[3], &[1, 2]);
-        check("proportional scaling: 9 -> 4", 4, 9, 0, Some(8), &[1], &[4, 0]);
-        check("proportional scaling: 7 -> 10", 10, 7, 0, Some(2), &[3, 2], &[3, 4, 3]);
-        check("proportional scaling: 13 -> 8", 8, 13, 0, Some(2), &[8, 3], &[1, 5, 2]);
-        check("leftover distribution, one new set: 3 -> 4", 4, 3, 0, Some(1), &[1, 1], &[2, 1, 1]);
-        check("leftover distribution, only old sets", 4, 3, 0, None, &[1, 1, 1], &[2, 1, 1]);
-        check("scale up from zero", 6, 6, 0, Some(0), &[0], &[6, 0]);
-        check("scale down to zero", 0, 6, 0, Some(3), &[3], &[0, 0]);
-        check("with surge: 5 -> 10 with 2", 10, 5, 2, Some(3), &[4], &[5, 7]);
-    }
-}
+#[path = "plan_tests.rs"]
+mod tests;

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::plan::{available, max_unavailable, size, sum as add_up, wanted};
+use super::sizes::{available, max_unavailable, size, sum as add_up, wanted};
 
 pub(super) const PROGRESSING: &str = "Progressing";
 const AVAILABLE: &str = "Available";
@@ -57,6 +57,12 @@ pub(super) fn set_condition(status: &mut DeploymentStatus, mut wanted: Deploymen
     }
     remove_condition(status, &wanted.type_);
     status.conditions.get_or_insert_default().push(wanted);
+}
+
+/// Says how a rollout goes on.
+pub(super) fn note_progress(d: &mut Deployment, value: &str, reason: &str, text: String, now: Timestamp) {
+    let condition = new_condition(PROGRESSING, value, reason, text, now);
+    set_condition(d.status.get_or_insert_default(), condition);
 }
 
 fn remove_condition(status: &mut DeploymentStatus, kind: &str) {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use api::Status;
 use api::go::quote;
-use client::{Cached, Change, Client, EventType, Factory, Informer, Key, Patch, Queue, Recorder};
-use component::{Clock, Shutdown};
+use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder};
+use component::Clock;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,8 +22,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::common::pods;
-use crate::common::selector::Selector;
 use crate::common::terms::Terms;
+use crate::host::{Controller, Host, Next, Wiring};
+use objects::{Selector, SelectorError};
 use owners::{Owners, Scales, failure};
 
 /// After what time a Pod that is said to go is said to stay.
@@ -52,16 +53,16 @@ impl fmt::Display for Touched {
 }
 
 /// The selectors of a namespace's budgets, by the budgets' names.
-type Selectors = BTreeMap<String, Arc<Result<Selector, String>>>;
+type Selectors = BTreeMap<String, Arc<Result<Selector, SelectorError>>>;
 
-struct Controller {
+/// The controller.
+pub(crate) struct Disruption {
     client: Client,
     clock: Clock,
     recorder: Recorder,
     budgets: Informer<PodDisruptionBudget>,
     pods: Informer<Pod>,
     owners: Owners,
-    queue: Queue<Key>,
     /// What happened to Pods. Selectors are tried by a worker, not by the task that all controllers hear of Pods from.
     touched: Queue<Touched>,
     /// Pods that are said to go.
@@ -73,55 +74,78 @@ struct Controller {
     said: Terms<Key>,
 }
 
-/// Starts it.
-pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
-    let controller = Controller::new(client, clock, factory, shutdown);
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        let c = controller.clone();
-        controller.queue.work("disruption", workers, shutdown, move |key| {
-            let c = c.clone();
-            async move { c.sync(key).await }
-        });
-        let c = controller.clone();
-        controller.touched.work("disruption-pods", 1, shutdown, move |touched| {
-            let c = c.clone();
-            async move {
-                c.enqueue_matching(touched).await;
-                Ok::<_, Status>(())
-            }
-        });
-        let c = controller.clone();
-        controller.going.work("stale-pod-disruption", 1, shutdown, move |key| {
-            let c = c.clone();
-            async move { c.sync_stale(key).await }
-        });
-    });
-}
+impl Controller for Disruption {
+    const NAME: &'static str = "disruption-controller";
+    const ALIASES: &'static [&'static str] = &["disruption"];
+    const ACCOUNT: &'static str = "disruption-controller";
+    const QUEUE: &'static str = "disruption";
+    const WORKERS: usize = 5;
+    type Key = Key;
 
-impl Controller {
-    /// With its handlers in place.
-    fn new(client: Client, clock: Clock, factory: &Factory, shutdown: &Shutdown) -> Arc<Self> {
-        let controller = Arc::new(Self {
-            recorder: Recorder::start(client.clone(), "controllermanager", "", clock, shutdown),
-            owners: Owners::new(client.clone(), factory),
-            client,
-            clock,
-            budgets: factory.informer(),
-            pods: pods::informer(factory),
-            queue: Queue::default(),
-            touched: Queue::default(),
-            going: Queue::default(),
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            recorder: host.recorder("controllermanager"),
+            owners: Owners::new(host.client(), host.factory()),
+            client: host.client(),
+            clock: host.clock(),
+            budgets: host.informer(),
+            pods: pods::informer(host.factory()),
+            touched: host.queue("disruption_pods"),
+            going: host.queue("stale_pod_disruption"),
             selectors: Mutex::default(),
             allowed: Terms::default(),
             said: Terms::default(),
-        });
-        let c = controller.clone();
-        controller.budgets.handle(move |change| c.budget_changed(change));
-        let c = controller.clone();
-        controller.pods.handle(move |change| c.pod_changed(change));
-        controller
+        }
     }
 
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        let (queue, c) = (wiring.queue(), self.clone());
+        self.budgets.handle(move |change| {
+            c.budget_changed(change);
+            queue.add(change.object().key());
+        });
+        let c = self.clone();
+        self.pods.handle(move |change| c.pod_changed(change));
+        let (queue, c) = (wiring.queue(), self.clone());
+        wiring.work(&self.touched, "disruption-pods", 1, move |touched| {
+            let (queue, c) = (queue.clone(), c.clone());
+            async move {
+                for budget in c.matching(touched).await {
+                    queue.add(budget);
+                }
+                Ok(Next::Done)
+            }
+        });
+        let c = self.clone();
+        wiring.work(&self.going, "stale-pod-disruption", 1, move |key| {
+            let c = c.clone();
+            async move { c.sync_stale(key).await }
+        });
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let Some(budget) = self.budgets.get_key(&key) else {
+            self.allowed.retain(|(of, _)| *of != key);
+            return Ok(Next::Done);
+        };
+        let error = match self.count(&key, &budget).await {
+            Ok(recheck) => return Ok(Next::at(recheck)),
+            Err(error) => error,
+        };
+        if error.is_conflict() {
+            return Err(error);
+        }
+        tracing::warn!(budget = %key, %error, "unable to count what a budget allows; it allows nothing");
+        if let Some(status) = count::failed(&budget, &error.message, self.clock.now()) {
+            self.write(&budget, status).await?;
+        }
+        // DIFFERENCE: upstream's waits until something happens to the budget or its Pods, also where the cause
+        // was a request that would succeed now.
+        Err(error)
+    }
+}
+
+impl Disruption {
     fn budget_changed(&self, change: &Change<PodDisruptionBudget>) {
         let budget = change.object();
         let mut all = self.selectors.lock();
@@ -133,13 +157,10 @@ impl Controller {
                 }
             }
         } else {
-            let selector = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
-            let selector = selector.map_or_else(|| Ok(Selector::nothing()), Selector::parse);
+            let selector = Selector::new(budget.spec.as_ref().and_then(|s| s.selector.as_ref()));
             let of_namespace = all.entry(budget.namespace().to_owned()).or_default();
             of_namespace.insert(budget.name().to_owned(), Arc::new(selector));
         }
-        drop(all);
-        self.queue.add(budget.key());
     }
 
     fn pod_changed(&self, change: &Change<Pod>) {
@@ -173,20 +194,20 @@ impl Controller {
         count::stale(pod, |since| self.said.passed(pod.key(), since, self.clock))
     }
 
-    /// Adds the budgets that select labels to the queue.
+    /// The budgets that select labels.
     ///
     /// DIFFERENCE: of several budgets of one Pod upstream's looks at the first alone, and the counts of the
     /// others are those of some earlier time.
-    async fn enqueue_matching(&self, touched: Touched) {
+    async fn matching(&self, touched: Touched) -> Vec<Key> {
         let (namespace, labels, pod) = match touched {
             Touched::Labels(namespace, labels) => (namespace, labels, None),
             Touched::Pod(key) => {
-                let Some(pod) = self.pods.get_key(&key) else { return };
+                let Some(pod) = self.pods.get_key(&key) else { return Vec::new() };
                 (key.namespace.to_string(), pod.metadata.labels.clone().unwrap_or_default(), Some(pod))
             }
         };
         let selectors: Vec<_> = match self.selectors.lock().get(&namespace) {
-            None => return,
+            None => return Vec::new(),
             Some(all) => all.iter().map(|(name, s)| (name.clone(), s.clone())).collect(),
         };
         let mut found = Vec::new();
@@ -207,35 +228,15 @@ impl Controller {
             );
             self.recorder.event(&*pod, EventType::Warning, "MultiplePodDisruptionBudgets", text);
         }
-        for name in found {
-            self.queue.add(Key::new(&namespace, &name));
-        }
+        found.iter().map(|name| Key::new(&namespace, name)).collect()
     }
 
-    async fn sync(&self, key: Key) -> Result<(), Status> {
-        let Some(budget) = self.budgets.get_key(&key) else {
-            self.allowed.retain(|(of, _)| *of != key);
-            return Ok(());
-        };
-        let Err(error) = self.count(&key, &budget).await else { return Ok(()) };
-        if error.is_conflict() {
-            return Err(error);
-        }
-        tracing::warn!(budget = %key, %error, "unable to count what a budget allows; it allows nothing");
-        if let Some(status) = count::failed(&budget, &error.message, self.clock.now()) {
-            self.write(&budget, status).await?;
-        }
-        // DIFFERENCE: upstream's waits until something happens to the budget or its Pods, also where the cause
-        // was a request that would succeed now.
-        Err(error)
-    }
-
-    /// Counts, and says so in the status.
-    async fn count(&self, key: &Key, budget: &PodDisruptionBudget) -> Result<(), Status> {
+    /// Counts, and says so in the status; when that will have changed by itself.
+    async fn count(&self, key: &Key, budget: &PodDisruptionBudget) -> Result<Option<Duration>, Status> {
         let matching = self.pods_of(budget).map_err(|why| {
             let text = format!("Failed to get pods: {why}");
             self.recorder.event(budget, EventType::Warning, "NoPods", clipped(text));
-            failure(why)
+            failure(why.to_string())
         })?;
         if matching.is_empty() {
             self.recorder.event(budget, EventType::Normal, "NoPods", "No matching pods found");
@@ -259,19 +260,16 @@ impl Controller {
         if let Some(status) = status {
             self.write(budget, status).await?;
         }
-        if let Some(left) = disrupted.recheck {
-            // Once the time is over, not when it is just about to be.
-            self.queue.add_after(key.clone(), left + Duration::from_millis(1));
-        }
-        Ok(())
+        // Once the time is over, not when it is just about to be.
+        Ok(disrupted.recheck.map(|left| left + Duration::from_millis(1)))
     }
 
     /// The Pods that a budget selects.
-    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, String> {
-        let selector = match budget.spec.as_ref().and_then(|s| s.selector.as_ref()) {
-            Some(selector) => Selector::parse(selector)?,
-            None => return Ok(Vec::new()),
+    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, SelectorError> {
+        let Some(selector) = budget.spec.as_ref().and_then(|s| s.selector.as_ref()) else {
+            return Ok(Vec::new());
         };
+        let selector = Selector::new(Some(selector))?;
         let mut all = self.pods.list_namespace(budget.namespace());
         all.retain(|p| selector.matches(p.metadata.labels.as_ref()));
         Ok(all)
@@ -310,12 +308,11 @@ impl Controller {
     }
 
     /// Says of a Pod that it stays.
-    async fn sync_stale(&self, key: Key) -> Result<(), Status> {
-        let Some(pod) = self.pods.get_key(&key) else { return Ok(()) };
-        let Some(passed) = self.stale_for(&pod) else { return Ok(()) };
+    async fn sync_stale(&self, key: Key) -> Result<Next, Status> {
+        let Some(pod) = self.pods.get_key(&key) else { return Ok(Next::Done) };
+        let Some(passed) = self.stale_for(&pod) else { return Ok(Next::Done) };
         if passed < STALE {
-            self.going.add_after(key, STALE.saturating_sub(passed));
-            return Ok(());
+            return Ok(Next::After(STALE.saturating_sub(passed)));
         }
         let patch = json!({
             "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
@@ -326,7 +323,7 @@ impl Controller {
         });
         match self.client.api::<Pod>(&key.namespace).patch_status(&key.name, &Patch::Strategic(patch)).await {
             Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(()),
+            _ => Ok(Next::Done),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::fake::{Cluster, Fault, eventually};
 
 struct Run {
     cluster: Cluster,
-    c: Arc<Controller>,
+    c: Arc<Disruption>,
 }
 
 fn time(t: Timestamp) -> Value {
@@ -32,7 +32,7 @@ fn rs(name: &str) -> Option<Value> {
 impl Run {
     async fn new() -> Self {
         let cluster = Cluster::new();
-        let c = Controller::new(cluster.client.clone(), cluster.clock, &cluster.factory, &cluster.shutdown);
+        let c = cluster.wire::<Disruption>();
         cluster.follow().await;
         Self { cluster, c }
     }
@@ -70,7 +70,7 @@ impl Run {
         }
     }
 
-    async fn sync(&self) -> Result<(), Status> {
+    async fn sync(&self) -> Result<Next, Status> {
         self.settle().await;
         // Events of one moment would have one name.
         advance(Duration::from_millis(1)).await;
@@ -424,7 +424,7 @@ async fn pods_that_were_said_to_go_and_stay() {
     for (mut condition, phase, deleting, passed, want) in cases {
         for hours in [0, 1, -1] {
             let cluster = Cluster::new();
-            start(cluster.client.clone(), cluster.clock, 1, &cluster.factory, &cluster.shutdown);
+            cluster.run::<Disruption>();
             cluster.follow().await;
             let now = cluster.clock.now();
             condition["lastTransitionTime"] = time(now);
@@ -447,7 +447,7 @@ async fn pods_that_were_said_to_go_and_stay() {
 #[tokio::test(start_paused = true)]
 async fn budgets_follow_pods() {
     let cluster = Cluster::new();
-    start(cluster.client.clone(), cluster.clock, 2, &cluster.factory, &cluster.shutdown);
+    cluster.run::<Disruption>();
     cluster.follow().await;
     let budget = |name: &str| {
         let budget = json!({

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder};
-use component::{Clock, Shutdown};
+use client::{Cached, Change, Client, EventType, Informer, Key, Recorder};
 use k8s_openapi::api::core::v1::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service, ServiceSpec,
 };
@@ -16,13 +15,15 @@ use super::{
     target_ref,
 };
 use crate::common::{deleting, namespace_is_terminating, pods};
+use crate::host::{Controller, Host, Next, Wiring};
 
 const MANAGED_BY: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-controller");
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 /// The most addresses of an Endpoints object.
 const CAPACITY: usize = 1000;
 
-struct Controller {
+/// The controller of the Endpoints of Services with a selector.
+pub(crate) struct Selected {
     client: Client,
     recorder: Recorder,
     services: Informer<Service>,
@@ -30,72 +31,62 @@ struct Controller {
     endpoints: Informer<Endpoints>,
 }
 
-/// Starts it.
-pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
-    let controller = Arc::new(Controller {
-        recorder: Recorder::start(client.clone(), MANAGED_BY.1, "", clock, shutdown),
-        client,
-        services: factory.informer(),
-        pods: pods::informer(factory),
-        endpoints: factory.informer(),
-    });
-    let queue = Queue::<Key>::default();
-    let enqueue = queue.clone();
-    controller.services.handle(move |change| enqueue.add(change.object().key()));
-    super::follow_pods(&controller.pods, &controller.services, &queue);
-    let enqueue = queue.clone();
-    controller.endpoints.handle(move |change| match change {
-        Change::Deleted(endpoints) => enqueue.add(endpoints.key()),
-        // Those whose Service went while nobody looked.
-        Change::Added(endpoints) if is_ours(endpoints) => enqueue.add(endpoints.key()),
-        _ => {}
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("endpoints", workers, shutdown, move |key| {
-            let controller = controller.clone();
-            async move { controller.sync(&key).await }
+impl Controller for Selected {
+    const NAME: &'static str = "endpoints-controller";
+    const ALIASES: &'static [&'static str] = &["endpoint"];
+    const ACCOUNT: &'static str = "endpoint-controller";
+    const QUEUE: &'static str = "endpoint";
+    const WORKERS: usize = 5;
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            client: host.client(),
+            recorder: host.recorder(MANAGED_BY.1),
+            services: host.informer(),
+            pods: pods::informer(host.factory()),
+            endpoints: host.informer(),
+        }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        wiring.follow(&self.services, true);
+        super::follow_pods(&self.pods, &self.services, &wiring.queue());
+        let queue = wiring.queue();
+        self.endpoints.handle(move |change| match change {
+            Change::Deleted(endpoints) => queue.add(endpoints.key()),
+            // Those whose Service went while nobody looked.
+            Change::Added(endpoints) if is_ours(endpoints) => queue.add(endpoints.key()),
+            _ => {}
         });
-    });
-}
+    }
 
-fn is_ours(endpoints: &Endpoints) -> bool {
-    endpoints.metadata.labels.as_ref().is_some_and(|l| l.get(MANAGED_BY.0).is_some_and(|v| v == MANAGED_BY.1))
-}
-
-#[derive(Debug, PartialEq)]
-enum Action {
-    Nothing,
-    Create(Endpoints),
-    Update(Endpoints),
-}
-
-impl Controller {
-    async fn sync(&self, key: &Key) -> Result<(), Status> {
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
         let api = self.client.api::<Endpoints>(&key.namespace);
-        let current = self.endpoints.get_key(key);
-        let Some(service) = self.services.get_key(key) else {
+        let current = self.endpoints.get_key(&key);
+        let Some(service) = self.services.get_key(&key) else {
             if current.is_some() {
                 match api.delete(&key.name, None).await {
                     Err(e) if !e.is_not_found() => return Err(e),
                     _ => {}
                 }
             }
-            return Ok(());
+            return Ok(Next::Done);
         };
-        let Some(spec) = selecting(&service) else { return Ok(()) };
+        let Some(spec) = selecting(&service) else { return Ok(Next::Done) };
         let selector = selector(spec);
         let mut pods = self.pods.list_namespace(&key.namespace);
         pods.retain(|p| selector.matches(p.metadata.labels.as_ref()));
         let (result, reason, verb, wanted) = match plan(&service, spec, &pods, current.as_deref()) {
-            Action::Nothing => return Ok(()),
+            Action::Nothing => return Ok(Next::Done),
             Action::Create(e) => {
                 (api.create(&e).await, "FailedToCreateEndpoint", "create endpoint for service", e)
             }
             Action::Update(e) => (api.update(&e).await, "FailedToUpdateEndpoint", "update endpoint", e),
         };
         match result {
-            Ok(_) => Ok(()),
-            Err(e) if namespace_is_terminating(&e) => Ok(()),
+            Ok(_) => Ok(Next::Done),
+            Err(e) if namespace_is_terminating(&e) => Ok(Next::Done),
             // The cache is late: what it lacks is there already.
             Err(e) if e.is_conflict() || e.is_already_exists() => Err(e),
             Err(e) => {
@@ -109,6 +100,17 @@ impl Controller {
             }
         }
     }
+}
+
+fn is_ours(endpoints: &Endpoints) -> bool {
+    endpoints.metadata.labels.as_ref().is_some_and(|l| l.get(MANAGED_BY.0).is_some_and(|v| v == MANAGED_BY.1))
+}
+
+#[derive(Debug, PartialEq)]
+enum Action {
+    Nothing,
+    Create(Endpoints),
+    Update(Endpoints),
 }
 
 fn plan(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>], current: Option<&Endpoints>) -> Action {

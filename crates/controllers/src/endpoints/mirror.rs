@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder};
-use component::{Clock, Shutdown};
+use client::{Cached, Change, Client, EventType, Informer, Key, Recorder};
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::owned::{MANAGED_BY, Owned, Plan, PortKey, SERVICE, generate_name, port_key};
 use crate::common::{controller_ref, deleting};
+use crate::host::{Controller, Host, Next, Wiring};
 
 const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
@@ -24,7 +24,8 @@ const NOT_MIRRORED: [&str; 2] =
 /// The most addresses of a subset that are mirrored, `--mirroring-max-endpoints-per-subset`.
 const MAX_PER_SUBSET: usize = 1000;
 
-struct Controller {
+/// The controller of the EndpointSlices of Services without a selector.
+pub(crate) struct Mirror {
     client: Client,
     recorder: Recorder,
     endpoints: Informer<Endpoints>,
@@ -32,60 +33,56 @@ struct Controller {
     slices: Arc<Owned>,
 }
 
-/// Starts it.
-pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
-    let controller = Arc::new(Controller {
-        recorder: Recorder::start(client.clone(), "endpoint-slice-mirroring-controller", "", clock, shutdown),
-        client,
-        endpoints: factory.informer(),
-        services: factory.informer(),
-        slices: Owned::by(CONTROLLER, factory),
-    });
-    let queue = Queue::<Key>::default();
-    let (enqueue, c) = (queue.clone(), controller.clone());
-    controller.endpoints.handle(move |change| {
-        let key = change.object().key();
-        if matches!(change, Change::Deleted(_)) {
-            c.slices.forget(&key);
+impl Controller for Mirror {
+    const NAME: &'static str = "endpointslice-mirroring-controller";
+    const ALIASES: &'static [&'static str] = &["endpointslicemirroring"];
+    const ACCOUNT: &'static str = "endpointslicemirroring-controller";
+    const QUEUE: &'static str = "endpoint_slice_mirroring";
+    const WORKERS: usize = 5;
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            client: host.client(),
+            recorder: host.recorder("endpoint-slice-mirroring-controller"),
+            endpoints: host.informer(),
+            services: host.informer(),
+            slices: Owned::by(CONTROLLER, host.factory()),
         }
-        // Those that hold locks of leaders change every few seconds.
-        if change.states().any(|e| is_mirrored(e)) {
-            enqueue.add(key);
-        }
-    });
-    let enqueue = queue.clone();
-    controller.services.handle(move |change| {
-        let selects = |s: &Service| s.spec.as_ref().is_some_and(|s| s.selector.is_some());
-        let concerns = match change {
-            Change::Updated { old, new } => selects(old) != selects(new),
-            other => !selects(other.object()),
-        };
-        if concerns {
-            enqueue.add(change.object().key());
-        }
-    });
-    controller.slices.follow(&queue);
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("endpointslicemirroring", workers, shutdown, move |key| {
-            let controller = controller.clone();
-            async move { controller.sync(&key).await }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        let (queue, c) = (wiring.queue(), self.clone());
+        self.endpoints.handle(move |change| {
+            let key = change.object().key();
+            if matches!(change, Change::Deleted(_)) {
+                c.slices.forget(&key);
+            }
+            // Those that hold locks of leaders change every few seconds.
+            if change.states().any(|e| is_mirrored(e)) {
+                queue.add(key);
+            }
         });
-    });
-}
+        let queue = wiring.queue();
+        self.services.handle(move |change| {
+            let selects = |s: &Service| s.spec.as_ref().is_some_and(|s| s.selector.is_some());
+            let concerns = match change {
+                Change::Updated { old, new } => selects(old) != selects(new),
+                other => !selects(other.object()),
+            };
+            if concerns {
+                queue.add(change.object().key());
+            }
+        });
+        self.slices.follow(&wiring.queue());
+    }
 
-fn is_mirrored(endpoints: &Endpoints) -> bool {
-    let m = &endpoints.metadata;
-    m.labels.as_ref().is_none_or(|l| l.get(SKIP).is_none_or(|v| v != "true"))
-        && m.annotations.as_ref().is_none_or(|a| !a.contains_key(LEADER))
-}
-
-impl Controller {
-    async fn sync(&self, key: &Key) -> Result<(), Status> {
-        let mut existing = self.slices.of(&self.client, key).await?;
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let mut existing = self.slices.of(&self.client, &key).await?;
         existing.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         let by_hand = |s: &Service| s.spec.as_ref().is_some_and(|s| s.selector.is_none());
-        let mirrored = self.services.get_key(key).filter(|s| by_hand(s));
-        let endpoints = mirrored.and_then(|_| self.endpoints.get_key(key)).filter(|e| is_mirrored(e));
+        let mirrored = self.services.get_key(&key).filter(|s| by_hand(s));
+        let endpoints = mirrored.and_then(|_| self.endpoints.get_key(&key)).filter(|e| is_mirrored(e));
         let plan = match &endpoints {
             None => Plan { delete: existing, ..Plan::default() },
             Some(endpoints) => {
@@ -94,9 +91,17 @@ impl Controller {
                 plan
             }
         };
-        self.slices.execute(&self.client, key, plan).await
+        self.slices.execute(&self.client, &key, plan).await.map(|()| Next::Done)
     }
+}
 
+fn is_mirrored(endpoints: &Endpoints) -> bool {
+    let m = &endpoints.metadata;
+    m.labels.as_ref().is_none_or(|l| l.get(SKIP).is_none_or(|v| v != "true"))
+        && m.annotations.as_ref().is_none_or(|a| !a.contains_key(LEADER))
+}
+
+impl Mirror {
     fn tell(&self, endpoints: &Endpoints, LeftOut { invalid, over }: LeftOut) {
         if invalid > 0 {
             let text = format!("Skipped {invalid} invalid IP addresses when mirroring to EndpointSlices");

@@ -5,9 +5,9 @@ mod mirror;
 mod owned;
 mod slices;
 
-pub(crate) use legacy::start as start_endpoints;
-pub(crate) use mirror::start as start_mirror;
-pub(crate) use slices::start as start_slices;
+pub(crate) use legacy::Selected;
+pub(crate) use mirror::Mirror;
+pub(crate) use slices::Slices;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort, Ser
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::common::pods;
-use crate::common::selector::Selector;
+use objects::Selector;
 
 const HEADLESS: &str = "service.kubernetes.io/headless";
 

@@ -240,8 +240,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slices_do_not_freeze() {
         let cluster = Cluster::new();
-        let (client, factory) = (cluster.client.clone(), &cluster.factory);
-        super::super::start_slices(client, cluster.clock, 1, factory, &cluster.shutdown);
+        cluster.run::<super::super::Slices>();
         cluster.follow().await;
         let service = json!({
             "metadata": {"name": "web", "namespace": "default"},

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Cached, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder};
-use component::{Clock, Shutdown};
+use client::{Cached, Change, Client, EventType, Informer, Key, Recorder};
 use k8s_openapi::api::core::v1::{Node, Pod, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,13 +15,15 @@ use super::{
     target_ref,
 };
 use crate::common::{controller_ref, deleting, pods, retry};
+use crate::host::{Controller, Host, Next, Wiring};
 
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// The most endpoints of a slice.
 const SLICE: usize = 100;
 
-struct Controller {
+/// The controller of the EndpointSlices of Services with a selector.
+pub(crate) struct Slices {
     client: Client,
     recorder: Recorder,
     services: Informer<Service>,
@@ -31,45 +32,46 @@ struct Controller {
     slices: Arc<Owned>,
 }
 
-/// Starts it.
-pub(crate) fn start(client: Client, clock: Clock, workers: usize, factory: &Factory, shutdown: &Shutdown) {
-    let controller = Arc::new(Controller {
-        recorder: Recorder::start(client.clone(), "endpoint-slice-controller", "", clock, shutdown),
-        client,
-        services: factory.informer(),
-        pods: pods::informer(factory),
-        nodes: factory.informer(),
-        slices: Owned::by(CONTROLLER, factory),
-    });
-    let queue = Queue::<Key>::default();
-    let enqueue = queue.clone();
-    let c = controller.clone();
-    controller.services.handle(move |change| {
-        let key = change.object().key();
-        if matches!(change, Change::Deleted(_)) {
-            c.slices.forget(&key);
-        }
-        enqueue.add(key);
-    });
-    super::follow_pods(&controller.pods, &controller.services, &queue);
-    controller.slices.follow(&queue);
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("endpointslice", workers, shutdown, move |key| {
-            let controller = controller.clone();
-            async move { controller.sync(&key).await }
-        });
-    });
-}
+impl Controller for Slices {
+    const NAME: &'static str = "endpointslice-controller";
+    const ALIASES: &'static [&'static str] = &["endpointslice"];
+    const ACCOUNT: &'static str = "endpointslice-controller";
+    const QUEUE: &'static str = "endpoint_slice";
+    const WORKERS: usize = 5;
+    type Key = Key;
 
-impl Controller {
-    async fn sync(&self, key: &Key) -> Result<(), Status> {
-        // A deleted Service's slices go with it: it owns them.
-        let Some(service) = self.services.get_key(key) else { return Ok(()) };
-        let Some(spec) = selecting(&service) else { return Ok(()) };
-        if deleting(&service.metadata) {
-            return Ok(());
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            client: host.client(),
+            recorder: host.recorder("endpoint-slice-controller"),
+            services: host.informer(),
+            pods: pods::informer(host.factory()),
+            nodes: host.informer(),
+            slices: Owned::by(CONTROLLER, host.factory()),
         }
-        let existing = self.slices.of(&self.client, key).await?;
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        let (queue, c) = (wiring.queue(), self.clone());
+        self.services.handle(move |change| {
+            let key = change.object().key();
+            if matches!(change, Change::Deleted(_)) {
+                c.slices.forget(&key);
+            }
+            queue.add(key);
+        });
+        super::follow_pods(&self.pods, &self.services, &wiring.queue());
+        self.slices.follow(&wiring.queue());
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        // A deleted Service's slices go with it: it owns them.
+        let Some(service) = self.services.get_key(&key) else { return Ok(Next::Done) };
+        let Some(spec) = selecting(&service) else { return Ok(Next::Done) };
+        if deleting(&service.metadata) {
+            return Ok(Next::Done);
+        }
+        let existing = self.slices.of(&self.client, &key).await?;
         let selector = selector(spec);
         let mut pods = self.pods.list_namespace(&key.namespace);
         pods.retain(|p| selector.matches(p.metadata.labels.as_ref()) && !pods::is_terminal(p));
@@ -81,17 +83,19 @@ impl Controller {
             node.metadata.labels.as_ref()?.get(ZONE).cloned()
         };
         let plan = plan(&service, spec, &known, &existing, zone);
-        self.execute(key, &service, plan).await?;
+        self.execute(&key, &service, plan).await?;
         match lost.iter().find(|p| !addresses(p).is_empty()) {
             Some(pod) => Err(retry(format_args!(
                 "skipping Pod {} for Service {key}: Node {} Not Found",
                 pod.name(),
                 pods::node_name(pod)
             ))),
-            None => Ok(()),
+            None => Ok(Next::Done),
         }
     }
+}
 
+impl Slices {
     async fn execute(&self, key: &Key, service: &Service, plan: Plan) -> Result<(), Status> {
         let result = self.slices.execute(&self.client, key, plan).await;
         if let Err(e) = &result

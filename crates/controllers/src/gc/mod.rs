@@ -16,16 +16,17 @@ use client::{
     Selection,
 };
 use compact_str::CompactString as Text;
-use component::{Clock, Shutdown};
+use component::Shutdown;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, OwnerReference, Preconditions};
 use parking_lot::{Mutex, RwLock};
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
-use crate::common::retry;
+use crate::common::{finalizers, retry};
 use crate::discovery::{Served, discover};
+use crate::host::{Controller, Host, Next, Wiring};
 use graph::{Effect, FOREGROUND, Graph, Known, Meta, Node, ORPHAN};
 
 const COMPONENT: &str = "garbage-collector-controller";
@@ -34,7 +35,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// How long the workers wait for all resources to be seen. What is decided before is checked all the same.
 const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
-struct Collector {
+/// The controller.
+pub(crate) struct Collector {
     client: Client,
     recorder: Recorder,
     graph: Mutex<Graph>,
@@ -43,23 +45,49 @@ struct Collector {
     /// By group and kind.
     kinds: RwLock<HashMap<(String, String), Arc<Served>>>,
     served_changed: Notify,
+    /// Whether enough is seen to begin with.
+    seen: watch::Sender<bool>,
 }
 
-/// Starts it.
-pub(crate) fn start(client: Client, clock: Clock, workers: usize, shutdown: &Shutdown) {
-    let collector = Arc::new(Collector {
-        recorder: Recorder::start(client.clone(), COMPONENT, "", clock, shutdown),
-        client,
-        graph: Mutex::default(),
-        deletions: Queue::default(),
-        orphanings: Queue::default(),
-        kinds: RwLock::default(),
-        served_changed: Notify::new(),
-    });
-    let stop = shutdown.clone();
-    shutdown.spawn(async move {
-        let _ = stop.run(collector.follow(workers, &stop)).await;
-    });
+impl Controller for Collector {
+    const NAME: &'static str = "garbage-collector-controller";
+    const ALIASES: &'static [&'static str] = &["garbagecollector"];
+    const ACCOUNT: &'static str = "generic-garbage-collector";
+    const QUEUE: &'static str = "garbage_collector_attempt_to_delete";
+    const WORKERS: usize = 20;
+    type Key = Text;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            recorder: host.recorder(COMPONENT),
+            client: host.client(),
+            graph: Mutex::default(),
+            deletions: host.main_queue(),
+            orphanings: host.queue("garbage_collector_attempt_to_orphan"),
+            kinds: RwLock::default(),
+            served_changed: Notify::new(),
+            seen: watch::Sender::new(false),
+        }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Text>) {
+        let c = self.clone();
+        wiring.work(&self.orphanings, COMPONENT, Self::WORKERS, move |uid: Text| {
+            let c = c.clone();
+            async move { c.orphan(&uid).await.map(|()| Next::Done) }
+        });
+        let c = self.clone();
+        wiring.spawn_at_once(|shutdown| async move { c.follow(&shutdown).await });
+    }
+
+    async fn ready(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.seen.subscribe().wait_for(|seen| *seen).await;
+    }
+
+    async fn sync(&self, uid: Text) -> Result<Next, Status> {
+        self.attempt_to_delete(&uid).await.map(|()| Next::Done)
+    }
 }
 
 struct Monitor {
@@ -82,10 +110,9 @@ fn changes_what_is_served(resource: &Resource) -> bool {
 }
 
 impl Collector {
-    async fn follow(self: Arc<Self>, workers: usize, shutdown: &Shutdown) {
+    async fn follow(self: Arc<Self>, shutdown: &Shutdown) {
         let mut monitors: HashMap<Resource, Monitor> = HashMap::new();
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
-        let mut working = false;
         loop {
             let found = discover(&self.client).await;
             let complete = match found {
@@ -99,15 +126,14 @@ impl Collector {
                     false
                 }
             };
-            if !working && !monitors.is_empty() {
+            if !*self.seen.borrow() && !monitors.is_empty() {
                 let all = join_all(monitors.values().map(|m| m.informer.synced()));
                 if tokio::time::timeout(SYNC_LIMIT, all).await.is_err() {
                     tracing::warn!(
                         "some resources are not seen yet; the garbage collector works without them"
                     );
                 }
-                self.clone().work(workers, shutdown);
-                working = true;
+                self.seen.send_replace(true);
             }
             let changed = self.served_changed.notified();
             if complete {
@@ -213,19 +239,6 @@ impl Collector {
         self.recorder.event_about(about, EventType::Warning, "OwnerRefInvalidNamespace", text);
     }
 
-    fn work(self: Arc<Self>, workers: usize, shutdown: &Shutdown) {
-        let this = self.clone();
-        self.deletions.work("garbage-collector", workers, shutdown, move |uid| {
-            let this = this.clone();
-            async move { this.attempt_to_delete(&uid).await }
-        });
-        let this = self.clone();
-        self.orphanings.work("garbage-collector-orphan", workers, shutdown, move |uid| {
-            let this = this.clone();
-            async move { this.orphan(&uid).await }
-        });
-    }
-
     fn api(&self, served: &Served, namespace: &str) -> Api<PartialObject> {
         self.client.resource(served.resource.clone(), if served.namespaced { namespace } else { "" })
     }
@@ -279,7 +292,7 @@ impl Collector {
             }
             return self.delete(&node, Some(&latest), "Foreground").await;
         }
-        let has = |finalizer: &str| latest.metadata.finalizers.iter().flatten().any(|f| f == finalizer);
+        let has = |finalizer: &str| finalizers::has(&latest.metadata, finalizer);
         let policy = if has(ORPHAN) {
             "Orphan"
         } else if has(FOREGROUND) {
@@ -334,8 +347,7 @@ impl Collector {
                 return Ok(Some(Known::Absent));
             }
         };
-        let waits =
-            owner.deletion_timestamp.is_some() && owner.finalizers.iter().flatten().any(|f| f == FOREGROUND);
+        let waits = owner.deletion_timestamp.is_some() && finalizers::has(&owner, FOREGROUND);
         Ok(Some(if waits { Known::Waiting } else { Known::Solid }))
     }
 
@@ -390,11 +402,7 @@ impl Collector {
 
     async fn remove_finalizer(&self, node: &Node, finalizer: &str) -> Result<(), Status> {
         let Some(latest) = self.fresh(node).await? else { return Ok(()) };
-        let finalizers = latest.metadata.finalizers.unwrap_or_default();
-        if !finalizers.iter().any(|f| f == finalizer) {
-            return Ok(());
-        }
-        let kept: Vec<_> = finalizers.iter().filter(|f| *f != finalizer).collect();
+        let Some(kept) = finalizers::without(&latest.metadata, finalizer) else { return Ok(()) };
         let patch = json!({"metadata": {
             "resourceVersion": latest.metadata.resource_version, "finalizers": kept,
         }});

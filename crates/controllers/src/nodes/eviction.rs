@@ -2,38 +2,23 @@
 //! (upstream: `pkg/controller/tainteviction`).
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Change, Client, EventType, Factory, Informer, Key, Patch, Queue, Recorder};
-use component::{Clock, Shutdown};
+use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder};
+use component::Clock;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Taint, Toleration};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::taints::{self, NO_EXECUTE, tolerates};
 use crate::common::{deleting, pods};
+use crate::host::{Controller, Host, Next, Wiring};
+use objects::taints::{self, NO_EXECUTE, tolerates};
 
 /// How long is waited where tolerations last beyond the end of time.
 const FAR: Duration = Duration::from_hours(24 * 365 * 30);
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Item {
-    Node(String),
-    Pod(Key),
-}
-
-impl fmt::Display for Item {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Node(name) => f.write_str(name),
-            Self::Pod(key) => key.fmt(f),
-        }
-    }
-}
 
 /// What is to become of a Pod.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,107 +44,111 @@ fn decide(taints: &[&Taint], tolerations: &[Toleration]) -> Verdict {
     }
 }
 
-struct Controller {
+/// The controller.
+pub(crate) struct TaintEviction {
     client: Client,
     clock: Clock,
     recorder: Recorder,
     nodes: Informer<Node>,
     pods: Informer<Pod>,
-    queue: Queue<Item>,
     /// The Pods that tolerate their taints for a time, and until when.
     waiting: Mutex<HashMap<Key, Instant>>,
+    /// Pods to look at; the main queue has nodes.
+    queue: Queue<Key>,
 }
 
-/// Starts it.
-pub(crate) fn start(client: Client, clock: Clock, factory: &Factory, shutdown: &Shutdown) {
-    let controller = Arc::new(Controller {
-        recorder: Recorder::start(client.clone(), "taint-eviction-controller", "", clock, shutdown),
-        client,
-        clock,
-        nodes: factory.informer(),
-        pods: pods::informer(factory),
-        queue: Queue::default(),
-        waiting: Mutex::default(),
-    });
-    let c = controller.clone();
-    controller.nodes.handle(move |change| {
-        let same = match change {
-            Change::Updated { old, new } => evicting(old) == evicting(new),
-            Change::Added(node) => evicting(node).is_empty(),
-            Change::Deleted(_) => false,
-        };
-        if !same {
-            c.queue.add(Item::Node(change.object().metadata.name.clone().unwrap_or_default()));
+impl Controller for TaintEviction {
+    const NAME: &'static str = "taint-eviction-controller";
+    const ACCOUNT: &'static str = "node-controller";
+    const QUEUE: &'static str = "noexec_taint_node";
+    const WORKERS: usize = 8;
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            client: host.client(),
+            clock: host.clock(),
+            recorder: host.recorder("taint-eviction-controller"),
+            nodes: host.informer(),
+            pods: pods::informer(host.factory()),
+            waiting: Mutex::default(),
+            queue: host.queue("noexec_taint_pod"),
         }
-    });
-    let c = controller.clone();
-    controller.pods.handle(move |change| {
-        let tolerations = |p: &Pod| p.spec.as_ref().and_then(|s| s.tolerations.clone());
-        let same = match change {
-            Change::Updated { old, new } => {
-                tolerations(old) == tolerations(new) && pods::node_name(old) == pods::node_name(new)
-            }
-            _ => false,
-        };
-        // Only Pods of tainted nodes matter, and those that wait.
-        let pod = change.object();
-        let key = client::Cached::key(&**pod);
-        if !same && (c.is_tainted(pods::node_name(pod)) || c.waiting.lock().contains_key(&key)) {
-            c.queue.add(Item::Pod(key));
-        }
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        let queue = controller.queue.clone();
-        queue.work("taint-eviction", 8, shutdown, move |item| {
-            let controller = controller.clone();
-            async move {
-                match item {
-                    Item::Node(name) => {
-                        controller.look_at_node(&name);
-                        Ok(())
-                    }
-                    Item::Pod(key) => controller.look_at_pod(key).await,
-                }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        let queue = wiring.queue();
+        self.nodes.handle(move |change| {
+            let same = match change {
+                Change::Updated { old, new } => evicting(old) == evicting(new),
+                Change::Added(node) => evicting(node).is_empty(),
+                Change::Deleted(_) => false,
+            };
+            if !same {
+                queue.add(change.object().key());
             }
         });
-    });
+        let c = self.clone();
+        self.pods.handle(move |change| {
+            let same = match change {
+                Change::Updated { old, new } => {
+                    taints::tolerations(old) == taints::tolerations(new)
+                        && pods::node_name(old) == pods::node_name(new)
+                }
+                _ => false,
+            };
+            // Only Pods of tainted nodes matter, and those that wait.
+            let pod = change.object();
+            let key = pod.key();
+            if !same && (c.is_tainted(pods::node_name(pod)) || c.waiting.lock().contains_key(&key)) {
+                c.queue.add(key);
+            }
+        });
+        let c = self.clone();
+        wiring.work(&self.queue, Self::NAME, Self::WORKERS, move |key| {
+            let c = c.clone();
+            async move { c.look_at_pod(key).await }
+        });
+    }
+
+    /// Looks at all Pods of a node.
+    async fn sync(&self, node: Key) -> Result<Next, Status> {
+        for pod in self.pods.by_index(pods::BY_NODE, &node.name) {
+            self.queue.add(pod.key());
+        }
+        Ok(Next::Done)
+    }
 }
 
 fn evicting(node: &Node) -> Vec<&Taint> {
-    taints::of(node).iter().filter(|t| t.effect == NO_EXECUTE).collect()
+    taints::of_node(node).iter().filter(|t| t.effect == NO_EXECUTE).collect()
 }
 
-impl Controller {
+impl TaintEviction {
     fn is_tainted(&self, node: &str) -> bool {
         !node.is_empty() && self.nodes.get("", node).is_some_and(|n| !evicting(&n).is_empty())
     }
 
-    fn look_at_node(&self, name: &str) {
-        for pod in self.pods.by_index(pods::BY_NODE, name) {
-            self.queue.add(Item::Pod(client::Cached::key(&*pod)));
-        }
-    }
-
-    async fn look_at_pod(&self, key: Key) -> Result<(), Status> {
+    async fn look_at_pod(&self, key: Key) -> Result<Next, Status> {
         let pod = self.pods.get_key(&key);
         let node = pod.as_ref().and_then(|p| self.nodes.get("", pods::node_name(p)));
         let (Some(pod), Some(node)) = (pod, node) else {
             self.cancel(&key);
-            return Ok(());
+            return Ok(Next::Done);
         };
         if deleting(&pod.metadata) {
             self.waiting.lock().remove(&key);
-            return Ok(());
+            return Ok(Next::Done);
         }
-        let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.clone()).unwrap_or_default();
-        match decide(&evicting(&node), &tolerations) {
+        match decide(&evicting(&node), taints::tolerations(&pod)) {
             Verdict::Stay => {
                 self.cancel(&key);
-                Ok(())
+                Ok(Next::Done)
             }
             Verdict::Go => {
                 self.cancel(&key);
-                self.evict(&key, &pod).await
+                self.evict(&key, &pod).await?;
+                Ok(Next::Done)
             }
             Verdict::GoAfter(term) => {
                 let now = Instant::now();
@@ -167,12 +156,11 @@ impl Controller {
                 let end = now.checked_add(term).unwrap_or_else(|| now + FAR);
                 let until = *self.waiting.lock().entry(key.clone()).or_insert(end);
                 if until > now {
-                    self.queue.add_after(Item::Pod(key), until - now);
-                    return Ok(());
+                    return Ok(Next::After(until - now));
                 }
                 self.evict(&key, &pod).await?;
                 self.waiting.lock().remove(&key);
-                Ok(())
+                Ok(Next::Done)
             }
         }
     }

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Change, Client, EventType, Factory, Informer, Key, Patch, Queue, Recorder};
-use component::{Clock, Shutdown};
+use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Recorder};
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 use serde_json::json;
 
-pub use crate::common::cidr::CidrError;
-use crate::common::cidr::{Cidr, CidrSet};
+use super::cidr_set::{CidrSet, RangeError};
 use crate::common::{deleting, retry, within};
+use crate::host::{Controller, Host, Next, Shared, Wiring};
+use objects::Cidr;
 
 /// The blocks that nodes get, one of each family, and those that they have.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ranges {
     sets: Vec<CidrSet>,
     /// What each node has, or is to have, by its name.
@@ -30,18 +30,18 @@ impl Ranges {
         prefix_v4: u32,
         prefix_v6: u32,
         services: &[String],
-    ) -> Result<Self, CidrError> {
+    ) -> Result<Self, RangeError> {
         let mut sets: Vec<CidrSet> = Vec::new();
         let texts: Vec<&str> = list.split(',').map(str::trim).filter(|t| !t.is_empty()).collect();
         if texts.len() > 2 {
             let why = format!("len of clusters is:{} > more than max allowed of 2", texts.len());
-            return Err(CidrError(why));
+            return Err(RangeError::Unusable(why));
         }
         for text in texts {
             let whole: Cidr = text.parse()?;
             if sets.iter().any(|s| s.whole().is_v6() == whole.is_v6()) {
                 let why = "len of ClusterCIDRs==2 and they are not configured as dual stack (at least one from each IPFamily";
-                return Err(CidrError(why.to_owned()));
+                return Err(RangeError::Unusable(why.to_owned()));
             }
             sets.push(CidrSet::new(whole, if whole.is_v6() { prefix_v6 } else { prefix_v4 })?);
         }
@@ -51,7 +51,7 @@ impl Ranges {
                 set.occupy(service);
                 if set.is_full() {
                     let why = format!("the service network {service} leaves nothing of {}", set.whole());
-                    return Err(CidrError(why));
+                    return Err(RangeError::Unusable(why));
                 }
             }
         }
@@ -109,58 +109,61 @@ fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
-struct Controller {
+/// The controller.
+pub(crate) struct Ipam {
     client: Client,
     recorder: Recorder,
     nodes: Informer<Node>,
     ranges: Mutex<Ranges>,
 }
 
-/// Starts it.
-pub(crate) fn start(client: Client, clock: Clock, ranges: Ranges, factory: &Factory, shutdown: &Shutdown) {
+impl Controller for Ipam {
+    const NAME: &'static str = "node-ipam-controller";
+    const ALIASES: &'static [&'static str] = &["nodeipam"];
+    const ACCOUNT: &'static str = "node-controller";
+    const QUEUE: &'static str = "cidrallocator_node";
     const WORKERS: usize = 8;
-    if ranges.sets.is_empty() {
-        return;
-    }
-    let controller = Arc::new(Controller {
-        recorder: Recorder::start(client.clone(), "cidrAllocator", "", clock, shutdown),
-        client,
-        nodes: factory.informer(),
-        ranges: Mutex::new(ranges),
-    });
-    let queue = Queue::<Key>::default();
-    let (enqueue, c) = (queue.clone(), controller.clone());
-    // What the nodes have is known before the first block is given: the workers start when all are seen.
-    controller.nodes.handle(move |change| {
-        let node = change.object();
-        let blocks = blocks(node);
-        match change {
-            Change::Deleted(_) => c.ranges.lock().release(name(node)),
-            Change::Updated { old, new } if old.metadata.uid != new.metadata.uid && blocks.is_empty() => {
-                c.ranges.lock().release(name(node));
-                enqueue.add(client::Cached::key(&**node));
-            }
-            _ if blocks.is_empty() => enqueue.add(client::Cached::key(&**node)),
-            _ => c.ranges.lock().occupy(name(node), blocks),
-        }
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        queue.work("node-ipam", WORKERS, shutdown, move |key| {
-            let controller = controller.clone();
-            async move { controller.assign(key).await }
-        });
-    });
-}
+    type Key = Key;
 
-impl Controller {
-    async fn assign(&self, key: Key) -> Result<(), Status> {
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            client: host.client(),
+            recorder: host.recorder("cidrAllocator"),
+            nodes: host.informer(),
+            ranges: Mutex::new(host.ranges().clone()),
+        }
+    }
+
+    fn wanted(shared: &Shared) -> bool {
+        !shared.ranges.sets.is_empty()
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        let (queue, c) = (wiring.queue(), self.clone());
+        // What the nodes have is known before the first block is given: the workers start when all are seen.
+        self.nodes.handle(move |change| {
+            let node = change.object();
+            let blocks = blocks(node);
+            match change {
+                Change::Deleted(_) => c.ranges.lock().release(name(node)),
+                Change::Updated { old, new } if old.metadata.uid != new.metadata.uid && blocks.is_empty() => {
+                    c.ranges.lock().release(name(node));
+                    queue.add(node.key());
+                }
+                _ if blocks.is_empty() => queue.add(node.key()),
+                _ => c.ranges.lock().occupy(name(node), blocks),
+            }
+        });
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
         let allocated = {
             let mut ranges = self.ranges.lock();
             // Asked under the lock: the end of a node that is still known here is heard of later, and gives back
             // what it gets now.
             let node = self.nodes.get_key(&key);
             let Some(node) = node.filter(|n| blocks(n).is_empty() && !deleting(&n.metadata)) else {
-                return Ok(());
+                return Ok(Next::Done);
             };
             (ranges.allocate(name(&node)), node)
         };
@@ -178,8 +181,8 @@ impl Controller {
             "spec": {"podCIDR": texts.first(), "podCIDRs": texts},
         });
         match within(self.client.api::<Node>("").patch(&key.name, &Patch::Strategic(patch))).await {
-            Ok(_) => Ok(()),
-            Err(e) if e.is_not_found() => Ok(()),
+            Ok(_) => Ok(Next::Done),
+            Err(e) if e.is_not_found() => Ok(Next::Done),
             Err(e) => {
                 // The block stays this node's: the write may have been done all the same.
                 let text = format!("Node {} status is now: CIDRAssignmentFailed", key.name);
@@ -291,8 +294,9 @@ mod tests {
         let lost: Make = Fault::Lose;
         for (fault, hangs) in [(refused, false), (lost, false), (refused, true)] {
             let cluster = Cluster::new();
-            let ranges = parse("10.0.0.0/21");
-            start(cluster.client.clone(), cluster.clock, ranges, &cluster.factory, &cluster.shutdown);
+            let mut shared = cluster.shared();
+            shared.ranges = parse("10.0.0.0/21");
+            cluster.run_with::<Ipam>(&shared);
             cluster.follow().await;
             let failed = Mutex::new(std::collections::HashSet::new());
             cluster.fake.fail(move |call| {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use api::Status;
 use client::{
-    Change, Client, EventType, Factory, Informer, Key, Patch, Queue, Recorder, Selection, resource_of,
+    Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder, Selection, resource_of,
 };
-use component::{Clock, Shutdown};
+use component::Clock;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -26,6 +26,7 @@ use super::taints::{self, Swap};
 pub use super::zones::EvictionRates;
 use super::zones::{Disruption, Zones, zone_of};
 use crate::common::{pods, within};
+use crate::host::{Controller, Host, Next, Wiring};
 
 const LEASES: &str = "kube-node-lease";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
@@ -60,66 +61,74 @@ impl Default for NodeMonitor {
     }
 }
 
-/// Starts it.
-pub(crate) fn start(
-    client: Client,
-    clock: Clock,
-    figures: NodeMonitor,
-    factory: &Factory,
-    shutdown: &Shutdown,
-) {
-    let nodes = factory.informer::<Node>();
-    let (own, woken) = (Queue::<Key>::default(), Arc::new(Notify::new()));
-    let (enqueue, wake) = (own.clone(), woken.clone());
-    nodes.handle(move |change| {
-        let node = change.object();
-        if !matches!(change, Change::Deleted(_)) && !taints::no_schedule(node).is_empty() {
-            enqueue.add(client::Cached::key(&**node));
-        }
-        if let Change::Updated { old, new } = change
-            && readiness(old) != readiness(new)
-        {
-            wake.notify_one();
-        }
-    });
-    let leases = Selection { namespace: LEASES.to_owned(), ..Selection::default() };
-    let writer = Arc::new(Writer {
-        recorder: Recorder::start(client.clone(), "node-controller", "", clock, shutdown),
-        client,
-        clock,
-        pods: pods::informer(factory),
-        nodes: nodes.clone(),
-        silent: Queue::default(),
-        unmarked: Queue::default(),
-        tainted: Queue::default(),
-        swaps: Mutex::default(),
-    });
-    let mut monitor = Monitor {
-        writer: writer.clone(),
-        figures,
-        leases: factory.select(resource_of::<Lease>(), leases),
-        known: HashMap::new(),
-        health: HashMap::new(),
-        zones: Zones::default(),
-    };
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        let w = writer.clone();
-        own.work("node-lifecycle", WORKERS, shutdown, move |key| {
-            let swap = nodes.get_key(&key).map(|n| taints::no_schedule(&n)).unwrap_or_default();
-            let w = w.clone();
-            async move {
-                if swap.is_empty() {
-                    return Ok(());
-                }
-                within(taints::write(&w.client, &key.name, &swap, w.clock.now())).await
+/// The controller: it keeps the NoSchedule taints of each node in step with its conditions, and has a [`Monitor`]
+/// look at all nodes.
+pub(crate) struct Lifecycle {
+    writer: Arc<Writer>,
+    /// What the task that looks at all nodes begins with.
+    monitor: Mutex<Option<Monitor>>,
+}
+
+impl Controller for Lifecycle {
+    const NAME: &'static str = "node-lifecycle-controller";
+    const ALIASES: &'static [&'static str] = &["nodelifecycle"];
+    const ACCOUNT: &'static str = "node-controller";
+    const QUEUE: &'static str = "node_lifecycle_controller";
+    const WORKERS: usize = WORKERS;
+    type Key = Key;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        let leases = Selection { namespace: LEASES.to_owned(), ..Selection::default() };
+        let writer = Arc::new(Writer {
+            recorder: host.recorder("node-controller"),
+            client: host.client(),
+            clock: host.clock(),
+            pods: pods::informer(host.factory()),
+            nodes: host.informer(),
+            silent: host.queue("node_lifecycle_controller_silent"),
+            unmarked: host.queue("node_lifecycle_controller_pods"),
+            tainted: host.queue("node_lifecycle_controller_taints"),
+            swaps: Mutex::default(),
+        });
+        let monitor = Monitor {
+            writer: writer.clone(),
+            figures: host.config().node_monitor,
+            leases: host.select(resource_of::<Lease>(), leases),
+            known: HashMap::new(),
+            health: HashMap::new(),
+            zones: Zones::default(),
+        };
+        Self { writer, monitor: Mutex::new(Some(monitor)) }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        let (queue, woken) = (wiring.queue(), Arc::new(Notify::new()));
+        let wake = woken.clone();
+        self.writer.nodes.handle(move |change| {
+            let node = change.object();
+            if !matches!(change, Change::Deleted(_)) && !taints::no_schedule(node).is_empty() {
+                queue.add(node.key());
+            }
+            if let Change::Updated { old, new } = change
+                && readiness(old) != readiness(new)
+            {
+                wake.notify_one();
             }
         });
-        writer.work(shutdown);
-        let stop = shutdown.clone();
-        shutdown.spawn(async move {
-            let _ = stop.run(monitor.follow(&woken)).await;
-        });
-    });
+        self.writer.work(wiring);
+        if let Some(mut monitor) = self.monitor.lock().take() {
+            wiring.spawn(async move { monitor.follow(&woken).await });
+        }
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let w = &self.writer;
+        let swap = w.nodes.get_key(&key).map(|n| taints::no_schedule(&n)).unwrap_or_default();
+        if !swap.is_empty() {
+            within(taints::write(&w.client, &key.name, &swap, w.clock.now())).await?;
+        }
+        Ok(Next::Done)
+    }
 }
 
 /// What is done about single nodes. Nobody waits for it: each node has its own tries.
@@ -153,21 +162,21 @@ impl fmt::Display for Silent {
 }
 
 impl Writer {
-    fn work(self: &Arc<Self>, shutdown: &Shutdown) {
+    fn work(self: &Arc<Self>, wiring: &Wiring<Key>) {
         let w = self.clone();
-        self.silent.work("node-lifecycle-silent", WORKERS, shutdown, move |silent| {
+        wiring.work(&self.silent, "node-lifecycle-silent", WORKERS, move |silent| {
             let w = w.clone();
-            async move { w.say_silent(silent).await }
+            async move { w.say_silent(silent).await.map(|()| Next::Done) }
         });
         let w = self.clone();
-        self.unmarked.work("node-lifecycle-pods", POD_WORKERS, shutdown, move |silent| {
+        wiring.work(&self.unmarked, "node-lifecycle-pods", POD_WORKERS, move |silent| {
             let w = w.clone();
-            async move { w.mark_pods(&silent).await }
+            async move { w.mark_pods(&silent).await.map(|()| Next::Done) }
         });
         let w = self.clone();
-        self.tainted.work("node-lifecycle-taints", WORKERS, shutdown, move |key| {
+        wiring.work(&self.tainted, "node-lifecycle-taints", WORKERS, move |key: Key| {
             let w = w.clone();
-            async move { w.swap(&key.name).await }
+            async move { w.swap(&key.name).await.map(|()| Next::Done) }
         });
     }
 

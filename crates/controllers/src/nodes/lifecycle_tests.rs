@@ -11,7 +11,7 @@ use crate::fake::{Cluster, Fault};
 
 async fn started() -> Cluster {
     let cluster = Cluster::new();
-    start(cluster.client.clone(), cluster.clock, NodeMonitor::default(), &cluster.factory, &cluster.shutdown);
+    cluster.run::<Lifecycle>();
     cluster.follow().await;
     cluster
 }

@@ -1,5 +1,6 @@
 //! What the control plane does about nodes: their Pod networks, their health, and the Pods of those that are gone.
 
+pub(crate) mod cidr_set;
 pub(crate) mod eviction;
 mod health;
 pub(crate) mod ipam;

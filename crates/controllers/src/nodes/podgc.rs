@@ -1,23 +1,26 @@
 //! Pod garbage collection: Pods that no kubelet will ever end (upstream: `pkg/controller/podgc`).
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Client, Factory, Informer, PartialObject, Patch, resource_of};
-use component::{Clock, Shutdown};
+use client::{Client, Informer, PartialObject, Patch, resource_of};
+use component::Clock;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
+use parking_lot::Mutex;
 use serde_json::json;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::eviction::disruption;
 use super::taints::{self, OUT_OF_SERVICE};
 use crate::common::{deleting, pods, within};
+use crate::host::{Controller, Host, Next, Wiring};
 
 const PERIOD: Duration = Duration::from_secs(20);
 /// How many requests are made at a time.
@@ -34,24 +37,54 @@ enum Why {
     Orphaned,
 }
 
-struct Controller {
+/// The one thing to look at: all Pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct AllPods;
+
+impl fmt::Display for AllPods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("all pods")
+    }
+}
+
+/// The controller.
+pub(crate) struct PodGc {
     client: Client,
     clock: Clock,
     nodes: Informer<Node>,
     pods: Informer<Pod>,
+    /// Beyond so many ended Pods the oldest go; 0 keeps them all.
     threshold: usize,
+    /// Since when nodes that Pods name are missing.
+    missing: Mutex<HashMap<String, Instant>>,
 }
 
-/// Starts it. Beyond `threshold` ended Pods the oldest go; 0 keeps them all.
-pub(crate) fn start(client: Client, clock: Clock, threshold: usize, factory: &Factory, shutdown: &Shutdown) {
-    let controller =
-        Controller { client, clock, nodes: factory.informer(), pods: pods::informer(factory), threshold };
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        let stop = shutdown.clone();
-        shutdown.spawn(async move {
-            let _ = stop.run(controller.follow()).await;
-        });
-    });
+impl Controller for PodGc {
+    const NAME: &'static str = "pod-garbage-collector-controller";
+    const ALIASES: &'static [&'static str] = &["podgc"];
+    const ACCOUNT: &'static str = "pod-garbage-collector";
+    const QUEUE: &'static str = "orphaned_pods_nodes";
+    type Key = AllPods;
+
+    fn new(host: &Host<Self::Key>) -> Self {
+        Self {
+            client: host.client(),
+            clock: host.clock(),
+            nodes: host.informer(),
+            pods: pods::informer(host.factory()),
+            threshold: host.config().terminated_pods,
+            missing: Mutex::default(),
+        }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<AllPods>) {
+        wiring.queue().add(AllPods);
+    }
+
+    async fn sync(&self, _: AllPods) -> Result<Next, Status> {
+        self.pass().await;
+        Ok(Next::After(PERIOD))
+    }
 }
 
 /// What is to go in one pass.
@@ -100,36 +133,14 @@ fn plan(all: &[Arc<Pod>], nodes: &[Arc<Node>], threshold: usize) -> Plan {
 fn is_out_of_service(node: &Node) -> bool {
     let ready = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
     let ready = ready.filter(|c| c.type_ == "Ready").any(|c| c.status == "True");
-    !ready && taints::of(node).iter().any(|t| t.key == OUT_OF_SERVICE)
+    !ready && taints::of_node(node).iter().any(|t| t.key == OUT_OF_SERVICE)
 }
 
-impl Controller {
-    async fn follow(&self) {
-        let mut missing_since: HashMap<String, Instant> = HashMap::new();
-        let mut tick = tokio::time::interval(PERIOD);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            // A defect that one odd object shows must not end the work on all others, at later looks at the least.
-            if AssertUnwindSafe(self.pass(&mut missing_since)).catch_unwind().await.is_err() {
-                tracing::error!(controller = "pod-garbage-collector", "a pass panicked, will retry");
-            }
-        }
-    }
-
-    async fn pass(&self, missing_since: &mut HashMap<String, Instant>) {
+impl PodGc {
+    async fn pass(&self) {
         let all = self.pods.list();
         let plan = plan(&all, &self.nodes.list(), self.threshold);
-        let now = self.clock.monotonic();
-        missing_since.retain(|node, _| plan.missing.contains(node));
-        for node in plan.missing {
-            missing_since.entry(node).or_insert(now);
-        }
-        let asked: Vec<String> = missing_since
-            .iter()
-            .filter(|(_, since)| now - **since >= QUARANTINE)
-            .map(|(node, _)| node.clone())
-            .collect();
+        let asked = self.missing_for_long(plan.missing);
         let answers = stream::iter(asked).map(|node| self.is_gone(node).boxed());
         let gone: HashSet<String> =
             answers.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().flatten().collect();
@@ -138,6 +149,18 @@ impl Controller {
         ends.extend(orphaned.map(|p| (p, Why::Orphaned)));
         let ends = stream::iter(ends).map(|(pod, why)| self.try_end(pod, why).boxed());
         ends.buffer_unordered(AT_ONCE).collect::<()>().await;
+    }
+
+    /// Notes which nodes are missing now; those that have been for long enough.
+    fn missing_for_long(&self, missing: HashSet<String>) -> Vec<String> {
+        let now = self.clock.monotonic();
+        let mut since = self.missing.lock();
+        since.retain(|node, _| missing.contains(node));
+        for node in missing {
+            since.entry(node).or_insert(now);
+        }
+        let long = since.iter().filter(|(_, since)| now - **since >= QUARANTINE);
+        long.map(|(node, _)| node.clone()).collect()
     }
 
     async fn try_end(&self, pod: Arc<Pod>, why: Why) {
@@ -255,7 +278,9 @@ mod tests {
         use crate::fake::{Cluster, Fault};
         for hours in [0, 1, -1] {
             let cluster = Cluster::new();
-            start(cluster.client.clone(), cluster.clock, 0, &cluster.factory, &cluster.shutdown);
+            let mut shared = cluster.shared();
+            shared.config.terminated_pods = 0;
+            cluster.run_with::<PodGc>(&shared);
             for i in 0..40 {
                 let pod = json!({
                     "metadata": {"name": format!("p{i}"), "namespace": "default"},

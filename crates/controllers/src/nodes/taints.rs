@@ -3,12 +3,11 @@
 use api::Status;
 use client::{Client, Patch};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+pub(super) use objects::taints::{NO_EXECUTE, NO_SCHEDULE, of_node};
 use serde_json::json;
 
-pub(super) const NO_EXECUTE: &str = "NoExecute";
-pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
@@ -40,12 +39,8 @@ impl Swap {
     }
 }
 
-pub(super) fn of(node: &Node) -> &[Taint] {
-    node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default()
-}
-
 pub(super) fn has(node: &Node, mark: Mark) -> bool {
-    of(node).iter().any(|t| (t.key.as_str(), t.effect.as_str()) == mark)
+    of_node(node).iter().any(|t| (t.key.as_str(), t.effect.as_str()) == mark)
 }
 
 /// How a node's NoSchedule taints differ from what its conditions and `spec.unschedulable` call for.
@@ -87,7 +82,7 @@ pub(super) fn no_execute(node: &Node, ready: &str) -> Swap {
 
 /// A node's taints after a change; `None` if it changes nothing.
 fn swapped(node: &Node, swap: &Swap, now: Timestamp) -> Option<Vec<Taint>> {
-    let mut taints = of(node).to_vec();
+    let mut taints = of_node(node).to_vec();
     let before = taints.clone();
     taints.retain(|t| !swap.remove.contains(&(t.key.as_str(), t.effect.as_str())));
     for (key, effect) in &swap.add {
@@ -124,20 +119,6 @@ pub(super) async fn write(client: &Client, name: &str, swap: &Swap, now: Timesta
         }
     }
     last
-}
-
-/// Whether a toleration tolerates a taint.
-pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let text = |t: &Option<String>| t.clone().unwrap_or_default();
-    let (effect, key) = (text(&toleration.effect), text(&toleration.key));
-    if (!effect.is_empty() && effect != taint.effect) || (!key.is_empty() && key != taint.key) {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or_default() {
-        "Exists" => true,
-        "" | "Equal" => text(&toleration.value) == text(&taint.value),
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -191,25 +172,5 @@ mod tests {
         check(&[(NOT_READY, NO_EXECUTE)], "Unknown", 1, 1);
         check(&[(UNREACHABLE, NO_EXECUTE)], "True", 0, 1);
         check(&[(UNREACHABLE, NO_SCHEDULE)], "True", 0, 0);
-    }
-
-    #[test]
-    fn tolerations() {
-        let check = |toleration: serde_json::Value, want: bool| {
-            let t: Toleration = serde_json::from_value(toleration.clone()).unwrap();
-            let taint = Taint {
-                key: "k".into(),
-                value: Some("v".into()),
-                effect: NO_EXECUTE.into(),
-                time_added: None,
-            };
-            assert_eq!(tolerates(&t, &taint), want, "{toleration}");
-        };
-        check(json!({"operator": "Exists"}), true);
-        check(json!({"key": "k", "operator": "Exists"}), true);
-        check(json!({"key": "k", "value": "v"}), true);
-        check(json!({"key": "k", "value": "x"}), false);
-        check(json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"}), false);
-        check(json!({"key": "x", "operator": "Exists"}), false);
     }
 }

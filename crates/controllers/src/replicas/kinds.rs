@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::common::selector::Selector;
+use objects::Selector;
 
 /// A condition of either kind.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Condition {
+pub(crate) struct Condition {
     pub(super) kind: String,
     pub(super) status: String,
     pub(super) reason: Option<String>,
@@ -21,7 +21,7 @@ pub(super) struct Condition {
 
 /// The status of either kind.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     pub(super) replicas: i32,
     pub(super) fully_labeled: i32,
     pub(super) ready: i32,
@@ -33,8 +33,13 @@ pub(super) struct Counts {
 }
 
 /// A kind that keeps a number of Pods.
-pub(super) trait Replicated: KubeObject {
-    /// What its Events name as their source.
+pub(crate) trait Replicated: KubeObject {
+    /// The name of its controller, and its older ones.
+    const CONTROLLER: &'static str;
+    const ALIASES: &'static [&'static str];
+    /// The name of its controller's work queue.
+    const QUEUE: &'static str;
+    /// What its Events name as their source; its controller's service account, too.
     const COMPONENT: &'static str;
     /// Whether its status counts terminating Pods.
     const TERMINATING: bool;
@@ -51,10 +56,13 @@ fn some<T: Default + PartialEq>(value: T) -> Option<T> {
 }
 
 impl Replicated for ReplicaSet {
+    const CONTROLLER: &'static str = "replicaset-controller";
+    const ALIASES: &'static [&'static str] = &["replicaset"];
+    const QUEUE: &'static str = "replicaset";
     const COMPONENT: &'static str = "replicaset-controller";
     const TERMINATING: bool = true;
     fn selector(&self) -> Selector {
-        self.spec.as_ref().map_or_else(Selector::nothing, |s| Selector::of(&s.selector))
+        self.spec.as_ref().map_or_else(Selector::nothing, |s| Selector::or_nothing(&s.selector))
     }
     fn wanted(&self) -> i32 {
         self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
@@ -105,6 +113,9 @@ impl Replicated for ReplicaSet {
 }
 
 impl Replicated for ReplicationController {
+    const CONTROLLER: &'static str = "replicationcontroller-controller";
+    const ALIASES: &'static [&'static str] = &["replicationcontroller"];
+    const QUEUE: &'static str = "replicationmanager";
     const COMPONENT: &'static str = "replication-controller";
     const TERMINATING: bool = false;
     fn selector(&self) -> Selector {

@@ -11,105 +11,122 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Api, Change, Client, EventType, Factory, Informer, Key, Queue, Recorder};
-use component::{Clock, Shutdown};
+use client::{Api, Cached, Change, Client, Informer, Key, Queue};
+use component::Clock;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 
 use crate::common::batch::slow_start;
 use crate::common::claim::claim;
 use crate::common::expectations::Expectations;
-use crate::common::{controller_of, controller_ref, deleting, namespace_is_terminating, pods, retry};
+use crate::common::owners::resolve;
+use crate::common::pod_control::{Deletion, PodControl, from_template};
+use crate::common::{controller_of, deleting, pods};
+use crate::host::{Controller, Host, Next, Wiring};
 use kinds::Replicated;
 
 /// The most Pods made or deleted in one go.
 const BURST: usize = 500;
 /// After what time a set is looked at again for which something is awaited.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The longest name of a Pod.
-const NAME_LIMIT: usize = 253;
 
-/// Starts the controller of ReplicaSets.
-pub(crate) fn start_replicasets(
+/// The controller of ReplicaSets.
+pub(crate) type ReplicaSets = Replicas<ReplicaSet>;
+/// The controller of ReplicationControllers.
+pub(crate) type ReplicationControllers = Replicas<ReplicationController>;
+
+/// The controller of one of both kinds.
+pub(crate) struct Replicas<T> {
     client: Client,
     clock: Clock,
-    workers: usize,
-    factory: &Factory,
-    shutdown: &Shutdown,
-) {
-    start::<ReplicaSet>(client, clock, workers, factory, shutdown);
-}
-
-/// Starts the controller of ReplicationControllers.
-pub(crate) fn start_replication_controllers(
-    client: Client,
-    clock: Clock,
-    workers: usize,
-    factory: &Factory,
-    shutdown: &Shutdown,
-) {
-    start::<ReplicationController>(client, clock, workers, factory, shutdown);
-}
-
-struct Controller<T> {
-    client: Client,
-    clock: Clock,
-    recorder: Recorder,
+    control: PodControl,
     sets: Informer<T>,
     pods: Informer<Pod>,
-    queue: Queue<Key>,
     expectations: Expectations,
 }
 
-fn start<T: Replicated>(
-    client: Client,
-    clock: Clock,
-    workers: usize,
-    factory: &Factory,
-    shutdown: &Shutdown,
-) {
-    let sets = factory.informer::<T>();
-    sets.index(pods::BY_OWNER, |set| {
-        controller_of(set.metadata()).map(|r| r.uid.as_str().into()).into_iter().collect()
-    });
-    let controller = Arc::new(Controller {
-        recorder: Recorder::start(client.clone(), T::COMPONENT, "", clock, shutdown),
-        client,
-        clock,
-        sets,
-        pods: pods::informer(factory),
-        queue: Queue::default(),
-        expectations: Expectations::default(),
-    });
+impl<T: Replicated> Controller for Replicas<T> {
+    const NAME: &'static str = T::CONTROLLER;
+    const ALIASES: &'static [&'static str] = T::ALIASES;
+    const ACCOUNT: &'static str = T::COMPONENT;
+    const QUEUE: &'static str = T::QUEUE;
+    const WORKERS: usize = 5;
+    type Key = Key;
 
-    let c = controller.clone();
-    controller.sets.handle(move |change| {
-        let key = client::Cached::key(&**change.object());
-        match change {
-            Change::Deleted(_) => c.expectations.forget(&key),
-            Change::Updated { old, new } if old.metadata().uid != new.metadata().uid => {
-                c.expectations.forget(&key);
-            }
-            _ => {}
-        }
-        c.queue.add(key);
-    });
-    let c = controller.clone();
-    controller.pods.handle(move |change| match change {
-        Change::Added(pod) => c.pod_added(pod),
-        Change::Updated { old, new } => c.pod_updated(old, new),
-        Change::Deleted(pod) => c.pod_deleted(pod),
-    });
-    crate::when_synced(factory, shutdown, move |shutdown| {
-        let queue = controller.queue.clone();
-        queue.work(T::COMPONENT, workers, shutdown, move |key| {
-            let controller = controller.clone();
-            async move { controller.sync(key).await }
+    fn new(host: &Host<Self::Key>) -> Self {
+        let sets = host.informer::<T>();
+        sets.index(pods::BY_OWNER, |set| {
+            controller_of(set.metadata()).map(|r| r.uid.as_str().into()).into_iter().collect()
         });
-    });
+        Self {
+            client: host.client(),
+            clock: host.clock(),
+            control: PodControl::new(host.client(), host.recorder(T::COMPONENT)),
+            sets,
+            pods: pods::informer(host.factory()),
+            expectations: Expectations::default(),
+        }
+    }
+
+    fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
+        let (queue, c) = (wiring.queue(), self.clone());
+        self.sets.handle(move |change| {
+            let key = change.object().key();
+            match change {
+                Change::Deleted(_) => c.expectations.forget(&key),
+                Change::Updated { old, new } if old.metadata().uid != new.metadata().uid => {
+                    c.expectations.forget(&key);
+                }
+                _ => {}
+            }
+            queue.add(key);
+        });
+        let (queue, c) = (wiring.queue(), self.clone());
+        self.pods.handle(move |change| match change {
+            Change::Added(pod) => c.pod_added(pod, &queue),
+            Change::Updated { old, new } => c.pod_updated(old, new, &queue),
+            Change::Deleted(pod) => c.pod_deleted(pod, &queue),
+        });
+    }
+
+    async fn sync(&self, key: Key) -> Result<Next, Status> {
+        let Some(set) = self.sets.get_key(&key) else {
+            self.expectations.forget(&key);
+            return Ok(Next::Done);
+        };
+        let satisfied = self.expectations.satisfied(&key);
+        let may_act = satisfied && !deleting(set.metadata());
+        let selector = set.selector();
+        let uid = set.metadata().uid.as_deref().unwrap_or_default();
+        let mut all = self.pods.by_index(pods::BY_OWNER, uid);
+        let terminating = all
+            .iter()
+            .filter(|p| pods::is_terminating(p) && selector.matches(p.metadata.labels.as_ref()))
+            .count();
+        all.extend(self.pods.by_index(pods::BY_OWNER, &pods::orphans(&key.namespace)));
+        all.retain(|p| pods::is_active(p));
+        let owners: Api<T> = self.client.api(&key.namespace);
+        let active = claim(&*set, &owners, &selector, all, &self.client.api(&key.namespace)).await?;
+
+        let now = self.clock.now();
+        let step =
+            if may_act { plan(set.wanted(), &active, &self.related(&set), now) } else { Step::Nothing };
+        let managed = self.execute(&key, &set, step).await;
+
+        let wanted = status::of(&*set, &active, terminating, managed.as_ref().err(), now);
+        let status = status::update(&owners, &set, wanted).await?;
+        managed?;
+        // What is awaited may never be shown, if a watch that would have told of it was begun anew.
+        let unseen = (!satisfied).then_some(AGAIN);
+        let waits = set.min_ready() > 0 && status.ready != status.available;
+        let available = waits.then(|| {
+            let next = pods::next_available(active.iter().map(|p| &**p), set.min_ready(), now);
+            next.unwrap_or(Duration::from_secs(u64::try_from(set.min_ready()).unwrap_or(0)))
+        });
+        Ok(Next::at(unseen.into_iter().chain(available).min()))
+    }
 }
 
 /// What is to be done about a set's Pods.
@@ -132,113 +149,65 @@ fn plan(wanted: i32, active: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) 
     }
 }
 
-impl<T: Replicated> Controller<T> {
-    /// The set that a Pod's reference names, if it is that set.
-    fn resolve(&self, meta: &ObjectMeta) -> Option<(Key, Arc<T>)> {
-        let reference = controller_of(meta).filter(|r| r.kind == T::KIND)?;
-        let key = Key::new(meta.namespace.as_deref().unwrap_or_default(), &reference.name);
-        let set = self.sets.get_key(&key)?;
-        (set.metadata().uid.as_ref() == Some(&reference.uid)).then_some((key, set))
-    }
-
+impl<T: Replicated> Replicas<T> {
     /// Whoever may want to adopt an orphan.
-    fn enqueue_matching(&self, pod: &Pod) {
-        for set in self.sets.list_namespace(pod.metadata.namespace.as_deref().unwrap_or_default()) {
+    fn enqueue_matching(&self, pod: &Pod, queue: &Queue<Key>) {
+        for set in self.sets.list_namespace(pod.namespace()) {
             let selector = set.selector();
-            if !selector.is_empty() && selector.matches(pod.metadata.labels.as_ref()) {
-                self.queue.add(client::Cached::key(&*set));
+            if !selector.is_everything() && selector.matches(pod.metadata.labels.as_ref()) {
+                queue.add(set.key());
             }
         }
     }
 
-    fn pod_added(&self, pod: &Pod) {
+    fn pod_added(&self, pod: &Pod, queue: &Queue<Key>) {
         if deleting(&pod.metadata) {
-            return self.pod_deleted(pod);
+            return self.pod_deleted(pod, queue);
         }
         if controller_of(&pod.metadata).is_none() {
-            return self.enqueue_matching(pod);
+            return self.enqueue_matching(pod, queue);
         }
-        if let Some((key, _)) = self.resolve(&pod.metadata) {
+        if let Some((key, _)) = resolve(&self.sets, &pod.metadata) {
             self.expectations.created(&key, 1);
-            self.queue.add(key);
+            queue.add(key);
         }
     }
 
-    fn pod_updated(&self, old: &Pod, new: &Pod) {
+    fn pod_updated(&self, old: &Pod, new: &Pod, queue: &Queue<Key>) {
         let relabelled = old.metadata.labels != new.metadata.labels;
         if deleting(&new.metadata) {
-            self.pod_deleted(new);
+            self.pod_deleted(new, queue);
             if relabelled {
-                self.pod_deleted(old);
+                self.pod_deleted(old, queue);
             }
             return;
         }
         let (before, after) = (controller_of(&old.metadata), controller_of(&new.metadata));
         if before != after
-            && let Some((key, _)) = self.resolve(&old.metadata)
+            && let Some((key, _)) = resolve(&self.sets, &old.metadata)
         {
-            self.queue.add(key);
+            queue.add(key);
         }
         if after.is_none() {
             if relabelled || before != after {
-                self.enqueue_matching(new);
+                self.enqueue_matching(new, queue);
             }
             return;
         }
-        if let Some((key, set)) = self.resolve(&new.metadata) {
+        if let Some((key, set)) = resolve(&self.sets, &new.metadata) {
             if !pods::is_ready(old) && pods::is_ready(new) && set.min_ready() > 0 {
                 let wait = u64::try_from(set.min_ready()).unwrap_or(0);
-                self.queue.add_after(key.clone(), Duration::from_secs(wait));
+                queue.add_after(key.clone(), Duration::from_secs(wait));
             }
-            self.queue.add(key);
+            queue.add(key);
         }
     }
 
-    fn pod_deleted(&self, pod: &Pod) {
-        if let Some((key, _)) = self.resolve(&pod.metadata) {
-            self.expectations.deleted(&key, pod.metadata.uid.as_deref().unwrap_or_default());
-            self.queue.add(key);
+    fn pod_deleted(&self, pod: &Pod, queue: &Queue<Key>) {
+        if let Some((key, _)) = resolve(&self.sets, &pod.metadata) {
+            self.expectations.deleted(&key, pod.uid());
+            queue.add(key);
         }
-    }
-
-    async fn sync(&self, key: Key) -> Result<(), Status> {
-        let Some(set) = self.sets.get_key(&key) else {
-            self.expectations.forget(&key);
-            return Ok(());
-        };
-        let satisfied = self.expectations.satisfied(&key);
-        if !satisfied {
-            // What is awaited may never be shown, if a watch that would have told of it was begun anew.
-            self.queue.add_after(key.clone(), AGAIN);
-        }
-        let may_act = satisfied && !deleting(set.metadata());
-        let selector = set.selector();
-        let uid = set.metadata().uid.as_deref().unwrap_or_default();
-        let mut all = self.pods.by_index(pods::BY_OWNER, uid);
-        let terminating = all
-            .iter()
-            .filter(|p| pods::is_terminating(p) && selector.matches(p.metadata.labels.as_ref()))
-            .count();
-        all.extend(self.pods.by_index(pods::BY_OWNER, &pods::orphans(&key.namespace)));
-        all.retain(|p| pods::is_active(p));
-        let owners: Api<T> = self.client.api(&key.namespace);
-        let api: Api<Pod> = self.client.api(&key.namespace);
-        let active = claim(&*set, &owners, &selector, all, &api).await?;
-
-        let now = self.clock.now();
-        let step =
-            if may_act { plan(set.wanted(), &active, &self.related(&set), now) } else { Step::Nothing };
-        let managed = self.execute(&key, &set, &api, step).await;
-
-        let wanted = status::of(&*set, &active, terminating, managed.as_ref().err(), now);
-        let status = status::update(&owners, &set, wanted).await?;
-        managed?;
-        if set.min_ready() > 0 && status.ready != status.available {
-            let next = pods::next_available(active.iter().map(|p| &**p), set.min_ready(), now);
-            let fallback = Duration::from_secs(u64::try_from(set.min_ready()).unwrap_or(0));
-            self.queue.add_after(key, next.unwrap_or(fallback));
-        }
-        Ok(())
     }
 
     /// The active Pods of every set that has the same controller.
@@ -255,85 +224,36 @@ impl<T: Replicated> Controller<T> {
         pods.filter(|p| pods::is_active(p)).collect()
     }
 
-    async fn execute(&self, key: &Key, set: &Arc<T>, api: &Api<Pod>, step: Step) -> Result<(), Status> {
+    async fn execute(&self, key: &Key, set: &Arc<T>, step: Step) -> Result<(), Status> {
         match step {
             Step::Nothing => Ok(()),
             Step::Create(count) => {
-                let pod = set.template().map(|t| pod_of(&**set, t));
-                let Some(pod) = pod.filter(|p| p.metadata.labels.as_ref().is_some_and(|l| !l.is_empty()))
-                else {
-                    return Err(retry("unable to create pods, no labels"));
-                };
+                let pod = from_template(&**set, set.template())?;
                 self.expectations.expect_creations(key, count);
-                let (made, result) = slow_start(count, |_| self.create(&**set, &pod, api, key)).await;
+                let (made, result) = slow_start(count, |_| async {
+                    if !self.control.create(&**set, &pod).await? {
+                        self.expectations.created(key, 1);
+                    }
+                    Ok(())
+                })
+                .await;
                 // What was not even tried, or failed, will not be seen.
                 self.expectations.created(key, count - made);
                 result
             }
             Step::Delete(doomed) => {
-                let uids = doomed.iter().filter_map(|p| p.metadata.uid.clone());
-                self.expectations.expect_deletions(key, uids);
-                let results = join_all(doomed.iter().map(|pod| self.delete(&**set, pod, api, key))).await;
-                results.into_iter().collect()
+                self.expectations.expect_deletions(key, doomed.iter().filter_map(|p| p.metadata.uid.clone()));
+                let deletions = doomed.iter().map(|pod| async {
+                    let deleted = self.control.delete(&**set, pod).await;
+                    // It will not be seen to go.
+                    if !matches!(deleted, Ok(Deletion::Begun)) {
+                        self.expectations.deleted(key, pod.uid());
+                    }
+                    deleted.map(drop)
+                });
+                join_all(deletions).await.into_iter().collect()
             }
         }
-    }
-
-    async fn create(&self, set: &T, pod: &Pod, api: &Api<Pod>, key: &Key) -> Result<(), Status> {
-        match api.create(pod).await {
-            Ok(made) => {
-                let name = made.metadata.name.unwrap_or_default();
-                self.recorder.event(
-                    set,
-                    EventType::Normal,
-                    "SuccessfulCreate",
-                    format!("Created pod: {name}"),
-                );
-                Ok(())
-            }
-            Err(e) if namespace_is_terminating(&e) => {
-                self.expectations.created(key, 1);
-                Ok(())
-            }
-            Err(e) => {
-                self.recorder.event(set, EventType::Warning, "FailedCreate", format!("Error creating: {e}"));
-                Err(e)
-            }
-        }
-    }
-
-    async fn delete(&self, set: &T, pod: &Pod, api: &Api<Pod>, key: &Key) -> Result<(), Status> {
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let Err(e) = api.delete(name, None).await else {
-            self.recorder.event(set, EventType::Normal, "SuccessfulDelete", format!("Deleted pod: {name}"));
-            return Ok(());
-        };
-        self.expectations.deleted(key, pod.metadata.uid.as_deref().unwrap_or_default());
-        if e.is_not_found() {
-            return Ok(());
-        }
-        self.recorder.event(set, EventType::Warning, "FailedDelete", format!("Error deleting: {e}"));
-        Err(Status { message: format!("unable to delete pods: {e}"), ..e })
-    }
-}
-
-/// The Pod that a set makes.
-fn pod_of<T: Replicated>(set: &T, template: &PodTemplateSpec) -> Pod {
-    let from = template.metadata.clone().unwrap_or_default();
-    let name = set.metadata().name.as_deref().unwrap_or_default();
-    let dash = if name.len() < NAME_LIMIT { "-" } else { "" };
-    Pod {
-        metadata: ObjectMeta {
-            generate_name: Some(format!("{name}{dash}")),
-            namespace: set.metadata().namespace.clone(),
-            labels: from.labels,
-            annotations: from.annotations,
-            finalizers: from.finalizers,
-            owner_references: Some(vec![controller_ref(set)]),
-            ..ObjectMeta::default()
-        },
-        spec: template.spec.clone(),
-        status: None,
     }
 }
 

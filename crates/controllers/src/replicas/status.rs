@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::kinds::{Condition, Counts, Replicated};
 use crate::common::pods;
-use crate::common::selector::Selector;
+use objects::Selector;
 
 const FAILURE: &str = "ReplicaFailure";
 

@@ -228,14 +228,13 @@ impl Rules {
 
     /// Objects are kept in the version that is served by default, if there is one.
     fn storage(&self, rows: &[&ResourceInfo], resource: &str) -> Option<Storage> {
-        let (kind, etcd) = match self.internal_kind {
-            Some(kind) => (Gvk::new(self.group, "v1", kind), Gvk::new(self.group, "v1", kind)),
-            None => {
-                let row = rows.iter().find(|r| r.has_verb("update") && !r.storage_version.is_empty())?;
-                let etcd = Gvk::new(row.storage_group, row.storage_version, row.kind);
-                let usual = rows.iter().find(|r| r.served_by_default && r.group == row.storage_group);
-                (usual.map_or_else(|| etcd.clone(), |r| Gvk::new(r.group, r.version, r.kind)), etcd)
-            }
+        let (kind, etcd) = if let Some(kind) = self.internal_kind {
+            (Gvk::new(self.group, "v1", kind), Gvk::new(self.group, "v1", kind))
+        } else {
+            let row = rows.iter().find(|r| r.has_verb("update") && !r.storage_version.is_empty())?;
+            let etcd = Gvk::new(row.storage_group, row.storage_version, row.kind);
+            let usual = rows.iter().find(|r| r.served_by_default && r.group == row.storage_group);
+            (usual.map_or_else(|| etcd.clone(), |r| Gvk::new(r.group, r.version, r.kind)), etcd)
         };
         let path = match (self.path, self.form) {
             (Some(path), _) => path.into(),

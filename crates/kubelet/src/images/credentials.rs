@@ -11,8 +11,9 @@ use sha2::{Digest, Sha256};
 
 use super::parse_name;
 use super::records::PullSecret;
-use crate::Kubelet;
+use crate::objects::Objects;
 use crate::pods::spec;
+use crate::recorder::PodRecorder;
 
 /// Docker's own registry, as configurations name it.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
@@ -27,14 +28,19 @@ pub(super) struct Credential {
 }
 
 /// The credentials of a Pod for an image, the Secrets in their order.
-pub(super) async fn of_pod(kubelet: &Kubelet, pod: &Pod, image: &str) -> Vec<Credential> {
+pub(super) async fn of_pod(
+    secrets: &Objects,
+    recorder: &PodRecorder,
+    pod: &Pod,
+    image: &str,
+) -> Vec<Credential> {
     let Ok(name) = parse_name(image) else { return Vec::new() };
     let mut found = Vec::new();
     for reference in spec::spec(pod).image_pull_secrets.iter().flatten() {
-        match kubelet.objects.secret(spec::namespace(pod), &reference.name).await {
+        match secrets.secret(spec::namespace(pod), &reference.name).await {
             Ok(secret) => found.extend(matching(&secret, name.repository)),
             Err(error) => {
-                kubelet.recorder.pod(
+                recorder.pod(
                     pod,
                     "Warning",
                     "FailedToRetrieveImagePullSecret",

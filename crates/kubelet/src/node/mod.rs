@@ -11,9 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Recorder;
-use component::Shutdown;
-use k8s_openapi::api::core::v1::{NodeStatus, Taint};
+use client::{Client, Informer, Recorder};
+use component::{Clock, Shutdown};
+use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
 
 use self::machine::{Filesystem, Machine, Pids};
 use self::pressure::{Reported, Room};
@@ -21,7 +21,8 @@ pub use self::pressure::{Threshold, Thresholds};
 pub(crate) use self::reporter::REPORT;
 use self::reporter::Reporter;
 use self::status::Observation;
-use crate::{Kubelet, health};
+use crate::health::Health;
+use crate::{Config, Runtime, health};
 
 /// How often the status is made, and how long a request may take that reports it; upstream's
 /// `nodeStatusUpdateFrequency`.
@@ -54,33 +55,50 @@ impl Default for Options {
     }
 }
 
+/// What is reported, and by whom.
+#[derive(Clone)]
+pub(crate) struct Machinery {
+    pub(crate) config: Arc<Config>,
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) recorder: Recorder,
+    pub(crate) nodes: Informer<Node>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) runtime: Runtime,
+}
+
 /// Registers the Node and reports it until `shutdown`.
-pub fn start(kubelet: Arc<Kubelet>, recorder: Recorder, shutdown: &Shutdown) {
+pub(crate) fn start(reported: Machinery, shutdown: &Shutdown) {
     let stop = shutdown.clone();
     shutdown.spawn(async move {
-        let _ = stop.run(Box::pin(report(kubelet, recorder))).await;
+        let _ = stop.run(Box::pin(report(reported))).await;
     });
 }
 
-async fn report(kubelet: Arc<Kubelet>, recorder: Recorder) {
-    let watch = health::follow(&kubelet);
+async fn report(reported: Machinery) {
+    let watch = health::follow(&reported.health, &reported.runtime);
     let keep = async {
-        let name = kubelet.config.node_name.clone();
-        let mut observer = Observer::new(kubelet.clone());
-        let mut reporter = Reporter::new(&kubelet.client, kubelet.nodes.clone(), recorder, &kubelet.config);
-        let mut initial = status::initial(&name, &kubelet.config.node, &observer.machine);
+        let name = reported.config.node_name.clone();
+        let mut observer = Observer::new(reported.clone());
+        let mut reporter = Reporter::new(
+            &reported.client,
+            reported.nodes.clone(),
+            reported.recorder.clone(),
+            &reported.config,
+        );
+        let mut initial = status::initial(&name, &reported.config.node, &observer.machine);
         let observation = observer.observe().await;
         initial.status =
-            Some(status::status(&name, &kubelet.config.node, &observation, &NodeStatus::default()));
+            Some(status::status(&name, &reported.config.node, &observation, &NodeStatus::default()));
         reporter.register(&initial).await;
-        let alive = lease::keep(kubelet.client.clone(), kubelet.clock, &name);
+        let alive = lease::keep(reported.client.clone(), reported.clock, &name);
         let report = async {
             loop {
                 let observation = observer.observe().await;
                 reporter.sync(&observation).await;
                 tokio::select! {
                     () = tokio::time::sleep(UPDATE) => {}
-                    () = kubelet.health.changed.notified() => {}
+                    () = reported.health.changed.notified() => {}
                 }
             }
         };
@@ -91,36 +109,36 @@ async fn report(kubelet: Arc<Kubelet>, recorder: Recorder) {
 
 /// Looks at the machine and the runtime.
 struct Observer {
-    kubelet: Arc<Kubelet>,
+    of: Machinery,
     machine: Machine,
     addresses: Vec<String>,
     reported: Reported,
 }
 
 impl Observer {
-    fn new(kubelet: Arc<Kubelet>) -> Self {
-        let config = &kubelet.config;
+    fn new(of: Machinery) -> Self {
+        let config = &of.config;
         let addresses = if config.node_ips.is_empty() {
             machine::default_address().iter().map(ToString::to_string).collect()
         } else {
             config.node_ips.iter().map(ToString::to_string).collect()
         };
-        Self { machine: Machine::read(), addresses, reported: Reported::default(), kubelet }
+        Self { machine: Machine::read(), addresses, reported: Reported::default(), of }
     }
 
     /// Makes no call to the runtime: one that hangs must not keep this from being told.
     async fn observe(&mut self) -> Observation {
-        let runtime = self.kubelet.health.report(&self.kubelet.runtime).await;
-        let now = self.kubelet.clock.now();
-        let nodefs = Filesystem::of(existing(&self.kubelet.config.root_dir));
+        let runtime = self.of.health.report(&self.of.runtime).await;
+        let now = self.of.clock.now();
+        let nodefs = Filesystem::of(existing(&self.of.config.root_dir));
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let room = Room {
             memory: machine::memory_available(&meminfo).map(|available| (self.machine.memory, available)),
             nodefs,
-            imagefs: self.kubelet.health.image_dir().as_deref().and_then(Filesystem::of),
+            imagefs: self.of.health.image_dir().as_deref().and_then(Filesystem::of),
             pids: Pids::read(),
         };
-        let seen = self.kubelet.config.node.eviction_hard.check(&room);
+        let seen = self.of.config.node.eviction_hard.check(&room);
         Observation {
             now,
             machine: self.machine.clone(),
@@ -128,7 +146,7 @@ impl Observer {
             pressures: self.reported.observe(now, seen),
             runtime,
             addresses: self.addresses.clone(),
-            max_pods: self.kubelet.config.max_pods,
+            max_pods: self.of.config.max_pods,
         }
     }
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use objects::ports::host_ports;
-use objects::{node_affinity, taints};
+use objects::{features, node_affinity, taints};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::worker::Worker;
+use super::workers::Workers;
 use super::{spec, sysctls};
-use crate::Kubelet;
 use objects::quantity::{self, ResourceList};
 
 /// Why a Pod is refused.
@@ -86,29 +86,36 @@ impl Admission {
         }
         decided.get(&worker.uid).cloned().flatten()
     }
+
+    /// Decides once for each Pod, one Pod after the other; `node` is asked once it is known which ran before.
+    pub(crate) async fn admit(
+        &self,
+        worker: &Arc<Worker>,
+        workers: &Workers,
+        node: impl Fn() -> Option<Arc<Node>> + Send,
+    ) -> Result<Option<Refusal>, NodeUnknown> {
+        if let Some(decision) = self.decided.lock().get(&worker.uid) {
+            return Ok(decision.clone());
+        }
+        // The sender lives as long as the kubelet.
+        let _ = self.ran.subscribe().wait_for(Option::is_some).await;
+        if self.ran.borrow().as_ref().is_some_and(|ran| ran.contains(&worker.uid)) {
+            self.decided.lock().insert(worker.uid.clone(), None);
+            return Ok(None);
+        }
+        let node = node().ok_or(NodeUnknown)?;
+        Ok(self.decide(worker, &workers.all(), &node))
+    }
 }
+
+/// Nothing can be decided yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the node is not known yet")]
+pub(crate) struct NodeUnknown;
 
 /// What Pods are ordered by; of one second, by their names.
 fn created(pod: &Pod) -> (Option<Timestamp>, &str, &str) {
     (pod.metadata.creation_timestamp.as_ref().map(|t| t.0), spec::namespace(pod), spec::name(pod))
-}
-
-/// Decides once for each Pod, one Pod after the other.
-pub(crate) async fn admit(kubelet: &Kubelet, worker: &Arc<Worker>) -> Result<Option<Refusal>, String> {
-    let admission = &kubelet.admission;
-    if let Some(decision) = admission.decided.lock().get(&worker.uid) {
-        return Ok(decision.clone());
-    }
-    // The sender lives as long as the kubelet.
-    let _ = admission.ran.subscribe().wait_for(Option::is_some).await;
-    if admission.ran.borrow().as_ref().is_some_and(|ran| ran.contains(&worker.uid)) {
-        admission.decided.lock().insert(worker.uid.clone(), None);
-        return Ok(None);
-    }
-    let Some(node) = kubelet.node() else {
-        return Err("the node is not known yet".into());
-    };
-    Ok(admission.decide(worker, &kubelet.workers(), &node))
 }
 
 /// Decides about a Pod beside others that the node has taken.
@@ -119,6 +126,11 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
     }
     if let Some(message) = sysctls::forbidden(pod) {
         return refuse("SysctlForbidden", message);
+    }
+    let missing = features::missing(pod, node);
+    if !missing.is_empty() {
+        let message = format!("Pod requires node features that are not available: {}", missing.join(", "));
+        return refuse("PodFeatureUnsupported", message);
     }
     let status = node.status.clone().unwrap_or_default();
     let allocatable = status.allocatable.or(status.capacity).unwrap_or_default();
@@ -237,6 +249,13 @@ mod tests {
             (
                 json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}}),
                 None,
+            ),
+            (
+                json!({"containers": [{"name": "c", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]}),
+                Some((
+                    "PodFeatureUnsupported",
+                    "Pod requires node features that are not available: RestartAllContainersOnContainerExits",
+                )),
             ),
             (
                 json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [

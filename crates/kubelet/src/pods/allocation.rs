@@ -98,6 +98,20 @@ pub(crate) fn given<'a>(pod: &'a Arc<Pod>, allocation: &Allocation) -> Cow<'a, A
     Cow::Owned(Arc::new(changed))
 }
 
+/// The Pod that a status is about: with what it was given, and of the generation for which that was decided. A newer
+/// object is not observed before that: a status of its generation would say that it has what it asks for.
+pub(crate) fn shown<'a>(
+    pod: &'a Arc<Pod>,
+    allocation: &Allocation,
+    decided: Option<i64>,
+) -> Cow<'a, Arc<Pod>> {
+    let mut shown = given(pod, allocation);
+    if decided.is_some() && decided != pod.metadata.generation {
+        Arc::make_mut(shown.to_mut()).metadata.generation = decided;
+    }
+    shown
+}
+
 fn is_empty(r: &ResourceRequirements) -> bool {
     same(r, &ResourceRequirements::default())
 }
@@ -168,6 +182,25 @@ mod tests {
         let has = given(&pod("1000", status.clone()), &before(&pod("1000", status))).into_owned();
         assert_eq!(amount(&first(&has).limits, "cpu"), 2000);
         assert_eq!(amount(&first(&has).requests, "memory"), (1 << 30) * 1000);
+    }
+
+    #[test]
+    fn a_status_is_about_what_was_decided() {
+        let mut asks = pod("2", json!({}));
+        Arc::make_mut(&mut asks).metadata.generation = Some(2);
+        let before = wanted(&pod("1", json!({})));
+        let check = |allocation: &Allocation, decided: Option<i64>, expected: (Option<i64>, &str)| {
+            let shown = shown(&asks, allocation, decided);
+            let cpu =
+                spec::containers(&shown)[0].resources.as_ref().unwrap().requests.as_ref().unwrap()["cpu"]
+                    .0
+                    .clone();
+            assert_eq!((shown.metadata.generation, cpu.as_str()), expected);
+        };
+        check(&before, Some(1), (Some(1), "1"));
+        check(&before, Some(2), (Some(2), "1"));
+        check(&wanted(&asks), Some(2), (Some(2), "2"));
+        check(&wanted(&asks), None, (Some(2), "2"));
     }
 
     #[test]

@@ -3,15 +3,20 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use component::Clock;
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 
 use super::downward::Facts;
 use super::observed::ROOT_ANNOTATION;
 use super::{dns, env, labels, resources, security, spec};
+use crate::Config;
+use crate::cgroups::Cgroups;
+use crate::health::Health;
+use crate::recorder::PodRecorder;
 use crate::volumes::{Mounted, Volumes, blocking, subpath};
-use crate::{Config, Kubelet};
 
 const ETC_HOSTS: &str = "/etc/hosts";
 
@@ -24,107 +29,271 @@ fn pod_labels(pod: &Pod) -> HashMap<String, String> {
     all
 }
 
-/// The sandbox of a Pod.
-///
-/// # Errors
-/// Upstream's text, where a name or the resolver configuration cannot be made.
-pub(crate) async fn sandbox(
-    kubelet: &Kubelet,
-    pod: &Pod,
-    attempt: u32,
-) -> Result<pb::PodSandboxConfig, String> {
-    if spec::spec(pod).host_users == Some(false) {
-        return Err("the handler \"\" does not support user namespaces".into());
-    }
-    let config = &kubelet.config;
-    let text = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
-    let (dns_config, note) = dns::pod_dns(pod, config, dns::parse_resolv_conf(&text));
-    if let Some((reason, message)) = note {
-        kubelet.recorder.pod(pod, "Warning", reason, message);
-    }
-    let hostname = if spec::host_network(pod) {
-        String::new()
-    } else {
-        dns::kernel_hostname(pod, &config.cluster_domain)?
-    };
-    let port_mappings = spec::containers(pod)
-        .iter()
-        .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)))
-        .flat_map(|c| c.ports.iter().flatten())
-        .map(|port| pb::PortMapping {
-            protocol: match port.protocol.as_deref() {
-                Some("UDP") => pb::Protocol::Udp,
-                Some("SCTP") => pb::Protocol::Sctp,
-                _ => pb::Protocol::Tcp,
-            }
-            .into(),
-            container_port: port.container_port,
-            host_port: port.host_port.unwrap_or(0),
-            host_ip: port.host_ip.clone().unwrap_or_default(),
-        })
-        .collect();
-    let context = spec::spec(pod).security_context.as_ref();
-    let (supplemental_groups, policy) = security::groups(context);
-    let int = |value| pb::Int64Value { value };
-    let privileged = spec::containers(pod)
-        .iter()
-        .chain(spec::init_containers(pod))
-        .any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
-    let (overhead, whole) = resources::sandbox_resources(pod);
-    let mut annotations: HashMap<String, String> =
-        pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect();
-    annotations.insert(ROOT_ANNOTATION.into(), config.root_dir.to_string_lossy().into_owned());
-    annotations.entry(labels::CONFIG_SOURCE.into()).or_insert_with(|| "api".into());
-    annotations.entry(labels::CONFIG_SEEN.into()).or_insert_with(|| kubelet.clock.now().to_string());
-    Ok(pb::PodSandboxConfig {
-        metadata: Some(pb::PodSandboxMetadata {
-            name: spec::name(pod).into(),
-            uid: spec::uid(pod).into(),
-            namespace: spec::namespace(pod).into(),
-            attempt,
-        }),
-        hostname,
-        log_directory: kubelet
-            .config
-            .pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod))
-            .to_string_lossy()
-            .into_owned(),
-        dns_config: Some(dns_config),
-        port_mappings,
-        labels: pod_labels(pod),
-        annotations,
-        linux: Some(pb::LinuxPodSandboxConfig {
-            cgroup_parent: kubelet.cgroups.parent(pod),
-            security_context: Some(pb::LinuxSandboxSecurityContext {
-                namespace_options: Some(security::namespaces(pod)),
-                selinux_options: security::selinux(context.and_then(|c| c.se_linux_options.as_ref())),
-                run_as_user: context.and_then(|c| c.run_as_user).map(int),
-                run_as_group: context.and_then(|c| c.run_as_group).map(int),
-                supplemental_groups,
-                supplemental_groups_policy: policy.into(),
-                privileged,
-                seccomp: Some(pb::SecurityProfile {
-                    profile_type: pb::security_profile::ProfileType::RuntimeDefault.into(),
-                    localhost_ref: String::new(),
-                }),
-                ..pb::LinuxSandboxSecurityContext::default()
-            }),
-            sysctls: context
-                .and_then(|c| c.sysctls.as_ref())
-                .into_iter()
-                .flatten()
-                .map(|s| (s.name.clone(), s.value.clone()))
-                .collect(),
-            overhead: Some(overhead),
-            resources: Some(whole),
-        }),
-        windows: None,
-    })
+/// Says how sandboxes and containers are to be.
+pub(crate) struct Requests {
+    pub(crate) config: Arc<Config>,
+    pub(crate) clock: Clock,
+    pub(crate) recorder: PodRecorder,
+    pub(crate) cgroups: Cgroups,
+    /// Knows what the runtime can do.
+    pub(crate) health: Arc<Health>,
+    pub(crate) env: env::Sources,
 }
 
-/// The directory of a container's logs, below the Pod's.
-pub(crate) fn container_log_dir(kubelet: &Kubelet, pod: &Pod, container: &str) -> PathBuf {
-    kubelet.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod)).join(container)
+impl Requests {
+    /// The sandbox of a Pod.
+    ///
+    /// # Errors
+    /// Upstream's text, where a name or the resolver configuration cannot be made.
+    pub(crate) async fn sandbox(&self, pod: &Pod, attempt: u32) -> Result<pb::PodSandboxConfig, String> {
+        if spec::spec(pod).host_users == Some(false) {
+            return Err("the handler \"\" does not support user namespaces".into());
+        }
+        let config = &self.config;
+        let text = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
+        let (dns_config, note) = dns::pod_dns(pod, config, dns::parse_resolv_conf(&text));
+        if let Some((reason, message)) = note {
+            self.recorder.pod(pod, "Warning", reason, message);
+        }
+        let hostname = if spec::host_network(pod) {
+            String::new()
+        } else {
+            dns::kernel_hostname(pod, &config.cluster_domain)?
+        };
+        let port_mappings = spec::containers(pod)
+            .iter()
+            .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)))
+            .flat_map(|c| c.ports.iter().flatten())
+            .map(|port| pb::PortMapping {
+                protocol: match port.protocol.as_deref() {
+                    Some("UDP") => pb::Protocol::Udp,
+                    Some("SCTP") => pb::Protocol::Sctp,
+                    _ => pb::Protocol::Tcp,
+                }
+                .into(),
+                container_port: port.container_port,
+                host_port: port.host_port.unwrap_or(0),
+                host_ip: port.host_ip.clone().unwrap_or_default(),
+            })
+            .collect();
+        let context = spec::spec(pod).security_context.as_ref();
+        let (supplemental_groups, policy) = security::groups(context);
+        let int = |value| pb::Int64Value { value };
+        let privileged = spec::containers(pod)
+            .iter()
+            .chain(spec::init_containers(pod))
+            .any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
+        let (overhead, whole) = resources::sandbox_resources(pod);
+        let mut annotations: HashMap<String, String> =
+            pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect();
+        annotations.insert(ROOT_ANNOTATION.into(), config.root_dir.to_string_lossy().into_owned());
+        annotations.entry(labels::CONFIG_SOURCE.into()).or_insert_with(|| "api".into());
+        annotations.entry(labels::CONFIG_SEEN.into()).or_insert_with(|| self.clock.now().to_string());
+        Ok(pb::PodSandboxConfig {
+            metadata: Some(pb::PodSandboxMetadata {
+                name: spec::name(pod).into(),
+                uid: spec::uid(pod).into(),
+                namespace: spec::namespace(pod).into(),
+                attempt,
+            }),
+            hostname,
+            log_directory: self
+                .config
+                .pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod))
+                .to_string_lossy()
+                .into_owned(),
+            dns_config: Some(dns_config),
+            port_mappings,
+            labels: pod_labels(pod),
+            annotations,
+            linux: Some(pb::LinuxPodSandboxConfig {
+                cgroup_parent: self.cgroups.parent(pod),
+                security_context: Some(pb::LinuxSandboxSecurityContext {
+                    namespace_options: Some(security::namespaces(pod)),
+                    selinux_options: security::selinux(context.and_then(|c| c.se_linux_options.as_ref())),
+                    run_as_user: context.and_then(|c| c.run_as_user).map(int),
+                    run_as_group: context.and_then(|c| c.run_as_group).map(int),
+                    supplemental_groups,
+                    supplemental_groups_policy: policy.into(),
+                    privileged,
+                    seccomp: Some(pb::SecurityProfile {
+                        profile_type: pb::security_profile::ProfileType::RuntimeDefault.into(),
+                        localhost_ref: String::new(),
+                    }),
+                    ..pb::LinuxSandboxSecurityContext::default()
+                }),
+                sysctls: context
+                    .and_then(|c| c.sysctls.as_ref())
+                    .into_iter()
+                    .flatten()
+                    .map(|s| (s.name.clone(), s.value.clone()))
+                    .collect(),
+                overhead: Some(overhead),
+                resources: Some(whole),
+            }),
+            windows: None,
+        })
+    }
+
+    /// The directory of a container's logs, below the Pod's.
+    pub(crate) fn container_log_dir(&self, pod: &Pod, container: &str) -> PathBuf {
+        self.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod)).join(container)
+    }
+
+    /// A container.
+    ///
+    /// # Errors
+    /// Upstream's text for the Event and the status.
+    pub(crate) async fn container(&self, i: &ContainerInputs<'_>) -> Result<pb::ContainerConfig, String> {
+        let (pod, c) = (i.facts.pod, i.container);
+        let vars = self.env.environment(i.facts, c).await?;
+        security::verify_non_root(pod, c, i.image_user)?;
+        let (command, args) = env::command(c, &vars);
+        let log_dir = self.container_log_dir(pod, &c.name);
+        blocking(move || std::fs::create_dir_all(&log_dir).map_err(|e| e.to_string()))
+            .await
+            .map_err(|e| format!("create container log directory for container {} failed: {e}", c.name))?;
+        let profiles = self.config.root_dir.join("seccomp");
+        Ok(pb::ContainerConfig {
+            metadata: Some(pb::ContainerMetadata { name: c.name.clone(), attempt: i.restart_count }),
+            image: Some(pb::ImageSpec {
+                image: i.image_ref.to_owned(),
+                user_specified_image: c.image.clone().unwrap_or_default(),
+                ..pb::ImageSpec::default()
+            }),
+            command,
+            args,
+            working_dir: c.working_dir.clone().unwrap_or_default(),
+            envs: vars
+                .iter()
+                .map(|(key, value)| pb::KeyValue { key: key.clone(), value: value.clone().into() })
+                .collect(),
+            mounts: self.mounts(i, &vars).await?,
+            labels: HashMap::from([
+                (labels::POD_NAME.into(), spec::name(pod).into()),
+                (labels::POD_NAMESPACE.into(), spec::namespace(pod).into()),
+                (labels::POD_UID.into(), spec::uid(pod).into()),
+                (labels::CONTAINER_NAME.into(), c.name.clone()),
+            ]),
+            annotations: annotations(&self.config, pod, c, i.restart_count),
+            log_path: format!("{}/{}.log", c.name, i.restart_count),
+            stdin: c.stdin == Some(true),
+            stdin_once: c.stdin_once == Some(true),
+            tty: c.tty == Some(true),
+            linux: Some(pb::LinuxContainerConfig {
+                resources: Some(resources::container_resources(pod, c, i.node_memory)),
+                security_context: Some(security::container_context(
+                    pod,
+                    c,
+                    i.image_user,
+                    i.target.clone(),
+                    &profiles,
+                )?),
+            }),
+            ..pb::ContainerConfig::default()
+        })
+    }
+
+    async fn mounts(&self, i: &ContainerInputs<'_>, vars: &env::Env) -> Result<Vec<pb::Mount>, String> {
+        let (pod, c) = (i.facts.pod, i.container);
+        let pod_dir = self.config.pod_dir(spec::uid(pod));
+        let mut out = Vec::new();
+        let mut hosts = spec::host_network(pod) || !i.facts.pod_ips.is_empty();
+        for (index, mount) in c.volume_mounts.iter().flatten().enumerate() {
+            hosts &= mount.mount_path != ETC_HOSTS;
+            let volume = i.volumes.get(&mount.name).ok_or_else(|| {
+                format!("cannot find volume {:?} to mount into container {:?}", mount.name, c.name)
+            })?;
+            let mut sub = mount.sub_path.clone().unwrap_or_default();
+            if let Some(expr) = mount.sub_path_expr.as_deref().filter(|e| !e.is_empty()) {
+                sub = expand_strict(expr, vars)?;
+            }
+            let container_path = if mount.mount_path.starts_with('/') {
+                mount.mount_path.clone()
+            } else {
+                format!("/{}", mount.mount_path)
+            };
+            let mut made = pb::Mount {
+                container_path,
+                readonly: mount.read_only == Some(true),
+                propagation: propagation(mount)?.into(),
+                recursive_read_only: recursive_read_only(mount, self.health.recursive_read_only())?,
+                ..pb::Mount::default()
+            };
+            match volume {
+                Mounted::Image { .. } => {
+                    let reference = i.image_volumes.get(&mount.name).cloned().unwrap_or_default();
+                    made.image = Some(pb::ImageSpec { image: reference, ..pb::ImageSpec::default() });
+                    made.image_sub_path = sub;
+                    made.readonly = true;
+                }
+                Mounted::Path { path, read_only } => {
+                    made.readonly |= read_only;
+                    let mut host_path = path.clone();
+                    if !sub.is_empty() {
+                        let (dir, at) = (pod_dir.clone(), path.clone());
+                        let (volume, container) = (mount.name.clone(), c.name.clone());
+                        host_path = blocking(move || {
+                            let part = subpath::SubPath {
+                                volume_path: &at,
+                                path: &sub,
+                                volume: &volume,
+                                container: &container,
+                                index,
+                            };
+                            subpath::prepare(&dir, &part).map_err(|error| {
+                                tracing::debug!(?error, "subPath");
+                                error.to_string()
+                            })
+                        })
+                        .await?;
+                    }
+                    made.host_path = host_path.to_string_lossy().into_owned();
+                }
+            }
+            out.push(made);
+        }
+        if hosts {
+            out.push(self.hosts_mount(i, &pod_dir).await?);
+        }
+        if let Some(path) = c.termination_message_path.as_deref().filter(|p| !p.is_empty()) {
+            let dir = pod_dir.join("containers").join(&c.name);
+            let file = dir.join(format!("{:08x}", fastrand::u32(..)));
+            let host_path = file.to_string_lossy().into_owned();
+            blocking(move || {
+                std::fs::create_dir_all(&dir)
+                    .and_then(|()| std::fs::write(&file, ""))
+                    .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)))
+                    .map_err(|e| format!("error on creating termination-log file: {e}"))
+            })
+            .await?;
+            let container_path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+            out.push(pb::Mount { host_path, container_path, ..pb::Mount::default() });
+        }
+        Ok(out)
+    }
+
+    /// Writes the Pod's hosts file anew, and mounts it.
+    async fn hosts_mount(&self, i: &ContainerInputs<'_>, pod_dir: &Path) -> Result<pb::Mount, String> {
+        let pod = i.facts.pod;
+        let aliases = spec::spec(pod).host_aliases.clone().unwrap_or_default();
+        let text = if spec::host_network(pod) {
+            let of_node = tokio::fs::read_to_string(ETC_HOSTS).await.unwrap_or_default();
+            dns::node_hosts_file(&of_node, &aliases)
+        } else {
+            let (name, domain) = dns::hostname(pod, &self.config.cluster_domain);
+            dns::hosts_file(i.facts.pod_ips, &name, &domain, &aliases)
+        };
+        let file = pod_dir.join("etc-hosts");
+        let host_path = file.to_string_lossy().into_owned();
+        blocking(move || {
+            std::fs::write(&file, text)
+                .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)))
+                .map_err(|e| e.to_string())
+        })
+        .await?;
+        Ok(pb::Mount { host_path, container_path: ETC_HOSTS.into(), ..pb::Mount::default() })
+    }
 }
 
 /// The restart count that follows the newest log of a container; 0 where there is none.
@@ -156,63 +325,6 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) target: Option<String>,
     /// Memory of the node in bytes.
     pub(crate) node_memory: i64,
-}
-
-/// A container.
-///
-/// # Errors
-/// Upstream's text for the Event and the status.
-pub(crate) async fn container(
-    kubelet: &Kubelet,
-    i: &ContainerInputs<'_>,
-) -> Result<pb::ContainerConfig, String> {
-    let (pod, c) = (i.facts.pod, i.container);
-    let vars = env::environment(kubelet, i.facts, c).await?;
-    security::verify_non_root(pod, c, i.image_user)?;
-    let (command, args) = env::command(c, &vars);
-    let log_dir = container_log_dir(kubelet, pod, &c.name);
-    blocking(move || std::fs::create_dir_all(&log_dir).map_err(|e| e.to_string()))
-        .await
-        .map_err(|e| format!("create container log directory for container {} failed: {e}", c.name))?;
-    let profiles = kubelet.config.root_dir.join("seccomp");
-    Ok(pb::ContainerConfig {
-        metadata: Some(pb::ContainerMetadata { name: c.name.clone(), attempt: i.restart_count }),
-        image: Some(pb::ImageSpec {
-            image: i.image_ref.to_owned(),
-            user_specified_image: c.image.clone().unwrap_or_default(),
-            ..pb::ImageSpec::default()
-        }),
-        command,
-        args,
-        working_dir: c.working_dir.clone().unwrap_or_default(),
-        envs: vars
-            .iter()
-            .map(|(key, value)| pb::KeyValue { key: key.clone(), value: value.clone().into() })
-            .collect(),
-        mounts: mounts(kubelet, i, &vars).await?,
-        labels: HashMap::from([
-            (labels::POD_NAME.into(), spec::name(pod).into()),
-            (labels::POD_NAMESPACE.into(), spec::namespace(pod).into()),
-            (labels::POD_UID.into(), spec::uid(pod).into()),
-            (labels::CONTAINER_NAME.into(), c.name.clone()),
-        ]),
-        annotations: annotations(&kubelet.config, pod, c, i.restart_count),
-        log_path: format!("{}/{}.log", c.name, i.restart_count),
-        stdin: c.stdin == Some(true),
-        stdin_once: c.stdin_once == Some(true),
-        tty: c.tty == Some(true),
-        linux: Some(pb::LinuxContainerConfig {
-            resources: Some(resources::container_resources(pod, c, i.node_memory)),
-            security_context: Some(security::container_context(
-                pod,
-                c,
-                i.image_user,
-                i.target.clone(),
-                &profiles,
-            )?),
-        }),
-        ..pb::ContainerConfig::default()
-    })
 }
 
 fn annotations(config: &Config, pod: &Pod, c: &Container, restart_count: u32) -> HashMap<String, String> {
@@ -272,89 +384,6 @@ fn recursive_read_only(mount: &VolumeMount, runtime: bool) -> Result<bool, Strin
     }
 }
 
-async fn mounts(
-    kubelet: &Kubelet,
-    i: &ContainerInputs<'_>,
-    vars: &env::Env,
-) -> Result<Vec<pb::Mount>, String> {
-    let (pod, c) = (i.facts.pod, i.container);
-    let pod_dir = kubelet.config.pod_dir(spec::uid(pod));
-    let mut out = Vec::new();
-    let mut hosts = spec::host_network(pod) || !i.facts.pod_ips.is_empty();
-    for (index, mount) in c.volume_mounts.iter().flatten().enumerate() {
-        hosts &= mount.mount_path != ETC_HOSTS;
-        let volume = i.volumes.get(&mount.name).ok_or_else(|| {
-            format!("cannot find volume {:?} to mount into container {:?}", mount.name, c.name)
-        })?;
-        let mut sub = mount.sub_path.clone().unwrap_or_default();
-        if let Some(expr) = mount.sub_path_expr.as_deref().filter(|e| !e.is_empty()) {
-            sub = expand_strict(expr, vars)?;
-        }
-        let container_path = if mount.mount_path.starts_with('/') {
-            mount.mount_path.clone()
-        } else {
-            format!("/{}", mount.mount_path)
-        };
-        let mut made = pb::Mount {
-            container_path,
-            readonly: mount.read_only == Some(true),
-            propagation: propagation(mount)?.into(),
-            recursive_read_only: recursive_read_only(mount, kubelet.health.recursive_read_only())?,
-            ..pb::Mount::default()
-        };
-        match volume {
-            Mounted::Image { .. } => {
-                let reference = i.image_volumes.get(&mount.name).cloned().unwrap_or_default();
-                made.image = Some(pb::ImageSpec { image: reference, ..pb::ImageSpec::default() });
-                made.image_sub_path = sub;
-                made.readonly = true;
-            }
-            Mounted::Path { path, read_only } => {
-                made.readonly |= read_only;
-                let mut host_path = path.clone();
-                if !sub.is_empty() {
-                    let (dir, at) = (pod_dir.clone(), path.clone());
-                    let (volume, container) = (mount.name.clone(), c.name.clone());
-                    host_path = blocking(move || {
-                        let part = subpath::SubPath {
-                            volume_path: &at,
-                            path: &sub,
-                            volume: &volume,
-                            container: &container,
-                            index,
-                        };
-                        subpath::prepare(&dir, &part).map_err(|error| {
-                            tracing::debug!(?error, "subPath");
-                            error.to_string()
-                        })
-                    })
-                    .await?;
-                }
-                made.host_path = host_path.to_string_lossy().into_owned();
-            }
-        }
-        out.push(made);
-    }
-    if hosts {
-        out.push(hosts_mount(kubelet, i, &pod_dir).await?);
-    }
-    if let Some(path) = c.termination_message_path.as_deref().filter(|p| !p.is_empty()) {
-        let dir = pod_dir.join("containers").join(&c.name);
-        let file = dir.join(format!("{:08x}", fastrand::u32(..)));
-        let host_path = file.to_string_lossy().into_owned();
-        blocking(move || {
-            std::fs::create_dir_all(&dir)
-                .and_then(|()| std::fs::write(&file, ""))
-                .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)))
-                .map_err(|e| format!("error on creating termination-log file: {e}"))
-        })
-        .await?;
-        let container_path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        out.push(pb::Mount { host_path, container_path, ..pb::Mount::default() });
-    }
-    Ok(out)
-}
-
 /// Replaces references of a subPathExpr; each must be known.
 fn expand_strict(expr: &str, vars: &env::Env) -> Result<String, String> {
     let missing = std::cell::Cell::new(false);
@@ -364,30 +393,4 @@ fn expand_strict(expr: &str, vars: &env::Env) -> Result<String, String> {
         value
     });
     if missing.get() { Err(format!("missing value for {expr:?}")) } else { Ok(text) }
-}
-
-/// Writes the Pod's hosts file anew, and mounts it.
-async fn hosts_mount(
-    kubelet: &Kubelet,
-    i: &ContainerInputs<'_>,
-    pod_dir: &Path,
-) -> Result<pb::Mount, String> {
-    let pod = i.facts.pod;
-    let aliases = spec::spec(pod).host_aliases.clone().unwrap_or_default();
-    let text = if spec::host_network(pod) {
-        let of_node = tokio::fs::read_to_string(ETC_HOSTS).await.unwrap_or_default();
-        dns::node_hosts_file(&of_node, &aliases)
-    } else {
-        let (name, domain) = dns::hostname(pod, &kubelet.config.cluster_domain);
-        dns::hosts_file(i.facts.pod_ips, &name, &domain, &aliases)
-    };
-    let file = pod_dir.join("etc-hosts");
-    let host_path = file.to_string_lossy().into_owned();
-    blocking(move || {
-        std::fs::write(&file, text)
-            .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)))
-            .map_err(|e| e.to_string())
-    })
-    .await?;
-    Ok(pb::Mount { host_path, container_path: ETC_HOSTS.into(), ..pb::Mount::default() })
 }

@@ -1,13 +1,17 @@
 //! Containers' environment, and `$(VAR)` references in it and in commands.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use client::Informer;
 use k8s_openapi::api::core::v1::{Container, Service};
 
 use super::downward::Facts;
 use super::spec;
-use crate::Kubelet;
-use crate::objects::NotThere;
+use crate::config::Config;
+use crate::objects::{NotThere, Objects};
+use crate::recorder::PodRecorder;
 
 /// Variables in their order; a name stands once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -104,138 +108,155 @@ fn valid_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=')
 }
 
-/// The environment of a container.
-///
-/// # Errors
-/// The text that upstream puts into the event, if something referred to is missing.
-pub(crate) async fn environment(
-    kubelet: &Kubelet,
-    facts: &Facts<'_>,
-    container: &Container,
-) -> Result<Env, String> {
-    let pod = facts.pod;
-    let namespace = spec::namespace(pod);
-    let mut services = Env::default();
-    if let Some(kubernetes) = kubelet.services.get("default", "kubernetes") {
-        service_variables(&kubernetes, &mut services);
-    }
-    if spec::spec(pod).enable_service_links.unwrap_or(true) {
-        for service in kubelet.services.list_namespace(namespace) {
-            service_variables(&service, &mut services);
-        }
+/// What environments are made from.
+pub(crate) struct Sources {
+    services: Informer<Service>,
+    objects: Arc<Objects>,
+    recorder: PodRecorder,
+    /// Where Pods' directories are.
+    pods: PathBuf,
+}
+
+impl Sources {
+    /// The Services, and the ConfigMaps and Secrets that Pods refer to.
+    pub(crate) fn new(
+        config: &Config,
+        services: Informer<Service>,
+        objects: Arc<Objects>,
+        recorder: PodRecorder,
+    ) -> Self {
+        Self { services, objects, recorder, pods: config.pods_dir() }
     }
 
-    let mut env = Env::default();
-    let mut invalid = Vec::new();
-    for from in container.env_from.iter().flatten() {
-        let mut pairs: BTreeMap<String, String> = BTreeMap::new();
-        if let Some(reference) = &from.config_map_ref {
-            match kubelet.objects.config_map(namespace, &reference.name).await {
-                Ok(map) => pairs.extend(map.data.clone().unwrap_or_default()),
-                Err(NotThere::Missing(_)) if reference.optional == Some(true) => continue,
-                Err(error) => return Err(error.to_string()),
+    /// The environment of a container.
+    ///
+    /// # Errors
+    /// The text that upstream puts into the event, if something referred to is missing.
+    pub(crate) async fn environment(&self, facts: &Facts<'_>, container: &Container) -> Result<Env, String> {
+        let pod = facts.pod;
+        let namespace = spec::namespace(pod);
+        let mut services = Env::default();
+        if let Some(kubernetes) = self.services.get("default", "kubernetes") {
+            service_variables(&kubernetes, &mut services);
+        }
+        if spec::spec(pod).enable_service_links.unwrap_or(true) {
+            for service in self.services.list_namespace(namespace) {
+                service_variables(&service, &mut services);
             }
-        } else if let Some(reference) = &from.secret_ref {
-            match kubelet.objects.secret(namespace, &reference.name).await {
-                Ok(secret) => pairs.extend(
-                    secret
-                        .data
-                        .iter()
-                        .flatten()
-                        .map(|(k, v)| (k.clone(), String::from_utf8_lossy(&v.0).into_owned())),
+        }
+
+        let mut env = Env::default();
+        let mut invalid = Vec::new();
+        for from in container.env_from.iter().flatten() {
+            let mut pairs: BTreeMap<String, String> = BTreeMap::new();
+            if let Some(reference) = &from.config_map_ref {
+                match self.objects.config_map(namespace, &reference.name).await {
+                    Ok(map) => pairs.extend(map.data.clone().unwrap_or_default()),
+                    Err(NotThere::Missing(_)) if reference.optional == Some(true) => continue,
+                    Err(error) => return Err(error.to_string()),
+                }
+            } else if let Some(reference) = &from.secret_ref {
+                match self.objects.secret(namespace, &reference.name).await {
+                    Ok(secret) => pairs.extend(
+                        secret
+                            .data
+                            .iter()
+                            .flatten()
+                            .map(|(k, v)| (k.clone(), String::from_utf8_lossy(&v.0).into_owned())),
+                    ),
+                    Err(NotThere::Missing(_)) if reference.optional == Some(true) => continue,
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+            for (key, value) in pairs {
+                let name = format!("{}{key}", from.prefix.as_deref().unwrap_or_default());
+                if valid_name(&name) {
+                    env.set(name, value);
+                } else {
+                    invalid.push(name);
+                }
+            }
+        }
+        if !invalid.is_empty() {
+            self.recorder.pod(
+                pod,
+                "Warning",
+                "InvalidEnvironmentVariableNames",
+                format!(
+                    "Keys [{}] were skipped since they are considered invalid environment variable names.",
+                    invalid.join(", ")
                 ),
-                Err(NotThere::Missing(_)) if reference.optional == Some(true) => continue,
-                Err(error) => return Err(error.to_string()),
-            }
+            );
         }
-        for (key, value) in pairs {
-            let name = format!("{}{key}", from.prefix.as_deref().unwrap_or_default());
-            if valid_name(&name) {
-                env.set(name, value);
-            } else {
-                invalid.push(name);
-            }
-        }
-    }
-    if !invalid.is_empty() {
-        kubelet.recorder.pod(
-            pod,
-            "Warning",
-            "InvalidEnvironmentVariableNames",
-            format!(
-                "Keys [{}] were skipped since they are considered invalid environment variable names.",
-                invalid.join(", ")
-            ),
-        );
-    }
 
-    for var in container.env.iter().flatten() {
-        let value = if let Some(text) = var.value.as_deref().filter(|t| !t.is_empty()) {
-            expand(text, |name| env.get(name).or_else(|| services.get(name)))
-        } else if let Some(source) = &var.value_from {
-            if let Some(field) = &source.field_ref {
-                facts.field(&field.field_path)?
-            } else if let Some(resource) = &source.resource_field_ref {
-                let divisor = resource.divisor.as_ref().map(|d| d.0.as_str());
-                let other = resource
-                    .container_name
-                    .as_deref()
-                    .filter(|n| !n.is_empty() && *n != container.name)
-                    .and_then(|n| spec::find_container(pod, n));
-                facts.resource(other.as_ref().unwrap_or(container), &resource.resource, divisor)?
-            } else if let Some(key) = &source.config_map_key_ref {
-                let optional = key.optional == Some(true);
-                let map = match kubelet.objects.config_map(namespace, &key.name).await {
-                    Ok(map) => map,
-                    Err(NotThere::Missing(_)) if optional => continue,
-                    Err(error) => return Err(error.to_string()),
-                };
-                match map.data.as_ref().and_then(|d| d.get(&key.key)) {
-                    Some(value) => value.clone(),
-                    None if optional => continue,
-                    None => {
-                        return Err(format!(
-                            "couldn't find key {} in ConfigMap {namespace}/{}",
-                            key.key, key.name
-                        ));
+        for var in container.env.iter().flatten() {
+            let value = if let Some(text) = var.value.as_deref().filter(|t| !t.is_empty()) {
+                expand(text, |name| env.get(name).or_else(|| services.get(name)))
+            } else if let Some(source) = &var.value_from {
+                if let Some(field) = &source.field_ref {
+                    facts.field(&field.field_path)?
+                } else if let Some(resource) = &source.resource_field_ref {
+                    let divisor = resource.divisor.as_ref().map(|d| d.0.as_str());
+                    let other = resource
+                        .container_name
+                        .as_deref()
+                        .filter(|n| !n.is_empty() && *n != container.name)
+                        .and_then(|n| spec::find_container(pod, n));
+                    facts.resource(other.as_ref().unwrap_or(container), &resource.resource, divisor)?
+                } else if let Some(key) = &source.config_map_key_ref {
+                    let optional = key.optional == Some(true);
+                    let map = match self.objects.config_map(namespace, &key.name).await {
+                        Ok(map) => map,
+                        Err(NotThere::Missing(_)) if optional => continue,
+                        Err(error) => return Err(error.to_string()),
+                    };
+                    match map.data.as_ref().and_then(|d| d.get(&key.key)) {
+                        Some(value) => value.clone(),
+                        None if optional => continue,
+                        None => {
+                            return Err(format!(
+                                "couldn't find key {} in ConfigMap {namespace}/{}",
+                                key.key, key.name
+                            ));
+                        }
                     }
-                }
-            } else if let Some(key) = &source.secret_key_ref {
-                let optional = key.optional == Some(true);
-                let secret = match kubelet.objects.secret(namespace, &key.name).await {
-                    Ok(secret) => secret,
-                    Err(NotThere::Missing(_)) if optional => continue,
-                    Err(error) => return Err(error.to_string()),
-                };
-                match secret.data.as_ref().and_then(|d| d.get(&key.key)) {
-                    Some(value) => String::from_utf8_lossy(&value.0).into_owned(),
-                    None if optional => continue,
-                    None => {
-                        return Err(format!(
-                            "couldn't find key {} in Secret {namespace}/{}",
-                            key.key, key.name
-                        ));
+                } else if let Some(key) = &source.secret_key_ref {
+                    let optional = key.optional == Some(true);
+                    let secret = match self.objects.secret(namespace, &key.name).await {
+                        Ok(secret) => secret,
+                        Err(NotThere::Missing(_)) if optional => continue,
+                        Err(error) => return Err(error.to_string()),
+                    };
+                    match secret.data.as_ref().and_then(|d| d.get(&key.key)) {
+                        Some(value) => String::from_utf8_lossy(&value.0).into_owned(),
+                        None if optional => continue,
+                        None => {
+                            return Err(format!(
+                                "couldn't find key {} in Secret {namespace}/{}",
+                                key.key, key.name
+                            ));
+                        }
                     }
-                }
-            } else if let Some(file) = &source.file_key_ref {
-                match crate::volumes::env_file::value(kubelet, pod, file).await? {
-                    Some(value) => value,
-                    None => continue,
+                } else if let Some(file) = &source.file_key_ref {
+                    match crate::volumes::env_file::value(&self.pods.join(spec::uid(pod)), pod, file).await? {
+                        Some(value) => value,
+                        None => continue,
+                    }
+                } else {
+                    String::new()
                 }
             } else {
                 String::new()
-            }
-        } else {
-            String::new()
-        };
-        env.set(&var.name, value);
-    }
-    for (name, value) in services.pairs {
-        if env.get(&name).is_none() {
-            env.set(name, value);
+            };
+            env.set(&var.name, value);
         }
+        for (name, value) in services.pairs {
+            if env.get(&name).is_none() {
+                env.set(name, value);
+            }
+        }
+        Ok(env)
     }
-    Ok(env)
 }
 
 /// Command and arguments with their references replaced.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 
+use super::addresses::Addresses;
 use super::spec;
-use crate::Kubelet;
 use crate::probes::check::{self, HttpTarget, Outcome};
+use crate::runtime::Runtime;
 
 /// The longest that a hook without a limit of its own may take.
 const FOREVER: Duration = Duration::from_hours(87600);
@@ -18,7 +19,8 @@ const HTTP_LIMIT: Duration = Duration::from_secs(30);
 /// # Errors
 /// Upstream's text; it may hold what the hook printed and belongs into no Event.
 pub(crate) async fn run(
-    kubelet: &Kubelet,
+    runtime: &Runtime,
+    addresses: &Addresses,
     pod: &Pod,
     container: &Container,
     id: &str,
@@ -37,7 +39,7 @@ pub(crate) async fn run(
                 spec::full_name(pod)
             )
         };
-        let answer = tokio::time::timeout(FOREVER, kubelet.runtime.service().exec_sync(request)).await;
+        let answer = tokio::time::timeout(FOREVER, runtime.service().exec_sync(request)).await;
         return match answer {
             Err(_) => Err(failed("timed out".into(), "")),
             Ok(Err(status)) => Err(failed(crate::runtime::error_text(&status), "")),
@@ -61,7 +63,7 @@ pub(crate) async fn run(
         };
     }
     if let Some(action) = &hook.http_get {
-        let ip = kubelet.pod_ip(pod).unwrap_or_default();
+        let ip = addresses.of(pod).unwrap_or_default();
         let agent = "kube-lifecycle/1.36";
         let mut target = HttpTarget::new(action, container, &ip, agent)?;
         let mut answer = tokio::time::timeout(HTTP_LIMIT, check::request(&target)).await;
@@ -78,7 +80,7 @@ pub(crate) async fn run(
         };
     }
     if let Some(action) = &hook.tcp_socket {
-        let ip = kubelet.pod_ip(pod).unwrap_or_default();
+        let ip = addresses.of(pod).unwrap_or_default();
         let host = action.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(&ip);
         return match check::tcp(host, check::port(&action.port, container)?, HTTP_LIMIT).await {
             Outcome::Failure(why) | Outcome::Error(why) => Err(why),

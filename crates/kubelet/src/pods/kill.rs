@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cri::runtime as pb;
@@ -14,11 +13,14 @@ use tokio::time::{Instant, timeout};
 use tonic::Code;
 
 use super::actions::KillReason;
+use super::addresses::Addresses;
 use super::observed::{ContainerStatus, PodStatus};
 use super::{hooks, spec};
-use crate::runtime::error_text;
+use crate::config::Config;
+use crate::logs;
+use crate::recorder::PodRecorder;
+use crate::runtime::{Runtime, error_text};
 use crate::work::blocking;
-use crate::{Kubelet, logs};
 
 /// The shortest grace a container gets; upstream's.
 const MIN_GRACE: i64 = 2;
@@ -39,65 +41,191 @@ fn grace(pod: &Pod, container: &Container, reason: KillReason) -> i64 {
         .unwrap_or(MIN_GRACE)
 }
 
-/// Runs the preStop hook, and stops the container.
-pub(crate) async fn container(
-    kubelet: &Kubelet,
-    pod: &Pod,
-    status: &ContainerStatus,
-    message: &str,
-    reason: KillReason,
-    grace_override: Option<i64>,
-    turn: Option<&Turns>,
-) -> Result<(), String> {
-    let found = spec::find_container(pod, &status.name);
-    let container = found.unwrap_or_else(|| Container { name: status.name.clone(), ..Container::default() });
-    let text =
-        if message.is_empty() { format!("Stopping container {}", status.name) } else { message.to_owned() };
-    kubelet.recorder.container(pod, &status.name, "Normal", "Killing", text);
-    let mut left = grace_override.unwrap_or_else(|| grace(pod, &container, reason));
-    if let Some(Lifecycle { pre_stop: Some(hook), .. }) = &container.lifecycle
-        && left > 0
-    {
-        let began = Instant::now();
-        let limit = Duration::from_secs(u64::try_from(left).unwrap_or(0));
-        match timeout(limit, hooks::run(kubelet, pod, &container, &status.id, hook)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                kubelet.recorder.container(
-                    pod,
-                    &status.name,
-                    "Warning",
-                    "FailedPreStopHook",
-                    "PreStopHook failed",
-                );
-                tracing::debug!(pod = spec::full_name(pod), container = status.name, error, "preStop hook");
+/// Stops what Pods run, and removes it from the runtime.
+#[derive(Clone)]
+pub(crate) struct Killer {
+    runtime: Runtime,
+    recorder: PodRecorder,
+    addresses: Addresses,
+    /// Where Pods' directories are.
+    pods: PathBuf,
+}
+
+impl Killer {
+    /// Runs hooks at the Pods' addresses.
+    pub(crate) fn new(
+        config: &Config,
+        runtime: Runtime,
+        recorder: PodRecorder,
+        addresses: Addresses,
+    ) -> Self {
+        Self { runtime, recorder, addresses, pods: config.pods_dir() }
+    }
+
+    /// Runs the preStop hook, and stops the container.
+    pub(crate) async fn container(
+        &self,
+        pod: &Pod,
+        status: &ContainerStatus,
+        message: &str,
+        reason: KillReason,
+        grace_override: Option<i64>,
+        turn: Option<&Turns>,
+    ) -> Result<(), String> {
+        let found = spec::find_container(pod, &status.name);
+        let container =
+            found.unwrap_or_else(|| Container { name: status.name.clone(), ..Container::default() });
+        let text = if message.is_empty() {
+            format!("Stopping container {}", status.name)
+        } else {
+            message.to_owned()
+        };
+        self.recorder.container(pod, &status.name, "Normal", "Killing", text);
+        let mut left = grace_override.unwrap_or_else(|| grace(pod, &container, reason));
+        if let Some(Lifecycle { pre_stop: Some(hook), .. }) = &container.lifecycle
+            && left > 0
+        {
+            let began = Instant::now();
+            let limit = Duration::from_secs(u64::try_from(left).unwrap_or(0));
+            match timeout(
+                limit,
+                hooks::run(&self.runtime, &self.addresses, pod, &container, &status.id, hook),
+            )
+            .await
+            {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    self.recorder.container(
+                        pod,
+                        &status.name,
+                        "Warning",
+                        "FailedPreStopHook",
+                        "PreStopHook failed",
+                    );
+                    tracing::debug!(
+                        pod = spec::full_name(pod),
+                        container = status.name,
+                        error,
+                        "preStop hook"
+                    );
+                }
+                Err(_) => tracing::debug!(
+                    pod = spec::full_name(pod),
+                    container = status.name,
+                    "preStop hook took all its time"
+                ),
             }
-            Err(_) => tracing::debug!(
-                pod = spec::full_name(pod),
-                container = status.name,
-                "preStop hook took all its time"
-            ),
+            left -= began.elapsed().as_secs() as i64;
         }
-        left -= began.elapsed().as_secs() as i64;
+        if let Some(turns) = turn
+            && left > 0
+        {
+            left -= turns.wait(&status.name, left).await;
+        }
+        let left = left.max(MIN_GRACE);
+        let request = pb::StopContainerRequest { container_id: status.id.clone(), timeout: left };
+        let stopped = match self.runtime.of(spec::uid(pod)).stop_container(request).await {
+            Ok(_) => Ok(()),
+            Err(gone) if gone.code() == Code::NotFound => Ok(()),
+            Err(error) => Err(error_text(&error)),
+        };
+        if stopped.is_ok()
+            && let Some(turns) = turn
+        {
+            turns.ended(&status.name);
+        }
+        stopped
     }
-    if let Some(turns) = turn
-        && left > 0
-    {
-        left -= turns.wait(&status.name, left).await;
+
+    /// Stops every container of a Pod, in order, then its sandboxes.
+    ///
+    /// # Errors
+    /// The runtime's, joined; what could be stopped is stopped.
+    pub(crate) async fn pod(
+        &self,
+        pod: &Pod,
+        observed: &PodStatus,
+        grace_override: Option<i64>,
+    ) -> Result<(), String> {
+        let running: Vec<&ContainerStatus> = observed
+            .containers
+            .iter()
+            .filter(|c| !matches!(c.state, super::observed::State::Exited | super::observed::State::Created))
+            .collect();
+        let names: Vec<&str> = running.iter().map(|c| c.name.as_str()).collect();
+        let sidecars = spec::init_containers(pod).iter().any(spec::is_sidecar);
+        let turns = sidecars.then(|| Turns::new(pod, &names));
+        let kills = running
+            .iter()
+            .map(|c| self.container(pod, c, "", KillReason::None, grace_override, turns.as_ref()));
+        let mut errors: Vec<String> = join_all(kills).await.into_iter().filter_map(Result::err).collect();
+        for sandbox in &observed.sandboxes {
+            errors.extend(self.stop_sandbox(&observed.uid, &sandbox.id).await.err());
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
     }
-    let left = left.max(MIN_GRACE);
-    let request = pb::StopContainerRequest { container_id: status.id.clone(), timeout: left };
-    let stopped = match kubelet.runtime.of(spec::uid(pod)).stop_container(request).await {
-        Ok(_) => Ok(()),
-        Err(gone) if gone.code() == Code::NotFound => Ok(()),
-        Err(error) => Err(error_text(&error)),
-    };
-    if stopped.is_ok()
-        && let Some(turns) = turn
-    {
-        turns.ended(&status.name);
+
+    /// Stops a sandbox of a Pod and its network.
+    async fn stop_sandbox(&self, uid: &str, id: &str) -> Result<(), String> {
+        let request = pb::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        match self.runtime.of(uid).stop_pod_sandbox(request).await {
+            Ok(_) => Ok(()),
+            Err(gone) if gone.code() == Code::NotFound => Ok(()),
+            Err(error) => Err(error_text(&error)),
+        }
     }
-    stopped
+
+    /// Removes a Pod's containers and sandboxes from the runtime.
+    ///
+    /// # Errors
+    /// The runtime's, joined; what could be removed is removed.
+    pub(crate) async fn remove(&self, observed: &PodStatus) -> Result<(), String> {
+        let mut errors = Vec::new();
+        for c in &observed.containers {
+            errors.extend(self.remove_container(&observed.uid, &c.id).await.err());
+        }
+        for sandbox in &observed.sandboxes {
+            errors.extend(self.remove_sandbox(&observed.uid, &sandbox.id).await.err());
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
+    }
+
+    /// Removes a container that has ended.
+    pub(crate) async fn remove_container(&self, uid: &str, id: &str) -> Result<(), String> {
+        let request = pb::RemoveContainerRequest { container_id: id.to_owned() };
+        match self.runtime.of(uid).remove_container(request).await {
+            Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a container that has ended, and what it leaves on the node: its log and its message.
+    pub(crate) async fn remove_with_log(&self, uid: &str, c: &ContainerStatus) -> Result<(), String> {
+        self.remove_container(uid, &c.id).await?;
+        let (log, message) = (PathBuf::from(&c.log_path), c.termination_message_host_path.clone());
+        let dir = self.pods.join(uid).join("containers").join(&c.name);
+        blocking(move || {
+            // Only what this kubelet made: the Pod may have mounted anything at that path.
+            if let Some(message) = message.map(PathBuf::from).filter(|m| m.parent() == Some(&dir)) {
+                let _ = std::fs::remove_file(message);
+            }
+            match logs::remove(&log) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{}: {e}", log.display())),
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    /// Stops and removes a sandbox. It should be stopped; where it is not, its network must go first.
+    pub(crate) async fn remove_sandbox(&self, uid: &str, id: &str) -> Result<(), String> {
+        self.stop_sandbox(uid, id).await?;
+        let request = pb::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        match self.runtime.of(uid).remove_pod_sandbox(request).await {
+            Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The order in which a Pod's containers end: sidecars after the containers, the last one first.
@@ -143,96 +271,6 @@ impl Turns {
         if let Some(ended) = self.ended.get(name) {
             ended.send_replace(true);
         }
-    }
-}
-
-/// Stops every container of a Pod, in order, then its sandboxes.
-///
-/// # Errors
-/// The runtime's, joined; what could be stopped is stopped.
-pub(crate) async fn pod(
-    kubelet: &Arc<Kubelet>,
-    pod: &Pod,
-    observed: &PodStatus,
-    grace_override: Option<i64>,
-) -> Result<(), String> {
-    let running: Vec<&ContainerStatus> = observed
-        .containers
-        .iter()
-        .filter(|c| !matches!(c.state, super::observed::State::Exited | super::observed::State::Created))
-        .collect();
-    let names: Vec<&str> = running.iter().map(|c| c.name.as_str()).collect();
-    let sidecars = spec::init_containers(pod).iter().any(spec::is_sidecar);
-    let turns = sidecars.then(|| Turns::new(pod, &names));
-    let kills = running
-        .iter()
-        .map(|c| container(kubelet, pod, c, "", KillReason::None, grace_override, turns.as_ref()));
-    let mut errors: Vec<String> = join_all(kills).await.into_iter().filter_map(Result::err).collect();
-    for sandbox in &observed.sandboxes {
-        errors.extend(stop_sandbox(kubelet, &observed.uid, &sandbox.id).await.err());
-    }
-    if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
-}
-
-/// Stops a sandbox of a Pod and its network.
-async fn stop_sandbox(kubelet: &Kubelet, uid: &str, id: &str) -> Result<(), String> {
-    let request = pb::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-    match kubelet.runtime.of(uid).stop_pod_sandbox(request).await {
-        Ok(_) => Ok(()),
-        Err(gone) if gone.code() == Code::NotFound => Ok(()),
-        Err(error) => Err(error_text(&error)),
-    }
-}
-
-/// Removes a Pod's containers and sandboxes from the runtime.
-///
-/// # Errors
-/// The runtime's, joined; what could be removed is removed.
-pub(crate) async fn remove(kubelet: &Kubelet, observed: &PodStatus) -> Result<(), String> {
-    let mut errors = Vec::new();
-    for c in &observed.containers {
-        errors.extend(remove_container(kubelet, &observed.uid, &c.id).await.err());
-    }
-    for sandbox in &observed.sandboxes {
-        errors.extend(remove_sandbox(kubelet, &observed.uid, &sandbox.id).await.err());
-    }
-    if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
-}
-
-/// Removes a container that has ended.
-pub(crate) async fn remove_container(kubelet: &Kubelet, uid: &str, id: &str) -> Result<(), String> {
-    let request = pb::RemoveContainerRequest { container_id: id.to_owned() };
-    match kubelet.runtime.of(uid).remove_container(request).await {
-        Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
-        _ => Ok(()),
-    }
-}
-
-/// Removes a container that has ended, and what it leaves on the node: its log and its message.
-pub(crate) async fn remove_with_log(kubelet: &Kubelet, uid: &str, c: &ContainerStatus) -> Result<(), String> {
-    remove_container(kubelet, uid, &c.id).await?;
-    let (log, message) = (PathBuf::from(&c.log_path), c.termination_message_host_path.clone());
-    let dir = kubelet.config.pod_dir(uid).join("containers").join(&c.name);
-    blocking(move || {
-        // Only what this kubelet made: the Pod may have mounted anything at that path.
-        if let Some(message) = message.map(PathBuf::from).filter(|m| m.parent() == Some(&dir)) {
-            let _ = std::fs::remove_file(message);
-        }
-        match logs::remove(&log) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{}: {e}", log.display())),
-            _ => Ok(()),
-        }
-    })
-    .await
-}
-
-/// Stops and removes a sandbox. It should be stopped; where it is not, its network must go first.
-pub(crate) async fn remove_sandbox(kubelet: &Kubelet, uid: &str, id: &str) -> Result<(), String> {
-    stop_sandbox(kubelet, uid, id).await?;
-    let request = pb::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-    match kubelet.runtime.of(uid).remove_pod_sandbox(request).await {
-        Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
-        _ => Ok(()),
     }
 }
 

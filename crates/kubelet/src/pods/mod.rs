@@ -3,6 +3,7 @@
 pub(crate) mod actions;
 #[cfg(test)]
 mod actions_tests;
+pub(crate) mod addresses;
 pub(crate) mod admission;
 pub(crate) mod allocation;
 pub(crate) mod config;
@@ -21,5 +22,6 @@ pub(crate) mod spec;
 pub(crate) mod sync;
 pub(crate) mod sysctls;
 pub(crate) mod worker;
+pub(crate) mod workers;
 
 pub use manager::{ContainerRef, PodManager};

@@ -19,10 +19,9 @@ use super::config::{self, ContainerInputs};
 use super::downward::Facts;
 use super::observed::{PodStatus, State};
 use super::worker::{Phase, Step, Worker, instant_at};
-use super::{allocation, hooks, kill, messages, resources, spec};
+use super::{allocation, hooks, messages, resources, spec};
 use crate::Kubelet;
 use crate::backoff::go_duration;
-use crate::images;
 use crate::runtime::error_text;
 use crate::status::patch;
 use crate::volumes::{self, Mounted, VolumeError, Volumes};
@@ -69,8 +68,8 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
         return Ok(Step::Next(Phase::Terminating));
     }
     let status = worker.compute(kubelet).unwrap_or_default();
-    kubelet.probes.follow(kubelet, &pod, &observed, false);
-    let decided = actions::compute_actions(&pod, &observed, &kubelet.probes);
+    kubelet.prober.follow(&pod, &observed, false);
+    let decided = actions::compute_actions(&pod, &observed, &*kubelet.probes);
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     // With nothing left to run, the sandbox and what still stands beside it end as a whole.
     if over
@@ -94,7 +93,7 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
         message
     };
     let running = observed.running().next().is_some();
-    let mounted = volumes::mount_all(kubelet, &facts, running).await;
+    let mounted = kubelet.volumes.mount_all(&facts, running).await;
     let (volumes, stale) = mounted.map_err(not_mounted)?;
     // Containers that have a volume are tended whether or not its content can be had now.
     let refresh = worker.refresh_after(stale.is_empty());
@@ -108,12 +107,12 @@ pub(crate) async fn sync(kubelet: &Arc<Kubelet>, worker: &Arc<Worker>) -> Result
     if acted.as_ref().is_ok_and(|acted| *acted) || acted.is_err() {
         // What the actions changed is seen at once; the runtime's own events come a little later.
         let observed = worker.look(kubelet).await?;
-        kubelet.probes.follow(kubelet, &pod, &observed, false);
+        kubelet.prober.follow(&pod, &observed, false);
         tidy(kubelet, &observed).await;
     }
     acted?;
     let now = kubelet.clock.now();
-    let token = kubelet.tokens.next_renewal(&worker.uid).map(|at| instant_at(at, now));
+    let token = kubelet.volumes.next_renewal(&worker.uid).map(|at| instant_at(at, now));
     let deadline = deadline(worker, &pod).map(|at| instant_at(at, now));
     // Others may go and leave room.
     let room = worker.state.lock().pending.is_some().then(|| Instant::now() + RESIZE_AGAIN);
@@ -185,14 +184,14 @@ async fn tidy(kubelet: &Kubelet, observed: &PodStatus) {
         *count += 1;
         if *count > 2
             && c.state == State::Exited
-            && let Err(error) = kill::remove_with_log(kubelet, &observed.uid, c).await
+            && let Err(error) = kubelet.killer.remove_with_log(&observed.uid, c).await
         {
             tracing::debug!(id = c.id, error, "old container stays");
         }
     }
     for old in observed.sandboxes.iter().skip(1).filter(|s| !s.ready) {
         if observed.containers.iter().all(|c| c.sandbox_id != old.id)
-            && let Err(error) = kill::remove_sandbox(kubelet, &observed.uid, &old.id).await
+            && let Err(error) = kubelet.killer.remove_sandbox(&observed.uid, &old.id).await
         {
             tracing::debug!(id = old.id, error, "old sandbox stays");
         }
@@ -229,7 +228,7 @@ impl Doer<'_> {
                     "Pod sandbox changed, it will be killed and re-created.",
                 );
             }
-            Box::pin(kill::pod(kubelet, self.pod, &self.observed, None)).await?;
+            Box::pin(kubelet.killer.pod(self.pod, &self.observed, None)).await?;
             acted |= !self.observed.sandboxes.is_empty();
             if !a.create_sandbox {
                 return Ok(acted);
@@ -238,16 +237,16 @@ impl Doer<'_> {
             let inits = spec::init_containers(self.pod);
             let old = self.observed.clone();
             for c in old.containers.iter().filter(|c| inits.iter().any(|i| i.name == c.name)) {
-                kill::remove_container(kubelet, &self.worker.uid, &c.id).await?;
+                kubelet.killer.remove_container(&self.worker.uid, &c.id).await?;
             }
         }
         for k in &a.to_kill {
             acted = true;
             let Some(status) = self.observed.containers.iter().find(|c| c.id == k.id) else { continue };
-            kill::container(kubelet, self.pod, status, &k.message, k.reason, None, None).await?;
+            kubelet.killer.container(self.pod, status, &k.message, k.reason, None, None).await?;
         }
         let mut sandbox_id = a.sandbox_id.clone().unwrap_or_default();
-        let sandbox = config::sandbox(kubelet, self.pod, a.attempt).await.map_err(|error| {
+        let sandbox = kubelet.requests.sandbox(self.pod, a.attempt).await.map_err(|error| {
             let message =
                 format!("Failed to generate sandbox config for pod {:?}: {error}", spec::full_name(self.pod));
             kubelet.recorder.pod(
@@ -427,7 +426,7 @@ impl Doer<'_> {
             NotStarted { reason, message }
         };
         self.worker.report.notify_one();
-        let image_ref = match images::ensure(kubelet, self.pod, c, sandbox).await {
+        let image_ref = match kubelet.images.ensure(self.pod, c, sandbox).await {
             Ok(reference) => reference,
             Err(error) => {
                 event("Warning", "Failed", format!("Error: {}", error.reason));
@@ -439,8 +438,8 @@ impl Doer<'_> {
         };
         let image_volumes = self.image_volumes(c, sandbox).await?;
         let image_user =
-            images::user(kubelet, &image_ref).await.map_err(|e| failed("CreateContainerConfigError", e))?;
-        let log_dir = config::container_log_dir(kubelet, self.pod, &c.name);
+            kubelet.images.user(&image_ref).await.map_err(|e| failed("CreateContainerConfigError", e))?;
+        let log_dir = kubelet.requests.container_log_dir(self.pod, &c.name);
         let restart_count = match self.observed.container(&c.name) {
             Some(last) => last.restart_count + 1,
             None => volumes::blocking(move || Ok(config::restarts_by_logs(&log_dir))).await.unwrap_or(0),
@@ -480,7 +479,7 @@ impl Doer<'_> {
             return Err(failed("CreateContainerConfigError", why.to_owned()));
         }
         let made =
-            config::container(kubelet, &inputs).await.map_err(|e| failed("CreateContainerConfigError", e))?;
+            kubelet.requests.container(&inputs).await.map_err(|e| failed("CreateContainerConfigError", e))?;
         let request = pb::CreateContainerRequest {
             pod_sandbox_id: sandbox_id.to_owned(),
             config: Some(made),
@@ -501,19 +500,20 @@ impl Doer<'_> {
         }
         let Some(hook) = c.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
         self.observed = self.worker.look(kubelet).await.unwrap_or_else(|_| self.observed.clone());
-        if let Err(message) = hooks::run(kubelet, self.pod, c, &id, hook).await {
+        if let Err(message) = hooks::run(&kubelet.runtime, &kubelet.addresses, self.pod, c, &id, hook).await {
             event("Warning", "FailedPostStartHook", "PostStartHook failed".into());
             if let Some(status) = self.observed.containers.iter().find(|s| s.id == id).cloned() {
-                let killed = kill::container(
-                    kubelet,
-                    self.pod,
-                    &status,
-                    "FailedPostStartHook",
-                    KillReason::PostStartHook,
-                    None,
-                    None,
-                )
-                .await;
+                let killed = kubelet
+                    .killer
+                    .container(
+                        self.pod,
+                        &status,
+                        "FailedPostStartHook",
+                        KillReason::PostStartHook,
+                        None,
+                        None,
+                    )
+                    .await;
                 if let Err(error) = killed {
                     tracing::debug!(pod = spec::full_name(self.pod), error, "container not killed");
                 }
@@ -540,7 +540,10 @@ impl Doer<'_> {
                 image_pull_policy: pull_policy.clone(),
                 ..Container::default()
             };
-            let pulled = images::ensure(self.kubelet, self.pod, &stand_in, sandbox)
+            let pulled = self
+                .kubelet
+                .images
+                .ensure(self.pod, &stand_in, sandbox)
                 .await
                 .map_err(|error| NotStarted { reason: error.reason, message: error.message })?;
             found.insert(mount.name.clone(), pulled);
@@ -578,7 +581,7 @@ impl Doer<'_> {
             kubelet.balance();
             if restart {
                 let message = format!("Container {} resize requires restart", c.name);
-                kill::container(kubelet, self.pod, status, &message, KillReason::None, None, None).await?;
+                kubelet.killer.container(self.pod, status, &message, KillReason::None, None, None).await?;
             } else {
                 let mut limits = resources::container_resources(self.pod, c, kubelet.memory());
                 // In an update, 0 leaves the old limit.

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::allocation::{self, Allocation, Pending};
 use super::observed::PodStatus;
-use super::{admission, kill, spec, sync};
+use super::{spec, sync};
 use crate::Kubelet;
 use crate::status::generate::{self, Inputs, Waiting};
 use crate::work::Work;
@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) resize_error: Option<String>,
     /// What the containers are given of the node; none before they were looked at.
     pub(crate) allocated: Option<Allocation>,
+    /// The generation of the object when that was decided last; none before.
+    pub(crate) decided: Option<i64>,
     /// Why the node does not give what the Pod asks for by now.
     pub(crate) pending: Option<Pending>,
     /// Resources that running containers were given, by CRI id.
@@ -120,6 +122,7 @@ impl Worker {
                 stale: 0,
                 resize_error: None,
                 allocated: None,
+                decided: None,
                 pending: None,
                 actuated: sync::Actuated::default(),
                 pod: pod.clone(),
@@ -238,7 +241,8 @@ impl Worker {
             None
         } else {
             let others: Vec<_> = kubelet
-                .workers()
+                .workers
+                .all()
                 .into_iter()
                 .filter(|w| w.uid != self.uid && w.active())
                 .map(|w| w.given())
@@ -248,6 +252,7 @@ impl Worker {
         let mut state = self.state.lock();
         let changed = state.pending != pending;
         state.pending.clone_from(&pending);
+        state.decided = pod.metadata.generation;
         if pending.is_none() {
             state.allocated = Some(allocation::wanted(&pod));
         }
@@ -297,7 +302,9 @@ impl Worker {
             let probe = |kind, id: &str| kubelet.probes.get(id, kind);
             let terminal = state.phase == Phase::Terminated;
             // What was reported last is what the API has, or what it will have.
-            let given = state.allocated.as_ref().map(|a| allocation::given(&state.pod, a));
+            // What ends is not decided about any more.
+            let decided = state.decided.filter(|_| state.phase == Phase::Running);
+            let given = state.allocated.as_ref().map(|a| allocation::shown(&state.pod, a, decided));
             let generated = generate::generate(&Inputs {
                 pod: given.as_deref().unwrap_or(&state.pod),
                 pending: state.pending.as_ref(),
@@ -332,6 +339,8 @@ impl Worker {
     fn advance(&self, phase: Phase) {
         let mut state = self.state.lock();
         state.phase = state.phase.max(phase);
+        drop(state);
+        self.report.notify_one();
     }
 
     /// Asks the runtime, and notes the answer. What a step began that was given up comes to its end
@@ -394,7 +403,12 @@ impl Worker {
         // step has begun in the runtime and on files goes on, and is waited for before anything else.
         self.terminate
             .run_until_cancelled(async {
-                if let Some(refusal) = admission::admit(kubelet, self).await? {
+                if let Some(refusal) = kubelet
+                    .admission
+                    .admit(self, &kubelet.workers, || kubelet.node())
+                    .await
+                    .map_err(|e| e.to_string())?
+                {
                     let pod = self.pod();
                     kubelet.recorder.pod(&pod, "Warning", &refusal.reason, refusal.message.clone());
                     let now = kubelet.clock.now();
@@ -412,12 +426,12 @@ impl Worker {
     async fn end(self: &Arc<Self>, kubelet: &Arc<Kubelet>) -> Result<Step, String> {
         let observed = self.look(kubelet).await?;
         let pod = self.pod();
-        kubelet.probes.follow(kubelet, &pod, &observed, true);
+        kubelet.prober.follow(&pod, &observed, true);
         let mut grace = self.grace.subscribe();
         let seconds = *grace.borrow_and_update();
         if observed.running().next().is_some() || observed.sandboxes.iter().any(|s| s.ready) {
             tokio::select! {
-                stopped = kill::pod(kubelet, &pod, &observed, seconds) => stopped.map_err(|error| {
+                stopped = kubelet.killer.pod(&pod, &observed, seconds) => stopped.map_err(|error| {
                     kubelet.recorder.pod(&pod, "Warning", "FailedKillPod", format!("error killing pod: {error}"));
                     error
                 })?,
@@ -438,10 +452,10 @@ impl Worker {
         let cleaned = self.state.lock().cleaned;
         if !cleaned {
             kubelet.objects.unregister(&self.uid);
-            kubelet.tokens.forget(&self.uid);
+            kubelet.volumes.forget(&self.uid);
             kubelet.images.forget(&self.uid);
             kubelet.crashes.forget(&self.uid);
-            crate::volumes::remove_volumes(kubelet, &self.uid).await?;
+            kubelet.volumes.remove_volumes(&self.uid).await?;
             if let Err(error) = kubelet.cgroups.remove(&self.uid) {
                 // The runtime may still hold it; it is looked for again with what else is left.
                 tracing::debug!(uid = self.uid, %error, "cgroup stays");
@@ -464,8 +478,8 @@ impl Worker {
             sync::delete_object(kubelet, &pod).await?;
         }
         let observed = self.look(kubelet).await?;
-        kill::remove(kubelet, &observed).await?;
-        crate::volumes::remove_pod(kubelet, &self.uid).await?;
+        kubelet.killer.remove(&observed).await?;
+        kubelet.volumes.remove_pod(&self.uid).await?;
         let logs = kubelet.config.pod_log_dir(spec::namespace(&pod), spec::name(&pod), &self.uid);
         crate::volumes::blocking(move || crate::files::remove_tree(&logs).map_err(|e| e.to_string())).await?;
         if kubelet.cgroups.remove(&self.uid).is_err() {

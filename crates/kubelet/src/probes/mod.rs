@@ -6,16 +6,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::{Clock, Shutdown};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::Kubelet;
 use crate::pods::actions::ProbeResults;
+use crate::pods::addresses::Addresses;
 use crate::pods::observed::PodStatus;
 use crate::pods::spec;
+use crate::pods::workers::Workers;
+use crate::recorder::PodRecorder;
+use crate::runtime::Runtime;
 use check::Outcome;
 
 /// Which probe.
@@ -89,11 +93,11 @@ impl Probes {
         self.results.read().get(&(id.to_owned(), kind)).copied()
     }
 
-    fn set(&self, kubelet: &Kubelet, uid: &str, key: &Key, value: bool) {
+    /// Notes what a probe says; whether it said something else before.
+    fn set(&self, key: &Key, value: bool) -> bool {
         if self.results.write().insert(key.clone(), value) == Some(value) {
-            return;
+            return false;
         }
-        kubelet.changed(uid);
         if key.1 == Kind::Startup && value {
             let workers = self.workers.lock();
             for kind in [Kind::Liveness, Kind::Readiness] {
@@ -102,6 +106,7 @@ impl Probes {
                 }
             }
         }
+        true
     }
 
     fn count(&self, pod: &Pod, container: &Container, kind: Kind, outcome: &Outcome) {
@@ -127,70 +132,9 @@ impl Probes {
         self.counts.lock().iter().map(|(counted, n)| (counted.clone(), *n)).collect()
     }
 
-    /// Starts the probes of the containers that run, and ends those of the ones that do not.
-    pub(crate) fn follow(&self, kubelet: &Arc<Kubelet>, pod: &Arc<Pod>, observed: &PodStatus, ending: bool) {
-        let uid = spec::uid(pod);
-        let mut wanted = HashSet::new();
-        let probed = spec::containers(pod)
-            .iter()
-            .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)));
-        for container in probed {
-            let Some(status) = observed.container(&container.name).filter(|s| s.running()) else { continue };
-            for kind in [Kind::Startup, Kind::Liveness, Kind::Readiness] {
-                if kind.of(container).is_none() || (ending && kind != Kind::Readiness) {
-                    continue;
-                }
-                let key = (status.id.clone(), kind);
-                wanted.insert(key.clone());
-                let mut workers = self.workers.lock();
-                if workers.contains_key(&key) {
-                    continue;
-                }
-                self.start(kubelet, pod, container, status.started_at, &key);
-                let poke = Arc::new(Notify::new());
-                let run = Box::pin(run(
-                    kubelet.clone(),
-                    pod.clone(),
-                    container.clone(),
-                    key.clone(),
-                    status.started_at,
-                    poke.clone(),
-                ));
-                let stop = kubelet.shutdown.clone();
-                let task = kubelet
-                    .shutdown
-                    .spawn(async move {
-                        let _ = stop.run(run).await;
-                    })
-                    .abort_handle();
-                workers.insert(key, Worker { uid: uid.to_owned(), task, poke });
-            }
-        }
-        let mut gone = Vec::new();
-        self.workers.lock().retain(|key, worker| {
-            let keep = worker.uid != uid || wanted.contains(key);
-            if !keep {
-                worker.task.abort();
-                gone.push(key.clone());
-            }
-            keep
-        });
-        for key in gone {
-            self.results.write().remove(&key);
-        }
-    }
-
     /// The value before the first check: that of the API for a container which ran before this
     /// kubelet started.
-    fn start(
-        &self,
-        kubelet: &Kubelet,
-        pod: &Pod,
-        container: &Container,
-        started: Option<Timestamp>,
-        key: &Key,
-    ) {
-        let adopted = started.is_some_and(|s| s < kubelet.started_at);
+    fn start(&self, pod: &Pod, container: &Container, adopted: bool, key: &Key) {
         let statuses = [&spec::status(pod).container_statuses, &spec::status(pod).init_container_statuses];
         let known = statuses
             .into_iter()
@@ -253,102 +197,169 @@ impl Streak {
     }
 }
 
-async fn run(
-    kubelet: Arc<Kubelet>,
-    pod: Arc<Pod>,
-    container: Container,
-    key: Key,
-    started: Option<Timestamp>,
-    poke: Arc<Notify>,
-) {
-    let (id, kind) = (&key.0, key.1);
-    let Some(probe) = kind.of(&container).cloned() else { return };
-    let period = seconds(probe.period_seconds, 10);
-    let uid = spec::uid(&pod).to_owned();
-    if kind == Kind::Startup && kubelet.probes.get(id, kind) == Some(true) {
-        return;
-    }
-    if kind != Kind::Startup && container.startup_probe.is_some() {
-        while kubelet.probes.get(id, Kind::Startup) != Some(true) {
-            poke.notified().await;
-        }
-    }
-    let delay =
-        Duration::from_secs(probe.initial_delay_seconds.and_then(|d| u64::try_from(d).ok()).unwrap_or(0));
-    let now = kubelet.clock.now();
-    let ran =
-        started.map_or(Duration::ZERO, |s| Duration::try_from(now.duration_since(s)).unwrap_or_default());
-    let mut wait = delay.saturating_sub(ran);
-    let up = Duration::try_from(now.duration_since(kubelet.started_at)).unwrap_or_default();
-    if wait.is_zero() && up < period && started.is_some_and(|s| s < kubelet.started_at) {
-        // After a restart of the kubelet, not every container is asked at once.
-        wait = period.mul_f64(fastrand::f64());
-    }
-    tokio::time::sleep(wait).await;
-
-    let mut streak = Streak::default();
-    loop {
-        let outcome = ask(&kubelet, &pod, &container, &probe, id).await;
-        kubelet.probes.count(&pod, &container, kind, &outcome);
-        let (ok, event) = match &outcome {
-            Outcome::Success => (true, None),
-            Outcome::Warning(text) => {
-                (true, Some(("ProbeWarning", format!("{} probe warning: {text}", kind.title()))))
-            }
-            Outcome::Failure(text) => {
-                (false, Some(("Unhealthy", format!("{} probe failed: {text}", kind.title()))))
-            }
-            Outcome::Error(text) => (
-                false,
-                Some((
-                    "Unhealthy",
-                    format!("{} probe errored and resulted in unknown state: {text}", kind.title()),
-                )),
-            ),
-        };
-        if let Some((reason, message)) = event {
-            kubelet.recorder.container(&pod, &container.name, "Warning", reason, message);
-        }
-        // An error says nothing of the container.
-        if !matches!(outcome, Outcome::Error(_))
-            && let Some(value) = streak.push(ok, &probe)
-        {
-            kubelet.probes.set(&kubelet, &uid, &key, value);
-            // The container starts anew, or has started: this probe has nothing more to say of it.
-            if (!value && kind != Kind::Readiness) || kind == Kind::Startup {
-                return;
-            }
-        }
-        tokio::time::sleep(period).await;
-    }
+/// Asks the containers of Pods how they are.
+#[derive(Clone)]
+pub(crate) struct Prober {
+    pub(crate) probes: Arc<Probes>,
+    pub(crate) runtime: Runtime,
+    pub(crate) recorder: PodRecorder,
+    pub(crate) clock: Clock,
+    /// When this kubelet started: containers may have run before.
+    pub(crate) started_at: Timestamp,
+    pub(crate) addresses: Addresses,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) shutdown: Shutdown,
 }
 
-async fn ask(kubelet: &Kubelet, pod: &Pod, container: &Container, probe: &Probe, id: &str) -> Outcome {
-    let limit = seconds(probe.timeout_seconds, 1);
-    if let Some(exec) = &probe.exec {
-        return check::exec(&kubelet.runtime, id, exec.command.as_deref().unwrap_or_default(), limit).await;
+impl Prober {
+    /// Starts the probes of the containers that run, and ends those of the ones that do not.
+    pub(crate) fn follow(&self, pod: &Arc<Pod>, observed: &PodStatus, ending: bool) {
+        let uid = spec::uid(pod);
+        let mut wanted = HashSet::new();
+        let probed = spec::containers(pod)
+            .iter()
+            .chain(spec::init_containers(pod).iter().filter(|c| spec::is_sidecar(c)));
+        for container in probed {
+            let Some(status) = observed.container(&container.name).filter(|s| s.running()) else { continue };
+            for kind in [Kind::Startup, Kind::Liveness, Kind::Readiness] {
+                if kind.of(container).is_none() || (ending && kind != Kind::Readiness) {
+                    continue;
+                }
+                let key = (status.id.clone(), kind);
+                wanted.insert(key.clone());
+                let mut workers = self.probes.workers.lock();
+                if workers.contains_key(&key) {
+                    continue;
+                }
+                let adopted = status.started_at.is_some_and(|s| s < self.started_at);
+                self.probes.start(pod, container, adopted, &key);
+                let poke = Arc::new(Notify::new());
+                let (prober, of, c) = (self.clone(), pod.clone(), container.clone());
+                let (key_of, started, poked) = (key.clone(), status.started_at, poke.clone());
+                let run = Box::pin(async move { prober.run(of, c, key_of, started, poked).await });
+                let stop = self.shutdown.clone();
+                let task = self
+                    .shutdown
+                    .spawn(async move {
+                        let _ = stop.run(run).await;
+                    })
+                    .abort_handle();
+                workers.insert(key, Worker { uid: uid.to_owned(), task, poke });
+            }
+        }
+        let mut gone = Vec::new();
+        self.probes.workers.lock().retain(|key, worker| {
+            let keep = worker.uid != uid || wanted.contains(key);
+            if !keep {
+                worker.task.abort();
+                gone.push(key.clone());
+            }
+            keep
+        });
+        for key in gone {
+            self.probes.results.write().remove(&key);
+        }
     }
-    let ip = kubelet.pod_ip(pod).unwrap_or_default();
-    if let Some(action) = &probe.http_get {
-        return match check::HttpTarget::new(action, container, &ip, "kube-probe/1.36") {
-            Ok(target) => check::http(&target, limit).await,
-            Err(error) => Outcome::Error(error),
-        };
+
+    async fn run(
+        &self,
+        pod: Arc<Pod>,
+        container: Container,
+        key: Key,
+        started: Option<Timestamp>,
+        poke: Arc<Notify>,
+    ) {
+        let (id, kind) = (&key.0, key.1);
+        let Some(probe) = kind.of(&container).cloned() else { return };
+        let period = seconds(probe.period_seconds, 10);
+        let uid = spec::uid(&pod).to_owned();
+        if kind == Kind::Startup && self.probes.get(id, kind) == Some(true) {
+            return;
+        }
+        if kind != Kind::Startup && container.startup_probe.is_some() {
+            while self.probes.get(id, Kind::Startup) != Some(true) {
+                poke.notified().await;
+            }
+        }
+        let delay =
+            Duration::from_secs(probe.initial_delay_seconds.and_then(|d| u64::try_from(d).ok()).unwrap_or(0));
+        let now = self.clock.now();
+        let ran =
+            started.map_or(Duration::ZERO, |s| Duration::try_from(now.duration_since(s)).unwrap_or_default());
+        let mut wait = delay.saturating_sub(ran);
+        let up = Duration::try_from(now.duration_since(self.started_at)).unwrap_or_default();
+        if wait.is_zero() && up < period && started.is_some_and(|s| s < self.started_at) {
+            // After a restart of the kubelet, not every container is asked at once.
+            wait = period.mul_f64(fastrand::f64());
+        }
+        tokio::time::sleep(wait).await;
+
+        let mut streak = Streak::default();
+        loop {
+            let outcome = self.ask(&pod, &container, &probe, id).await;
+            self.probes.count(&pod, &container, kind, &outcome);
+            let (ok, event) = match &outcome {
+                Outcome::Success => (true, None),
+                Outcome::Warning(text) => {
+                    (true, Some(("ProbeWarning", format!("{} probe warning: {text}", kind.title()))))
+                }
+                Outcome::Failure(text) => {
+                    (false, Some(("Unhealthy", format!("{} probe failed: {text}", kind.title()))))
+                }
+                Outcome::Error(text) => (
+                    false,
+                    Some((
+                        "Unhealthy",
+                        format!("{} probe errored and resulted in unknown state: {text}", kind.title()),
+                    )),
+                ),
+            };
+            if let Some((reason, message)) = event {
+                self.recorder.container(&pod, &container.name, "Warning", reason, message);
+            }
+            // An error says nothing of the container.
+            if !matches!(outcome, Outcome::Error(_))
+                && let Some(value) = streak.push(ok, &probe)
+            {
+                if self.probes.set(&key, value) {
+                    self.workers.changed(&uid);
+                }
+                // The container starts anew, or has started: this probe has nothing more to say of it.
+                if (!value && kind != Kind::Readiness) || kind == Kind::Startup {
+                    return;
+                }
+            }
+            tokio::time::sleep(period).await;
+        }
     }
-    if let Some(action) = &probe.tcp_socket {
-        let host = action.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(&ip);
-        return match check::port(&action.port, container) {
-            Ok(port) => check::tcp(host, port, limit).await,
-            Err(error) => Outcome::Error(error),
-        };
+
+    async fn ask(&self, pod: &Pod, container: &Container, probe: &Probe, id: &str) -> Outcome {
+        let limit = seconds(probe.timeout_seconds, 1);
+        if let Some(exec) = &probe.exec {
+            return check::exec(&self.runtime, id, exec.command.as_deref().unwrap_or_default(), limit).await;
+        }
+        let ip = self.addresses.of(pod).unwrap_or_default();
+        if let Some(action) = &probe.http_get {
+            return match check::HttpTarget::new(action, container, &ip, "kube-probe/1.36") {
+                Ok(target) => check::http(&target, limit).await,
+                Err(error) => Outcome::Error(error),
+            };
+        }
+        if let Some(action) = &probe.tcp_socket {
+            let host = action.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(&ip);
+            return match check::port(&action.port, container) {
+                Ok(port) => check::tcp(host, port, limit).await,
+                Err(error) => Outcome::Error(error),
+            };
+        }
+        if let Some(action) = &probe.grpc {
+            let Ok(port) = u16::try_from(action.port) else {
+                return Outcome::Error(format!("invalid port number: {}", action.port));
+            };
+            return check::grpc(&ip, port, action.service.as_deref().unwrap_or_default(), limit).await;
+        }
+        Outcome::Error(format!("missing probe handler for {}:{}", spec::full_name(pod), container.name))
     }
-    if let Some(action) = &probe.grpc {
-        let Ok(port) = u16::try_from(action.port) else {
-            return Outcome::Error(format!("invalid port number: {}", action.port));
-        };
-        return check::grpc(&ip, port, action.service.as_deref().unwrap_or_default(), limit).await;
-    }
-    Outcome::Error(format!("missing probe handler for {}:{}", spec::full_name(pod), container.name))
 }
 
 #[cfg(test)]

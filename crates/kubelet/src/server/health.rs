@@ -1,5 +1,6 @@
 //! `/healthz`: whether this kubelet does its work.
 
+use super::Served;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,6 @@ use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::Kubelet;
 use serving::Body;
 use serving::answer::text as answer;
 
@@ -27,15 +27,15 @@ pub(super) struct Health(Mutex<Instant>);
 
 impl Health {
     /// Looks after it until the shutdown.
-    pub(super) fn start(kubelet: &Arc<Kubelet>, shutdown: &Shutdown) -> Arc<Self> {
+    pub(super) fn start(served: &Served, shutdown: &Shutdown) -> Arc<Self> {
         let health = Arc::new(Self(Mutex::new(Instant::now())));
-        let (kubelet, noted, stop) = (kubelet.clone(), health.clone(), shutdown.clone());
+        let (served, noted, stop) = (served.clone(), health.clone(), shutdown.clone());
         shutdown.spawn(async move {
             let look = async {
                 loop {
                     // No Pod starts while one is decided about for long.
-                    if kubelet.admission.is_free() {
-                        drop(kubelet.workers());
+                    if served.admission.is_free() {
+                        drop(served.workers.all());
                         *noted.0.lock() = Instant::now();
                     }
                     tokio::time::sleep(PERIOD).await;

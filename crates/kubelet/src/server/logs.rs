@@ -3,7 +3,6 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -17,9 +16,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, SeekFrom};
 use tokio::sync::mpsc;
 
+use super::Served;
 use super::log_lines::{Formatter, Options, Wanted};
 use super::{Body, Failure, Query, channel_body};
-use crate::Kubelet;
 
 const BLOCK: usize = 64 << 10;
 /// The longest line that is waited for; runtimes end theirs after 16 KiB.
@@ -29,14 +28,14 @@ const ASK_RUNNING: Duration = Duration::from_secs(2);
 
 /// Serves the log of a container of a Pod.
 pub(super) async fn serve(
-    kubelet: &Arc<Kubelet>,
+    served: &Served,
     namespace: &str,
     name: &str,
     container: &str,
     query: &Query,
 ) -> Result<Response<Body>, Failure> {
-    let options = options(query, kubelet.clock.now())?;
-    let pod = kubelet
+    let options = options(query, served.clock.now())?;
+    let pod = served
         .pods
         .get(namespace, name, None)
         .ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, format!("pod {name:?} does not exist")))?;
@@ -46,9 +45,9 @@ pub(super) async fn serve(
     }
     let previous = query.bool("previous");
     let id = container_id(&pod, name, container, previous).map_err(Failure::bad_request)?;
-    let status = container_status(kubelet, &id).await.map_err(|e| {
+    let status = container_status(served, &id).await.map_err(|e| {
         tracing::debug!(error = e.message(), container, "no status of a container whose log is wanted");
-        let runtime = &kubelet.runtime.version().runtime_name;
+        let runtime = &served.runtime.version().runtime_name;
         Failure::bad_request(format!("unable to retrieve container logs for {runtime}://{id}"))
     })?;
     let (sender, body) = channel_body();
@@ -59,12 +58,12 @@ pub(super) async fn serve(
         };
         Failure::bad_request(format!("failed to {what} {:?}: {e}", status.log_path))
     })?;
-    let kubelet = kubelet.clone();
+    let served = served.clone();
     tokio::spawn(async move {
         let running = || {
-            let (kubelet, id) = (kubelet.clone(), id.clone());
+            let (served, id) = (served.clone(), id.clone());
             async move {
-                let status = container_status(&kubelet, &id).await;
+                let status = container_status(&served, &id).await;
                 status.is_ok_and(|s| s.state() == pb::ContainerState::ContainerRunning)
             }
         };
@@ -82,9 +81,9 @@ pub(super) async fn serve(
     Ok(Response::new(body))
 }
 
-async fn container_status(kubelet: &Kubelet, id: &str) -> Result<pb::ContainerStatus, tonic::Status> {
+async fn container_status(served: &Served, id: &str) -> Result<pb::ContainerStatus, tonic::Status> {
     let request = pb::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-    let answer = kubelet.runtime.service().container_status(request).await?.into_inner();
+    let answer = served.runtime.service().container_status(request).await?.into_inner();
     answer.status.ok_or_else(|| tonic::Status::internal("no status"))
 }
 
@@ -403,6 +402,7 @@ impl Watch {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::sync::Arc;
 
     #[test]
     fn queries() {

@@ -2,8 +2,8 @@
 
 use component::metrics::{Page, process};
 
+use super::Served;
 use super::stats::Stats;
-use crate::Kubelet;
 use crate::node::machine::Machine;
 use crate::node::status::KUBELET_VERSION;
 
@@ -12,13 +12,13 @@ fn nanos(n: u64) -> f64 {
 }
 
 /// `/metrics/probes`: what probes said.
-pub(super) fn probes(kubelet: &Kubelet) -> String {
+pub(super) fn probes(served: &Served) -> String {
     let mut page = Page::default();
     let name = "prober_probe_total";
     let help =
         "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.";
     page.metric(name, "counter", help);
-    for (c, count) in kubelet.probes.counts() {
+    for (c, count) in served.probes.counts() {
         let labels = [
             ("container", c.container.as_str()),
             ("namespace", &c.namespace),
@@ -33,9 +33,9 @@ pub(super) fn probes(kubelet: &Kubelet) -> String {
 }
 
 /// `/metrics`: the kubelet's own.
-pub(super) fn own(kubelet: &Kubelet) -> String {
+pub(super) fn own(served: &Served) -> String {
     let mut page = Page::default();
-    let name = kubelet.config.node_name.as_str();
+    let name = served.config.node_name.as_str();
     page.metric("kubelet_node_name", "gauge", "[ALPHA] The node's name. The count is always 1.").value(
         "kubelet_node_name",
         &[("node", name)],
@@ -47,7 +47,7 @@ pub(super) fn own(kubelet: &Kubelet) -> String {
         "[ALPHA] A metric with a constant '1' value labeled by version.",
     )
     .value("kubernetes_build_info", &[("git_version", KUBELET_VERSION), ("platform", "linux")], 1.0);
-    let pods = kubelet.pods.pods();
+    let pods = served.pods.pods();
     let running =
         pods.iter().filter(|p| p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running")).count();
     page.metric("kubelet_running_pods", "gauge", "[BETA] Number of pods that have a running pod sandbox")

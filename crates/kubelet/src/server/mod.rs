@@ -18,7 +18,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use component::Shutdown;
+use client::Client;
+use component::{Clock, Shutdown};
 use cri::runtime as pb;
 use futures::StreamExt;
 use http::header::HeaderMap;
@@ -39,8 +40,12 @@ use self::health::Health;
 use self::stats::Collector;
 use self::stream::Target;
 use crate::node::machine::Machine;
+use crate::pods::PodManager;
+use crate::pods::admission::Admission;
 use crate::pods::observed::ROOT_ANNOTATION;
-use crate::{Kubelet, StartError};
+use crate::pods::workers::Workers;
+use crate::probes::Probes;
+use crate::{Config, Runtime, StartError};
 
 /// Pieces of a streamed body that wait for its reader.
 const BODY_PIECES: usize = 8;
@@ -64,25 +69,42 @@ pub fn tls(
     serving::tls::config((chain, key), clients)
 }
 
+/// What is served.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) config: Arc<Config>,
+    /// Asks who may do what.
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) runtime: Runtime,
+    pub(crate) pods: Arc<PodManager>,
+    pub(crate) probes: Arc<Probes>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) workers: Arc<Workers>,
+    /// Streams end with the kubelet.
+    pub(crate) shutdown: Shutdown,
+}
+
 struct Server {
-    kubelet: Arc<Kubelet>,
+    served: Served,
     auth: Auth,
     stats: Collector,
     machine: Machine,
     health: Arc<Health>,
 }
 
-/// Binds the port, and serves until `shutdown`. Without options it does nothing.
-pub async fn start(kubelet: &Arc<Kubelet>, shutdown: &Shutdown) -> Result<(), StartError> {
-    let Some(options) = kubelet.config.server.clone() else { return Ok(()) };
+/// Binds the port, and serves until the shutdown. Without options it does nothing.
+pub(crate) async fn start(served: Served) -> Result<(), StartError> {
+    let Some(options) = served.config.server.clone() else { return Ok(()) };
+    let shutdown = served.shutdown.clone();
     let server = Server {
-        auth: Auth::new(kubelet.client.clone()),
+        auth: Auth::new(served.client.clone()),
         stats: Collector::default(),
         machine: Machine::read(),
-        health: Health::start(kubelet, shutdown),
-        kubelet: kubelet.clone(),
+        health: Health::start(&served, &shutdown),
+        served,
     };
-    serving::serve(server, options.address, options.tls, shutdown).await?;
+    serving::serve(server, options.address, options.tls, &shutdown).await?;
     Ok(())
 }
 
@@ -98,7 +120,7 @@ impl serving::Service for Server {
 
     async fn handle(&self, request: Request<Incoming>, user: &Arc<User>) -> Result<Response<Body>, Failure> {
         let path = request.uri().path().to_owned();
-        let node = &self.kubelet.config.node_name;
+        let node = &self.served.config.node_name;
         auth::authorize(&self.auth, node, user, request.method(), &path).await?;
         let decoded = unescape(&path).ok_or_else(|| Failure::bad_request("invalid URL escape"))?;
         let query = Query::parse(request.uri().query().unwrap_or_default());
@@ -113,23 +135,23 @@ impl Server {
         path: &str,
         query: &Query,
     ) -> Result<Response<Body>, Failure> {
-        let kubelet = &self.kubelet;
+        let served = &self.served;
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         // Upstream has these for any method, and all others for their own.
         match parts.as_slice() {
             ["healthz"] => return Ok(self.health.answer(query.get("verbose").is_some())),
             ["healthz", check] => return self.health.one(check).ok_or_else(Failure::not_found),
-            ["metrics"] => return metrics_answer(metrics::own(kubelet)),
+            ["metrics"] => return metrics_answer(metrics::own(served)),
             ["metrics", "resource"] => {
-                let stats = self.stats.collect(kubelet).await;
+                let stats = self.stats.collect(served).await;
                 return metrics_answer(metrics::resource(stats.as_ref().ok()));
             }
             ["metrics", "cadvisor"] => {
-                let stats = self.stats.collect(kubelet).await.map_err(runtime_failure)?;
+                let stats = self.stats.collect(served).await.map_err(runtime_failure)?;
                 return metrics_answer(metrics::cadvisor(&stats, &self.machine));
             }
-            ["metrics", "probes"] => return metrics_answer(metrics::probes(kubelet)),
-            ["configz"] => return json_answer(&configz::settings(&kubelet.config)),
+            ["metrics", "probes"] => return metrics_answer(metrics::probes(served)),
+            ["configz"] => return json_answer(&configz::settings(&served.config)),
             _ => {}
         }
         let allowed = methods(&parts).ok_or_else(Failure::not_found)?;
@@ -137,26 +159,26 @@ impl Server {
             return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
         }
         match parts.as_slice() {
-            ["pods"] => Ok(pod_list(&kubelet.pods.pods())),
+            ["pods"] => Ok(pod_list(&served.pods.pods())),
             ["runningpods", ""] | ["runningpods"] => self.running_pods().await,
             ["containerLogs", namespace, pod, container] => {
-                logs::serve(kubelet, namespace, pod, container, query).await
+                logs::serve(served, namespace, pod, container, query).await
             }
-            ["exec", rest @ ..] => stream::exec(kubelet, container_target(rest)?, query, request).await,
-            ["attach", rest @ ..] => stream::attach(kubelet, container_target(rest)?, query, request).await,
-            ["run", rest @ ..] => stream::run(kubelet, container_target(rest)?, query).await,
+            ["exec", rest @ ..] => stream::exec(served, container_target(rest)?, query, request).await,
+            ["attach", rest @ ..] => stream::attach(served, container_target(rest)?, query, request).await,
+            ["run", rest @ ..] => stream::run(served, container_target(rest)?, query).await,
             ["portForward", namespace, pod] => {
                 let target = Target { namespace, pod, uid: None, container: "" };
-                stream::port_forward(kubelet, target, query, request).await
+                stream::port_forward(served, target, query, request).await
             }
             ["portForward", namespace, pod, uid] => {
                 let target = Target { namespace, pod, uid: Some(uid), container: "" };
-                stream::port_forward(kubelet, target, query, request).await
+                stream::port_forward(served, target, query, request).await
             }
             ["stats", "summary"] => {
-                let stats = self.stats.collect(kubelet).await.map_err(runtime_failure)?;
+                let stats = self.stats.collect(served).await.map_err(runtime_failure)?;
                 let only = query.bool("only_cpu_and_memory");
-                json_answer(&stats::summary(&stats, &kubelet.config.node_name, only))
+                json_answer(&stats::summary(&stats, &served.config.node_name, only))
             }
             ["logs", rest @ ..] => files::serve(&rest.join("/")).await,
             _ => Err(Failure::not_found()),
@@ -173,12 +195,12 @@ impl Server {
             state: Some(pb::ContainerStateValue { state: pb::ContainerState::ContainerRunning.into() }),
             ..pb::ContainerFilter::default()
         };
-        let runtime = &self.kubelet.runtime;
+        let runtime = &self.served.runtime;
         let sandboxes = pb::ListPodSandboxRequest { filter: Some(ready) };
         let sandboxes = runtime.service().list_pod_sandbox(sandboxes).await.map_err(runtime_failure)?;
         let containers = pb::ListContainersRequest { filter: Some(running) };
         let containers = runtime.service().list_containers(containers).await.map_err(runtime_failure)?;
-        let root = self.kubelet.config.root_dir.to_string_lossy();
+        let root = self.served.config.root_dir.to_string_lossy();
         let (sandboxes, containers) = (sandboxes.into_inner().items, containers.into_inner().containers);
         json_answer(&running_list(&root, sandboxes, containers))
     }

@@ -1,6 +1,7 @@
 //! What the node and its Pods use: gathered from the runtime and the kernel, told as upstream's
 //! summary API.
 
+use super::Served;
 use std::collections::{BTreeMap, HashMap};
 
 use cri::runtime as pb;
@@ -8,7 +9,6 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::Kubelet;
 use crate::node::machine::{Filesystem, Pids, meminfo_bytes};
 use crate::pods::labels;
 
@@ -145,9 +145,9 @@ pub(super) struct Collector {
 
 impl Collector {
     /// The state of this moment.
-    pub(super) async fn collect(&self, kubelet: &Kubelet) -> Result<Stats, tonic::Status> {
-        let now = kubelet.clock.now();
-        let (runtime, images) = (kubelet.runtime.service(), kubelet.runtime.images());
+    pub(super) async fn collect(&self, served: &Served) -> Result<Stats, tonic::Status> {
+        let now = served.clock.now();
+        let (runtime, images) = (served.runtime.service(), served.runtime.images());
         let (containers, sandboxes, imagefs) = tokio::join!(
             runtime.list_container_stats(pb::ListContainerStatsRequest { filter: None }),
             runtime.list_pod_sandbox_stats(pb::ListPodSandboxStatsRequest { filter: None }),
@@ -166,13 +166,13 @@ impl Collector {
             available: crate::node::machine::memory_available(&meminfo),
             started: boot_time(&stat),
             interface: std::fs::read_to_string("/proc/net/dev").ok().and_then(|dev| first_interface(&dev)),
-            nodefs: Filesystem::of(&kubelet.config.root_dir),
+            nodefs: Filesystem::of(&served.config.root_dir),
             imagefs: imagefs.and_then(|fs| {
                 let of = Filesystem::of(std::path::Path::new(&fs.fs_id?.mountpoint))?;
                 Some((of, fs.used_bytes.map(|v| v.value).unwrap_or_default()))
             }),
             pids: Pids::read(),
-            pods: pods(kubelet, containers, sandboxes),
+            pods: pods(served, containers, sandboxes),
         })
     }
 
@@ -196,7 +196,7 @@ impl Collector {
 }
 
 fn pods(
-    kubelet: &Kubelet,
+    served: &Served,
     containers: Vec<pb::ContainerStats>,
     sandboxes: Vec<pb::PodSandboxStats>,
 ) -> Vec<PodStats> {
@@ -207,7 +207,7 @@ fn pods(
         let label = |key: &str| attributes.labels.get(key).cloned().unwrap_or_default();
         let (uid, namespace, pod) =
             (label(labels::POD_UID), label(labels::POD_NAMESPACE), label(labels::POD_NAME));
-        let Some(found) = kubelet.pods.get(&namespace, &pod, Some(&uid)) else { continue };
+        let Some(found) = served.pods.get(&namespace, &pod, Some(&uid)) else { continue };
         let name = label(labels::CONTAINER_NAME);
         let started = found.status.as_ref().and_then(|s| {
             let running = s

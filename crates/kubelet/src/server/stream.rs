@@ -18,8 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
+use super::Served;
 use super::{Body, Failure, Query, empty, full};
-use crate::Kubelet;
 use crate::pods::ContainerRef;
 use serving::Life;
 
@@ -65,11 +65,11 @@ fn missing_pod() -> Failure {
     Failure::new(StatusCode::NOT_FOUND, "pod does not exist")
 }
 
-fn container(kubelet: &Kubelet, target: Target<'_>) -> Result<ContainerRef, Failure> {
-    if kubelet.pods.get(target.namespace, target.pod, None).is_none() {
+fn container(served: &Served, target: Target<'_>) -> Result<ContainerRef, Failure> {
+    if served.pods.get(target.namespace, target.pod, None).is_none() {
         return Err(missing_pod());
     }
-    kubelet.pods.container(target.namespace, target.pod, target.uid, target.container).ok_or_else(|| {
+    served.pods.container(target.namespace, target.pod, target.uid, target.container).ok_or_else(|| {
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("container not found ({:?})", target.container),
@@ -88,13 +88,13 @@ fn runtime_failure(status: tonic::Status) -> Failure {
 }
 
 pub(super) async fn exec(
-    kubelet: &Kubelet,
+    served: &Served,
     target: Target<'_>,
     query: &Query,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
     let streams = streams(query)?;
-    let container = container(kubelet, target)?;
+    let container = container(served, target)?;
     let call = pb::ExecRequest {
         container_id: container.id,
         cmd: query.all("command").map(str::to_owned).collect(),
@@ -103,19 +103,19 @@ pub(super) async fn exec(
         stdout: streams.stdout,
         stderr: streams.stderr,
     };
-    let answer = kubelet.runtime.service().exec(call).await.map_err(runtime_failure)?;
-    hand_on(kubelet, &answer.into_inner().url, request).await
+    let answer = served.runtime.service().exec(call).await.map_err(runtime_failure)?;
+    hand_on(served, &answer.into_inner().url, request).await
 }
 
 pub(super) async fn attach(
-    kubelet: &Kubelet,
+    served: &Served,
     target: Target<'_>,
     query: &Query,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
     let streams = streams(query)?;
-    let container = container(kubelet, target)?;
-    let pod = kubelet.pods.get(target.namespace, target.pod, target.uid).ok_or_else(missing_pod)?;
+    let container = container(served, target)?;
+    let pod = served.pods.get(target.namespace, target.pod, target.uid).ok_or_else(missing_pod)?;
     // Whether there is a terminal was decided when the container was made.
     let tty = pod.spec.as_ref().is_some_and(|spec| {
         let named = |name: &str, tty: Option<bool>| name == target.container && tty == Some(true);
@@ -130,28 +130,28 @@ pub(super) async fn attach(
         stdout: streams.stdout,
         stderr: streams.stderr && !tty,
     };
-    let answer = kubelet.runtime.service().attach(call).await.map_err(runtime_failure)?;
-    hand_on(kubelet, &answer.into_inner().url, request).await
+    let answer = served.runtime.service().attach(call).await.map_err(runtime_failure)?;
+    hand_on(served, &answer.into_inner().url, request).await
 }
 
 pub(super) async fn port_forward(
-    kubelet: &Kubelet,
+    served: &Served,
     target: Target<'_>,
     query: &Query,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
     // Only WebSocket clients name the ports in advance.
     let port = if is_websocket(request.headers()) { ports(query)? } else { Vec::new() };
-    if kubelet.pods.get(target.namespace, target.pod, None).is_none() {
+    if served.pods.get(target.namespace, target.pod, None).is_none() {
         return Err(missing_pod());
     }
-    let sandbox = kubelet
+    let sandbox = served
         .pods
         .sandbox_id(target.namespace, target.pod, target.uid)
         .ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "pod not found"))?;
     let call = pb::PortForwardRequest { pod_sandbox_id: sandbox, port };
-    let answer = kubelet.runtime.service().port_forward(call).await.map_err(runtime_failure)?;
-    hand_on(kubelet, &answer.into_inner().url, request).await
+    let answer = served.runtime.service().port_forward(call).await.map_err(runtime_failure)?;
+    hand_on(served, &answer.into_inner().url, request).await
 }
 
 fn ports(query: &Query) -> Result<Vec<i32>, Failure> {
@@ -172,17 +172,17 @@ fn ports(query: &Query) -> Result<Vec<i32>, Failure> {
 
 /// Runs a command and answers with its output.
 pub(super) async fn run(
-    kubelet: &Kubelet,
+    served: &Served,
     target: Target<'_>,
     query: &Query,
 ) -> Result<Response<Body>, Failure> {
-    let container = container(kubelet, target)?;
+    let container = container(served, target)?;
     let call = pb::ExecSyncRequest {
         container_id: container.id,
         cmd: query.get("cmd").unwrap_or_default().split(' ').map(str::to_owned).collect(),
         timeout: 0,
     };
-    let answer = kubelet.runtime.service().exec_sync(call).await.map_err(runtime_failure)?.into_inner();
+    let answer = served.runtime.service().exec_sync(call).await.map_err(runtime_failure)?.into_inner();
     if answer.exit_code != 0 {
         let output = [answer.stdout, answer.stderr].concat();
         let text = format!(
@@ -198,7 +198,7 @@ pub(super) async fn run(
 
 /// Hands an upgrade on to a runtime's URL.
 async fn hand_on(
-    kubelet: &Kubelet,
+    served: &Served,
     url: &str,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
@@ -219,7 +219,7 @@ async fn hand_on(
         .handshake(TokioIo::new(tcp))
         .await
         .map_err(|e| failed(&e))?;
-    kubelet.shutdown.spawn_one(connection.with_upgrades());
+    served.shutdown.spawn_one(connection.with_upgrades());
     let mut outgoing = Request::new(Empty::<Bytes>::new());
     *outgoing.method_mut() = request.method().clone();
     *outgoing.headers_mut() = request.headers().clone();
@@ -240,8 +240,8 @@ async fn hand_on(
     let client = hyper::upgrade::on(&mut request);
     let runtime = hyper::upgrade::on(&mut answer);
     let life = request.extensions().get::<Arc<Life>>().cloned();
-    let stop = kubelet.shutdown.clone();
-    kubelet.shutdown.spawn_one(async move {
+    let stop = served.shutdown.clone();
+    served.shutdown.spawn_one(async move {
         let stream = async {
             if let Ok((client, runtime)) = tokio::try_join!(client, runtime) {
                 tunnel(TokioIo::new(client), TokioIo::new(runtime)).await;

@@ -543,9 +543,9 @@ pub(crate) fn generate(i: &Inputs<'_>) -> PodStatus {
         message = Some(text.clone());
     }
 
-    // A Pod is not over while its processes are still there.
-    let runs = i.observed.running().next().is_some();
-    let reported = if is_final(Some(&phase)) && runs && !is_final(i.old.phase.as_deref()) {
+    // A Pod is not over before all of it has ended: who reads that it is takes its place on the node for free, and
+    // this kubelet must not count it any more then.
+    let reported = if is_final(Some(&phase)) && !i.terminal && !is_final(i.old.phase.as_deref()) {
         i.old.phase.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "Pending".into())
     } else {
         phase.clone()

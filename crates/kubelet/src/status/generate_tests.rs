@@ -49,13 +49,24 @@ fn status(
     old: &PodStatus,
     probe: &dyn Fn(Kind, &str) -> Option<bool>,
 ) -> PodStatus {
+    status_when(false, pod, seen, waiting, old, probe)
+}
+
+fn status_when(
+    terminal: bool,
+    pod: &Pod,
+    seen: &observed::PodStatus,
+    waiting: &Waiting,
+    old: &PodStatus,
+    probe: &dyn Fn(Kind, &str) -> Option<bool>,
+) -> PodStatus {
     generate(&Inputs {
         pod,
         observed: seen,
         waiting,
         probe,
         old,
-        terminal: false,
+        terminal,
         pending: None,
         failed: None,
         node_ips: &["192.0.2.1".parse().unwrap()],
@@ -92,8 +103,20 @@ fn phases() {
         ("Never", &init, "i:0 a:0 b:0", "Succeeded"),
     ] {
         let p = pod(policy, init, &two);
-        let got = status(&p, &seen(containers), &Waiting::new(), &PodStatus::default(), &|_, _| None);
-        assert_eq!(got.phase.as_deref(), Some(want), "{policy} {containers}");
+        let phase = |terminal| {
+            let old = PodStatus { phase: Some("Pending".into()), ..PodStatus::default() };
+            status_when(terminal, &p, &seen(containers), &Waiting::new(), &old, &|_, _| None).phase
+        };
+        if matches!(want, "Succeeded" | "Failed") {
+            assert_eq!(
+                phase(false).as_deref(),
+                Some("Pending"),
+                "{policy} {containers}: its sandbox is there"
+            );
+            assert_eq!(phase(true).as_deref(), Some(want), "{policy} {containers}");
+        } else {
+            assert_eq!(phase(false).as_deref(), Some(want), "{policy} {containers}");
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::path::Path;
 use k8s_openapi::api::core::v1::{FileKeySelector, Pod};
 
 use super::{atomic, blocking, plugin};
-use crate::Kubelet;
 use crate::files::{self, Links};
 use crate::pods::spec;
 
@@ -21,7 +20,7 @@ const UNUSABLE: &str = "couldn't parse env file";
 
 /// The value of a variable in a file of a volume; none if it is missing there and optional.
 pub(crate) async fn value(
-    kubelet: &Kubelet,
+    pod_dir: &Path,
     pod: &Pod,
     selector: &FileKeySelector,
 ) -> Result<Option<String>, String> {
@@ -34,7 +33,7 @@ pub(crate) async fn value(
             format!("cannot find the volume {:?} referenced by FileKeyRef", selector.volume_name)
         })?;
     atomic::check_path(&selector.path)?;
-    let dir = kubelet.config.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
+    let dir = pod_dir.join("volumes").join(plugin(volume)).join(&volume.name);
     let file = dir.join(&selector.path);
     let (path, key) = (selector.path.clone(), selector.key.clone());
     let found = blocking(move || {

@@ -11,12 +11,17 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use client::Client;
+use component::Clock;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
 use rustix::mount::MountFlags;
 use tokio::time::{Duration, Instant, timeout_at};
 
-use crate::Kubelet;
+use crate::config::Config;
+use crate::objects::Objects;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 pub(crate) use crate::work::blocking;
@@ -76,76 +81,124 @@ fn group(pod: &Pod) -> Option<u32> {
     spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).and_then(|g| u32::try_from(g).ok())
 }
 
-/// Makes every volume of a Pod, or brings it up to date. Answers the volumes, and those that stay as
-/// they were because they could not be brought up to date. `running`: a container of the Pod runs, for
-/// which they were all made.
-///
-/// # Errors
-/// A volume that was never made cannot be: no container starts without it.
-pub(crate) async fn mount_all(
-    kubelet: &Kubelet,
-    facts: &Facts<'_>,
-    running: bool,
-) -> Result<(Volumes, Vec<VolumeError>), VolumeError> {
-    let (mut volumes, mut stale) = (Volumes::new(), Vec::new());
-    let deadline = Instant::now() + REFRESH;
-    for volume in spec::spec(facts.pod).volumes.iter().flatten() {
-        let error = |message| VolumeError { volume: volume.name.clone(), message };
-        let (mounted, old) = mount(kubelet, facts, volume, running, deadline).await.map_err(error)?;
-        stale.extend(old.map(error));
-        volumes.insert(volume.name.clone(), mounted);
-    }
-    Ok((volumes, stale))
+/// Makes the volumes of Pods, and removes them.
+pub(crate) struct VolumeManager {
+    /// Where Pods' directories are.
+    pods: PathBuf,
+    sources: payload::Sources,
 }
 
-/// Answers also why the volume could not be brought up to date, if it was made before.
-async fn mount(
-    kubelet: &Kubelet,
-    facts: &Facts<'_>,
-    volume: &Volume,
-    running: bool,
-    deadline: Instant,
-) -> Result<(Mounted, Option<String>), String> {
-    let pod = facts.pod;
-    if let Some(source) = &volume.host_path {
-        let source = source.clone();
-        let path = PathBuf::from(&source.path);
-        // What the containers have of it is theirs, whatever is at the path by now.
-        if !running {
-            blocking(move || check_host_path(&source)).await?;
+impl VolumeManager {
+    /// Asks for tokens with the node's identity.
+    pub(crate) fn new(config: &Config, client: Client, clock: Clock, objects: Arc<Objects>) -> Self {
+        let tokens = payload::Tokens::default();
+        let sources = payload::Sources { client, clock, objects, tokens };
+        Self { pods: config.pods_dir(), sources }
+    }
+
+    fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.pods.join(uid)
+    }
+
+    /// When a Pod's next token is to be renewed.
+    pub(crate) fn next_renewal(&self, uid: &str) -> Option<Timestamp> {
+        self.sources.tokens.next_renewal(uid)
+    }
+
+    /// Forgets a Pod's tokens.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.sources.tokens.forget(uid);
+    }
+
+    /// Makes every volume of a Pod, or brings it up to date. Answers the volumes, and those that stay as
+    /// they were because they could not be brought up to date. `running`: a container of the Pod runs, for
+    /// which they were all made.
+    ///
+    /// # Errors
+    /// A volume that was never made cannot be: no container starts without it.
+    pub(crate) async fn mount_all(
+        &self,
+        facts: &Facts<'_>,
+        running: bool,
+    ) -> Result<(Volumes, Vec<VolumeError>), VolumeError> {
+        let (mut volumes, mut stale) = (Volumes::new(), Vec::new());
+        let deadline = Instant::now() + REFRESH;
+        for volume in spec::spec(facts.pod).volumes.iter().flatten() {
+            let error = |message| VolumeError { volume: volume.name.clone(), message };
+            let (mounted, old) = self.mount(facts, volume, running, deadline).await.map_err(error)?;
+            stale.extend(old.map(error));
+            volumes.insert(volume.name.clone(), mounted);
         }
-        return Ok((Mounted::Path { path, read_only: false }, None));
+        Ok((volumes, stale))
     }
-    if let Some(image) = &volume.image {
-        let reference = image.reference.clone().unwrap_or_default();
-        return Ok((Mounted::Image { reference, pull_policy: image.pull_policy.clone() }, None));
-    }
-    let dir = kubelet.config.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
-    let gid = group(pod);
-    if let Some(source) = &volume.empty_dir {
-        let (source, at) = (source.clone(), dir.clone());
-        let memory = spec::pod_limit(pod, "memory");
-        blocking(move || empty_dir(&source, &at, gid, memory)).await?;
-        return Ok((Mounted::Path { path: dir, read_only: false }, None));
-    }
-    let in_memory = volume.config_map.is_none();
-    let at = dir.clone();
-    let there = blocking(move || Ok(is_written(&at, in_memory))).await?;
-    let files = payload::of_volume(kubelet, facts, volume);
-    let late = || Some(Err("timed out waiting for the condition".to_owned()));
-    let payload =
-        if there { timeout_at(deadline, files).await.unwrap_or_else(|_| late()) } else { files.await };
-    let at = dir.clone();
-    let written = match payload {
-        None => return Err("no volume plugin matched".into()),
-        Some(Err(error)) => Err(error),
-        Some(Ok(payload)) => {
-            blocking(move || write(&at, in_memory, &payload, gid).map_err(|e| e.to_string())).await
+
+    /// Answers also why the volume could not be brought up to date, if it was made before.
+    async fn mount(
+        &self,
+        facts: &Facts<'_>,
+        volume: &Volume,
+        running: bool,
+        deadline: Instant,
+    ) -> Result<(Mounted, Option<String>), String> {
+        let pod = facts.pod;
+        if let Some(source) = &volume.host_path {
+            let source = source.clone();
+            let path = PathBuf::from(&source.path);
+            // What the containers have of it is theirs, whatever is at the path by now.
+            if !running {
+                blocking(move || check_host_path(&source)).await?;
+            }
+            return Ok((Mounted::Path { path, read_only: false }, None));
         }
-    };
-    match written {
-        Err(error) if !there => Err(error),
-        written => Ok((Mounted::Path { path: dir, read_only: true }, written.err())),
+        if let Some(image) = &volume.image {
+            let reference = image.reference.clone().unwrap_or_default();
+            return Ok((Mounted::Image { reference, pull_policy: image.pull_policy.clone() }, None));
+        }
+        let dir = self.pod_dir(spec::uid(pod)).join("volumes").join(plugin(volume)).join(&volume.name);
+        let gid = group(pod);
+        if let Some(source) = &volume.empty_dir {
+            let (source, at) = (source.clone(), dir.clone());
+            let memory = spec::pod_limit(pod, "memory");
+            blocking(move || empty_dir(&source, &at, gid, memory)).await?;
+            return Ok((Mounted::Path { path: dir, read_only: false }, None));
+        }
+        let in_memory = volume.config_map.is_none();
+        let at = dir.clone();
+        let there = blocking(move || Ok(is_written(&at, in_memory))).await?;
+        let files = self.sources.of_volume(facts, volume);
+        let late = || Some(Err("timed out waiting for the condition".to_owned()));
+        let payload =
+            if there { timeout_at(deadline, files).await.unwrap_or_else(|_| late()) } else { files.await };
+        let at = dir.clone();
+        let written = match payload {
+            None => return Err("no volume plugin matched".into()),
+            Some(Err(error)) => Err(error),
+            Some(Ok(payload)) => {
+                blocking(move || write(&at, in_memory, &payload, gid).map_err(|e| e.to_string())).await
+            }
+        };
+        match written {
+            Err(error) if !there => Err(error),
+            written => Ok((Mounted::Path { path: dir, read_only: true }, written.err())),
+        }
+    }
+
+    /// Unmounts and removes a Pod's volumes; what its containers said last stays.
+    pub(crate) async fn remove_volumes(&self, uid: &str) -> Result<(), String> {
+        let dir = self.pod_dir(uid);
+        blocking(move || {
+            for part in ["volume-subpaths", "volumes"] {
+                mounts::remove_unmounted(&dir.join(part)).map_err(|e| e.to_string())?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Unmounts and removes everything a Pod had on this node.
+    pub(crate) async fn remove_pod(&self, uid: &str) -> Result<(), String> {
+        let dir = self.pod_dir(uid);
+        blocking(move || mounts::remove_unmounted(&dir).map_err(|e| e.to_string())).await
     }
 }
 
@@ -271,26 +324,8 @@ fn check_host_path(source: &HostPathVolumeSource) -> Result<(), String> {
 /// Closes the directory of all Pods' files to the node's other users: files in it have the modes that
 /// containers are to see.
 pub(crate) fn close(config: &crate::Config) -> Result<(), (PathBuf, io::Error)> {
-    let pods = config.root_dir.join("pods");
+    let pods = config.pods_dir();
     fs::set_permissions(&pods, fs::Permissions::from_mode(0o750)).map_err(|error| (pods, error))
-}
-
-/// Unmounts and removes a Pod's volumes; what its containers said last stays.
-pub(crate) async fn remove_volumes(kubelet: &Kubelet, uid: &str) -> Result<(), String> {
-    let dir = kubelet.config.pod_dir(uid);
-    blocking(move || {
-        for part in ["volume-subpaths", "volumes"] {
-            mounts::remove_unmounted(&dir.join(part)).map_err(|e| e.to_string())?;
-        }
-        Ok(())
-    })
-    .await
-}
-
-/// Unmounts and removes everything a Pod had on this node.
-pub(crate) async fn remove_pod(kubelet: &Kubelet, uid: &str) -> Result<(), String> {
-    let dir = kubelet.config.pod_dir(uid);
-    blocking(move || mounts::remove_unmounted(&dir).map_err(|e| e.to_string())).await
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! The files of ConfigMap, Secret, downward API and projected volumes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use client::Client;
+use component::Clock;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{
@@ -11,13 +14,24 @@ use k8s_openapi::api::core::v1::{
 use parking_lot::Mutex;
 
 use super::atomic::{File, Payload};
-use crate::Kubelet;
-use crate::objects::NotThere;
+use crate::objects::{NotThere, Objects};
 use crate::pods::downward::Facts;
 use crate::pods::spec;
 
 /// After which time a token that could not be renewed is asked for again.
 const RENEW_AGAIN: Duration = Duration::from_secs(10);
+
+/// What the files of volumes are made from.
+pub(crate) struct Sources {
+    /// Requests with the node's identity.
+    pub(super) client: Client,
+    /// The time of day.
+    pub(super) clock: Clock,
+    /// ConfigMaps and Secrets.
+    pub(super) objects: Arc<Objects>,
+    /// Service account tokens.
+    pub(super) tokens: Tokens,
+}
 
 /// Service account tokens of Pods, kept until they must be renewed.
 #[derive(Default)]
@@ -58,58 +72,6 @@ fn renewal(issued: Timestamp, expires: Timestamp) -> Timestamp {
     issued.checked_add(at.saturating_sub(jitter)).unwrap_or(expires)
 }
 
-async fn token(
-    kubelet: &Kubelet,
-    pod: &Pod,
-    projection: &ServiceAccountTokenProjection,
-) -> Result<String, String> {
-    let seconds = projection.expiration_seconds.unwrap_or(3600);
-    let audience = projection.audience.clone().unwrap_or_default();
-    let key = (spec::uid(pod).to_owned(), audience.clone(), seconds);
-    let kept = kubelet.tokens.0.lock().get(&key).cloned();
-    let now = kubelet.clock.now();
-    if let Some(token) = kept.as_ref().filter(|t| t.renew > now) {
-        return Ok(token.text.clone());
-    }
-    let account =
-        spec::spec(pod).service_account_name.as_deref().filter(|n| !n.is_empty()).unwrap_or("default");
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            audiences: Some(audience).filter(|a| !a.is_empty()).map(|a| vec![a]),
-            bound_object_ref: Some(BoundObjectReference {
-                api_version: Some("v1".into()),
-                kind: Some("Pod".into()),
-                name: Some(spec::name(pod).to_owned()),
-                uid: Some(spec::uid(pod).to_owned()),
-            }),
-            expiration_seconds: Some(seconds),
-        }),
-        ..TokenRequest::default()
-    };
-    let accounts = kubelet.client.api::<k8s_openapi::api::core::v1::ServiceAccount>(spec::namespace(pod));
-    match accounts.token(account, &request).await {
-        Ok(answer) => {
-            let status = answer.status.unwrap_or_default();
-            let text = status.token.ok_or("failed to fetch token: the answer has none")?;
-            let expires = status.expiration_timestamp.map_or(now, |t| t.0);
-            let token = Token { text: text.clone(), renew: renewal(now, expires), expires };
-            kubelet.tokens.0.lock().insert(key, token);
-            Ok(text)
-        }
-        // An old token is better than none while the server is away, as long as it is one.
-        Err(error) => {
-            if let Some(token) = kept.filter(|t| t.expires > now) {
-                tracing::warn!(%error, pod = spec::full_name(pod), "token not renewed");
-                kubelet.tokens.retry(&key, now);
-                Ok(token.text)
-            } else {
-                kubelet.tokens.0.lock().remove(&key);
-                Err(format!("failed to fetch token: {error}"))
-            }
-        }
-    }
-}
-
 fn mode(own: Option<i32>, default: Option<i32>) -> u32 {
     u32::try_from(own.or(default).unwrap_or(0o644)).unwrap_or(0o644) & 0o7777
 }
@@ -137,41 +99,6 @@ fn select(
         }
     }
     Ok(files)
-}
-
-async fn config_map(
-    kubelet: &Kubelet,
-    pod: &Pod,
-    name: &str,
-    items: Option<&Vec<KeyToPath>>,
-    default_mode: Option<i32>,
-    optional: bool,
-) -> Result<Payload, String> {
-    let data = match kubelet.objects.config_map(spec::namespace(pod), name).await {
-        Ok(map) => {
-            let texts = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
-            texts.chain(map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()))).collect()
-        }
-        Err(NotThere::Missing(_)) if optional => BTreeMap::new(),
-        Err(error) => return Err(error.to_string()),
-    };
-    select(&data, items, default_mode, optional, "config")
-}
-
-async fn secret(
-    kubelet: &Kubelet,
-    pod: &Pod,
-    name: &str,
-    items: Option<&Vec<KeyToPath>>,
-    default_mode: Option<i32>,
-    optional: bool,
-) -> Result<Payload, String> {
-    let data = match kubelet.objects.secret(spec::namespace(pod), name).await {
-        Ok(secret) => secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect(),
-        Err(NotThere::Missing(_)) if optional => BTreeMap::new(),
-        Err(error) => return Err(error.to_string()),
-    };
-    select(&data, items, default_mode, optional, "secret")
 }
 
 fn downward(
@@ -209,70 +136,151 @@ fn common_user(pod: &Pod) -> Option<u32> {
     users.iter().all(|u| *u == first).then_some(first).flatten().and_then(|u| u32::try_from(u).ok())
 }
 
-async fn projected(
-    kubelet: &Kubelet,
-    facts: &Facts<'_>,
-    source: &ProjectedVolumeSource,
-) -> Result<Payload, String> {
-    let pod = facts.pod;
-    let default = source.default_mode;
-    let mut files = Payload::new();
-    let mut errors = Vec::new();
-    for part in source.sources.iter().flatten() {
-        let made = if let Some(s) = &part.secret {
-            secret(kubelet, pod, &s.name, s.items.as_ref(), default, s.optional == Some(true)).await
-        } else if let Some(c) = &part.config_map {
-            config_map(kubelet, pod, &c.name, c.items.as_ref(), default, c.optional == Some(true)).await
-        } else if let Some(d) = &part.downward_api {
-            downward(facts, d.items.as_deref().unwrap_or_default(), default)
-        } else if let Some(t) = &part.service_account_token {
-            let user = common_user(pod);
-            let grouped = spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).is_some();
-            let mode = if user.is_some() || grouped { 0o600 } else { mode(None, default) };
-            token(kubelet, pod, t).await.map(|text| {
-                Payload::from([(t.path.clone(), File { data: text.into_bytes(), mode, owner: user })])
-            })
-        } else {
-            Err("the projection has no source that this node can serve".into())
+impl Sources {
+    async fn token(&self, pod: &Pod, projection: &ServiceAccountTokenProjection) -> Result<String, String> {
+        let seconds = projection.expiration_seconds.unwrap_or(3600);
+        let audience = projection.audience.clone().unwrap_or_default();
+        let key = (spec::uid(pod).to_owned(), audience.clone(), seconds);
+        let kept = self.tokens.0.lock().get(&key).cloned();
+        let now = self.clock.now();
+        if let Some(token) = kept.as_ref().filter(|t| t.renew > now) {
+            return Ok(token.text.clone());
+        }
+        let account =
+            spec::spec(pod).service_account_name.as_deref().filter(|n| !n.is_empty()).unwrap_or("default");
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences: Some(audience).filter(|a| !a.is_empty()).map(|a| vec![a]),
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".into()),
+                    kind: Some("Pod".into()),
+                    name: Some(spec::name(pod).to_owned()),
+                    uid: Some(spec::uid(pod).to_owned()),
+                }),
+                expiration_seconds: Some(seconds),
+            }),
+            ..TokenRequest::default()
         };
-        match made {
-            Ok(more) => files.extend(more),
-            Err(error) => errors.push(error),
+        let accounts = self.client.api::<k8s_openapi::api::core::v1::ServiceAccount>(spec::namespace(pod));
+        match accounts.token(account, &request).await {
+            Ok(answer) => {
+                let status = answer.status.unwrap_or_default();
+                let text = status.token.ok_or("failed to fetch token: the answer has none")?;
+                let expires = status.expiration_timestamp.map_or(now, |t| t.0);
+                let token = Token { text: text.clone(), renew: renewal(now, expires), expires };
+                self.tokens.0.lock().insert(key, token);
+                Ok(text)
+            }
+            // An old token is better than none while the server is away, as long as it is one.
+            Err(error) => {
+                if let Some(token) = kept.filter(|t| t.expires > now) {
+                    tracing::warn!(%error, pod = spec::full_name(pod), "token not renewed");
+                    self.tokens.retry(&key, now);
+                    Ok(token.text)
+                } else {
+                    self.tokens.0.lock().remove(&key);
+                    Err(format!("failed to fetch token: {error}"))
+                }
+            }
         }
     }
-    match errors.as_slice() {
-        [] => Ok(files),
-        [one] => Err(one.clone()),
-        many => Err(format!("[{}]", many.join(", "))),
-    }
-}
 
-/// The files of a volume; none if it is not of files.
-pub(crate) async fn of_volume(
-    kubelet: &Kubelet,
-    facts: &Facts<'_>,
-    volume: &Volume,
-) -> Option<Result<Payload, String>> {
-    let pod = facts.pod;
-    if let Some(s) = &volume.config_map {
-        return Some(
-            config_map(kubelet, pod, &s.name, s.items.as_ref(), s.default_mode, s.optional == Some(true))
-                .await,
-        );
+    async fn config_map(
+        &self,
+        pod: &Pod,
+        name: &str,
+        items: Option<&Vec<KeyToPath>>,
+        default_mode: Option<i32>,
+        optional: bool,
+    ) -> Result<Payload, String> {
+        let data = match self.objects.config_map(spec::namespace(pod), name).await {
+            Ok(map) => {
+                let texts = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
+                texts.chain(map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()))).collect()
+            }
+            Err(NotThere::Missing(_)) if optional => BTreeMap::new(),
+            Err(error) => return Err(error.to_string()),
+        };
+        select(&data, items, default_mode, optional, "config")
     }
-    if let Some(s) = &volume.secret {
-        let name = s.secret_name.as_deref().unwrap_or_default();
-        return Some(
-            secret(kubelet, pod, name, s.items.as_ref(), s.default_mode, s.optional == Some(true)).await,
-        );
+
+    async fn secret(
+        &self,
+        pod: &Pod,
+        name: &str,
+        items: Option<&Vec<KeyToPath>>,
+        default_mode: Option<i32>,
+        optional: bool,
+    ) -> Result<Payload, String> {
+        let data = match self.objects.secret(spec::namespace(pod), name).await {
+            Ok(secret) => secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect(),
+            Err(NotThere::Missing(_)) if optional => BTreeMap::new(),
+            Err(error) => return Err(error.to_string()),
+        };
+        select(&data, items, default_mode, optional, "secret")
     }
-    if let Some(s) = &volume.downward_api {
-        return Some(downward(facts, s.items.as_deref().unwrap_or_default(), s.default_mode));
+
+    async fn projected(&self, facts: &Facts<'_>, source: &ProjectedVolumeSource) -> Result<Payload, String> {
+        let pod = facts.pod;
+        let default = source.default_mode;
+        let mut files = Payload::new();
+        let mut errors = Vec::new();
+        for part in source.sources.iter().flatten() {
+            let made = if let Some(s) = &part.secret {
+                self.secret(pod, &s.name, s.items.as_ref(), default, s.optional == Some(true)).await
+            } else if let Some(c) = &part.config_map {
+                self.config_map(pod, &c.name, c.items.as_ref(), default, c.optional == Some(true)).await
+            } else if let Some(d) = &part.downward_api {
+                downward(facts, d.items.as_deref().unwrap_or_default(), default)
+            } else if let Some(t) = &part.service_account_token {
+                let user = common_user(pod);
+                let grouped = spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group).is_some();
+                let mode = if user.is_some() || grouped { 0o600 } else { mode(None, default) };
+                self.token(pod, t).await.map(|text| {
+                    Payload::from([(t.path.clone(), File { data: text.into_bytes(), mode, owner: user })])
+                })
+            } else {
+                Err("the projection has no source that this node can serve".into())
+            };
+            match made {
+                Ok(more) => files.extend(more),
+                Err(error) => errors.push(error),
+            }
+        }
+        match errors.as_slice() {
+            [] => Ok(files),
+            [one] => Err(one.clone()),
+            many => Err(format!("[{}]", many.join(", "))),
+        }
     }
-    if let Some(s) = &volume.projected {
-        return Some(projected(kubelet, facts, s).await);
+
+    /// The files of a volume; none if it is not of files.
+    pub(crate) async fn of_volume(
+        &self,
+        facts: &Facts<'_>,
+        volume: &Volume,
+    ) -> Option<Result<Payload, String>> {
+        let pod = facts.pod;
+        if let Some(s) = &volume.config_map {
+            return Some(
+                self.config_map(pod, &s.name, s.items.as_ref(), s.default_mode, s.optional == Some(true))
+                    .await,
+            );
+        }
+        if let Some(s) = &volume.secret {
+            let name = s.secret_name.as_deref().unwrap_or_default();
+            return Some(
+                self.secret(pod, name, s.items.as_ref(), s.default_mode, s.optional == Some(true)).await,
+            );
+        }
+        if let Some(s) = &volume.downward_api {
+            return Some(downward(facts, s.items.as_deref().unwrap_or_default(), s.default_mode));
+        }
+        if let Some(s) = &volume.projected {
+            return Some(self.projected(facts, s).await);
+        }
+        None
     }
-    None
 }
 
 #[cfg(test)]

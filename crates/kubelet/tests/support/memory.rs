@@ -150,13 +150,6 @@ impl Memory {
     pub(crate) async fn phase(&self, name: &str, phase: &str) -> Value {
         self.until(name, phase, |p| p.is_some_and(|p| p["status"]["phase"] == phase)).await
     }
-    pub(crate) async fn condition(&self, name: &str, kind: &str, status: &str) -> Value {
-        self.until(name, kind, |p| {
-            p.and_then(|p| p["status"]["conditions"].as_array())
-                .is_some_and(|c| c.iter().any(|c| c["type"] == kind && c["status"] == status))
-        })
-        .await
-    }
 }
 
 impl Transport for Memory {

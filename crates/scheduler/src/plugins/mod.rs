@@ -85,7 +85,8 @@ impl Prepared<'_> {
         node::node_ports(self.pod, node)?;
         node::resources_fit(self.pod, node)?;
         self.spread.filter(node)?;
-        self.affinity.filter(node)
+        self.affinity.filter(node)?;
+        node::declared_features(self.pod, node)
     }
 
     /// Counts a Pod on a node, in a simulation; the node itself must hear of it too.

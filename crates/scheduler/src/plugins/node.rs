@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Taint;
 use objects::taints::{self, NO_EXECUTE, NO_SCHEDULE};
-use objects::{Amount, Resources, node_affinity};
+use objects::{Amount, Resources, features, node_affinity};
 
 use super::{Rejection, Stop, reject};
 use crate::cache::{NodeInfo, PodInfo};
@@ -80,6 +80,16 @@ pub(super) fn nodes_by_name(pod: &PodInfo) -> Result<Option<BTreeSet<&str>>, Sto
         return Err(Stop::rejected(NODE_AFFINITY, "pod affinity terms conflict"));
     }
     Ok(Some(all))
+}
+
+/// The plugin that reads which features nodes declare.
+pub const NODE_DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
+
+pub(super) fn declared_features(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    if features::missing(&pod.pod, &node.node).is_empty() {
+        return Ok(());
+    }
+    reject(NODE_DECLARED_FEATURES, "node(s) didn't match Pod's required features", true)
 }
 
 pub(super) fn node_ports(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {

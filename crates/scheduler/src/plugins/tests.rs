@@ -46,6 +46,11 @@ fn filters_refuse_with_upstreams_words() {
         &[],
     );
     check(json!({"nodeName": "other"}), json!({}), &["node(s) didn't match the requested node name"]);
+    check(
+        json!({"containers": [{"name": "c", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]}),
+        json!({}),
+        &["node(s) didn't match Pod's required features"],
+    );
     let tainted = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
     check(json!({}), tainted.clone(), &["node(s) had untolerated taint(s)"]);
     check(json!({"tolerations": [{"key": "k", "value": "v"}]}), tainted.clone(), &[]);

@@ -13,8 +13,8 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use client::{Change, Client, EventType, Factory, Informer, Recorder};
-use component::{Clock, Shutdown};
+use client::{Change, Client, Clients, EventType, Factory, Informer, Recorder};
+use component::{Clock, Registry, Shutdown};
 use k8s_openapi::api::core::v1::{Binding, Namespace, Node, ObjectReference, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -50,8 +50,12 @@ enum Input {
     Evicted(String),
 }
 
-/// Runs the scheduler until `shutdown`.
-pub async fn run(client: Client, clock: Clock, shutdown: Shutdown) {
+/// The user that the scheduler works as.
+pub const USER: &str = "system:kube-scheduler";
+
+/// Runs the scheduler until `shutdown`, with the client of [`USER`]. What it tells goes into `metrics`.
+pub async fn run(clients: Clients, clock: Clock, metrics: Registry, shutdown: Shutdown) {
+    let client = clients.of(USER);
     let recorder = Recorder::start(client.clone(), SCHEDULER_NAME, "", clock, &shutdown);
     let factory = Factory::new(client.clone());
     let pods = factory.informer::<Pod>();
@@ -65,6 +69,8 @@ pub async fn run(client: Client, clock: Clock, shutdown: Shutdown) {
     follow(&factory.informer(), &tx, Input::Claim);
     follow(&factory.informer(), &tx, Input::Node);
     follow(&pods, &tx, Input::Pod);
+    let told = factory.clone();
+    metrics.register("informers", move |page| told.report(page));
     factory.start(&shutdown);
     let mut scheduler = Scheduler {
         client,

@@ -116,7 +116,8 @@ async fn run_with(nodes: Vec<Value>, pods: Vec<Value>) -> (Arc<Server>, Shutdown
     server.start.lock().insert("nodes".into(), nodes);
     server.start.lock().insert("pods".into(), pods);
     let (client, shutdown) = (Client::new(server.clone(), "test"), Shutdown::new());
-    shutdown.spawn(run(client, Clock::system(), shutdown.clone()));
+    let clients = Clients::new(move |_| client.clone());
+    shutdown.spawn(run(clients, Clock::system(), Registry::default(), shutdown.clone()));
     while server.watches.lock().len() < 6 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

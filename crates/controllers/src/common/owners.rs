@@ -1,0 +1,32 @@
+//! Owners: whose an object is.
+
+use std::sync::Arc;
+
+use client::{Informer, Key, KubeObject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+/// The reference that an object's managing controller left in it.
+pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references.iter().flatten().find(|r| r.controller == Some(true))
+}
+
+/// The reference by which `owner` manages what it makes.
+pub(crate) fn controller_ref<T: KubeObject>(owner: &T) -> OwnerReference {
+    let meta = owner.metadata();
+    OwnerReference {
+        api_version: T::API_VERSION.to_owned(),
+        kind: T::KIND.to_owned(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// The object that manages another, if it is of this type, and there: of the same uid, not only of the same name.
+pub(crate) fn resolve<T: KubeObject>(owners: &Informer<T>, owned: &ObjectMeta) -> Option<(Key, Arc<T>)> {
+    let reference = controller_of(owned).filter(|r| r.kind == T::KIND)?;
+    let key = Key::new(owned.namespace.as_deref().unwrap_or_default(), &reference.name);
+    let owner = owners.get_key(&key)?;
+    (owner.metadata().uid.as_ref() == Some(&reference.uid)).then_some((key, owner))
+}

@@ -1,0 +1,170 @@
+//! All controllers.
+
+use client::Client;
+
+use super::{Controller, Host, Shared};
+use crate::clusterroles::ClusterRoles;
+use crate::deployment::Deployments;
+use crate::disruption::Disruption;
+use crate::endpoints::{Mirror, Selected, Slices};
+use crate::gc::Collector;
+use crate::namespace::Namespaces;
+use crate::nodes::eviction::TaintEviction;
+use crate::nodes::ipam::Ipam;
+use crate::nodes::lifecycle::Lifecycle;
+use crate::nodes::podgc::PodGc;
+use crate::protection::{Claims, Classes, Volumes};
+use crate::replicas::{ReplicaSets, ReplicationControllers};
+use crate::root_ca::RootCa;
+use crate::service_cidrs::ServiceCidrs;
+use crate::serviceaccounts::ServiceAccounts;
+
+/// A controller that there is.
+#[derive(Debug, Clone, Copy)]
+pub struct Named {
+    /// Its name.
+    pub name: &'static str,
+    /// Other names of it.
+    pub aliases: &'static [&'static str],
+    /// Its service account in `kube-system`.
+    pub account: &'static str,
+    /// Whether it runs unless `--controllers` says otherwise.
+    pub by_default: bool,
+    pub(super) start: fn(Client, &Shared),
+}
+
+const fn on<C: Controller>() -> Named {
+    Named {
+        name: C::NAME,
+        aliases: C::ALIASES,
+        account: C::ACCOUNT,
+        by_default: true,
+        start: |client, shared| {
+            if C::wanted(shared) {
+                Host::of::<C>(client, shared).run::<C>();
+            }
+        },
+    }
+}
+
+/// All controllers, in the order in which upstream starts them.
+const ALL: [Named; 20] = [
+    on::<Selected>(),
+    on::<Slices>(),
+    on::<Mirror>(),
+    on::<ReplicationControllers>(),
+    on::<PodGc>(),
+    on::<Namespaces>(),
+    on::<ServiceAccounts>(),
+    on::<Collector>(),
+    on::<Deployments>(),
+    on::<ReplicaSets>(),
+    on::<Disruption>(),
+    on::<Ipam>(),
+    on::<Lifecycle>(),
+    on::<TaintEviction>(),
+    on::<ClusterRoles>(),
+    on::<Claims>(),
+    on::<Volumes>(),
+    on::<Classes>(),
+    on::<RootCa>(),
+    on::<ServiceCidrs>(),
+];
+
+/// Upstream's controllers that are not there yet, with their older names.
+const MISSING: &[&str] = &[
+    "serviceaccount-token-controller",
+    "serviceaccount-token",
+    "resourcequota-controller",
+    "resourcequota",
+    "daemonset-controller",
+    "daemonset",
+    "job-controller",
+    "job",
+    "horizontal-pod-autoscaler-controller",
+    "horizontalpodautoscaling",
+    "statefulset-controller",
+    "statefulset",
+    "cronjob-controller",
+    "cronjob",
+    "certificatesigningrequest-signing-controller",
+    "csrsigning",
+    "certificatesigningrequest-approving-controller",
+    "csrapproving",
+    "certificatesigningrequest-cleaner-controller",
+    "csrcleaner",
+    "podcertificaterequest-cleaner-controller",
+    "ttl-controller",
+    "ttl",
+    "bootstrap-signer-controller",
+    "bootstrapsigner",
+    "token-cleaner-controller",
+    "tokencleaner",
+    "service-lb-controller",
+    "service",
+    "node-route-controller",
+    "route",
+    "cloud-node-lifecycle-controller",
+    "cloud-node-lifecycle",
+    "device-taint-eviction-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-binder",
+    "persistentvolume-attach-detach-controller",
+    "attachdetach",
+    "persistentvolume-expander-controller",
+    "persistentvolume-expander",
+    "podgroup-protection-controller",
+    "ttl-after-finished-controller",
+    "ttl-after-finished",
+    "service-ca-certificate-publisher-controller",
+    "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+    "ephemeral-volume-controller",
+    "ephemeral-volume",
+    "storageversion-garbage-collector-controller",
+    "storage-version-gc",
+    "resourceclaim-controller",
+    "resource-claim-controller",
+    "resourcepoolstatusrequest-controller",
+    "legacy-serviceaccount-token-cleaner-controller",
+    "legacy-service-account-token-cleaner",
+    "validatingadmissionpolicy-status-controller",
+    "validatingadmissionpolicy-status",
+    "storage-version-migrator-controller",
+    "svm",
+    "selinux-warning-controller",
+];
+
+/// Every controller.
+pub fn known() -> &'static [Named] {
+    &ALL
+}
+
+/// The controller of a name, or of an older name.
+pub(super) fn find(name: &str) -> Option<&'static Named> {
+    ALL.iter().find(|c| c.name == name || c.aliases.contains(&name))
+}
+
+/// Whether upstream has such a controller, and it is not there yet.
+pub(super) fn is_missing(name: &str) -> bool {
+    MISSING.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart() {
+        let all: Vec<&str> = ALL
+            .iter()
+            .flat_map(|c| c.aliases.iter().copied().chain([c.name]))
+            .chain(MISSING.iter().copied())
+            .collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+        for controller in &ALL {
+            assert!(controller.name.ends_with("-controller"), "{}", controller.name);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Components that run alone, in a process of their own, and reach the API server by a kubeconfig.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use client::{Clients, Config, Election};
+use component::{Clock, Shutdown};
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli;
+use crate::endpoints::{self, About, Telling};
+use crate::{machine, say};
+
+/// Runs the controllers.
+pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result<()> {
+    const NAME: &str = "kube-controller-manager";
+    let chosen = controllers::Choice::parse(&flags.controllers).context("invalid --controllers")?;
+    let root_ca = match &flags.root_ca_file {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read --root-ca-file {}", path.display()))?,
+        None => authorities(&flags.component.kubeconfig)?,
+    };
+    let clock = Clock::system();
+    let config = controllers::Config {
+        cluster_cidr: flags.cluster_cidr.clone(),
+        service_cidrs: flags.service_cluster_ip_range.clone(),
+        // There may be other API servers.
+        namespace_delay: controllers::SEVERAL_SERVERS,
+        controllers: chosen,
+        ..controllers::Config::new(clock, root_ca)
+    };
+    let clients = clients(&flags.component, NAME, flags.use_service_account_credentials)?;
+    let telling = Telling::default();
+    let about = About {
+        name: NAME,
+        settings: "kubecontrollermanager.config.k8s.io",
+        flags: BTreeMap::from([
+            ("cluster-cidr".to_owned(), flags.cluster_cidr.clone()),
+            ("controllers".to_owned(), flags.controllers.join(",")),
+            ("service-cluster-ip-range".to_owned(), flags.service_cluster_ip_range.join(",")),
+            ("use-service-account-credentials".to_owned(), flags.use_service_account_credentials.to_string()),
+        ]),
+    };
+    let started = clients.clone();
+    let told = telling.clone();
+    let work = async move |stop: Shutdown| {
+        controllers::run(&config, &started, &told.metrics, &told.health, &stop)
+            .context("the controllers cannot start")?;
+        stop.wait().await;
+        Ok(())
+    };
+    run(about, &flags.component, clients, clock, &telling, work).await
+}
+
+/// Runs the scheduler.
+pub(crate) async fn scheduler(flags: &cli::Scheduler) -> Result<()> {
+    const NAME: &str = "kube-scheduler";
+    let clock = Clock::system();
+    let clients = clients(&flags.component, NAME, false)?;
+    let telling = Telling::default();
+    let about = About { name: NAME, settings: "kubescheduler.config.k8s.io", flags: BTreeMap::new() };
+    let (started, metrics) = (clients.clone(), telling.metrics.clone());
+    let work = async move |stop: Shutdown| {
+        scheduler::run::run(started, clock, metrics, stop).await;
+        Ok(())
+    };
+    run(about, &flags.component, clients, clock, &telling, work).await
+}
+
+fn clients(flags: &cli::Component, name: &'static str, accounts: bool) -> Result<Clients> {
+    let read = || {
+        let config = Config::from_kubeconfig(&flags.kubeconfig, None)?;
+        Clients::remote(config, name, accounts)
+    };
+    read().with_context(|| format!("--kubeconfig {} cannot be used", flags.kubeconfig.display()))
+}
+
+/// The PEM of the authorities that a kubeconfig trusts.
+fn authorities(kubeconfig: &Path) -> Result<String> {
+    let config = Config::from_kubeconfig(kubeconfig, None)
+        .with_context(|| format!("--kubeconfig {} cannot be used", kubeconfig.display()))?;
+    Ok(config.authorities.iter().map(|der| pem(der)).collect())
+}
+
+fn pem(der: &[u8]) -> String {
+    use base64::Engine;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut out = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(64) {
+        out.push_str(&String::from_utf8_lossy(line));
+        out.push('\n');
+    }
+    out + "-----END CERTIFICATE-----\n"
+}
+
+/// Serves a component's endpoint, and lets it work once it is elected, until a signal stops it.
+async fn run<W, R>(
+    about: About,
+    flags: &cli::Component,
+    clients: Clients,
+    clock: Clock,
+    telling: &Telling,
+    work: W,
+) -> Result<()>
+where
+    W: FnOnce(Shutdown) -> R,
+    R: Future<Output = Result<()>>,
+{
+    let name = about.name;
+    let shutdown = Shutdown::new();
+    let own = clients.of(&format!("system:{name}"));
+    if flags.secure_port != 0 {
+        let address = SocketAddr::new(flags.bind_address, flags.secure_port);
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = &flags.client_ca_file {
+            let unusable = || format!("cannot use --client-ca-file {}", path.display());
+            for certificate in CertificateDer::pem_file_iter(path).with_context(unusable)? {
+                roots.add(certificate.with_context(unusable)?).with_context(unusable)?;
+            }
+        }
+        let client = own.clone();
+        let address = endpoints::serve(about, telling, client, address, roots, clock, &shutdown).await?;
+        say(&format!("{name}: https://{address}"));
+    }
+    let working = async {
+        if !flags.leader_elect {
+            return work(shutdown.child()).await;
+        }
+        let identity = format!("{}_{}", machine::hostname(), uuid::Uuid::new_v4());
+        let election = Election::new("kube-system", name, &identity);
+        let mut result = Ok(());
+        let outcome = election.lead(&own, clock, &shutdown, async |stop| result = work(stop).await).await;
+        result?;
+        match outcome {
+            // As upstream: another instance leads, and this one is started anew.
+            client::Outcome::Lost => bail!("leaderelection lost"),
+            _ => Ok(()),
+        }
+    };
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let result = tokio::select! {
+        result = working => result,
+        _ = term.recv() => Ok(()),
+        _ = int.recv() => Ok(()),
+        lost = shutdown.panicked() => Err(anyhow::anyhow!("{lost}; that is a defect of FerroKube, please report it")),
+    };
+    shutdown.finish().await;
+    result
+}

@@ -1,0 +1,69 @@
+//! The endpoints of controllers and scheduler: health, metrics, settings.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use client::Client;
+use component::{Clock, Health, Registry, Shutdown};
+use rustls::RootCertStore;
+use serde_json::{Value, json};
+use serving::{Auth, Endpoint};
+
+/// The version that components tell.
+const VERSION: &str = "v1.36.2";
+
+/// What a component tells about itself; clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Telling {
+    pub(crate) metrics: Registry,
+    pub(crate) health: Health,
+}
+
+/// Which component, and what it was told at start.
+pub(crate) struct About {
+    pub(crate) name: &'static str,
+    /// What its settings are called in `/configz`.
+    pub(crate) settings: &'static str,
+    pub(crate) flags: BTreeMap<String, String>,
+}
+
+/// Serves a component's endpoint until `shutdown`; where it listens. Its certificate is signed by itself, as upstream's
+/// are that were given none; `roots` signed those of clients.
+pub(crate) async fn serve(
+    about: About,
+    telling: &Telling,
+    client: Client,
+    address: SocketAddr,
+    roots: RootCertStore,
+    clock: Clock,
+    shutdown: &Shutdown,
+) -> Result<SocketAddr> {
+    let identity = serving::tls::self_signed(vec!["localhost".to_owned(), address.ip().to_string()])
+        .context("cannot make a serving certificate")?;
+    let tls = serving::tls::config(identity, roots).context("cannot serve TLS")?;
+    let endpoint = Endpoint {
+        name: about.name,
+        version: VERSION,
+        auth: Auth::new(client),
+        clock,
+        started: clock.now(),
+        metrics: telling.metrics.clone(),
+        health: telling.health.clone(),
+        settings: settings(about.settings, &about.flags),
+        flags: about.flags,
+    };
+    serving::serve(endpoint, address, Arc::new(tls), shutdown).await.map_err(|e| {
+        let port = address.port();
+        anyhow::Error::from(e).context(format!(
+            "the endpoint of {} cannot be served; is port {port} in use? choose another with --secure-port",
+            about.name
+        ))
+    })
+}
+
+/// What was chosen, by the names of the flags.
+fn settings(name: &str, flags: &BTreeMap<String, String>) -> Value {
+    json!({ name: flags })
+}

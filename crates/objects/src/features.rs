@@ -1,0 +1,67 @@
+//! Features that Pods need of their node and that nodes declare in `status.declaredFeatures` (upstream's
+//! `component-helpers/nodedeclaredfeatures`). What a node does not declare it does not do, so that a Pod that needs
+//! it waits or is refused, instead of running without it.
+//!
+//! DIFFERENCE: upstream knows more features. Those are asked about by updates of Pods, or are alpha.
+
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
+
+/// A restart rule may restart all containers of a Pod.
+const RESTART_ALL_CONTAINERS: &str = "RestartAllContainersOnContainerExits";
+
+/// The features that a Pod needs, sorted by name.
+pub fn needed(pod: &Pod) -> impl Iterator<Item = &'static str> {
+    restarts_all_containers(pod).then_some(RESTART_ALL_CONTAINERS).into_iter()
+}
+
+/// The features that a Pod needs and a node does not declare, sorted by name.
+pub fn missing(pod: &Pod, node: &Node) -> Vec<&'static str> {
+    let declared = declared(node);
+    needed(pod).filter(|f| !declared.iter().any(|d| d == f)).collect()
+}
+
+/// The features that a node declares.
+pub fn declared(node: &Node) -> &[String] {
+    node.status.as_ref().and_then(|s| s.declared_features.as_deref()).unwrap_or_default()
+}
+
+fn restarts_all_containers(pod: &Pod) -> bool {
+    let has_rule = |c: &Container| {
+        c.restart_policy_rules.iter().flatten().any(|rule| rule.action == "RestartAllContainers")
+    };
+    pod.spec
+        .as_ref()
+        .is_some_and(|s| s.containers.iter().chain(s.init_containers.iter().flatten()).any(has_rule))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing() {
+        let check = |spec: Value, declared: Value, expected: &[&str]| {
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let node: Node =
+                serde_json::from_value(json!({"status": {"declaredFeatures": declared}})).unwrap();
+            assert_eq!(missing(&pod, &node), expected, "{spec}");
+        };
+        let rule = |action: &str| {
+            json!({"name": "c", "restartPolicy": "Never", "restartPolicyRules": [
+                {"action": action, "exitCodes": {"operator": "In", "values": [7]}},
+            ]})
+        };
+        let all = rule("RestartAllContainers");
+        check(json!({"containers": [{"name": "c"}]}), json!(null), &[]);
+        check(json!({"containers": [rule("Restart")]}), json!(null), &[]);
+        check(json!({"containers": [all]}), json!(null), &[RESTART_ALL_CONTAINERS]);
+        check(json!({"containers": [all]}), json!(["Other", RESTART_ALL_CONTAINERS]), &[]);
+        check(
+            json!({"containers": [{"name": "c"}], "initContainers": [all]}),
+            json!(["Other"]),
+            &[RESTART_ALL_CONTAINERS],
+        );
+    }
+}
