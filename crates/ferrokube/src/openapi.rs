@@ -29,28 +29,3 @@ impl Documents for Builtin {
         fields.iter().map(|(d, f)| docs.get(d, Some(f)).unwrap_or_default().to_owned()).collect()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::sync::Mutex;
-
-    use super::*;
-
-    /// The descriptions come from another description of the API than the schema does: neither may lack what the
-    /// other has.
-    #[test]
-    fn everything_that_is_served_has_a_description() {
-        let docs = docs::Docs::load();
-        let missing = Mutex::new(BTreeSet::new());
-        make::v2(Schema::builtin(), api::resources::builtin(), &|definition, field| {
-            let text = docs.get(definition, field);
-            if text.is_none() {
-                missing.lock().unwrap().insert(format!("{definition} {}", field.unwrap_or_default()));
-            }
-            text
-        });
-        let missing = missing.into_inner().unwrap();
-        assert!(missing.is_empty(), "{missing:#?}");
-    }
-}

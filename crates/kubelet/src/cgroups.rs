@@ -171,17 +171,20 @@ impl Cgroups {
     }
 
     /// Removes everything below the root, and the root itself if it is this kubelet's own.
-    pub(crate) fn remove_all(&self) {
+    ///
+    /// # Errors
+    /// The last one; what could be removed is removed.
+    pub(crate) fn remove_all(&self) -> io::Result<()> {
+        let mut result = Ok(());
         let own = self.names(Qos::Guaranteed, None);
         let depth = if own.len() > 1 { own.len() - 1 } else { 1 };
         for base in self.bases() {
             let dir = own.iter().take(depth).fold(base, |d, n| d.join(n));
-            if dir.is_dir()
-                && let Err(error) = remove_tree(&dir)
-            {
-                tracing::debug!(dir = %dir.display(), %error, "cgroup stays");
+            if dir.is_dir() {
+                result = remove_tree(&dir).and(result);
             }
         }
+        result
     }
 
     /// Removes a Pod's cgroup from every hierarchy, whatever its class was.

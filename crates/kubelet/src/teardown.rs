@@ -56,7 +56,17 @@ pub async fn tear_down(config: &Config) -> Result<(), TearDownError> {
         tracing::debug!(%error, "not everything could be removed, will retry");
         tokio::time::sleep(PAUSE).await;
     }
-    Cgroups::new(&config.cgroup_root, runtime.cgroup_driver).remove_all();
+    let cgroups = Cgroups::new(&config.cgroup_root, runtime.cgroup_driver);
+    attempts = 1;
+    while let Err(error) = cgroups.remove_all() {
+        // The last processes of a sandbox leave their cgroups a moment after the runtime has removed it.
+        if attempts == ATTEMPTS {
+            tracing::warn!(%error, "cgroups stay");
+            break;
+        }
+        attempts += 1;
+        tokio::time::sleep(PAUSE).await;
+    }
     remove_dir(config.root_dir.clone()).await
 }
 

@@ -216,40 +216,23 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
-    use api::Status;
-    use bytes::Bytes;
-    use client::{Call, Client, ListAnswer, Transport, WatchEvent};
+    use client::Client;
     use futures::FutureExt;
-    use futures::future::BoxFuture;
-    use futures::stream::BoxStream;
     use http_body_util::BodyExt;
     use serde_json::json;
 
     use super::*;
+    use crate::testing::Reviewer;
 
     /// Lets `admin` do everything, and nobody else anything.
-    struct Reviewer;
-
-    impl Transport for Reviewer {
-        fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
-            let review: Value = serde_json::from_slice(&call.body).unwrap();
+    fn reviewer() -> Client {
+        let answer = |review: Value| {
             let allowed =
                 review["spec"]["user"] == "admin" && review["spec"]["nonResourceAttributes"]["verb"] == "get";
             let answer = json!({"metadata": {}, "spec": {}, "status": {"allowed": allowed}});
-            async move { Ok(Bytes::from(answer.to_string())) }.boxed()
-        }
-        fn list(&self, _: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
-            async { Err(Status::bad_request("")) }.boxed()
-        }
-        fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
-            async { Err(Status::bad_request("")) }.boxed()
-        }
-        fn watch(
-            &self,
-            _: Call,
-        ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
-            async { Err(Status::bad_request("")) }.boxed()
-        }
+            async move { Ok(answer) }.boxed()
+        };
+        Client::new(Arc::new(Reviewer(answer)), "test")
     }
 
     fn endpoint() -> Endpoint {
@@ -263,7 +246,7 @@ mod tests {
         Endpoint {
             name: "kube-something",
             version: "v1.36.2",
-            auth: Auth::new(Client::new(Arc::new(Reviewer), "test")),
+            auth: Auth::new(reviewer()),
             clock: Clock::from(started),
             started,
             metrics,

@@ -7,6 +7,8 @@ pub mod answer;
 pub mod auth;
 pub mod connection;
 pub mod endpoint;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 mod tokens;
 

@@ -113,61 +113,44 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use api::Status;
-    use bytes::Bytes;
-    use client::{Call, ListAnswer, Transport, WatchEvent};
     use futures::FutureExt;
-    use futures::future::BoxFuture;
-    use futures::stream::BoxStream;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::testing::Reviewer;
 
-    /// Knows the token `good`; is away for `away`; never answers for `slow`.
-    #[derive(Default)]
-    struct Reviewer(AtomicUsize);
-
-    impl Transport for Reviewer {
-        fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
+    /// Knows the token `good`; is away for `away`; never answers for `slow`. Reviews are counted.
+    fn reviewer(reviews: &Arc<AtomicUsize>) -> Client {
+        let reviews = Arc::clone(reviews);
+        let answer = move |review: Value| {
+            reviews.fetch_add(1, Ordering::SeqCst);
             async move {
-                self.0.fetch_add(1, Ordering::SeqCst);
-                let review: Value = serde_json::from_slice(&call.body).unwrap();
                 let token = review["spec"]["token"].as_str().unwrap();
                 tokio::time::sleep(Duration::from_secs(if token == "slow" { 1000 } else { 1 })).await;
                 if token == "away" {
                     return Err(Status::failure(503, "ServiceUnavailable", "away"));
                 }
                 let good = token == "good";
-                let answer = json!({"metadata": {}, "spec": {}, "status": {
-                    "authenticated": good, "user": {"username": if good { "me" } else { "" }}}});
-                Ok(Bytes::from(answer.to_string()))
+                let user = json!({"username": if good { "me" } else { "" }});
+                let status = json!({"authenticated": good, "user": user});
+                Ok(json!({"metadata": {}, "spec": {}, "status": status}))
             }
             .boxed()
-        }
-        fn list(&self, _: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
-            async { Err(Status::bad_request("")) }.boxed()
-        }
-        fn raw(&self, _: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
-            async { Err(Status::bad_request("")) }.boxed()
-        }
-        fn watch(
-            &self,
-            _: Call,
-        ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
-            async { Err(Status::bad_request("")) }.boxed()
-        }
+        };
+        Client::new(Arc::new(Reviewer(answer)), "kubelet")
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_reviewed_once() {
-        let reviewer = Arc::new(Reviewer::default());
-        let tokens = Tokens::new(Client::new(reviewer.clone(), "kubelet"));
+        let reviewed = Arc::new(AtomicUsize::default());
+        let tokens = Tokens::new(reviewer(&reviewed));
         let check = async |token: &str, user: Option<&str>, reviews: usize| {
-            let before = reviewer.0.load(Ordering::SeqCst);
+            let before = reviewed.load(Ordering::SeqCst);
             let all = futures::future::join_all((0..50).map(|_| tokens.user(token))).await;
             for got in all {
                 assert_eq!(got.map(|u| u.name.clone()).as_deref(), user, "{token}");
             }
-            assert_eq!(reviewer.0.load(Ordering::SeqCst) - before, reviews, "{token}");
+            assert_eq!(reviewed.load(Ordering::SeqCst) - before, reviews, "{token}");
         };
         check("good", Some("me"), 1).await;
         check("good", Some("me"), 0).await;
@@ -183,10 +166,10 @@ mod tests {
         assert!(timeout(Duration::from_millis(1), tokens.user("other")).await.is_err());
         check("other", None, 0).await;
         // So many different ones that they must not all be asked about.
-        let before = reviewer.0.load(Ordering::SeqCst);
+        let before = reviewed.load(Ordering::SeqCst);
         let many: Vec<String> = (0..2000).map(|n| format!("t{n}")).collect();
         futures::future::join_all(many.iter().map(|t| tokens.user(t))).await;
-        assert!(reviewer.0.load(Ordering::SeqCst) - before <= WAITING);
+        assert!(reviewed.load(Ordering::SeqCst) - before <= WAITING);
         assert!(tokens.0.asked.lock().is_empty());
     }
 }

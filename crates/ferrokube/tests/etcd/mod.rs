@@ -4,7 +4,7 @@ mod kms;
 mod sharing;
 mod unreadable;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -71,12 +71,16 @@ fn a_value_that_cannot_be_read() -> Result<()> {
     let configmaps = "/api/v1/namespaces/default/configmaps";
     let revision = a.kubectl(&["get", "configmap", "one", "-o", "jsonpath={.metadata.resourceVersion}"])?;
     let path = format!("{configmaps}?watch=1&resourceVersion={revision}");
-    let watch = a.kubectl_command(&["get", "--raw", &path]).stdout(Stdio::piped()).spawn()?;
+    let mut watch = a.kubectl_command(&["get", "--raw", &path]).stdout(Stdio::piped()).spawn()?;
+    let mut events = BufReader::new(watch.stdout.take().context("no output")?);
     a.kubectl(&["create", "configmap", "two"])?;
+    let mut seen = String::new();
+    // The watch is there once its first event is.
+    events.read_line(&mut seen)?;
     let key = "/registry/configmaps/default/bad";
     etcd.etcdctl(&["put", key, "garbage"])?;
-    let out = watch.wait_with_output()?;
-    let seen = String::from_utf8(out.stdout)?;
+    events.read_to_string(&mut seen)?;
+    watch.wait()?;
     let types: Vec<_> = seen.lines().filter_map(|line| line.split('"').nth(3)).collect();
     ensure!(types == ["ADDED", "ERROR"], "{seen}");
     ensure!(seen.contains(r#""code":500"#) && seen.contains("unable to transform key"), "{seen}");

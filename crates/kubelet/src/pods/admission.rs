@@ -73,7 +73,7 @@ impl Admission {
             } else {
                 let others: Vec<Arc<Pod>> = workers
                     .iter()
-                    .filter(|w| w.uid != next.uid && w.active())
+                    .filter(|w| w.uid != next.uid && w.has_a_place())
                     .filter(|w| ran(&w.uid) || decided.get(&w.uid).is_some_and(Option::is_none))
                     .map(|w| w.given())
                     .collect();
@@ -311,6 +311,19 @@ mod tests {
             let restarted = Admission::default();
             restarted.open(["new".to_owned(), "ran".to_owned()].into());
             assert_eq!(taken(&restarted, &all(), &order), ["new", "ran"], "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_whose_object_is_gone_has_no_place() {
+        let workers =
+            vec![pod("gone", "2026-01-01T00:00:01Z", "600m"), pod("new", "2026-01-01T00:00:02Z", "600m")];
+        for (gone, expected) in [(false, &["gone"][..]), (true, &["gone", "new"])] {
+            let admission = Admission::default();
+            admission.open(BTreeSet::new());
+            assert_eq!(taken(&admission, &workers, &[0]), ["gone"]);
+            workers[0].state.lock().gone = gone;
+            assert_eq!(taken(&admission, &workers, &[0, 1]), expected, "{gone}");
         }
     }
 

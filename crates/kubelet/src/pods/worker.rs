@@ -244,7 +244,7 @@ impl Worker {
                 .workers
                 .all()
                 .into_iter()
-                .filter(|w| w.uid != self.uid && w.active())
+                .filter(|w| w.uid != self.uid && w.has_a_place())
                 .map(|w| w.given())
                 .collect();
             allocation::decide(&pod, &now, &kubelet.allocatable(), &others)
@@ -274,6 +274,12 @@ impl Worker {
     pub(crate) fn active(&self) -> bool {
         let state = self.state.lock();
         state.phase != Phase::Terminated && state.rejected.is_none()
+    }
+
+    /// Whether the Pod counts against what the node has for Pods. One whose object is gone does not, though it may
+    /// still end here: the scheduler has given its place to another one.
+    pub(crate) fn has_a_place(&self) -> bool {
+        self.active() && !self.state.lock().gone
     }
 
     /// Whether the Pod is to run, as far as is known.
