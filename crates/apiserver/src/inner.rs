@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use api::{Object, Schema, Status, Struct};
 use bytes::Bytes;
 use component::Shutdown;
-use http::header::{self, HeaderValue};
 use kinds::gated::Gated;
 use storage::Store;
 
@@ -20,12 +19,11 @@ use crate::handlers::unreadable;
 use crate::health::Health;
 use crate::lanes::Lanes;
 use crate::meta::Meta;
-use crate::metrics::{Metrics, Seen};
+use crate::metrics::Metrics;
 use crate::openapi::Documents;
 use crate::proxy::Connect;
 use crate::reader::Reader;
 use crate::registry::{Registry, Resource};
-use crate::request::Request;
 use crate::table::Descriptions;
 
 /// What every request works on.
@@ -100,15 +98,6 @@ impl Inner {
         }
         let (from, to) = (&resource.kind, &stored.kind);
         resource.strategy.convert(self.schema, tree, from, to).map_err(Status::internal)
-    }
-    /// What the metrics tell of a request.
-    pub(crate) fn seen<B>(&self, request: &http::Request<B>, ctx: &Request) -> Seen {
-        let content_type = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-        let info = &*ctx.info;
-        let known = ctx.resource.as_ref().is_some_and(|resource| {
-            info.subresource.is_empty() || resource.subresource(&info.subresource).is_some()
-        });
-        Seen::new(request.method(), content_type.unwrap_or_default(), &ctx.query, Some(info), known)
     }
     /// Now, as `metav1.Time` text.
     pub(crate) fn now(&self) -> String {

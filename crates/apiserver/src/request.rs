@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use api::{Status, Text};
 use bytes::Bytes;
-use http::HeaderValue;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::flow::{Caller, Taken};
 use crate::lanes::timed_out;
-use crate::metrics::LongRunning;
+use crate::metrics::{LongRunning, Seen};
 use crate::query::Query;
 use crate::registry::Resource;
 
@@ -160,6 +160,14 @@ impl Request {
         (made.audit_id, made.info, made.resource) = (audit_id, info, resource);
         (made.query, made.mutating) = (query, mutating);
         made
+    }
+    /// The labels that metrics give this request.
+    pub(crate) fn seen<B>(&self, request: &http::Request<B>) -> Seen {
+        let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let known = self.resource.as_ref().is_some_and(|resource| {
+            self.info.subresource.is_empty() || resource.subresource(&self.info.subresource).is_some()
+        });
+        Seen::new(request.method(), content_type.unwrap_or_default(), &self.query, Some(&self.info), known)
     }
     /// Tells the request apart in all logs.
     pub(crate) fn audit_id(&self) -> &HeaderValue {

@@ -69,7 +69,7 @@ impl Plugin for CertificateApproval {
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Struct>,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
-        let Some(old) = request.old else { return None };
+        let old = request.old?;
         if request.operation != Operation::Update || !request.is_with(GROUP, REQUESTS, "approval") {
             return None;
         }
@@ -146,7 +146,7 @@ impl Plugin for ClusterTrustBundleAttest {
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Struct>,
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
-        let Some(new) = object else { return None };
+        let new = object?;
         if !request.is(GROUP, "clustertrustbundles") {
             return None;
         }

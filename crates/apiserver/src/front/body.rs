@@ -25,7 +25,8 @@ pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of an answer, and the context of its request, which ends with it.
 pub(crate) struct Body {
     content: Content,
-    _context: Option<Box<Request>>,
+    /// Held only for its drop, which gives back what the request had.
+    context: Option<Box<Request>>,
 }
 
 enum Content {
@@ -39,11 +40,11 @@ impl Body {
     pub(crate) fn stream(
         body: impl http_body::Body<Data = Bytes, Error = BodyError> + Send + Sync + 'static,
     ) -> Self {
-        Self { content: Content::Stream(body.boxed()), _context: None }
+        Self { content: Content::Stream(body.boxed()), context: None }
     }
     /// The same body, which keeps the context of its request until it ends.
     pub(crate) fn keep(mut self, context: Box<Request>) -> Self {
-        self._context = Some(context);
+        self.context = Some(context);
         self
     }
 }
@@ -77,7 +78,7 @@ impl http_body::Body for Body {
 
 /// A body of one piece.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Body { content: Content::Whole(bytes.into()), _context: None }
+    Body { content: Content::Whole(bytes.into()), context: None }
 }
 
 /// A body of pieces that are made while it is sent.

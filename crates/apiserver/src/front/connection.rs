@@ -180,7 +180,7 @@ impl Server {
         };
         let resource = inner.registry.find(&info.group, &info.version, &info.resource).cloned();
         let mut ctx = Box::new(Request::new(info, resource, query, audit_id));
-        let seen = inner.seen(&request, &ctx);
+        let seen = ctx.seen(&request);
         let mut response = match refused {
             Some(refused) => refused,
             None => in_time(inner, request, peer, &mut ctx, started).await,

@@ -79,9 +79,12 @@ async fn enter(
     stages::impersonate(inner, ctx, parts).await.map_err(|e| refuse(e, Form::JSON))?;
     stages::control_flow(inner, ctx, sent).map_err(|TooMany| Box::new(too_many()))?;
     let allowed = authorize(inner, &ctx.user, &Access::from(&*ctx.info)).await;
-    let there = || match ctx.info.is_resource {
-        true => routes::check(&parts.method, &ctx.info, ctx.resource.as_deref()),
-        false => Ok(()),
+    let there = || {
+        if ctx.info.is_resource {
+            routes::check(&parts.method, &ctx.info, ctx.resource.as_deref())
+        } else {
+            Ok(())
+        }
     };
     let form = || error_form(&header_of(parts, header::ACCEPT), &ctx.query);
     allowed.and_then(|()| there()).map_err(|e| refuse(e, form()))
