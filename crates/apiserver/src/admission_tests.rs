@@ -338,7 +338,7 @@ impl Admission for Swapped {
 async fn what_took_the_place_of_an_object_is_looked_at_too() {
     let admission = Arc::new(Swapped::default());
     let c = Cluster::with(Arc::<Swapped>::clone(&admission));
-    let other = crate::request::UserInfo { name: "other".into(), ..Default::default() };
+    let other = crate::user::UserInfo { name: "other".into(), ..Default::default() };
     assert!(admission.transport.set(c.server.transport(other, "test")).is_ok());
     let check = async |verb: Verb, path: &str, body: Value, place: &'static str, object: &Value| {
         let mut kept = object.clone();

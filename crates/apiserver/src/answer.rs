@@ -11,9 +11,9 @@ use crate::codec;
 use crate::handlers::unreadable;
 use crate::handlers::watch::WatchSource;
 use crate::inner::Inner;
+use crate::lanes::in_time;
 use crate::negotiate::{Convert, Form, Format, MetaVersion};
 use crate::registry::Resource;
-use crate::request::in_time;
 use crate::table::{self, TableForm};
 
 /// What a handler answers.

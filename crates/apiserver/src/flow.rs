@@ -20,7 +20,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::config::Config;
-use crate::request::{RequestInfo, UserInfo};
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 
 /// Whose requests share what is kept for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

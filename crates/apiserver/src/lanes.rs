@@ -162,6 +162,11 @@ pub(crate) fn too_many() -> Status {
     status
 }
 
+/// Fails with upstream's 504 once a deadline has passed.
+pub(crate) fn in_time(deadline: Option<Instant>) -> Result<(), Status> {
+    if deadline.is_some_and(|at| Instant::now() >= at) { Err(timed_out()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;

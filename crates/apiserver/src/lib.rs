@@ -30,6 +30,7 @@ pub mod metrics;
 #[cfg(test)]
 mod named_kinds_tests;
 mod negotiate;
+pub mod notes;
 pub mod openapi;
 mod options;
 mod pipe;
@@ -42,7 +43,7 @@ pub mod query;
 mod reader;
 mod registry;
 pub mod request;
-mod request_info;
+pub mod request_info;
 mod routes;
 pub mod security;
 mod select;
@@ -57,6 +58,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod transport;
+pub mod user;
 mod weight;
 
 pub use config::Config;

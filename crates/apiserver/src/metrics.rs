@@ -22,7 +22,7 @@ use crate::discovery::{self, BUILD};
 use crate::front::{Body, full};
 use crate::process_metrics::ProcessMetrics;
 use crate::query::Query;
-use crate::request::RequestInfo;
+use crate::request_info::RequestInfo;
 
 /// A label's value that is part of a request.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, Default)]

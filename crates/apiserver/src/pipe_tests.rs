@@ -4,8 +4,8 @@ use client::{EventKind, Verb};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use crate::request::UserInfo;
 use crate::testing::{Cluster, call, config_map, pod};
+use crate::user::UserInfo;
 
 #[tokio::test]
 async fn an_object_lives() {

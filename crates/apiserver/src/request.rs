@@ -1,109 +1,20 @@
 //! What a request is about, who sent it, and what is known of it on its way.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use api::{Status, Text};
+use api::Status;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::flow::{Caller, Taken};
-use crate::lanes::timed_out;
+use crate::lanes::in_time;
 use crate::metrics::{LongRunning, Seen};
+use crate::notes::Notes;
 use crate::query::Query;
 use crate::registry::Resource;
-
-/// Who asks.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct UserInfo {
-    /// User name, e.g. `system:node:a`.
-    pub name: Text,
-    /// Unique id; may be empty.
-    pub uid: Text,
-    /// Groups; `system:authenticated` or `system:unauthenticated` among them.
-    pub groups: Vec<Text>,
-    /// What else the authenticator knows.
-    pub extra: BTreeMap<Text, Vec<Text>>,
-}
-
-/// What a request is about, read off its method, path and query; upstream's `RequestInfo`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RequestInfo {
-    /// Whether the path is one of a resource (`/api/…`, `/apis/…` below the version).
-    pub is_resource: bool,
-    /// Path as sent, without the query.
-    pub path: String,
-    /// get, list, watch, create, update, patch, delete, deletecollection; the lower-case method for other paths.
-    pub verb: &'static str,
-    /// `api` or `apis`.
-    pub prefix: Text,
-    /// Group.
-    pub group: Text,
-    /// Version.
-    pub version: Text,
-    /// Namespace; for `namespaces/x` the x.
-    pub namespace: Text,
-    /// Resource.
-    pub resource: Text,
-    /// Subresource.
-    pub subresource: Text,
-    /// Name; for a list with the field selector `metadata.name=x` the x.
-    pub name: Text,
-    /// What follows the subresource (proxy paths).
-    pub rest: String,
-    /// Whether the path names a namespace before the resource.
-    pub in_namespace: bool,
-    /// Whether the path itself says `watch` or `proxy`, before the resource.
-    pub verb_in_path: bool,
-    /// Field selector as sent, for authorization.
-    pub field_selector: String,
-    /// Label selector as sent, for authorization.
-    pub label_selector: String,
-}
-
-/// What is told about a request besides its answer.
-#[derive(Debug, Default)]
-pub struct Notes {
-    warnings: Mutex<Vec<String>>,
-    annotations: Mutex<Vec<(String, String)>>,
-}
-
-/// More warnings have no room in any answer.
-const MOST_WARNINGS: usize = 5000;
-/// More annotations than this of one request are not kept.
-const MOST_ANNOTATIONS: usize = 256;
-
-impl Notes {
-    /// Adds a text to those of Warning headers, once.
-    pub fn warn(&self, text: String) {
-        let mut all = self.warnings.lock();
-        if all.len() < MOST_WARNINGS && !all.contains(&text) {
-            all.push(text);
-        }
-    }
-    /// Adds an annotation for the audit; the first of a key stays, as upstream's does.
-    pub fn annotate(&self, key: &str, value: &str) {
-        let mut all = self.annotations.lock();
-        if all.len() < MOST_ANNOTATIONS && !all.iter().any(|(known, _)| known == key) {
-            all.push((key.to_owned(), value.to_owned()));
-        }
-    }
-    /// The texts of Warning headers, which are taken out.
-    pub fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut *self.warnings.lock())
-    }
-    /// The annotations, in the order in which they came.
-    pub fn annotations(&self) -> Vec<(String, String)> {
-        self.annotations.lock().clone()
-    }
-    /// Forgets everything: the request is handled anew.
-    pub(crate) fn clear(&self) {
-        self.warnings.lock().clear();
-        self.annotations.lock().clear();
-    }
-}
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 
 /// The context of a request: what it is about, what came with it and what its stages found out, from before its caller
 /// is known until the last byte of its answer is sent.
@@ -200,7 +111,7 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        let annotations = self.notes.annotations.get_mut();
+        let annotations = self.notes.annotations();
         if !annotations.is_empty() {
             let (id, user, verb) = (self.audit_id.get(), &self.user.name, self.info.verb);
             tracing::debug!(target: "audit", ?id, %user, verb, path = %self.info.path, ?annotations);
@@ -208,33 +119,9 @@ impl Drop for Request {
     }
 }
 
-/// Fails with upstream's 504 once a deadline has passed.
-pub(crate) fn in_time(deadline: Option<Instant>) -> Result<(), Status> {
-    if deadline.is_some_and(|at| Instant::now() >= at) { Err(timed_out()) } else { Ok(()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn notes_are_kept_once_and_not_without_end() {
-        let notes = Notes::default();
-        for _ in 0..2 {
-            notes.warn("a".into());
-            notes.annotate("k", "first");
-            notes.annotate("k", "second");
-        }
-        assert_eq!(notes.annotations(), [("k".to_owned(), "first".to_owned())]);
-        assert_eq!(notes.take_warnings(), ["a"]);
-        assert!(notes.take_warnings().is_empty());
-        for i in 0..2 * MOST_ANNOTATIONS {
-            notes.annotate(&i.to_string(), "");
-        }
-        assert_eq!(notes.annotations().len(), MOST_ANNOTATIONS);
-        notes.clear();
-        assert!(notes.annotations().is_empty());
-    }
 
     #[test]
     fn a_stand_in_is_known_by_the_same_audit_id() {

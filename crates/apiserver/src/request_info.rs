@@ -6,7 +6,41 @@ use api::{Status, Text};
 use http::Method;
 
 use crate::query::Query;
-use crate::request::RequestInfo;
+
+/// What a request is about, read off its method, path and query; upstream's `RequestInfo`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RequestInfo {
+    /// Whether the path is one of a resource (`/api/…`, `/apis/…` below the version).
+    pub is_resource: bool,
+    /// Path as sent, without the query.
+    pub path: String,
+    /// get, list, watch, create, update, patch, delete, deletecollection; the lower-case method for other paths.
+    pub verb: &'static str,
+    /// `api` or `apis`.
+    pub prefix: Text,
+    /// Group.
+    pub group: Text,
+    /// Version.
+    pub version: Text,
+    /// Namespace; for `namespaces/x` the x.
+    pub namespace: Text,
+    /// Resource.
+    pub resource: Text,
+    /// Subresource.
+    pub subresource: Text,
+    /// Name; for a list with the field selector `metadata.name=x` the x.
+    pub name: Text,
+    /// What follows the subresource (proxy paths).
+    pub rest: String,
+    /// Whether the path names a namespace before the resource.
+    pub in_namespace: bool,
+    /// Whether the path itself says `watch` or `proxy`, before the resource.
+    pub verb_in_path: bool,
+    /// Field selector as sent, for authorization.
+    pub field_selector: String,
+    /// Label selector as sent, for authorization.
+    pub label_selector: String,
+}
 
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 

@@ -7,7 +7,7 @@ use http::Method;
 
 use crate::pipe::method_not_allowed;
 use crate::registry::Resource;
-use crate::request::RequestInfo;
+use crate::request_info::RequestInfo;
 
 /// Whether something answers a method at a path; else upstream's 404 or 405. `resource` is that of `info`.
 pub(crate) fn check(method: &Method, info: &RequestInfo, resource: Option<&Resource>) -> Result<(), Status> {

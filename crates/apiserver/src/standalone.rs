@@ -24,10 +24,10 @@ use crate::health::{Check, Of};
 use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use crate::proxy::{Connect, Own};
 use crate::reader::Reader;
-use crate::request::UserInfo;
 use crate::security::{Security, SecurityConfig, SecurityError};
 use crate::server::{Server, ServerError};
 use crate::store_metrics::StoreSize;
+use crate::user::UserInfo;
 
 /// How it is started.
 pub struct Options {

@@ -18,8 +18,8 @@ use crate::admission::{Admission, AdmissionRequest};
 use crate::auth::{Access, Auth, Authenticator, Authorizer, Decision, Eventual, Reviewer};
 use crate::config::Config;
 use crate::reader::Reader;
-use crate::request::UserInfo;
 use crate::server::Server;
+use crate::user::UserInfo;
 
 struct Open;
 

@@ -18,9 +18,11 @@ use crate::inner::Inner;
 use crate::negotiate::Form;
 use crate::pipe;
 use crate::query::Query;
-use crate::request::{Request, RequestInfo, UserInfo};
+use crate::request::Request;
+use crate::request_info::RequestInfo;
 use crate::request_info::selected_name;
 use crate::server::Server;
+use crate::user::UserInfo;
 
 /// A caller inside this process.
 struct Local {

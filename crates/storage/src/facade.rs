@@ -12,9 +12,10 @@ use api::{Object, Text};
 use component::{Clock, Shutdown};
 use tokio::time::{Instant, timeout_at};
 
+use crate::backend::{Backend, Capabilities, ReadError};
 use crate::durability::Durability;
-use crate::engine::{Backend, Capabilities, Change, Engine, Forget, Record, View};
-use crate::etcd::{self, EtcdConfig, EtcdOpenError, MigrateError, Migrated, ReadError, Servers};
+use crate::engine::{Change, Engine, Forget, Record, View};
+use crate::etcd::{self, EtcdConfig, EtcdOpenError, MigrateError, Migrated, Servers};
 use crate::history::Limits;
 use crate::index::Index;
 use crate::log::{self, Backup, OpenError};

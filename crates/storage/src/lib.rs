@@ -9,6 +9,7 @@
 //! Depends on `api`, `component` and, for its client, `etcd`. It must never decode an object: it sees the envelope and bytes. No
 //! reader and no watcher may see a revision before it is durable; what durable means is [`Durability`].
 
+mod backend;
 mod durability;
 mod engine;
 mod etcd;
@@ -23,12 +24,12 @@ mod watch;
 mod writer;
 
 pub use self::etcd::{
-    Codec, CodecError, EtcdConfig, EtcdOpenError, MigrateError, Migrated, Placement, ReadError, Servers,
+    Codec, CodecError, EtcdConfig, EtcdOpenError, MigrateError, Migrated, Placement, Servers,
 };
 /// Where an etcd is, and with what files to speak to it.
 pub use ::etcd::Config as EtcdServers;
+pub use backend::{Capabilities, ReadError};
 pub use durability::Durability;
-pub use engine::Capabilities;
 pub use facade::{Store, StoreConfig};
 pub use log::{Backup, BackupError, BackupInfo, OpenError, inspect, restore};
 pub use quota::{DEFAULT_QUOTA, Usage};

@@ -16,7 +16,8 @@ use imbl::OrdMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::engine::{Backend, Change, Engine, Record, View};
+use crate::backend::Backend;
+use crate::engine::{Change, Engine, Record, View};
 use crate::index::{Index, Resource};
 use crate::quota::Quota;
 use crate::store::{Cause, Event, ResourceId, Write, WriteError};

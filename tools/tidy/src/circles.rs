@@ -59,7 +59,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
             out.push(Finding {
                 path: format!("{}/{file}", circle.src),
                 line: 0,
-                what: format!("in a circle with {}, and the list does not have it", others.join(" ")),
+                what: format!("in a circle with {}, and the list does not have it", some(&others)),
             });
         }
     }
@@ -69,6 +69,16 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
         what: "in no such circle any more: take it off the list".to_owned(),
     }));
     out
+}
+
+/// The first of the files, and how many there are besides.
+fn some(files: &[&str]) -> String {
+    const SHOWN: usize = 3;
+    let shown = files[..files.len().min(SHOWN)].join(" ");
+    match files.len().checked_sub(SHOWN) {
+        Some(more @ 1..) => format!("{shown} and {more} more"),
+        _ => shown,
+    }
 }
 
 /// Every circle that there is, as the list has them.

@@ -31,7 +31,9 @@ pub use chain::{Chain, ChainError};
 pub use config::{AdmissionConfig, AdmissionConfigError};
 pub use options::OperationOptions;
 
-use crate::request::{Notes, RequestInfo, UserInfo};
+use crate::notes::Notes;
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

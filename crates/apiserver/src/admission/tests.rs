@@ -10,7 +10,8 @@ use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::{Binding, Change, RbacIndex, Role, RoleRef, Rule, Subject};
 use crate::auth::testing::Fake;
 use crate::auth::{AuthorizationMode, UnionAuthorizer};
-use crate::request::{Notes, UserInfo};
+use crate::notes::Notes;
+use crate::user::UserInfo;
 
 /// A request by its parts; the rest is empty.
 struct Case<'a> {

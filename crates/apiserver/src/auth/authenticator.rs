@@ -24,7 +24,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::cache::{Cache, Digest};
 use super::token::TokenService;
 use super::{Authenticator, Eventual, UnionAuthorizer, impersonation};
-use crate::request::{RequestInfo, UserInfo};
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 
 /// Certificates that are remembered.
 const CACHED: usize = 1024;

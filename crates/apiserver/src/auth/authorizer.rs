@@ -9,7 +9,8 @@ use futures::future::BoxFuture;
 use super::node::NodeAuthorizer;
 use super::rbac::{RbacIndex, Rule};
 use super::{Authorizer, Decision, Eventual};
-use crate::request::{RequestInfo, UserInfo};
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 
 /// The group that may do everything.
 pub(super) const SUPERUSERS: &str = "system:masters";

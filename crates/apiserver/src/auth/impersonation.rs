@@ -14,7 +14,8 @@ use http::{HeaderMap, HeaderValue};
 
 use super::authorizer::SUPERUSERS;
 use super::{Access, UnionAuthorizer, forbidden};
-use crate::request::{RequestInfo, UserInfo};
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 
 /// What the names of all these headers begin with.
 pub(super) const PREFIX: &str = "impersonate-";

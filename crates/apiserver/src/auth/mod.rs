@@ -40,7 +40,8 @@ pub use reader::{Reader, ResourceName, StoreReader};
 pub use review::Reviews;
 
 use self::rbac::Rule;
-use crate::request::{RequestInfo, UserInfo};
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 
 /// Tells who sent a request.
 pub trait Authenticator: Send + Sync + 'static {

@@ -18,7 +18,7 @@ use super::rbac::Rule;
 use super::reader::{Reader, read};
 use super::token::{Authenticated, Bound, Claims, Ref, TokenService};
 use super::{Access, Authorizer, Decision, Reviewer, UnionAuthorizer};
-use crate::request::UserInfo;
+use crate::user::UserInfo;
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";

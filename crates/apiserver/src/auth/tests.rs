@@ -15,7 +15,7 @@ use super::testing::Fake;
 use super::token::{Bound, Claims, Ref, TokenService};
 use super::*;
 use crate::pki::{Authority, Profile};
-use crate::request::UserInfo;
+use crate::user::UserInfo;
 
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 

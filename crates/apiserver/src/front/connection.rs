@@ -31,8 +31,9 @@ use crate::negotiate::Form;
 use crate::options;
 use crate::pipe;
 use crate::query::{Query, unescape};
-use crate::request::{Request, RequestInfo};
+use crate::request::Request;
 use crate::request_info;
+use crate::request_info::RequestInfo;
 use crate::server::Server;
 
 /// How large a request's headers may be, in bytes: Go's `DefaultMaxHeaderBytes` and its slack.

@@ -7,7 +7,7 @@ use rustls_pki_types::CertificateDer;
 
 use super::leash::Leash;
 use super::strangers::Stranger;
-use crate::request::UserInfo;
+use crate::user::UserInfo;
 
 /// The other end of a connection.
 pub(crate) struct Peer {

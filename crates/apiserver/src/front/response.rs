@@ -15,7 +15,7 @@ use crate::handlers::watch::{Framer, WatchSource};
 use crate::inner::Inner;
 use crate::lanes::Lanes;
 use crate::negotiate::Form;
-use crate::request::RequestInfo;
+use crate::request_info::RequestInfo;
 
 /// A plain text answer.
 pub(crate) fn text(status: u16, body: impl Into<Bytes>) -> Response<Body> {

@@ -40,7 +40,8 @@ use crate::negotiate;
 use crate::options::{FieldValidation, ListOptions, WriteOptions};
 use crate::pipe::method_not_allowed;
 use crate::registry::{Action, Resource, Stored, Subresource};
-use crate::request::{Request, RequestInfo};
+use crate::request::Request;
+use crate::request_info::RequestInfo;
 
 /// What every handler works with: the request and what it is about.
 pub(crate) struct Scope<'a> {

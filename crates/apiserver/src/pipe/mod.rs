@@ -34,7 +34,9 @@ use crate::negotiate::{self, Allowed, Form, Format};
 use crate::proxy::Connect;
 use crate::query::Query;
 use crate::registry::Resource;
-use crate::request::{Request, RequestInfo, UserInfo};
+use crate::request::Request;
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 use crate::{request_info, routes, snapshot, weight};
 
 /// Answers an HTTP request, by its deadline.

@@ -10,7 +10,8 @@ use super::is_long_running;
 use crate::auth::{Access, credentials, forbidden};
 use crate::front::Peer;
 use crate::inner::Inner;
-use crate::request::{Request, UserInfo};
+use crate::request::Request;
+use crate::user::UserInfo;
 
 /// There is no place for a request.
 #[derive(Debug)]

@@ -32,7 +32,8 @@ pub(crate) use self::options::options;
 use crate::auth::{Access, Authorizer};
 use crate::front::{Body, full};
 use crate::query::Query;
-use crate::request::{RequestInfo, UserInfo};
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 
 /// Serves the connecting subresources.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use api::{Gvk, Node, Schema, Status, Struct};
 
 use super::location;
 use crate::query::Query;
-use crate::request::RequestInfo;
+use crate::request_info::RequestInfo;
 
 /// The options of a request that [`super::Connect`] serves, of the kind that its subresource has.
 pub(crate) fn options(

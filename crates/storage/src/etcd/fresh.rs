@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::Engine;
 use super::follow::{Follower, Target};
+use crate::backend::ReadError;
 use crate::index::Index;
 use crate::store::ResourceId;
 
@@ -27,25 +28,6 @@ use crate::store::ResourceId;
 const CATCH_UP: Duration = Duration::from_secs(3);
 /// How often it is asked for while somebody waits; upstream's period.
 const ASK: Duration = Duration::from_millis(100);
-
-/// Why a read is not known to be of the newest state.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ReadError {
-    /// etcd did not tell its revision.
-    #[error(transparent)]
-    Etcd(#[from] Error),
-    /// The resource did not get there in time.
-    #[error("the watch on etcd is behind: want revision {wanted}, have {current}")]
-    Behind {
-        /// etcd's revision.
-        wanted: u64,
-        /// The resource's.
-        current: u64,
-    },
-    /// The store is shutting down.
-    #[error("the store is closed")]
-    Closed,
-}
 
 /// Who waits for etcd's revision.
 #[derive(Debug, Default)]

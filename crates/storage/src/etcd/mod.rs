@@ -40,12 +40,12 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 pub use codec::{Codec, CodecError, Placement};
-pub use fresh::ReadError;
 pub(crate) use migrate::fill;
 pub use migrate::{MigrateError, Migrated};
 pub use servers::Servers;
 
-use crate::engine::{Backend, Capabilities, View};
+use crate::backend::{Backend, Capabilities, ReadError};
+use crate::engine::View;
 use crate::history::Limits;
 use crate::index::Index;
 use crate::store::{ResourceId, Scope, Unreadable, Write, WriteError};

@@ -11,7 +11,9 @@ use crate::admission::OperationOptions;
 use crate::admission::tests::parse;
 use crate::auth::UnionAuthorizer;
 use crate::auth::testing::{Fake, object};
-use crate::request::{Notes, RequestInfo, UserInfo};
+use crate::notes::Notes;
+use crate::request_info::RequestInfo;
+use crate::user::UserInfo;
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 

@@ -6,7 +6,7 @@ use api::selector::fields;
 
 use crate::auth::rbac::Rule;
 use crate::auth::{Access, Authorizer, Decision, Eventual};
-use crate::request::UserInfo;
+use crate::user::UserInfo;
 
 pub use graph::{Graph, GraphChange, Kind, PodRefs, PvRefs};
 

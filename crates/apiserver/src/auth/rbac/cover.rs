@@ -7,7 +7,7 @@ use std::fmt::Write;
 use api::Text;
 
 use super::{Rule, path_matches};
-use crate::request::UserInfo;
+use crate::user::UserInfo;
 
 /// Rules with more parts than these cannot be granted by somebody who must have each of them.
 ///

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::{Binding, GROUP, Role, RoleRef, Rule, Subject};
 use crate::auth::{Access, Authorizer, Decision, Eventual};
-use crate::request::UserInfo;
+use crate::user::UserInfo;
 
 /// Who a binding names, as it is looked up: a service account is its user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

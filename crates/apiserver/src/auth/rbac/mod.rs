@@ -10,7 +10,7 @@ use api::{Object, Text};
 use serde::Deserialize;
 
 use crate::auth::Access;
-use crate::request::UserInfo;
+use crate::user::UserInfo;
 
 /// `rbac.authorization.k8s.io`.
 pub const GROUP: &str = "rbac.authorization.k8s.io";

@@ -7,7 +7,7 @@ use compact_str::format_compact;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::request::UserInfo;
+use crate::user::UserInfo;
 
 /// The claims of a bound token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

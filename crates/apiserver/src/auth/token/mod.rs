@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::cache::{Cache, Digest};
 use super::keys::{KeyError, SigningKey, VerifyingKey};
 use super::reader::Reader;
-use crate::request::UserInfo;
+use crate::user::UserInfo;
 
 use claims::LegacyClaims;
 pub use claims::{Bound, Claims, KubernetesClaims, Ref};
