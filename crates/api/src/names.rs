@@ -1,4 +1,4 @@
-//! Checks of names and labels: each gives the texts of what is wrong, none for a good one.
+//! Checks of names and labels: each returns the texts of what is wrong, none for a good name.
 
 use crate::field::{Errors, Path};
 
@@ -15,7 +15,7 @@ pub fn range(lo: i64, hi: i64) -> String {
     format!("must be between {lo} and {hi}, inclusive")
 }
 
-/// A text with the regular expression that says the same, and examples.
+/// A text with the equivalent regular expression and examples.
 pub fn regex_error(msg: &str, fmt: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{msg} (regex used for validation is '{fmt}')");
@@ -28,7 +28,7 @@ fn lower_alnum(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
-/// Whether it starts and ends with `edge` and holds only `edge` and `inner` between.
+/// Whether a text starts and ends with `edge` and holds only `edge` and `inner` between.
 fn framed(s: &[u8], edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     match s {
         [] => false,
@@ -405,7 +405,7 @@ pub fn name_subdomain_bytes(name: &str, prefix: bool) -> Vec<String> {
     in_bytes(name_subdomain(name, prefix))
 }
 
-/// Complaints about a length, which newer rules of upstream count in bytes.
+/// Turns complaints about a length into those of upstream's newer rules, which count bytes.
 pub fn in_bytes(complaints: Vec<String>) -> Vec<String> {
     complaints
         .into_iter()
@@ -416,7 +416,7 @@ pub fn in_bytes(complaints: Vec<String>) -> Vec<String> {
         .collect()
 }
 
-/// A subdomain of which the case does not matter.
+/// A subdomain whose case does not matter.
 pub fn subdomain_caseless(name: &str) -> Vec<String> {
     let bad = in_bytes(dns1123_subdomain(&name.to_ascii_lowercase()));
     bad.into_iter()
