@@ -7,10 +7,12 @@ pub mod clock;
 pub mod features;
 pub mod health;
 pub mod metrics;
+pub mod settings;
 pub mod shutdown;
 
 pub use clock::Clock;
 pub use features::FeatureGates;
 pub use health::Health;
 pub use metrics::Registry;
+pub use settings::{SettingError, Table};
 pub use shutdown::Shutdown;

@@ -10,7 +10,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Kubernetes in one binary.
 #[derive(Debug, Parser)]
-#[command(name = "ferrokube", version, about = "Kubernetes in one binary", disable_help_subcommand = true)]
+#[command(
+    name = "ferrokube",
+    version,
+    about = "Kubernetes in one binary",
+    disable_help_subcommand = true,
+    propagate_version = true
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
