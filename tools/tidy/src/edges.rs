@@ -59,7 +59,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     out
 }
 
-/// What each crate may use, from the table with the column `may use`.
+/// The crates that each crate may use, from the table with the column `may use`.
 fn rows(page: &str) -> BTreeMap<&str, &str> {
     page.lines()
         .skip_while(|l| !l.starts_with("| crate | job | may use |"))
@@ -72,7 +72,7 @@ fn rows(page: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// The dependencies that a manifest names, with their lines; those of tests aside.
+/// The dependencies in a manifest, with their lines; those of tests aside.
 fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut table = "";
     let mut out = Vec::new();

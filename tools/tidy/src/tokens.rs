@@ -1,11 +1,11 @@
 //! Rust's tokens, as far as rules need them.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An identifier or keyword.
     Word,
-    /// A string of any form; its text is what stands between the quotes, as written.
+    /// A string of any form; its text is the part between the quotes, as written.
     String,
     /// A number, a character or a lifetime.
     Other,
@@ -13,14 +13,14 @@ pub enum Kind {
     Punctuation,
 }
 
-/// A token and where it stands.
+/// A token and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// The token's kind.
     pub kind: Kind,
-    /// Its text.
+    /// The token's text.
     pub text: String,
-    /// Its line, from 1.
+    /// The token's line, from 1.
     pub line: usize,
 }
 
@@ -38,7 +38,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Takes what comes next; false at the end.
+    /// Takes the next token or comment; returns false at the end.
     fn step(&mut self) -> bool {
         let Some(first) = self.rest.chars().next() else { return false };
         if first.is_whitespace() {
@@ -97,7 +97,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// A string that begins here: how long its opening, its end and the whole are.
+/// A string that begins here: the lengths of its opening, of its end and of the whole.
 fn string(text: &str) -> Option<(usize, usize, usize)> {
     let prefix = text.find(|c| !matches!(c, 'b' | 'c' | 'r'))?;
     if prefix > 2 {

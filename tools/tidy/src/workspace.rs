@@ -1,4 +1,4 @@
-//! The files that rules look at.
+//! The files that rules read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,12 +20,12 @@ pub struct File {
     pub path: String,
     /// Its tokens, without comments.
     pub tokens: Vec<Token>,
-    /// The whole file is only compiled for tests.
+    /// Whether the whole file is only compiled for tests.
     pub test: bool,
 }
 
 impl Workspace {
-    /// Reads a checkout: what lies below `crates`, `tools` and `xtask`, and the pages in the root.
+    /// Reads a checkout: the files below `crates`, `tools` and `xtask`, and the pages in the root.
     pub fn read(root: &Path) -> io::Result<Self> {
         let mut texts = BTreeMap::new();
         for entry in std::fs::read_dir(root)? {
@@ -90,7 +90,7 @@ impl Workspace {
 }
 
 impl File {
-    /// The tokens that are compiled when no test is.
+    /// The tokens of the code that is compiled without tests.
     pub fn code(&self) -> Vec<&Token> {
         if self.test {
             return Vec::new();
@@ -109,7 +109,7 @@ impl File {
         out
     }
 
-    /// The directory and stem that the modules lie below which this file declares.
+    /// The directory and stem below which the modules lie that this file declares.
     fn below(&self) -> &str {
         let path = self.path.strip_suffix(".rs").unwrap_or(&self.path);
         ["/mod", "/lib", "/main"].iter().find_map(|root| path.strip_suffix(root)).unwrap_or(path)
@@ -122,7 +122,7 @@ fn is_cfg_test(tokens: &[Token]) -> bool {
     tokens.len() >= CFG_TEST.len() && CFG_TEST.iter().zip(tokens).all(|(want, have)| have.text == *want)
 }
 
-/// How many tokens the item has that begins here: to its `;`, or to the end of its braces.
+/// The number of tokens of the item that begins here: to its `;`, or to the end of its braces.
 fn item(tokens: &[Token]) -> usize {
     let mut depth = 0_usize;
     for (i, token) in tokens.iter().enumerate() {
