@@ -18,16 +18,16 @@ pub(crate) struct Telling {
     pub(crate) health: Health,
 }
 
-/// Which component, and what it was told at start.
+/// The component and its settings at the start.
 pub(crate) struct About {
     pub(crate) name: &'static str,
-    /// What its settings are called in `/configz`.
+    /// The name of its settings in `/configz`.
     pub(crate) settings: &'static str,
     pub(crate) flags: BTreeMap<String, String>,
 }
 
-/// Serves a component's endpoint until `shutdown`; where it listens. Its certificate is signed by itself, as upstream's
-/// are that were given none; `roots` signed those of clients.
+/// Serves a component's endpoint until `shutdown`; returns the address on which it listens. Its certificate is signed
+/// by itself, as upstream's are that were given none; `roots` signed those of clients.
 pub(crate) async fn serve(
     about: About,
     telling: &Telling,
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
     })
 }
 
-/// What was chosen, by the names of the flags.
+/// The settings by the names of the flags.
 fn settings(name: &str, flags: &BTreeMap<String, String>) -> Value {
     json!({ name: flags })
 }

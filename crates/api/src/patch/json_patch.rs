@@ -7,7 +7,7 @@ use crate::tree::{Node, Text};
 
 /// More operations than this are refused (upstream's `maxJSONPatchOperations`).
 const MAX_OPERATIONS: usize = 10_000;
-/// What `copy` operations may add up to, in bytes of JSON (upstream's `JSONPatchMaxCopyBytes`).
+/// The limit of all `copy` operations together, in bytes of JSON (upstream's `JSONPatchMaxCopyBytes`).
 const MAX_COPIED: usize = 3 << 20;
 
 /// One operation.
@@ -15,11 +15,11 @@ const MAX_COPIED: usize = 3 << 20;
 pub struct Operation {
     /// `add`, `remove`, `replace`, `move`, `copy`, `test`; anything else fails when it is applied.
     pub op: Text,
-    /// Where, as a JSON pointer.
+    /// The place to change, as a JSON pointer.
     pub path: Option<Text>,
-    /// From where, for `move` and `copy`.
+    /// The place of the source, for `move` and `copy`.
     pub from: Option<Text>,
-    /// With what, for `add`, `replace` and `test`.
+    /// The value, for `add`, `replace` and `test`.
     pub value: Option<Node>,
 }
 
@@ -37,7 +37,7 @@ fn tokens(pointer: &str) -> Option<Vec<String>> {
     Some(rest.split('/').map(|t| t.replace("~1", "/").replace("~0", "~")).collect())
 }
 
-/// The container that holds what a pointer names, and the last token.
+/// The container of the value that a pointer names, and the last token.
 fn container<'d>(doc: &'d mut Doc, pointer: &str) -> Option<(&'d mut Doc, String)> {
     let mut tokens = tokens(pointer)?;
     let last = tokens.pop()?;
@@ -108,7 +108,7 @@ fn remove(container: &mut Doc, key: &str) -> Result<Doc, String> {
     taken.ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value"))
 }
 
-/// How long a value is as JSON.
+/// The length of a value as JSON.
 fn size(node: &Node) -> usize {
     let text = |t: &str| {
         let escaped = |b: u8| match b {

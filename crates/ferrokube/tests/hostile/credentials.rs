@@ -1,4 +1,4 @@
-//! What a caller is known by stays with the API server, wherever it hands the request on to.
+//! Credentials of a caller stay with the API server, wherever it forwards the request.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -18,13 +18,13 @@ use testkit::{Cluster, Options};
 const HOST: &str = "192.0.2.10";
 const PORT: u16 = 8080;
 
-/// A server on a cluster's host that tells the heads of the requests it got.
+/// A server on a cluster's host that returns the heads of the requests that it got.
 fn backend(cluster: &Cluster) -> Result<Receiver<Vec<String>>> {
     let network = File::open(format!("/proc/{}/ns/net", cluster.pid()?))?;
     let (told, heads) = channel();
     let (bound, ready) = channel();
     std::thread::spawn(move || -> Result<()> {
-        // The network is that of this thread alone.
+        // The network is for this thread alone.
         #[allow(deprecated, reason = "the newer one only has a longer name")]
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
         let listener = TcpListener::bind((HOST, PORT))?;
