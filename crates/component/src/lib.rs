@@ -10,6 +10,9 @@ pub mod metrics;
 pub mod settings;
 pub mod shutdown;
 
+/// The version of Kubernetes that every component is.
+pub const KUBERNETES: &str = "v1.36.2";
+
 pub use clock::Clock;
 pub use features::FeatureGates;
 pub use health::Health;

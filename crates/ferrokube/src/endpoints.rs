@@ -11,10 +11,7 @@ use rustls::RootCertStore;
 use serde_json::{Value, json};
 use serving::{Auth, Endpoint};
 
-/// The version that components report.
-const VERSION: &str = "v1.36.2";
-
-/// The metrics and health that a component reports; clones are the same.
+/// What a component tells about itself; clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Telling {
     pub(crate) metrics: Registry,
@@ -45,7 +42,7 @@ pub(crate) async fn serve(
     let tls = serving::tls::config(identity, roots).context("cannot serve TLS")?;
     let endpoint = Endpoint {
         name: about.name,
-        version: VERSION,
+        version: component::KUBERNETES,
         auth: Auth::new(client),
         clock,
         started: clock.now(),

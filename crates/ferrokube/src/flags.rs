@@ -17,20 +17,35 @@ const TABLES: [(&str, &str); 3] = [
     ("kube-scheduler", include_str!("flags/kube-scheduler.tsv")),
 ];
 
-/// The arguments for [`Cli`], and a sentence for each flag that has no effect.
-pub(crate) fn arguments(all: impl IntoIterator<Item = OsString>) -> Result<(Vec<OsString>, Vec<String>)> {
+/// A command line, read by upstream's rules.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The arguments for [`Cli`].
+    pub(crate) arguments: Vec<OsString>,
+    /// A sentence for each flag that has no effect.
+    pub(crate) warnings: Vec<String>,
+    /// Somebody asks a component for its version, which is that of Kubernetes.
+    pub(crate) version: bool,
+}
+
+/// Reads a command line, the program's name first.
+///
+/// # Errors
+/// A flag of upstream's asks for a guard or a behaviour that is not there.
+pub(crate) fn read(all: impl IntoIterator<Item = OsString>) -> Result<Line> {
     let mut all: Vec<_> = all.into_iter().collect();
     let name = all.first().and_then(|program| Path::new(program).file_name()).map(ToOwned::to_owned);
     if let Some(component) = name.filter(|n| is_component(n)) {
         all.insert(1, component);
     }
     let table = all.get(1).and_then(|command| TABLES.iter().find(|(name, _)| command == name));
-    let Some((name, text)) = table else { return Ok((all, Vec::new())) };
+    let Some((name, text)) = table else { return Ok(Line { arguments: all, ..Line::default() }) };
     let table = Table::parse(text).map_err(|line| anyhow!("line {line} of the table is none"));
     let table = table.with_context(|| format!("the flags of {name}"))?;
     let sifted = table.sift(all.split_off(2))?;
+    let version = sifted.arguments.iter().any(|a| a == "--version" || a == "--version=true");
     all.extend(sifted.arguments);
-    Ok((all, sifted.warnings))
+    Ok(Line { arguments: all, warnings: sifted.warnings, version })
 }
 
 /// Whether a subcommand of that name is a component, by upstream's names.
@@ -49,8 +64,10 @@ mod tests {
     fn links_by_the_names_of_components() {
         for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
             assert!(is_component(name.as_ref()), "{name}");
-            let (all, _) = arguments([format!("/usr/bin/{name}").into(), "--kubeconfig=k".into()]).unwrap();
-            assert_eq!(all[1..], [OsString::from(name), "--kubeconfig=k".into()]);
+            let line = read([format!("/usr/bin/{name}").into(), "--kubeconfig=k".into()]).unwrap();
+            assert_eq!(line.arguments[1..], [OsString::from(name), "--kubeconfig=k".into()]);
+            assert!(!line.version);
+            assert!(read([name.into(), "--version".into()]).unwrap().version);
         }
         for name in ["ferrokube", "up", "server", "kube-", "kubectl"] {
             assert!(!is_component(name.as_ref()), "{name}");
@@ -82,8 +99,8 @@ mod tests {
     }
 
     fn check(command: &str, expected: Result<&[&str], &str>) {
-        let sifted = arguments(format!("ferrokube {command}").split(' ').map(Into::into));
-        let sifted = sifted.map(|(_, warnings)| warnings).map_err(|e| e.to_string());
+        let sifted = read(format!("ferrokube {command}").split(' ').map(Into::into));
+        let sifted = sifted.map(|line| line.warnings).map_err(|e| e.to_string());
         assert_eq!(
             sifted,
             expected.map(|w| w.iter().map(|s| (*s).to_owned()).collect()).map_err(str::to_owned)

@@ -47,19 +47,21 @@ fn main() -> ExitCode {
     raise_descriptors();
     let filter = EnvFilter::try_from_env("FERROKUBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let arguments = match flags::arguments(std::env::args_os()) {
-        Ok((arguments, warnings)) => {
-            for warning in warnings {
-                eprintln!("ferrokube: {warning}");
-            }
-            arguments
-        }
+    let line = match flags::read(std::env::args_os()) {
+        Ok(line) => line,
         Err(e) => {
             eprintln!("ferrokube: {e:#}");
             return ExitCode::FAILURE;
         }
     };
-    let command = Cli::parse_from(arguments).command;
+    if line.version {
+        say(&format!("Kubernetes {}", component::KUBERNETES));
+        return ExitCode::SUCCESS;
+    }
+    for warning in line.warnings {
+        eprintln!("ferrokube: {warning}");
+    }
+    let command = Cli::parse_from(line.arguments).command;
     let runtime =
         match tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build() {
             Ok(runtime) => runtime,

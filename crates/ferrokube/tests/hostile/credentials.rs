@@ -52,11 +52,8 @@ fn backend(cluster: &Cluster) -> Result<Receiver<Vec<String>>> {
     Ok(heads)
 }
 
-#[test]
-fn they_never_reach_what_is_behind() -> Result<()> {
-    let options = Options { control_plane_only: true, ..Options::default() };
-    let cluster = Cluster::start("credentials", options)?;
-    let heads = backend(&cluster)?;
+/// Makes a caller that may do everything, and a Node, a Pod and a Service whose proxies lead to the backend.
+fn targets(cluster: &Cluster) -> Result<()> {
     let apply = |object: serde_json::Value| {
         let file = cluster.host().path("object.json");
         std::fs::write(&file, object.to_string())?;
@@ -83,7 +80,15 @@ fn they_never_reach_what_is_behind() -> Result<()> {
     };
     status("node", json!({"addresses": [{"type": "InternalIP", "address": HOST}]}))?;
     status("pod", json!({"podIP": HOST, "podIPs": [{"ip": HOST}], "phase": "Running"}))?;
+    Ok(())
+}
 
+#[test]
+fn they_never_reach_what_is_behind() -> Result<()> {
+    let options = Options { control_plane_only: true, ..Options::default() };
+    let cluster = Cluster::start("credentials", options)?;
+    let heads = backend(&cluster)?;
+    targets(&cluster)?;
     let token = cluster.kubectl(&["create", "token", "caller"])?.trim().to_owned();
     let protocol = format!("base64url.bearer.authorization.k8s.io.{}", BASE64_URL_SAFE_NO_PAD.encode(&token));
     let authorization = format!("Authorization: Bearer {token}");

@@ -29,6 +29,7 @@ fn errors(kind: &Gvk, resource: &str, text: &str) -> Vec<FieldError> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn writes() {
     for (name, group, kind, resource, object) in [
         (

@@ -130,6 +130,7 @@ fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|n| n.parse().ok())
 }
 
+#[expect(clippy::too_many_lines, reason = "an arm for each kind of step")]
 pub(crate) async fn sequential<F: Fixture>() {
     let seed = from_environment("FERROKUBE_MODEL_SEED").unwrap_or(1);
     println!("FERROKUBE_MODEL_SEED={seed}");
