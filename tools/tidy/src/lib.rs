@@ -7,8 +7,8 @@
 //! # A new rule
 //!
 //! 1. A file beside `purity.rs` with `pub(crate) const RULE: Rule`. Its check reads [`File::tokens`] (Rust without
-//! comments, whose strings are whole tokens), [`File::comments`] or [`Workspace::text`] (any other file, such as a
-//! table). [`File::code`] leaves out the code that only tests compile.
+//!    comments, whose strings are whole tokens), [`File::comments`] or [`Workspace::text`] (any other file, such as
+//!    a table). [`File::code`] leaves out the code that only tests compile.
 //! 2. Its line in [`RULES`].
 //! 3. `cargo test -p tidy`, then `cargo xtask tidy`.
 //!
@@ -21,16 +21,17 @@ mod paths;
 mod purity;
 mod suites;
 mod tokens;
+mod words;
 mod workspace;
 
 pub use circles::circles;
-pub use tokens::{Kind, Token};
+pub use tokens::{Comment, Kind, Token};
 pub use workspace::{File, Workspace};
 
 use std::fmt;
 
 /// Every rule, in the order in which they are run.
-pub const RULES: &[Rule] = &[edges::RULE, purity::RULE, suites::RULE, circles::RULE];
+pub const RULES: &[Rule] = &[edges::RULE, purity::RULE, suites::RULE, circles::RULE, words::RULE];
 
 /// A promise and its check.
 pub struct Rule {

@@ -93,12 +93,12 @@ fn tree(code: &[&Token], at: &mut usize, before: &mut Vec<String>, exported: boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::tokens;
+    use crate::tokens::read;
 
     #[test]
     fn forms() {
         let check = |text: &str, expected: &[&str]| {
-            let tokens = tokens(text);
+            let tokens = read(text).0;
             let found: Vec<String> = paths(&tokens.iter().collect::<Vec<_>>())
                 .iter()
                 .map(|n| {

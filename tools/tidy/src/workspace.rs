@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use crate::tokens::{Kind, Token, tokens};
+use crate::tokens::{Comment, Kind, Token, read};
 
 /// A checkout, or a fixture in its place: texts by path from the root, with `/`.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct File {
     pub path: String,
     /// Its tokens, without comments.
     pub tokens: Vec<Token>,
+    /// The lines of its comments.
+    pub comments: Vec<Comment>,
     /// Whether the whole file is only compiled for tests.
     pub test: bool,
 }
@@ -50,10 +52,9 @@ impl Workspace {
         let mut files: Vec<File> = texts
             .iter()
             .filter(|(path, _)| Path::new(path).extension().is_some_and(|e| e == "rs"))
-            .map(|(path, text)| File {
-                path: path.clone(),
-                tokens: tokens(text),
-                test: !path.contains("/src/"),
+            .map(|(path, text)| {
+                let (tokens, comments) = read(text);
+                File { path: path.clone(), tokens, comments, test: !path.contains("/src/") }
             })
             .collect();
         let tests: Vec<String> = files.iter().flat_map(test_modules).collect();
@@ -79,6 +80,11 @@ impl Workspace {
     pub fn files(&self, below: &str) -> impl Iterator<Item = &File> + use<'_> {
         let below = format!("{below}/");
         self.files.iter().filter(move |f| f.path.starts_with(&below))
+    }
+
+    /// All files of Rust, sorted.
+    pub fn all_files(&self) -> impl Iterator<Item = &File> {
+        self.files.iter()
     }
 
     /// The names of the crates below `crates`, sorted.
