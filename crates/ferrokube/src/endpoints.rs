@@ -11,7 +11,7 @@ use rustls::RootCertStore;
 use serde_json::{Value, json};
 use serving::{Auth, Endpoint};
 
-/// What a component tells about itself; clones are the same.
+/// The metrics and health that a component reports; clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Telling {
     pub(crate) metrics: Registry,
