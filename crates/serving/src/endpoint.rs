@@ -22,7 +22,7 @@ use crate::connection::{Service, accept};
 
 /// Paths that everybody may ask for; upstream's `--authorization-always-allow-paths`.
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/livez"];
-/// All paths.
+/// All paths of the endpoint.
 const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.";
 
@@ -30,7 +30,7 @@ const WARNING: &str = "Warning: This endpoint is not meant to be machine parseab
 pub struct Endpoint {
     /// The component's name.
     pub name: &'static str,
-    /// Its version.
+    /// The component's version.
     pub version: &'static str,
     /// The check of access.
     pub auth: Auth,

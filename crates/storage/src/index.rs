@@ -17,7 +17,7 @@ use crate::store::{Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, 
 use crate::view::{Live, Snapshot};
 use crate::watch::{Delivery, Hub, Routes, WatchOptions, Watcher};
 
-/// How many reconstructed past states a resource keeps, for the pages of lists that are being read.
+/// The number of reconstructed past states that a resource keeps, for the pages of lists that are being read.
 const PAST: usize = 4;
 
 /// A resource with its objects.
@@ -32,7 +32,7 @@ pub(crate) struct Resource {
     pub(crate) routes: Mutex<Routes>,
     /// Held by the task that replaces `live`: a writer holds it from its checks until it published.
     writing: Mutex<()>,
-    /// See [`Resource::known`].
+    /// The revision of [`Resource::known`].
     known: AtomicU64,
     /// The revision up to which the queues of the resource's watchers were given every event, where the resource is
     /// followed on its own.

@@ -16,11 +16,11 @@ pub struct Workspace {
 /// A file of Rust.
 #[derive(Debug)]
 pub struct File {
-    /// Its path from the root: `crates/api/src/lib.rs`.
+    /// The file's path from the root: `crates/api/src/lib.rs`.
     pub path: String,
-    /// Its tokens, without comments.
+    /// The file's tokens, without comments.
     pub tokens: Vec<Token>,
-    /// The lines of its comments.
+    /// The lines of the file's comments.
     pub comments: Vec<Comment>,
     /// Whether the whole file is only compiled for tests.
     pub test: bool,
