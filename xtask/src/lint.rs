@@ -51,7 +51,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
             println!("  {finding}");
         }
     }
-    ensure!(broken == 0, "{broken} places break what is promised");
+    ensure!(broken == 0, "{broken} places break a promise");
     Ok(())
 }
 

@@ -462,7 +462,7 @@ mod tests {
         }
         let newest = resources[999].history.lock().low();
         assert!(newest > 0, "its older events made room");
-        assert!(resources[0].history.lock().after(quiet - 1).is_ok(), "who holds little keeps it");
+        assert!(resources[0].history.lock().after(quiet - 1).is_ok(), "a small history is kept");
         let all_gone = happen(&resources[5], ALL * 2);
         assert!(index.histories.bytes() <= ALL, "also if one event alone is too much");
         assert!(resources[5].history.lock().after(all_gone - 1).is_err());
