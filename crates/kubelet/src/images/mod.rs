@@ -1,6 +1,8 @@
 //! Images: pull policies, back-off, who may use what was pulled, and the Events that tell of them.
 
 mod credentials;
+mod error;
+mod names;
 mod records;
 
 use std::collections::HashMap;
@@ -9,13 +11,14 @@ use std::time::Duration;
 
 use component::Clock;
 use cri::runtime as pb;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
 use self::credentials::Credential;
+use self::error::PullError;
+pub(crate) use self::error::{ImageError, ImageUserError};
 pub use self::records::Verification;
 use self::records::{Access, ImageCredentials, Records};
 use crate::backoff::Backoffs;
@@ -24,24 +27,7 @@ use crate::objects::Objects;
 use crate::pods::security::ImageUser;
 use crate::pods::spec;
 use crate::recorder::PodRecorder;
-use crate::runtime::{Runtime, error_text};
-
-/// Why a container waits for its image: upstream's reason and message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ImageError {
-    /// `ErrImagePull`, `ImagePullBackOff`, …
-    pub(crate) reason: &'static str,
-    /// What happened.
-    pub(crate) message: String,
-    /// When to try again, if that is known.
-    pub(crate) until: Option<Timestamp>,
-}
-
-impl ImageError {
-    fn new(reason: &'static str, message: String) -> Self {
-        Self { reason, message, until: None }
-    }
-}
+use crate::runtime::{CallError, Runtime};
 
 /// Makes sure that images are there, for those who may use them: pulls in progress and failures.
 pub(crate) struct ImageManager {
@@ -98,11 +84,12 @@ impl ImageManager {
         let tell = |kind: &str, reason: &str, message: String| {
             self.recorder.container(pod, &container.name, kind, reason, message);
         };
-        let image = with_tag(wanted).map_err(|error| {
-            let message = format!("Failed to apply default image tag {wanted:?}: {error}");
-            tell("Warning", "InspectFailed", message.clone());
-            ImageError::new("InvalidImageName", message)
-        })?;
+        let inspect_failed = |error: ImageError| {
+            tell("Warning", "InspectFailed", error.to_string());
+            error
+        };
+        let image = names::with_tag(wanted)
+            .map_err(|error| inspect_failed(ImageError::InvalidName { image: wanted.to_owned(), error }))?;
         let image_spec = pb::ImageSpec {
             image: image.clone(),
             annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
@@ -111,17 +98,16 @@ impl ImageManager {
         let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
         let absent = || {
             // Who may not use an image must not learn that it is there.
-            let message = format!("Container image {wanted:?} is not present with pull policy of Never");
-            tell("Warning", "ErrImageNeverPull", message.clone());
-            ImageError::new("ErrImageNeverPull", message)
+            let error = ImageError::NeverPull(wanted.to_owned());
+            tell("Warning", "ErrImageNeverPull", error.to_string());
+            error
         };
         let mut found_credentials = None;
         if policy != "Always" {
-            let there = self.inspect(&image_spec).await.map_err(|error| {
-                let message = format!("Failed to inspect image {image:?}: {}", error_text(&error));
-                tell("Warning", "InspectFailed", message.clone());
-                ImageError::new("ImageInspectError", message)
-            })?;
+            let there = self
+                .inspect(&image_spec)
+                .await
+                .map_err(|error| inspect_failed(ImageError::Inspect { image: image.clone(), error }))?;
             if let Some(found) = there {
                 if self.may_use(pod, wanted, &found.id, &mut found_credentials).await {
                     let message = format!(
@@ -140,12 +126,9 @@ impl ImageManager {
 
         let key = format!("{}_{wanted}", spec::uid(pod));
         if let Some(until) = self.backoff.until_since_update(&key, self.clock.now()) {
-            let mut message = format!("Back-off pulling image {wanted:?}");
-            tell("Normal", "BackOff", message.clone());
-            if let Some(before) = self.failures.lock().get(&key) {
-                message = format!("{message}: {before}");
-            }
-            return Err(ImageError { until: Some(until), ..ImageError::new("ImagePullBackOff", message) });
+            tell("Normal", "BackOff", format!("Back-off pulling image {wanted:?}"));
+            let last = self.failures.lock().get(&key).cloned();
+            return Err(ImageError::BackOff { image: wanted.to_owned(), until, last });
         }
         self.failures.lock().remove(&key);
         tell("Normal", "Pulling", format!("Pulling image {wanted:?}"));
@@ -157,9 +140,7 @@ impl ImageManager {
         // From here on the image, if it comes, is not one that was there before.
         let pulled = match self.records.intend(wanted).await {
             Ok(()) => self.pull(&image_spec, sandbox, &usable).await,
-            Err(why) => {
-                Err(format!("Failed to record image pull intent for container image {wanted:?}: {why}"))
-            }
+            Err(error) => Err(PullError::Intent { image: wanted.to_owned(), error }),
         };
         let by = pulled.as_ref().ok().map(|p| (p.reference.as_str(), by(p.credential.as_ref())));
         self.records.ended(wanted, by).await;
@@ -173,30 +154,27 @@ impl ImageManager {
                 tell("Normal", "Pulled", message);
                 Ok(reference)
             }
-            Err(message) => {
-                tell("Warning", "Failed", format!("Failed to pull image {wanted:?}: {message}"));
+            Err(error) => {
+                tell("Warning", "Failed", format!("Failed to pull image {wanted:?}: {error}"));
                 let now = self.clock.now();
                 self.backoff.next(&key, now, now);
-                let (reason, message) = explain(wanted, message);
-                self.failures.lock().insert(key, format!("{reason}: {message}"));
-                Err(ImageError::new(reason, message))
+                let error = ImageError::of_pull(wanted, &error);
+                self.failures.lock().insert(key, format!("{}: {error}", error.reason()));
+                Err(error)
             }
         }
     }
 
-    async fn inspect(&self, image: &pb::ImageSpec) -> Result<Option<pb::Image>, tonic::Status> {
+    async fn inspect(&self, image: &pb::ImageSpec) -> Result<Option<pb::Image>, CallError> {
         let request = pb::ImageStatusRequest { image: Some(image.clone()), verbose: false };
         Ok(self.runtime.images().image_status(request).await?.into_inner().image)
     }
 
     /// The user that an image's configuration names.
-    pub(crate) async fn user(&self, image_ref: &str) -> Result<ImageUser, String> {
+    pub(crate) async fn user(&self, image_ref: &str) -> Result<ImageUser, ImageUserError> {
         let image_spec = pb::ImageSpec { image: image_ref.to_owned(), ..pb::ImageSpec::default() };
-        let image = self
-            .inspect(&image_spec)
-            .await
-            .map_err(|e| error_text(&e))?
-            .ok_or_else(|| format!("failed to get image status for {image_ref:?}"))?;
+        let image =
+            self.inspect(&image_spec).await?.ok_or_else(|| ImageUserError::Missing(image_ref.to_owned()))?;
         Ok(ImageUser { uid: image.uid.map(|u| u.value), name: image.username })
     }
 
@@ -249,8 +227,8 @@ impl ImageManager {
         image: &pb::ImageSpec,
         sandbox: &pb::PodSandboxConfig,
         usable: &[Credential],
-    ) -> Result<Pull, String> {
-        let _turn = self.pulls.acquire().await.map_err(|e| e.to_string())?;
+    ) -> Result<Pull, PullError> {
+        let _turn = self.pulls.acquire().await?;
         let began = Instant::now();
         let mut errors = Vec::new();
         let none = usable.is_empty().then_some(None);
@@ -270,100 +248,11 @@ impl ImageManager {
                         credential: credential.cloned(),
                     });
                 }
-                Err(error) => errors.push(error_text(&error)),
+                Err(error) => errors.push(error.into()),
             }
         }
-        errors.dedup();
-        Err(match errors.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        })
+        Err(PullError::of_runtime(errors))
     }
-}
-
-/// A parsed image name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct ImageName<'a> {
-    /// Registry and path, without tag and digest.
-    repository: &'a str,
-    tagged: bool,
-}
-
-fn parse_name(image: &str) -> Result<ImageName<'_>, &'static str> {
-    const FORMAT: &str = "invalid reference format";
-    let (name, digest) = match image.split_once('@') {
-        Some((name, digest)) => (name, Some(digest)),
-        None => (image, None),
-    };
-    if let Some(digest) = digest {
-        let (algorithm, hex) = digest.split_once(':').ok_or(FORMAT)?;
-        if algorithm.is_empty() || hex.len() < 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(FORMAT);
-        }
-    }
-    let path_at = name.rfind('/').map_or(0, |i| i + 1);
-    let (repository, tag) = match name[path_at..].find(':') {
-        Some(i) => (&name[..path_at + i], Some(&name[path_at + i + 1..])),
-        None => (name, None),
-    };
-    if let Some(tag) = tag {
-        let first = tag.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if !first
-            || tag.len() > 128
-            || !tag.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
-        {
-            return Err(FORMAT);
-        }
-    }
-    let (domain, path) = match repository.split_once('/') {
-        Some((d, p))
-            if d.contains(['.', ':']) || d == "localhost" || d.bytes().any(|b| b.is_ascii_uppercase()) =>
-        {
-            (Some(d), p)
-        }
-        _ => (None, repository),
-    };
-    if domain.is_some_and(|d| {
-        !d.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':' | b'[' | b']'))
-    }) {
-        return Err(FORMAT);
-    }
-    for component in path.split('/') {
-        let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
-        if !edge(component.bytes().next())
-            || !edge(component.bytes().last())
-            || !component.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
-        {
-            return Err(FORMAT);
-        }
-    }
-    if path.bytes().any(|b| b.is_ascii_uppercase()) {
-        return Err("invalid reference format: repository name must be lowercase");
-    }
-    Ok(ImageName { repository, tagged: tag.is_some() || digest.is_some() })
-}
-
-/// The image with its tag, `latest` where it has none.
-fn with_tag(image: &str) -> Result<String, String> {
-    let name = parse_name(image).map_err(|why| format!("couldn't parse image name {image:?}: {why}"))?;
-    Ok(if name.tagged { image.to_owned() } else { format!("{image}:latest") })
-}
-
-/// Errors that runtimes mark by their first word.
-fn explain(image: &str, message: String) -> (&'static str, String) {
-    if let Some(rest) = message.strip_prefix("RegistryUnavailable") {
-        return (
-            "RegistryUnavailable",
-            format!("image pull failed for {image} because the registry is unavailable{rest}"),
-        );
-    }
-    if let Some(rest) = message.strip_prefix("SignatureValidationFailed") {
-        return (
-            "SignatureValidationFailed",
-            format!("image pull failed for {image} because the signature validation failed{rest}"),
-        );
-    }
-    ("ErrImagePull", message)
 }
 
 /// A duration in milliseconds as Go prints it (`1.234s`, `15ms`).
@@ -405,26 +294,6 @@ struct Pull {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn image_names() {
-        for (image, want) in [
-            ("busybox", Some("busybox:latest")),
-            ("busybox:1", Some("busybox:1")),
-            ("host.test:5000/a/b", Some("host.test:5000/a/b:latest")),
-            ("host.test:5000/a/b:2", Some("host.test:5000/a/b:2")),
-            ("a@sha256:0123456789abcdef0123456789abcdef", Some("a@sha256:0123456789abcdef0123456789abcdef")),
-            ("", None),
-            ("a b", None),
-            ("Upper", None),
-            (":tag", None),
-            ("a:", None),
-            ("///", None),
-            ("a/", None),
-        ] {
-            assert_eq!(with_tag(image).ok().as_deref(), want, "{image}");
-        }
-    }
 
     #[test]
     fn durations_as_go_prints_them() {
