@@ -3,7 +3,7 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/runtime.proto");
     let files = protox::compile(["proto/runtime.proto"], ["proto"])?;
-    // The generated clients lie apart: only this crate's own, which bound each call, are public.
+    // The generated clients lie apart: only this crate's own ones, which bound each call, are public.
     let clients = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("clients");
     std::fs::create_dir_all(&clients)?;
     tonic_prost_build::configure()

@@ -1,9 +1,8 @@
-//! Collects the descriptions of types and fields from the JSON schemas of k8s-openapi's types, and from `more.tsv`
-//! what they leave out, into one compressed file: records of definition, field (empty for the definition itself)
-//! and text.
+//! Collects the descriptions of types and fields from the JSON schemas of k8s-openapi's types, and those that they lack
+//! from `more.tsv`, into one compressed file: records of definition, field (empty for the definition itself) and text.
 //!
-//! With its `schemars` feature k8s-openapi takes about 20 s of CPU to compile, without optimization. It is a
-//! dependency of this script alone: what the binary links is compiled without that feature.
+//! With its `schemars` feature k8s-openapi takes about 20 s of CPU to compile, without optimization. It is a dependency
+//! of this script alone: the k8s-openapi that the binary links is compiled without that feature.
 
 use std::collections::BTreeMap;
 use std::io::{Error, Result, Write};
@@ -15,7 +14,7 @@ use serde_json::Value;
 /// Texts by definition and field.
 type Texts = BTreeMap<(String, String), String>;
 
-/// Makes the schemas of the types, and with them those of all that they reach.
+/// Makes the schemas of the types, and with them those of all types that they reach.
 macro_rules! schemas {
     ($generator:ident; $($($module:ident)::+: $($kind:ident),+;)+) => {
         $({

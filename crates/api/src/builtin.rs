@@ -11,13 +11,13 @@ use crate::schema::{
 };
 use crate::tree::Text;
 
-/// What is wrong with a description.
+/// An error in a description: its place and its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the schema: {what}")]
 pub struct SchemaError {
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error in words.
     pub what: &'static str,
 }
 
@@ -39,7 +39,7 @@ impl Schema {
 
 #[derive(Default)]
 struct Reader<'a> {
-    /// Struct by `alias` and name.
+    /// The structs' ids, by `alias` and name.
     ids: HashMap<(&'a str, &'a str), StructId>,
     types: Vec<Type>,
     interned: HashMap<&'a str, TypeId>,
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         let mut kinds = HashMap::new();
         let mut versions = Vec::new();
         let mut structs: Vec<StructType> = Vec::new();
-        // Names of JSON fields, for the keys of list types that point forward.
+        // JSON names of the fields by struct, for the keys of list types that point forward.
         let mut names: Vec<Vec<&'a str>> = Vec::new();
         for (no, line) in text.lines().enumerate() {
             let mut words = line.split(' ');

@@ -1,4 +1,4 @@
-//! How deep a value may nest, one number for all that enters and for all that reads it.
+//! How deep a value may nest: one limit for every body that enters and for all code that reads it.
 
 use crate::tree::{Node, Struct};
 
@@ -11,14 +11,14 @@ use crate::tree::{Node, Struct};
 /// CustomResourceDefinitions, with two levels for each level of what they describe.
 pub const MAX_DEPTH: usize = 256;
 
-/// What refuses a value that nests deeper than [`MAX_DEPTH`]: the words of Go's decoder.
+/// The error for a value that nests deeper than [`MAX_DEPTH`]: the words of Go's decoder.
 pub const TOO_DEEP: &str = "exceeded max depth";
 
 /// More levels than answers put around an object (those of a list, of a Table and its rows) and `managedFields` into
 /// one that is not stored.
 pub(crate) const AROUND: usize = 16;
 
-/// How many objects and lists of a JSON text stand in one another. It is not checked for being JSON.
+/// Counts how many objects and lists of a JSON text stand in one another. The text is not checked for being JSON.
 pub fn of_json(json: &[u8]) -> usize {
     let (mut deepest, mut depth, mut at) = (0, 0usize, 0);
     while let Some(byte) = json.get(at) {
@@ -53,8 +53,8 @@ pub fn is_object_bounded(object: &Struct) -> bool {
     object.iter().all(|(_, value)| measure(value, MAX_DEPTH - 1).is_some())
 }
 
-/// How many objects and lists stand in one another in a value, and how many values it holds with itself; `None` if
-/// it nests deeper than `limit`. It goes no deeper than that.
+/// Returns how many objects and lists stand in one another in a value, and how many values it holds with itself; `None`
+/// if it nests deeper than `limit`. The function itself recurses no deeper than that.
 pub(crate) fn measure(node: &Node, limit: usize) -> Option<(usize, usize)> {
     let (mut depth, mut count) = (0, 1);
     let mut inside = |node: &Node| -> Option<()> {
@@ -84,15 +84,15 @@ pub(crate) mod tests {
     use crate::schema::{Gvk, Schema};
     use crate::yaml;
 
-    /// Half of what the threads of the process have, where nothing is optimized.
+    /// Half of the stack that a thread of the process has in an unoptimized build.
     const STACK: usize = 8 << 20;
 
-    /// Runs something on a stack that a thread of the process has, with as much left over.
+    /// Runs a function on half of a thread's stack, so that as much is left over.
     pub(crate) fn on_a_stack(f: fn()) {
         std::thread::Builder::new().stack_size(STACK).spawn(f).unwrap().join().unwrap();
     }
 
-    /// Lists in one another, so many.
+    /// JSON text of so many lists in one another.
     fn lists(depth: usize) -> String {
         "[".repeat(depth) + &"]".repeat(depth)
     }
@@ -141,7 +141,7 @@ pub(crate) mod tests {
         ]
     }
 
-    /// In every form and by all that works on it.
+    /// The deepest objects pass through every codec and every function that recurses.
     fn all_works_on_the_deepest() {
         let schema = Schema::builtin();
         for (kind, text) in deepest() {
@@ -194,7 +194,7 @@ pub(crate) mod tests {
         on_a_stack(all_works_on_the_deepest);
     }
 
-    /// One level more is refused, in every form.
+    /// One level more is refused by every codec.
     fn nothing_deeper_is_read() {
         let schema = Schema::builtin();
         for (kind, text) in deepest() {

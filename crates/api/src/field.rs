@@ -24,15 +24,15 @@ impl<'a> Path<'a> {
     pub const fn root(name: &'a str) -> Self {
         Self { up: None, step: Step::Field(name) }
     }
-    /// A field below.
+    /// A field below this path.
     pub const fn field(&'a self, name: &'a str) -> Self {
         Self { up: Some(self), step: Step::Field(name) }
     }
-    /// An element of a list.
+    /// An element of the list at this path.
     pub const fn index(&'a self, i: usize) -> Self {
         Self { up: Some(self), step: Step::Index(i) }
     }
-    /// An entry of a map.
+    /// An entry of the map at this path.
     pub const fn key(&'a self, key: &'a str) -> Self {
         Self { up: Some(self), step: Step::Key(key) }
     }
@@ -65,7 +65,7 @@ impl Path<'_> {
 
 /// A bad value, printed as upstream prints it.
 pub trait BadValue {
-    /// The text.
+    /// The value as text.
     fn print(&self) -> String;
     /// The text of a value of a type of its own, as most enumerations are: Go prints that as JSON.
     fn print_typed(&self) -> String {
@@ -143,8 +143,8 @@ impl BadValue for Option<&Node> {
     }
 }
 
-/// The errors found so far, in upstream's order of checks. Those beyond what an answer shows are only counted:
-/// the last entry says how many they are ([`FieldErrorKind::More`]).
+/// The errors found so far, in upstream's order of checks. The errors beyond those that an answer shows are only
+/// counted: the last entry says how many they are ([`FieldErrorKind::More`]).
 #[derive(Default)]
 pub struct Errors(pub Vec<FieldError>, Room);
 
@@ -165,14 +165,14 @@ impl Errors {
     pub fn is_full(&self) -> bool {
         matches!(self.0.last(), Some(FieldError { kind: FieldErrorKind::More(_), .. }))
     }
-    /// How many the last entry stands for, beyond itself.
+    /// How many errors the last entry stands for, beyond itself.
     fn more(&self) -> usize {
         match self.0.last().map(|e| e.kind) {
             Some(FieldErrorKind::More(more)) => more.saturating_sub(1),
             _ => 0,
         }
     }
-    /// The value is printed only if it is shown.
+    /// Adds an error. Its value is printed only if the error is shown.
     fn push(
         &mut self,
         kind: FieldErrorKind,
@@ -207,7 +207,7 @@ impl Errors {
             _ => self.0.push(FieldError::more(more)),
         }
     }
-    /// The same error so many times.
+    /// Reports the same error so many times.
     pub fn times(&mut self, times: usize, mut f: impl FnMut(&mut Self)) {
         for done in 0..times {
             if self.is_full() {
@@ -216,7 +216,7 @@ impl Errors {
             f(self);
         }
     }
-    /// Adds what was found elsewhere.
+    /// Adds the errors of another list.
     pub fn append(&mut self, found: Errors) {
         for e in found.0 {
             match e.kind {
@@ -230,7 +230,7 @@ impl Errors {
     pub fn invalid(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl Into<String>) {
         self.push(FieldErrorKind::Invalid, at, Some(&|| value.print()), detail.into());
     }
-    /// As [`Errors::invalid`], with a long reason that is made only if it is shown.
+    /// Like [`Errors::invalid`], with a long reason that is made only if the error is shown.
     pub fn invalid_because(&mut self, at: &Path<'_>, value: impl BadValue, why: impl FnOnce() -> String) {
         self.push_with(FieldErrorKind::Invalid, at, Some(&|| value.print()), why);
     }
@@ -238,19 +238,19 @@ impl Errors {
     pub fn invalid_here(&mut self, at: &Path<'_>, detail: impl Into<String>) {
         self.push(FieldErrorKind::Invalid, at, None, detail.into());
     }
-    /// The same value, once for each text.
+    /// Reports the same value once for each text.
     pub fn each(&mut self, at: &Path<'_>, value: &str, details: Vec<String>) {
         for d in details {
             self.invalid(at, value, d);
         }
     }
-    /// The same value of a type of its own, once for each text.
+    /// Reports the same value, of a type of its own, once for each text.
     pub fn each_typed(&mut self, at: &Path<'_>, value: &str, details: Vec<String>) {
         for d in details {
             self.invalid(at, Typed(value), d);
         }
     }
-    /// No value where one must be.
+    /// A value is missing where one must be.
     pub fn required(&mut self, at: &Path<'_>, detail: impl Into<String>) {
         self.push(FieldErrorKind::Required, at, None, detail.into());
     }
@@ -258,11 +258,11 @@ impl Errors {
     pub fn forbidden(&mut self, at: &Path<'_>, detail: impl Into<String>) {
         self.push(FieldErrorKind::Forbidden, at, None, detail.into());
     }
-    /// A value twice.
+    /// A value stands twice where it must be unique.
     pub fn duplicate(&mut self, at: &Path<'_>, value: impl BadValue) {
         self.push(FieldErrorKind::Duplicate, at, Some(&|| value.print()), String::new());
     }
-    /// A value twice, and why that is wrong.
+    /// A value stands twice where it must be unique, with the reason.
     pub fn duplicate_because(&mut self, at: &Path<'_>, value: impl BadValue, detail: impl Into<String>) {
         self.push(FieldErrorKind::Duplicate, at, Some(&|| value.print()), detail.into());
     }
@@ -290,7 +290,7 @@ impl Errors {
             self.not_supported(at, value, valid);
         }
     }
-    /// The same for a plain string.
+    /// Like [`Errors::one_of`], for a plain string.
     pub fn one_of_plain(&mut self, at: &Path<'_>, value: &str, valid: &[&str]) {
         if !valid.contains(&value) {
             self.not_supported(at, Plain(value), valid);

@@ -1,9 +1,9 @@
-//! The schema of the Kubernetes API and what runs on it: decoding, pruning, defaulting, structural
-//! validation, patches, server-side apply, codecs; and the vocabulary that every component shares
-//! (metadata, selectors, quantities, `Status`).
+//! The schema of the Kubernetes API and what runs on it: decoding, pruning, defaulting, structural validation, patches,
+//! server-side apply, codecs; and the vocabulary that every component shares (metadata, selectors, quantities,
+//! `Status`).
 //!
-//! Pure: no I/O, no clock, no async. It depends on no other crate of the workspace and must never
-//! know a kind by name: what a kind's own rules say stands in the `kinds` crate.
+//! The crate is pure: no I/O, no clock, no async. It depends on no other crate of the workspace and must never know a
+//! kind by name: the rules of single kinds stand in the `kinds` crate.
 
 pub mod builtin;
 mod by_value;

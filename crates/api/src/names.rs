@@ -1,21 +1,21 @@
-//! Checks of names and labels: each gives the texts of what is wrong, none for a good one.
+//! Checks of names and labels: each returns the texts of what is wrong, none for a good name.
 
 use crate::field::{Errors, Path};
 
 const LABEL_FMT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const KEY_FMT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
-/// `must be no more than N characters`
+/// The text `must be no more than N characters`.
 pub fn max_len(n: usize) -> String {
     format!("must be no more than {n} characters")
 }
 
-/// `must be between A and B, inclusive`
+/// The text `must be between A and B, inclusive`.
 pub fn range(lo: i64, hi: i64) -> String {
     format!("must be between {lo} and {hi}, inclusive")
 }
 
-/// A text with the regular expression that says the same, and examples.
+/// A text with the equivalent regular expression and examples.
 pub fn regex_error(msg: &str, fmt: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{msg} (regex used for validation is '{fmt}')");
@@ -28,7 +28,7 @@ fn lower_alnum(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
-/// Whether it starts and ends with `edge` and holds only `edge` and `inner` between.
+/// Whether a text starts and ends with `edge` and holds only `edge` and `inner` between.
 fn framed(s: &[u8], edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     match s {
         [] => false,
@@ -45,7 +45,7 @@ fn is_subdomain(s: &str) -> bool {
     s.as_bytes().split(|b| *b == b'.').all(is_label)
 }
 
-/// A lowercase RFC 1123 label.
+/// Checks a lowercase RFC 1123 label.
 pub fn dns1123_label(v: &str) -> Vec<String> {
     let mut errs = Vec::new();
     if v.len() > 63 {
@@ -71,7 +71,7 @@ fn subdomain_fmt() -> String {
     format!("{LABEL_FMT}(\\.{LABEL_FMT})*")
 }
 
-/// A lowercase RFC 1123 subdomain.
+/// Checks a lowercase RFC 1123 subdomain.
 pub fn dns1123_subdomain(v: &str) -> Vec<String> {
     let mut errs = Vec::new();
     if v.len() > 253 {
@@ -83,7 +83,7 @@ pub fn dns1123_subdomain(v: &str) -> Vec<String> {
     errs
 }
 
-/// A subdomain that may hold underscores, as search paths may.
+/// Checks a subdomain that may hold underscores, as search paths may.
 pub fn dns1123_subdomain_with_underscore(v: &str) -> Vec<String> {
     const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let mut errs = Vec::new();
@@ -104,7 +104,7 @@ pub fn dns1123_subdomain_with_underscore(v: &str) -> Vec<String> {
     errs
 }
 
-/// A DNS-1035 label.
+/// Checks a DNS-1035 label.
 pub fn dns1035_label(v: &str) -> Vec<String> {
     let mut errs = Vec::new();
     if v.len() > 63 {
@@ -120,7 +120,7 @@ pub fn dns1035_label(v: &str) -> Vec<String> {
     errs
 }
 
-/// A subdomain whose first label is `*`.
+/// Checks a subdomain whose first label is `*`.
 pub fn wildcard_dns1123_subdomain(v: &str) -> Vec<String> {
     let mut errs = Vec::new();
     if v.len() > 253 {
@@ -140,7 +140,7 @@ fn is_key_name(s: &str) -> bool {
     framed(s.as_bytes(), |b| b.is_ascii_alphanumeric(), |b| matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// A label key, also of annotations, finalizers, resources, conditions: `[prefix/]name`.
+/// Checks a label key, also of annotations, finalizers, resources, conditions: `[prefix/]name`.
 pub fn qualified_name(v: &str) -> Vec<String> {
     const MSG: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
     let text = || regex_error(MSG, KEY_FMT, &["MyName", "my.name", "123-abc"]);
@@ -182,7 +182,7 @@ pub fn qualified_name(v: &str) -> Vec<String> {
     errs
 }
 
-/// A label's value.
+/// Checks a label's value.
 pub fn label_value(v: &str) -> Vec<String> {
     let mut errs = Vec::new();
     if v.len() > 63 {
@@ -198,7 +198,7 @@ pub fn label_value(v: &str) -> Vec<String> {
     errs
 }
 
-/// A C identifier.
+/// Checks a C identifier.
 pub fn c_identifier(v: &str) -> Vec<String> {
     let good = v
         .bytes()
@@ -218,22 +218,22 @@ fn in_range(v: i64, lo: i64, hi: i64) -> Vec<String> {
     if (lo..=hi).contains(&v) { Vec::new() } else { vec![range(lo, hi)] }
 }
 
-/// A port's number.
+/// Checks a port's number.
 pub fn port_number(v: i64) -> Vec<String> {
     in_range(v, 1, 65535)
 }
 
-/// A user's number.
+/// Checks a user's number.
 pub fn user_id(v: i64) -> Vec<String> {
     in_range(v, 0, i64::from(i32::MAX))
 }
 
-/// A group's number.
+/// Checks a group's number.
 pub fn group_id(v: i64) -> Vec<String> {
     in_range(v, 0, i64::from(i32::MAX))
 }
 
-/// A port's name.
+/// Checks a port's name.
 pub fn port_name(v: &str) -> Vec<String> {
     let mut errs = Vec::new();
     if v.len() > 15 {
@@ -254,7 +254,7 @@ pub fn port_name(v: &str) -> Vec<String> {
     errs
 }
 
-/// A percentage such as `93%`.
+/// Checks a percentage such as `93%`.
 pub fn percent(v: &str) -> Vec<String> {
     if v.strip_suffix('%').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
         return Vec::new();
@@ -266,7 +266,7 @@ pub fn percent(v: &str) -> Vec<String> {
     )]
 }
 
-/// The name of an HTTP header.
+/// Checks the name of an HTTP header.
 pub fn http_header_name(v: &str) -> Vec<String> {
     if !v.is_empty() && v.bytes().all(|b| b == b'-' || b.is_ascii_alphanumeric()) {
         return Vec::new();
@@ -287,7 +287,7 @@ fn ch_dir_prefix(v: &str) -> Option<String> {
     }
 }
 
-/// The name of an environment variable, as it was before 1.34's relaxation.
+/// Checks the name of an environment variable, by the rule before 1.34's relaxation.
 pub fn env_var_name(v: &str) -> Vec<String> {
     let mut errs = Vec::new();
     let extra = |b: u8| matches!(b, b'-' | b'.' | b'_') || b.is_ascii_alphabetic();
@@ -303,7 +303,7 @@ pub fn env_var_name(v: &str) -> Vec<String> {
     errs
 }
 
-/// The name of an environment variable.
+/// Checks the name of an environment variable.
 pub fn relaxed_env_var_name(v: &str) -> Vec<String> {
     let mut errs = Vec::new();
     if v.is_empty() {
@@ -315,7 +315,7 @@ pub fn relaxed_env_var_name(v: &str) -> Vec<String> {
     errs
 }
 
-/// A key of a ConfigMap or Secret.
+/// Checks a key of a ConfigMap or Secret.
 pub fn config_map_key(v: &str) -> Vec<String> {
     let mut errs = Vec::new();
     if v.len() > 253 {
@@ -332,7 +332,7 @@ pub fn config_map_key(v: &str) -> Vec<String> {
     errs
 }
 
-/// A name that can stand in a path.
+/// Checks a name that can stand in a path.
 pub fn path_segment(v: &str, prefix: bool) -> Vec<String> {
     if !prefix && (v == "." || v == "..") {
         return vec![format!("may not be '{v}'")];
@@ -340,7 +340,7 @@ pub fn path_segment(v: &str, prefix: bool) -> Vec<String> {
     ["/", "%"].iter().filter(|c| v.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
 }
 
-/// A prefix with its last characters replaced by something valid, as upstream masks it before a check.
+/// Replaces the last characters of a prefix by valid ones, as upstream masks it before a check.
 fn mask_trailing_dash(name: &str) -> std::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
@@ -353,17 +353,17 @@ fn mask_trailing_dash(name: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// A name that is a subdomain.
+/// Checks a name that is a subdomain.
 pub fn name_subdomain(name: &str, prefix: bool) -> Vec<String> {
     if prefix { dns1123_subdomain(&mask_trailing_dash(name)) } else { dns1123_subdomain(name) }
 }
 
-/// A name that is an RFC 1123 label.
+/// Checks a name that is an RFC 1123 label.
 pub fn name_label(name: &str, prefix: bool) -> Vec<String> {
     if prefix { dns1123_label(&mask_trailing_dash(name)) } else { dns1123_label(name) }
 }
 
-/// A name that is a DNS-1035 label.
+/// Checks a name that is a DNS-1035 label.
 pub fn name_1035(name: &str, prefix: bool) -> Vec<String> {
     if prefix { dns1035_label(&mask_trailing_dash(name)) } else { dns1035_label(name) }
 }
@@ -371,7 +371,7 @@ pub fn name_1035(name: &str, prefix: bool) -> Vec<String> {
 /// A check of an object's name; `prefix` if something will be appended to it.
 pub type NameCheck = fn(name: &str, prefix: bool) -> Vec<String>;
 
-/// A path below a domain, such as `acme.io/foo`.
+/// Checks a path below a domain, such as `acme.io/foo`.
 pub fn domain_prefixed_path(errs: &mut Errors, at: &Path<'_>, v: &str) {
     if v.is_empty() {
         errs.required(at, "");
@@ -387,7 +387,7 @@ pub fn domain_prefixed_path(errs: &mut Errors, at: &Path<'_>, v: &str) {
     }
 }
 
-/// A name below a domain, such as `acme.io/foo`.
+/// Checks a name below a domain, such as `acme.io/foo`.
 pub fn domain_prefixed_key(errs: &mut Errors, at: &Path<'_>, key: &str) {
     if key.is_empty() {
         errs.required(at, "");
@@ -400,12 +400,12 @@ pub fn domain_prefixed_key(errs: &mut Errors, at: &Path<'_>, key: &str) {
     errs.each(at, key, bad);
 }
 
-/// A subdomain as a name, for the kinds whose name's length upstream counts in bytes.
+/// Checks a subdomain as a name, for the kinds whose name's length upstream counts in bytes.
 pub fn name_subdomain_bytes(name: &str, prefix: bool) -> Vec<String> {
     in_bytes(name_subdomain(name, prefix))
 }
 
-/// Complaints about a length, which newer rules of upstream count in bytes.
+/// Turns complaints about a length into those of upstream's newer rules, which count bytes.
 pub fn in_bytes(complaints: Vec<String>) -> Vec<String> {
     complaints
         .into_iter()
@@ -416,7 +416,7 @@ pub fn in_bytes(complaints: Vec<String>) -> Vec<String> {
         .collect()
 }
 
-/// A subdomain of which the case does not matter.
+/// Checks a subdomain whose case does not matter.
 pub fn subdomain_caseless(name: &str) -> Vec<String> {
     let bad = in_bytes(dns1123_subdomain(&name.to_ascii_lowercase()));
     bad.into_iter()

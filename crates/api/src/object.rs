@@ -15,7 +15,7 @@ pub struct OwnerRef {
     pub name: Text,
     /// The owner's uid.
     pub uid: Text,
-    /// Whether it is the managing controller.
+    /// Whether the owner is the managing controller.
     pub controller: bool,
     /// Whether foreground deletion of the owner waits for this object.
     pub block_owner_deletion: bool,
@@ -40,7 +40,7 @@ pub struct NewObject {
     pub deleting: bool,
     /// Whether `metadata.finalizers` is not empty.
     pub finalizers: bool,
-    /// The schema under which it was written; another value means that it must be read anew.
+    /// The schema under which the object was written; under another one it must be read anew.
     pub stamp: u32,
     /// The JSON in normal form: from `{`, without `kind` and `apiVersion`, and with an empty string as
     /// `metadata.resourceVersion` (`"resourceVersion":""`), always present.
@@ -52,17 +52,17 @@ pub struct NewObject {
 /// A stored object: immutable, shared.
 #[derive(Debug, Clone)]
 pub struct Object {
-    /// What was stored.
+    /// The stored data.
     pub data: NewObject,
-    /// The revision of the write that made it: its resourceVersion.
+    /// The revision of the write that made the object: its resourceVersion.
     pub revision: u64,
 }
 
 impl Object {
-    /// Appends its JSON with kind and API version: `{"kind":"Pod","apiVersion":"v1","metadata":…}`.
+    /// Appends the object's JSON with kind and API version: `{"kind":"Pod","apiVersion":"v1","metadata":…}`.
     ///
-    /// `type_meta` is `"kind":"Pod","apiVersion":"v1",`, made once per kind and version, or empty
-    /// for the items of a list of a built-in kind.
+    /// `type_meta` is `"kind":"Pod","apiVersion":"v1",`, made once per kind and version, or empty for the items of a
+    /// list of a built-in kind.
     pub fn write_json(&self, type_meta: &[u8], out: &mut BytesMut) {
         let at = self.data.rv_at as usize;
         let mut digits = itoa::Buffer::new();
@@ -74,7 +74,7 @@ impl Object {
         out.put_slice(digits);
         out.put_slice(&self.data.body[at..]);
     }
-    /// Its JSON as one buffer; see [`Object::write_json`].
+    /// The object's JSON as one buffer; see [`Object::write_json`].
     pub fn json(&self, type_meta: &[u8]) -> Bytes {
         let mut out = BytesMut::new();
         self.write_json(type_meta, &mut out);

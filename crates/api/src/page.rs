@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::tree::Text;
 
-/// Upstream's token.
+/// The JSON of upstream's token.
 #[derive(Serialize, Deserialize)]
 struct Token {
     v: String,
@@ -26,7 +26,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// The token. The list of one namespace does not name it.
+    /// Writes the token. In a list of one namespace it does not name the namespace.
     pub fn encode(&self, namespaced_list: bool) -> String {
         let Self { revision, namespace, name } = self;
         let start = if namespace.is_empty() || namespaced_list {
@@ -38,8 +38,8 @@ impl Start {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
     }
 
-    /// Reads a token for a list in `namespace` (all if it is empty) of objects that have one if `namespaced`.
-    /// The error is in upstream's words.
+    /// Reads a token for a list in `namespace` (all if it is empty) of objects that have one if `namespaced`. The error
+    /// is in upstream's words.
     pub fn decode(token: &str, namespace: &str, namespaced: bool) -> Result<Self, String> {
         let invalid = "continue key is not valid";
         let data = URL_SAFE_NO_PAD.decode(token).map_err(|e| {

@@ -25,13 +25,13 @@ pub struct ResourceInfo {
     pub verbs: Vec<&'static str>,
     /// Subresources, sorted by name.
     pub subresources: Vec<SubresourceInfo>,
-    /// Whether the server serves it without being told to.
+    /// Whether the server serves the resource without a flag that asks for it.
     pub served_by_default: bool,
-    /// The feature gate it needs, or "".
+    /// The feature gate that the resource needs, or "".
     pub gate: &'static str,
-    /// Group of the form in which it is stored, "" for the core group.
+    /// Group of the form in which objects are stored, "" for the core group.
     pub storage_group: &'static str,
-    /// Version of the form in which it is stored; "" if it is not stored.
+    /// Version of the form in which objects are stored; "" if they are not stored.
     pub storage_version: &'static str,
     /// Whether a delete answers with the object, as OpenAPI says; all others answer with a `Status`.
     pub returns_deleted: bool,
@@ -42,18 +42,18 @@ pub struct ResourceInfo {
 pub struct SubresourceInfo {
     /// Name in the path.
     pub name: &'static str,
-    /// Group of the kind it takes.
+    /// Group of the kind that the subresource takes.
     pub group: &'static str,
-    /// Version of the kind it takes.
+    /// Version of the kind that the subresource takes.
     pub version: &'static str,
-    /// The kind it takes.
+    /// The kind that the subresource takes.
     pub kind: &'static str,
     /// Verbs, sorted.
     pub verbs: Vec<&'static str>,
 }
 
 impl ResourceInfo {
-    /// Whether it takes a verb.
+    /// Whether the resource has a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }

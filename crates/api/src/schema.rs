@@ -17,14 +17,14 @@ pub struct TypeId(pub u32);
 
 /// A struct type in the arena of one schema.
 ///
-/// It holds a mark of that schema beside the place, since places repeat: every definition of a custom resource
-/// has a schema with a struct in the first place. So a tree, whose structs have these, can only be read with
-/// the schema under which it was decoded: [`Schema::st`] refuses any other.
+/// The id holds a mark of that schema beside the place, since places repeat: every definition of a custom resource has
+/// a schema with a struct in the first place. So a tree, whose structs have these ids, can only be read with the schema
+/// under which it was decoded: [`Schema::st`] refuses any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StructId(u64);
 
 impl StructId {
-    /// Bits of the place; the others are the mark.
+    /// Bits of the id that hold the place; the others are the mark.
     const PLACE: u32 = 24;
 
     /// A struct by its place in a schema that is still being made: [`Schema::new`] marks it.
@@ -37,13 +37,13 @@ impl StructId {
     fn mark(self) -> SchemaMark {
         SchemaMark(self.0 >> Self::PLACE)
     }
-    /// Its place among the structs of its schema.
+    /// The struct's place among the structs of its schema.
     pub const fn place(self) -> usize {
         (self.0 & ((1 << Self::PLACE) - 1)) as usize
     }
 }
 
-/// What tells schemas apart: 40 bits of a hash of what is in them.
+/// The mark by which schemas are told apart: 40 bits of a hash of the schema's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct SchemaMark(u64);
 
@@ -57,12 +57,12 @@ impl SchemaMark {
                 (&f.json, f.ty, f.proto, f.pointer, f.omitempty).hash(&mut hash);
             }
         }
-        // Never the mark of what is still being made.
+        // The last bit is set since 0 marks a schema that is still being made.
         Self(hash.finish() >> StructId::PLACE | 1)
     }
 }
 
-/// Something for each struct of one schema.
+/// A value for each struct of one schema.
 #[derive(Debug, Clone, Default)]
 pub struct StructMap<T> {
     mark: SchemaMark,
@@ -70,16 +70,16 @@ pub struct StructMap<T> {
 }
 
 impl<T> StructMap<T> {
-    /// Makes one for each.
+    /// Makes a value for each struct.
     pub fn new(schema: &Schema, mut make: impl FnMut(StructId, &StructType) -> T) -> Self {
         Self { mark: schema.mark, values: schema.structs().map(|(id, st)| make(id, st)).collect() }
     }
-    /// That of a struct; nothing for one of another schema.
+    /// The value of a struct; `None` for a struct of another schema.
     #[inline]
     pub fn get(&self, id: StructId) -> Option<&T> {
         if id.mark() == self.mark { self.values.get(id.place()) } else { None }
     }
-    /// That of a struct, to change.
+    /// The value of a struct, to change; `None` for a struct of another schema.
     pub fn get_mut(&mut self, id: StructId) -> Option<&mut T> {
         if id.mark() == self.mark { self.values.get_mut(id.place()) } else { None }
     }
@@ -114,34 +114,34 @@ pub enum Type {
     MicroTime,
     /// `metav1.Duration`: Go's text form.
     Duration,
-    /// A value without a schema.
+    /// A value without a schema, of any type.
     Any(AnyKind),
     /// A struct or, in its place, something simpler: the three `JSONSchemaPropsOr…` types.
     Or {
         /// The struct.
         of: StructId,
-        /// What may stand in its place.
+        /// The simpler type that may stand in the struct's place.
         or: Or,
     },
     /// A list and how it merges.
     List {
         /// The elements' type.
         of: TypeId,
-        /// How server-side apply and validation treat it.
+        /// How server-side apply and validation treat the list.
         kind: ListKind,
     },
     /// A map from strings.
     Map {
         /// The values' type.
         of: TypeId,
-        /// Whether server-side apply treats it as one value.
+        /// Whether server-side apply treats the map as one value.
         atomic: bool,
     },
     /// A struct.
     Struct(StructId),
 }
 
-/// Which of the types without a schema.
+/// The types without a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AnyKind {
     /// `interface{}`, or an unspecified part of a custom resource.
@@ -154,7 +154,7 @@ pub enum AnyKind {
     FieldsV1,
 }
 
-/// What may stand in the place of a struct; see [`Type::Or`].
+/// The simpler type that may stand in the place of a struct; see [`Type::Or`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Or {
     /// A boolean (`JSONSchemaPropsOrBool`).
@@ -168,11 +168,11 @@ pub enum Or {
 /// How a list merges in server-side apply.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListKind {
-    /// As one value.
+    /// The list is one value.
     Atomic,
-    /// A set of scalars.
+    /// The list is a set of scalars.
     Set,
-    /// A map of structs by these keys (JSON names, upstream's order).
+    /// The list is a map of structs by these keys (JSON names, upstream's order).
     Map(Vec<FieldNo>),
 }
 
@@ -194,39 +194,38 @@ pub struct PatchStrategy {
 pub struct Field {
     /// JSON name.
     pub json: Text,
-    /// Protobuf number; 0 if it is not in protobuf.
+    /// Protobuf number; 0 if the field is not in protobuf.
     pub proto: u32,
     /// Numbers of the messages that protobuf puts around it, outermost first: an embedded struct is
     /// flattened in JSON, but a message in protobuf.
     pub proto_in: SmallVec<[u32; 2]>,
     /// Its type.
     pub ty: TypeId,
-    /// A pointer in upstream's type: its zero value is distinct from absence.
+    /// Whether upstream's type is a pointer: its zero value is distinct from absence.
     pub pointer: bool,
-    /// Written only if it has a value; otherwise a plain field is always written. It follows Go's
-    /// rules: `omitempty` on a plain struct has no effect, `omitzero` has.
+    /// Whether the field is written only if it has a value; a plain field without this is always written. Go's rules
+    /// hold: `omitempty` on a plain struct has no effect, `omitzero` has.
     pub omitempty: bool,
-    /// Required, as OpenAPI says it.
+    /// Whether the field is required, as OpenAPI says.
     pub required: bool,
-    /// Its constant default, as JSON text, from `+default=` markers or the table of transcribed defaults.
+    /// The constant default, as JSON text, from `+default=` markers or the table of transcribed defaults.
     pub default: Option<Text>,
-    /// The values it may take, where upstream marks an enum; in OpenAPI's order.
+    /// The values that the field may take, where upstream marks an enum; in OpenAPI's order.
     pub values: Vec<Text>,
-    /// Strategic merge patch.
+    /// How the field behaves in a strategic merge patch.
     pub patch: PatchStrategy,
     /// The feature gates without which upstream drops the field, separated by commas.
     pub gate: Option<Text>,
-    /// What the field itself says about how its list, map or struct merges. It goes before what its
-    /// struct type says.
+    /// How the field's list, map or struct merges, as marked at the field. It goes before the mark of the struct type.
     pub mark: Option<Mark>,
 }
 
 /// How a list, map or struct merges in server-side apply, as marked at a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// As one value.
+    /// All is one value.
     Atomic,
-    /// Each part on its own.
+    /// Each part is merged on its own.
     Granular,
 }
 
@@ -244,11 +243,11 @@ pub struct Union {
 pub struct MessageField {
     /// Number.
     pub number: u32,
-    /// What it holds.
+    /// The content.
     pub what: MessagePart,
 }
 
-/// What a field of a protobuf message holds.
+/// The content of a field of a protobuf message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MessagePart {
     /// A field of the struct.
@@ -290,9 +289,9 @@ pub struct StructType {
     pub fields: Vec<Field>,
     /// `+structType=atomic` or `+mapType=atomic`: one value to server-side apply.
     pub atomic: bool,
-    /// Whether it is a kind: it has `kind` and `apiVersion`.
+    /// Whether the struct is a kind: it has `kind` and `apiVersion`.
     pub kind: bool,
-    /// The union that it is, if it is one.
+    /// The union that the struct is, if it is one.
     pub union: Option<Union>,
     /// Field numbers sorted by JSON name.
     pub by_json: Vec<FieldNo>,
@@ -326,7 +325,7 @@ pub struct Gvk {
 }
 
 impl Gvk {
-    /// From its parts.
+    /// Makes one from its parts.
     pub fn new(group: &str, version: &str, kind: &str) -> Self {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
@@ -340,12 +339,12 @@ impl Gvk {
     }
 }
 
-/// Go's names around a field, which stand in the decoder's error texts.
+/// Go's names for a field, which stand in the decoder's error texts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GoName {
     /// Names of the embedded structs that the field stands in, joined by points.
     pub via: Text,
-    /// Its type (`v1.RestartPolicy`, `[]v1.KeyUsage`), "" if the form of the type says it.
+    /// The field's type (`v1.RestartPolicy`, `[]v1.KeyUsage`), "" if it follows from the form of the type.
     pub ty: Text,
 }
 
@@ -361,10 +360,10 @@ impl Default for NameIndex {
     }
 }
 
-/// No field.
+/// The mark of a free slot.
 const EMPTY: u16 = u16::MAX;
 
-/// Enough of a name to tell a struct's fields apart.
+/// Hashes a part of a name that is enough to tell a struct's fields apart.
 #[inline]
 fn name_hash(name: &[u8]) -> usize {
     let n = name.len();
@@ -419,7 +418,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// An arena from its parts, whose structs are not marked yet; indexes of fields are made here.
+    /// Makes an arena from its parts, whose structs are not marked yet, and the indexes of fields.
     pub fn new(
         mut types: Vec<Type>,
         mut structs: Vec<StructType>,
@@ -463,12 +462,12 @@ impl Schema {
         self.wrapped = wrapped;
         self
     }
-    /// Sets what Go calls fields and their types, where the description does not imply it.
+    /// Sets Go's names of fields and their types, where the description does not imply them.
     pub fn with_go_names(mut self, names: HashMap<(StructId, FieldNo), GoName>) -> Self {
         self.go_names = names.into_iter().map(|((id, no), name)| ((id.with(self.mark), no), name)).collect();
         self
     }
-    /// What Go calls a field and its type, where the description does not imply it.
+    /// Go's names of a field and its type, where the description does not imply them.
     pub fn go_name(&self, of: StructId, no: FieldNo) -> Option<&GoName> {
         self.go_names.get(&(of, no))
     }
@@ -477,8 +476,8 @@ impl Schema {
         self.versions = versions;
         self
     }
-    /// Every group and version upstream registers, served or not: `DeleteOptions` and `WatchEvent`
-    /// are kinds of each.
+    /// Every group and version that upstream registers, served or not: `DeleteOptions` and `WatchEvent` are kinds of
+    /// each.
     pub fn versions(&self) -> &[(Text, Text)] {
         &self.versions
     }
@@ -486,11 +485,11 @@ impl Schema {
     pub fn is_wrapped(&self, id: TypeId) -> bool {
         self.wrapped.binary_search(&id).is_ok()
     }
-    /// A type.
+    /// The type of an id.
     pub fn ty(&self, id: TypeId) -> &Type {
         &self.types[id.0 as usize]
     }
-    /// A struct type.
+    /// The struct type of an id.
     ///
     /// # Panics
     ///

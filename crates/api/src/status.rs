@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 pub struct Status {
     /// `Success` or `Failure`.
     pub status: String,
-    /// What went wrong, for people.
+    /// The error in words, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What went wrong, for programs (`NotFound`, `Conflict`, …).
+    /// The error as a word for programs (`NotFound`, `Conflict`, …).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// More about it.
+    /// Details of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<Details>>,
     /// HTTP status code; 0 is left out, and answered as 200.
@@ -48,7 +48,7 @@ pub struct Details {
     /// Single causes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// When to try again.
+    /// The seconds after which the client may try again.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: i32,
 }
@@ -213,27 +213,27 @@ impl Status {
         }));
         s
     }
-    /// Whether the reason is this.
+    /// Whether the reason is the given one.
     pub fn is(&self, reason: &str) -> bool {
         self.reason == reason
     }
-    /// Whether it is a 404.
+    /// Whether the status is a 404.
     pub fn is_not_found(&self) -> bool {
         self.is("NotFound")
     }
-    /// Whether it is a conflict with another write.
+    /// Whether the status is a conflict with another write.
     pub fn is_conflict(&self) -> bool {
         self.is("Conflict")
     }
-    /// Whether the name was taken.
+    /// Whether the status says that the name was taken.
     pub fn is_already_exists(&self) -> bool {
         self.is("AlreadyExists")
     }
-    /// Its JSON as upstream writes it, with kind and version.
+    /// The JSON of the status as upstream writes it, with kind and version.
     pub fn to_json(&self) -> Vec<u8> {
         self.json(Some(("Status", "v1")))
     }
-    /// Its JSON without kind and version, as it ends a stream.
+    /// The JSON of the status without kind and version, as it ends a stream.
     pub fn to_untyped_json(&self) -> Vec<u8> {
         self.json(None)
     }
@@ -272,15 +272,15 @@ pub fn qualified(group: &str, resource: &str) -> String {
 /// The kind of a field error; upstream's `field.ErrorType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// A referenced thing is not there.
+    /// A referenced thing does not exist.
     NotFound,
-    /// No value where one must be.
+    /// A value is missing where one must be.
     Required,
-    /// A value twice where it must be unique.
+    /// A value stands twice where it must be unique.
     Duplicate,
     /// A malformed or out-of-range value.
     Invalid,
-    /// A value out of a fixed set was wanted.
+    /// A value is none of the fixed set that is wanted.
     NotSupported,
     /// A valid value that may not stand here.
     Forbidden,
@@ -290,14 +290,14 @@ pub enum FieldErrorKind {
     TooMany,
     /// Something failed inside.
     Internal,
-    /// A value of another type.
+    /// A value is of another type.
     TypeInvalid,
-    /// So many errors more that are not shown.
+    /// So many more errors are not shown.
     More(usize),
 }
 
 impl FieldErrorKind {
-    /// The text in front of a message.
+    /// The text at the start of a message.
     pub fn text(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -312,7 +312,7 @@ impl FieldErrorKind {
             Self::More(_) => "",
         }
     }
-    /// The cause's reason.
+    /// The reason of a cause.
     pub fn reason(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -337,14 +337,15 @@ pub struct FieldError {
     pub kind: FieldErrorKind,
     /// Path, e.g. `spec.containers[0].image`.
     pub field: String,
-    /// The bad value as upstream prints it (a string quoted, a number bare, a struct as JSON); `None` where it prints none.
+    /// The bad value as upstream prints it (a string quoted, a number bare, a struct as JSON); `None` where upstream
+    /// prints none.
     pub value: Option<String>,
-    /// Why.
+    /// The reason, in words.
     pub detail: String,
 }
 
 impl FieldError {
-    /// What stands for `more` errors that are not shown.
+    /// An entry that stands for `more` errors that are not shown.
     pub fn more(more: usize) -> Self {
         Self { kind: FieldErrorKind::More(more), field: String::new(), value: None, detail: String::new() }
     }
@@ -375,14 +376,14 @@ impl fmt::Display for FieldError {
 
 /// At most so many errors of an object are shown.
 ///
-/// DIFFERENCE: upstream shows them all, each in the message and again as a cause. With 100,000 wrong labels in 3 MB,
-/// or a few errors that each repeat a large value, the answer is a multiple of the request, and whoever sends such
-/// requests fills memory.
+/// DIFFERENCE: upstream shows them all, each in the message and again as a cause. With 100,000 wrong labels in 3 MB, or
+/// a few errors that each repeat a large value, the answer is a multiple of the request, so that a client could fill
+/// memory with such requests.
 const MOST_ERRORS: usize = 1000;
 /// Errors are shown until their texts have so many bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// What is left of the room that an answer has for errors.
+/// The room for errors that is left in an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
     errors: usize,
@@ -400,7 +401,7 @@ impl Room {
     pub fn is_used_up(&self) -> bool {
         self.errors == 0 || self.bytes == 0
     }
-    /// Takes the room of an error. The last one may be larger than what is left.
+    /// Takes the room of an error. The last error may be larger than the room that is left.
     pub fn take(&mut self, e: &FieldError) {
         let size = e.field.len() + e.detail.len() + e.value.as_ref().map_or(0, String::len);
         self.errors = self.errors.saturating_sub(1);
@@ -408,7 +409,7 @@ impl Room {
     }
 }
 
-/// The errors that an answer shows, and how many there are beside them.
+/// The errors that an answer shows, and the number of the others.
 fn shown(errors: &[FieldError]) -> (Vec<&FieldError>, usize) {
     let (mut room, mut shown, mut more) = (Room::default(), Vec::new(), 0);
     for e in errors {

@@ -30,13 +30,13 @@ pub fn parse_micro(text: &str) -> Result<Timestamp, String> {
     read(text, true).map_err(|why| explain(text, LAYOUT_MICRO, &why))
 }
 
-/// Why a text is no time.
+/// The reason for which a text is no time.
 enum Unreadable<'t> {
-    /// What stood where this part of the layout was wanted.
+    /// This text stood where this part of the layout was wanted.
     At(&'t [u8], &'static str),
     /// A part is out of its range.
     Range(&'static str),
-    /// Something follows.
+    /// This text follows the time.
     More(&'t [u8]),
 }
 
@@ -51,7 +51,7 @@ fn explain(text: &str, layout: &str, why: &Unreadable<'_>) -> String {
     }
 }
 
-/// Go's time package quotes in its own way.
+/// Quotes a text as Go's time package does, which has a way of its own.
 fn quote(text: &[u8]) -> String {
     use std::fmt::Write;
     let mut out = String::from('"');

@@ -150,12 +150,12 @@ pub struct Struct {
     /// Its type in the schema.
     pub id: StructId,
     fields: Vec<(FieldNo, Node)>,
-    /// What was written for absent fields: an empty list or map, a struct with nothing but such in it, or
-    /// Go's zero time.
+    /// The empty values that were written for absent fields: an empty list or map, a struct with nothing but such in
+    /// it, or Go's zero time.
     emptied: Vec<(FieldNo, Node)>,
 }
 
-/// As Go's semantic comparison sees it: an empty list or map and none are one.
+/// Equality as Go's semantic comparison sees it: an empty list or map equals an absent one.
 impl PartialEq for Struct {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id && self.fields == other.fields
@@ -251,7 +251,7 @@ impl Struct {
     pub fn written_zero_time(&self, no: FieldNo) -> bool {
         self.noted().any(|(n, value)| n == no && matches!(value, Node::Str(_)))
     }
-    /// What [`Struct::note_empty`] noted for fields that are still absent.
+    /// The values that [`Struct::note_empty`] noted for fields that are still absent.
     pub fn noted(&self) -> impl Iterator<Item = (FieldNo, &Node)> {
         self.emptied.iter().filter(|(no, _)| !self.has(*no)).map(|(no, value)| (*no, value))
     }
@@ -305,7 +305,7 @@ impl Struct {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (FieldNo, &mut Node)> {
         self.fields.iter_mut().map(|(n, v)| (*n, v))
     }
-    /// Keeps the fields for which `keep` says so.
+    /// Keeps the fields for which `keep` is true.
     pub fn retain(&mut self, mut keep: impl FnMut(FieldNo, &mut Node) -> bool) {
         self.fields.retain_mut(|(n, v)| keep(*n, v));
     }
@@ -350,7 +350,7 @@ impl Map {
         }
         all
     }
-    /// As [`Map::by_key`], one by one; of a map that is sorted at no further cost.
+    /// Like [`Map::by_key`], one by one; a map that is sorted already costs no more.
     pub(crate) fn sorted(&self) -> impl Iterator<Item = &(Text, Node)> {
         let (in_place, sorted) =
             if self.sorted { (self.entries.as_slice(), Vec::new()) } else { (&[][..], self.by_key()) };
@@ -457,7 +457,7 @@ impl Map {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Text, &mut Node)> {
         self.entries.iter_mut().map(|(k, v)| (&*k, v))
     }
-    /// Keeps the entries for which `keep` says so.
+    /// Keeps the entries for which `keep` is true.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Node) -> bool) {
         self.entries.retain_mut(|(k, v)| keep(k, v));
     }

@@ -4,13 +4,13 @@
 use crate::schema::{FieldNo, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
-/// A struct to read; one that is absent reads as Go's zero value.
+/// A struct to read; an absent one reads as Go's zero value.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    /// The schema it follows.
+    /// The schema that the struct follows.
     pub schema: &'a Schema,
     st: Option<&'a Struct>,
-    /// Its type, unless it is the type of nothing in particular.
+    /// The type of the struct; `None` if it has no type of the schema.
     id: Option<StructId>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> View<'a> {
     pub fn empty(schema: &'a Schema) -> Self {
         Self { schema, st: None, id: None }
     }
-    /// Its type, if it is known.
+    /// The type of the struct, if it is known.
     pub fn id(&self) -> Option<StructId> {
         self.id
     }
@@ -47,7 +47,7 @@ impl<'a> View<'a> {
     pub fn raw(&self) -> Option<&'a Struct> {
         self.st
     }
-    /// Whether its type has such a field.
+    /// Whether the type has a field of this name.
     pub fn knows(&self, name: &str) -> bool {
         self.st.is_some_and(|s| self.schema.st(s.id).field(name).is_some())
     }
@@ -68,7 +68,7 @@ impl<'a> View<'a> {
     pub fn written_empty(&self, name: &str) -> bool {
         self.noted(name).is_some()
     }
-    /// What was written for a field, be it an empty list or map.
+    /// The value that was written for a field, even an empty list or map.
     pub fn as_written(&self, name: &str) -> Option<&'a Node> {
         self.get(name).or_else(|| self.noted(name))
     }
@@ -190,18 +190,18 @@ pub fn same_as_written(a: Option<&Node>, b: Option<&Node>) -> bool {
 
 /// A struct to change.
 pub struct Edit<'a> {
-    /// The schema it follows.
+    /// The schema that the struct follows.
     pub schema: &'a Schema,
     /// The struct.
     pub st: &'a mut Struct,
 }
 
 impl<'a> Edit<'a> {
-    /// Of a struct.
+    /// Makes an editor of a struct.
     pub fn new(schema: &'a Schema, st: &'a mut Struct) -> Self {
         Self { schema, st }
     }
-    /// To read.
+    /// The struct as a view, to read.
     pub fn view(&self) -> View<'_> {
         View::new(self.schema, self.st)
     }

@@ -1,9 +1,9 @@
-//! Upstream's golden files (`k8s.io/api/testdata`): every kind with every field set, as this version
-//! and the three before it wrote it. Each file is read and written again, byte for byte; where a
-//! version had other fields, upstream keeps what comes of it in a file beside.
+//! Upstream's golden files (`k8s.io/api/testdata`): every kind with every field set, as this version and the three
+//! before it wrote it. Each file is read and written again, byte for byte; where a version had other fields, upstream
+//! keeps the result in a file beside it.
 //!
-//! They come with Debian's golang-k8s-api-dev. Another place is named by `K8S_API_TESTDATA`; where
-//! that is set, missing files are a failure.
+//! The files come with Debian's golang-k8s-api-dev. `K8S_API_TESTDATA` names another place; where it is set, missing
+//! files are a failure.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
@@ -13,7 +13,7 @@ use ferrokube_api::codec::{json, proto};
 use ferrokube_api::schema::{Gvk, Schema, StructId};
 use ferrokube_api::{Struct, Text, yaml};
 
-/// A file, and what it holds.
+/// A file, and the kind that it holds.
 struct Golden {
     path: PathBuf,
     kind: Gvk,
@@ -21,7 +21,7 @@ struct Golden {
 }
 
 impl Golden {
-    /// The apiVersion and kind that its forms tell: none, for a type that is not a kind by itself.
+    /// The apiVersion and kind in the file's forms: none for a type that is not a kind by itself.
     fn type_meta(&self) -> (Text, Text) {
         if Schema::builtin().st(self.root).kind {
             (self.kind.api_version(), self.kind.kind.clone())
@@ -31,7 +31,7 @@ impl Golden {
     }
 }
 
-/// The files of an extension, of all versions.
+/// The files with an extension, of all versions.
 fn files(extension: &str) -> Vec<Golden> {
     let wanted = std::env::var_os("K8S_API_TESTDATA");
     let dir = wanted
@@ -69,7 +69,7 @@ fn golden(path: PathBuf, extension: &str) -> Option<Golden> {
     Some(Golden { path, kind, root })
 }
 
-/// What must come of a file.
+/// The expected result for a file.
 fn expected(path: &Path, extension: &str) -> Vec<u8> {
     let stem = path.file_stem().unwrap().to_string_lossy();
     let changed = path.with_file_name(format!("{stem}.after_roundtrip.{extension}"));
@@ -87,7 +87,7 @@ fn to_json(kind: &Gvk, tree: &Struct) -> Vec<u8> {
     out
 }
 
-/// The forms of a tree in which it differs from what is expected of its file.
+/// The forms of a tree in which it differs from the expected result of its file.
 fn differences(file: &Golden, tree: &Struct) -> Vec<String> {
     let schema = Schema::builtin();
     let name = file.path.display();

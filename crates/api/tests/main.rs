@@ -1,4 +1,4 @@
-//! The codecs and patches against upstream's own cases, and any bytes against what must hold of them.
+//! The codecs and patches against upstream's own cases, and the properties that hold for any bytes.
 
 mod corpus;
 mod golden;

@@ -1,9 +1,9 @@
-//! Cases of upstream's test of merging (`structured-merge-diff`, `merge/*_test.go`): applies and updates
-//! one after the other, the object that comes of them, and who manages what of it.
+//! Cases of upstream's test of merging (`structured-merge-diff`, `merge/*_test.go`): applies and updates one after the
+//! other, the resulting object, and who manages which of its fields.
 //!
-//! Left out are those on several versions with different fields, those without a schema, those whose maps
-//! hold null, which typed maps do not, and those in which one manager both applies and updates: in
-//! managedFields these are two entries.
+//! These cases are left out: those on several versions with different fields, those without a schema, those whose maps
+//! hold null, which typed maps do not, and those in which one manager both applies and updates: in managedFields these
+//! are two entries.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where it can't go on")]
 
@@ -15,7 +15,7 @@ use ferrokube_api::schema::{AnyKind, Field, ListKind, StructType};
 use ferrokube_api::{FieldNo, Gvk, Node, Schema, Struct, StructId, Type, TypeId};
 use serde_json::{Value, json as value};
 
-/// Makes a schema of one of that library.
+/// Makes a schema of this crate from a schema of that library.
 #[derive(Default)]
 struct Builder<'a> {
     named: BTreeMap<&'a str, &'a Value>,
@@ -66,7 +66,7 @@ impl<'a> Builder<'a> {
             if let Some(id) = self.made.get(name) {
                 return *id;
             }
-            // It may hold itself.
+            // The type may hold itself.
             let id = self.push(Type::Bool);
             self.made.insert(name, id);
             let made = self.ty(self.named[name]);

@@ -124,6 +124,7 @@ async fn connecting_asks() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 async fn every_write_asks() {
     let listener = Arc::new(Listener::default());
     let c = Cluster::with(Arc::<Listener>::clone(&listener));

@@ -1,16 +1,16 @@
-//! Time, injected: the time of day, and time that only runs on.
+//! Time, injected: the time of day, and monotonic time.
 //!
-//! The time of day ([`Clock::now`]) is for what is written into objects and compared with what others
-//! wrote there. It jumps: NTP, an operator and the resume of a machine set it. So what passes between two
-//! observations is told by [`Clock::monotonic`], as Go's monotonic readings do; that is tokio's clock, whose
-//! timers are everywhere here, and which tests pause.
+//! The time of day ([`Clock::now`]) is for times that are written into objects and compared with those that others
+//! wrote there. It jumps: NTP, an operator and the resume of a machine set it. So the time between two observations is
+//! measured by [`Clock::monotonic`], as Go's monotonic readings do; that is tokio's clock, which all timers here use,
+//! and which tests pause.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Tells the time of day, and time that only runs on.
+/// A clock of the time of day and of monotonic time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Option<Simulated>);
 
@@ -18,16 +18,16 @@ pub struct Clock(Option<Simulated>);
 struct Simulated {
     start: Timestamp,
     origin: Instant,
-    /// By how many milliseconds the time of day was set forward since.
+    /// The milliseconds by which the time of day was set forward.
     stepped: &'static AtomicI64,
 }
 
 impl Clock {
-    /// The machine's clock.
+    /// Returns the machine's clock.
     pub fn system() -> Self {
         Self(None)
     }
-    /// A clock for tests, whose time of day starts at `start`, runs as tokio's clock does, also when that is
+    /// Makes a clock for tests, whose time of day starts at `start`, runs as tokio's clock does, also when that is
     /// paused, and can be set. It is never freed.
     pub fn from(start: Timestamp) -> Self {
         Self(Some(Simulated { start, origin: Instant::now(), stepped: Box::leak(Box::default()) }))
@@ -42,7 +42,7 @@ impl Clock {
             .and_then(|passed| simulated.start.checked_add(passed).ok())
             .unwrap_or(Timestamp::MAX)
     }
-    /// A reading of the clock that only runs on: never set, and the same for all clocks of a process.
+    /// A reading of the monotonic clock: never set, and the same for all clocks of a process.
     #[allow(
         clippy::unused_self,
         reason = "what tells the time is injected, also where it is the same for all"

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
-/// What is known of a gate.
+/// The properties of a gate.
 #[derive(Debug)]
 struct Gate {
     name: &'static str,
@@ -31,28 +31,28 @@ static GATES: LazyLock<Vec<Gate>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Which gates are on.
+/// The gates that are on.
 #[derive(Debug, Clone)]
 pub struct FeatureGates {
     on: HashMap<&'static str, bool>,
 }
 
-/// Why gates cannot be set so.
+/// The reason for which gates cannot be set so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
-    /// v1.36 does not have such a gate.
+    /// v1.36 has no such gate.
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
-    /// No `=`.
+    /// The setting has no `=`.
     #[error("missing bool value for {0}")]
     NoValue(String),
-    /// No boolean.
+    /// The value is no boolean.
     #[error("invalid value of {0}={1}, err: strconv.ParseBool: parsing {1:?}: invalid syntax")]
     BadValue(String, String),
     /// The feature cannot be switched any more.
     #[error("cannot set feature gate {0} to {1}, feature is locked to {2}")]
     Locked(String, bool, bool),
-    /// It needs others.
+    /// The feature needs others.
     #[error("{0} is enabled, but depends on features that are disabled: [{1}]")]
     Requires(String, String),
 }
@@ -69,7 +69,7 @@ impl FeatureGates {
     pub fn enabled(&self, gate: &str) -> bool {
         self.on.get(gate).copied().unwrap_or_default()
     }
-    /// Whether there is such a gate and it is off.
+    /// Whether a gate exists and is off.
     pub fn is_off(&self, gate: &str) -> bool {
         self.on.get(gate) == Some(&false)
     }
@@ -77,7 +77,7 @@ impl FeatureGates {
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         GATES.iter().map(|g| (g.name, g.stage, self.enabled(g.name)))
     }
-    /// Turns a gate on or off, whatever it depends on.
+    /// Turns a gate on or off, without regard to the gates on which it depends.
     pub fn set(&mut self, gate: &str, on: bool) -> Result<(), GateError> {
         let known =
             GATES.iter().find(|g| g.name == gate).ok_or_else(|| GateError::Unknown(gate.to_owned()))?;
@@ -87,8 +87,8 @@ impl FeatureGates {
         self.on.insert(known.name, on);
         Ok(())
     }
-    /// The defaults, with what settings such as `A=true` say. `AllAlpha` and `AllBeta` stand for the
-    /// gates of that stage that are not named.
+    /// Applies settings such as `A=true` to the defaults. `AllAlpha` and `AllBeta` stand for the gates of that stage
+    /// that are not named.
     pub fn parse<'a>(settings: impl IntoIterator<Item = &'a str>) -> Result<Self, GateError> {
         let mut wanted: BTreeMap<&str, bool> = BTreeMap::new();
         for setting in settings.into_iter().map(str::trim).filter(|s| !s.is_empty()) {

@@ -1,4 +1,4 @@
-//! Health checks: what of a component may be wrong, by name.
+//! Health checks of a component, by name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Health(Arc<Mutex<Vec<(String, Check)>>>);
 
-/// The answers of all checks: name, and why it failed.
+/// The answers of all checks: name, and the reason of a failure.
 pub type Answers = Vec<(String, Result<(), String>)>;
 
 impl Health {

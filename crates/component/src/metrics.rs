@@ -1,7 +1,7 @@
-//! Metrics in Prometheus' text format: what a component tells about itself when it is asked.
+//! Metrics in Prometheus' text format.
 //!
-//! Nothing is collected in between: a part that has something to tell registers a function, which writes
-//! what is so at that moment into a [`Page`].
+//! Nothing is collected between requests: a part that has metrics registers a function, which writes the present values
+//! into a [`Page`].
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -25,7 +25,7 @@ struct Family {
 }
 
 impl Page {
-    /// Begins a metric, once however many tell of it.
+    /// Begins a metric. A second call with the same name adds to the first.
     pub fn metric(&mut self, name: &str, kind: &str, help: &str) -> &mut Self {
         let family = self.families.entry(name.to_owned()).or_default();
         family.header = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
@@ -74,7 +74,7 @@ fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     let _ = writeln!(out, " {value}");
 }
 
-/// How values are distributed. Whoever owns it keeps it under a lock.
+/// A histogram: counts of values by bounds. Its owner keeps it under a lock.
 #[derive(Debug, Clone)]
 pub struct Histogram {
     bounds: &'static [f64],
@@ -84,7 +84,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty one with these upper bounds, ascending.
+    /// Makes an empty histogram with these upper bounds, ascending.
     pub fn new(bounds: &'static [f64]) -> Self {
         Self { bounds, counts: vec![0; bounds.len()], count: 0, sum: 0.0 }
     }
@@ -100,18 +100,18 @@ impl Histogram {
 
 type Collect = Arc<dyn Fn(&mut Page) + Send + Sync>;
 
-/// Those who have something to tell, by name. Clones are the same registry.
+/// The parts that have metrics, by name. Clones are the same registry.
 #[derive(Clone, Default)]
 pub struct Registry(Arc<Mutex<BTreeMap<String, Collect>>>);
 
 impl Registry {
-    /// Lets a part tell about itself, in the place of one that was registered under its name before.
+    /// Registers a part's function, in the place of one that had its name before.
     pub fn register(&self, name: impl Into<String>, collect: impl Fn(&mut Page) + Send + Sync + 'static) {
         self.0.lock().insert(name.into(), Arc::new(collect));
     }
-    /// What all have to tell now.
+    /// Collects the metrics of all parts.
     pub fn page(&self) -> Page {
-        // Not under the lock: those who tell may take locks of their own.
+        // The functions run without the lock: they may take locks of their own.
         let all: Vec<Collect> = self.0.lock().values().cloned().collect();
         let mut page = Page::default();
         for collect in all {
@@ -127,7 +127,7 @@ impl std::fmt::Debug for Registry {
     }
 }
 
-/// What every process tells about itself: its memory and CPU time.
+/// Adds the metrics that every process has: its memory and CPU time.
 pub fn process(page: &mut Page) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));

@@ -1,5 +1,4 @@
-//! Shutdown: a signal that everybody sees, and a wait until everybody has gone. And what must not be lost unseen: a
-//! component's tasks.
+//! Shutdown: a signal that all tasks see, and a wait until all have ended. A component's tasks cannot be lost unseen.
 
 use std::any::Any;
 use std::fmt;
@@ -15,23 +14,23 @@ use tokio_util::task::TaskTracker;
 
 /// A component's shutdown. Clones share the signal and the tasks; a child is also stopped by its parent.
 ///
-/// A task belongs to one of two sorts. A component cannot go on without those of [`Shutdown::spawn`]: if one of them
-/// panics, [`Shutdown::panicked`] says so to the process, which ends and is started anew, as upstream's do. Those of
+/// There are two sorts of tasks. A component cannot go on without those of [`Shutdown::spawn`]: if one of them panics,
+/// [`Shutdown::panicked`] reports it to the process, which ends and is started anew, as upstream's do. Those of
 /// [`Shutdown::spawn_one`] are one of many (a connection, a request): a panic costs that one alone.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     token: CancellationToken,
     tasks: TaskTracker,
-    /// Shared with parents and children: the process is one.
+    /// The first loss, shared with parents and children, since all are in one process.
     loss: Arc<Loss>,
 }
 
-/// A task or thread that a component needs, and that is gone.
+/// A task or thread that a component needs, and that has panicked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Panicked {
-    /// Where it was started, as `file:line`.
+    /// The place where it was started, as `file:line`.
     pub task: String,
-    /// What it said.
+    /// The message of the panic.
     pub message: String,
 }
 
@@ -50,28 +49,28 @@ struct Loss {
 impl Loss {
     fn report(&self, started: &Location<'_>, panic: &(dyn Any + Send)) {
         let task = format!("{}:{}", started.file(), started.line());
-        // The first one is the cause, others may follow from it.
+        // The first panic is the cause, others may follow from it.
         let _ = self.first.set(Panicked { task, message: message_of(panic) });
         self.told.cancel();
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
 }
 
 impl Shutdown {
-    /// A new one, not stopped.
+    /// Makes a shutdown that is not stopped.
     pub fn new() -> Self {
         Self::default()
     }
-    /// One that stops with this one, and can be stopped and waited for alone.
+    /// Makes a shutdown that stops with this one, and can be stopped and waited for alone.
     pub fn child(&self) -> Self {
         Self { token: self.token.child_token(), tasks: TaskTracker::new(), loss: Arc::clone(&self.loss) }
     }
-    /// One that stops alone, but whose losses are told here.
+    /// Makes a shutdown that stops alone, but whose losses are reported here.
     pub fn apart(&self) -> Self {
         Self { loss: Arc::clone(&self.loss), ..Self::default() }
     }
@@ -104,7 +103,7 @@ impl Shutdown {
     {
         self.tasks.spawn(task)
     }
-    /// Does the work of a thread without which the component cannot go on.
+    /// Runs the work of a thread without which the component cannot go on.
     #[track_caller]
     pub fn guard<R>(&self, work: impl FnOnce() -> R) -> R {
         let started = Location::caller();
@@ -113,8 +112,8 @@ impl Shutdown {
             resume_unwind(panic)
         })
     }
-    /// Resolves once a task or thread is gone without which the process cannot go on: of this shutdown, its parents or
-    /// its children.
+    /// Resolves once a task or thread has panicked without which the process cannot go on: of this shutdown, its
+    /// parents or its children.
     pub async fn panicked(&self) -> Panicked {
         loop {
             self.loss.told.cancelled().await;
@@ -135,7 +134,7 @@ impl Shutdown {
     pub fn wait(&self) -> WaitForCancellationFuture<'_> {
         self.token.cancelled()
     }
-    /// Runs a future until it is done or the signal is given; `None` then.
+    /// Runs a future until it is done, or until the signal is given: then returns `None`.
     pub async fn run<F: Future>(&self, future: F) -> Option<F::Output> {
         self.token.run_until_cancelled(future).await
     }
@@ -153,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a loss is told within a (paused) minute.
+    /// Whether a loss is reported within a (paused) minute.
     async fn told(shutdown: &Shutdown) -> Option<Panicked> {
         tokio::time::timeout(Duration::from_mins(1), shutdown.panicked()).await.ok()
     }

@@ -1,4 +1,4 @@
-//! Which calls are under way that change something.
+//! Keeps track of the calls under way that change something.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tonic::Status;
 
-/// What is known of the calls.
+/// The state of the calls.
 #[derive(Debug, Default)]
 struct State {
-    /// How many are under way, by owner.
+    /// The number of calls under way, by owner.
     under_way: HashMap<Arc<str>, usize>,
-    /// No more may begin.
+    /// Whether no more calls may begin.
     closed: bool,
 }
 
-/// The calls under way of everybody who shares a connection.
+/// The calls under way of all owners that share a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Calls(Arc<watch::Sender<State>>);
 
@@ -41,8 +41,8 @@ impl Drop for UnderWay {
 }
 
 impl Calls {
-    /// Lets a call that changes something run to its end, at most until `limit`, also when nobody waits
-    /// for it any more: a runtime whose call is given up midway leaves half of what it was making.
+    /// Lets a call that changes something run to its end, at most until `limit`, also when nobody waits for it any
+    /// more: a runtime leaves half of its work behind if the call is given up midway.
     pub(crate) async fn finish<T, F>(&self, owner: Arc<str>, limit: Duration, call: F) -> Result<T, Status>
     where
         T: Send + 'static,

@@ -1,7 +1,7 @@
 //! Clients of a runtime's two services, in which each call has a time limit.
 //!
-//! A call that changes something runs in a task of its own: whoever waits for it may go, it still ends
-//! by itself. So a runtime never sees such a call given up midway, unless its time is up.
+//! A call that changes something runs in a task of its own: it still ends by itself if its caller goes away. So a
+//! runtime never sees such a call given up midway, unless its time is up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ mod generated {
 use generated::image_service_client::ImageServiceClient;
 use generated::runtime_service_client::RuntimeServiceClient;
 
-/// How long a call may take; upstream's `runtimeRequestTimeout`.
+/// The time that a call may take; upstream's `runtimeRequestTimeout`.
 pub const LIMIT: Duration = Duration::from_mins(2);
 /// The largest message taken from a runtime; upstream's limit.
 const MAX_MESSAGE: usize = 16 << 20;
-/// The calls of nobody in particular.
+/// The owner of calls that name none.
 const NOBODY: &str = "";
 
 /// The time limit of a call that itself waits so many seconds.
@@ -31,7 +31,7 @@ fn after(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0)) + LIMIT
 }
 
-/// Calls that only read: they end with whoever waits for them.
+/// Defines calls that only read: they end with their callers.
 macro_rules! reads {
     ($($name:ident: $request:ident => $answer:ident;)*) => {$(
         /// The call of this name.
@@ -40,13 +40,13 @@ macro_rules! reads {
         /// The runtime's, or `DeadlineExceeded` when the time is up.
         pub async fn $name(&self, request: pb::$request) -> Result<Response<pb::$answer>, Status> {
             let mut client = self.client.clone();
-            // Boxed: a call's future is large, and those who wait for one are kept in many places.
+            // The call is boxed: its future is large, and its callers' futures are kept in many places.
             limited(LIMIT, Box::pin(client.$name(request))).await
         }
     )*};
 }
 
-/// Calls that change something: they run to their end, whoever waits.
+/// Defines calls that change something: they run to their end without their callers.
 macro_rules! changes {
     ($($name:ident: $request:ident => $answer:ident, $limit:expr;)*) => {$(
         /// The call of this name, which ends also when its caller has gone.
@@ -70,7 +70,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The service behind a channel.
+    /// Makes the client of the service behind a channel.
     pub fn new(channel: Channel) -> Self {
         let client = RuntimeServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
@@ -78,7 +78,7 @@ impl Runtime {
         Self { client, calls: Calls::default(), owner: NOBODY.into() }
     }
 
-    /// The same service for somebody who can be waited for.
+    /// The same client with an owner, for whose calls one can wait.
     #[must_use]
     pub fn of(&self, owner: &str) -> Self {
         Self { owner: owner.into(), ..self.clone() }
@@ -122,8 +122,8 @@ impl Runtime {
         reopen_container_log: ReopenContainerLogRequest => ReopenContainerLogResponse, LIMIT;
     }
 
-    /// Stops a container, which may take as long as its grace; ends also when its caller has gone. Nobody
-    /// waits for it as for the calls that make something: a second call with a shorter grace overtakes it.
+    /// Stops a container, which may take as long as its grace; the call ends also when its caller has gone. The calls
+    /// that make something are waited for, but this one is not: a second call with a shorter grace overtakes it.
     ///
     /// # Errors
     /// The runtime's, or `DeadlineExceeded` when the time is up.
@@ -136,8 +136,8 @@ impl Runtime {
         detached(Box::pin(async move { limited(limit, client.stop_container(request)).await })).await
     }
 
-    /// Runs a command in a container. A command without a time limit is given up with its caller: the
-    /// runtime ends it then. One that has a limit ends by itself.
+    /// Runs a command in a container. A command without a time limit is given up with its caller: the runtime ends it
+    /// then. A command with a limit ends by itself.
     ///
     /// # Errors
     /// The runtime's, or `DeadlineExceeded` when the time is up.
@@ -153,7 +153,7 @@ impl Runtime {
         detached(Box::pin(async move { limited(limit, client.exec_sync(request)).await })).await
     }
 
-    /// What happens to containers, as it happens. The answer itself has the time limit, the stream none.
+    /// The events of containers as they come. The answer itself has the time limit, the stream none.
     ///
     /// # Errors
     /// The runtime's, or `DeadlineExceeded` when the time is up.
@@ -180,7 +180,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// The service behind a channel.
+    /// Makes the client of the service behind a channel.
     pub fn new(channel: Channel) -> Self {
         let client = ImageServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
@@ -194,8 +194,8 @@ impl Images {
         image_fs_info: ImageFsInfoRequest => ImageFsInfoResponse;
     }
 
-    /// Pulls an image. As upstream's, the call has no limit of its own, since the runtime watches the
-    /// progress, and ends with its caller: what was fetched is kept or collected by the runtime.
+    /// Pulls an image. Like upstream's, the call has no limit of its own, since the runtime watches the progress, and
+    /// ends with its caller: the runtime keeps or collects the parts that were fetched.
     ///
     /// # Errors
     /// The runtime's.

@@ -1,6 +1,6 @@
 //! The container runtime interface: its v1 protocol and a client over a unix socket.
 //!
-//! Depends on no other crate of the workspace. It must never know what a Pod of the API is.
+//! The crate depends on no other crate of the workspace. It must never know the API's Pods.
 
 mod calls;
 mod client;

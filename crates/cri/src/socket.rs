@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
 
-/// Why an endpoint cannot be used.
+/// The reason for which an endpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The endpoint is no unix socket.
@@ -15,7 +15,7 @@ pub enum ConnectError {
     Connect {
         /// The endpoint as given.
         endpoint: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: tonic::transport::Error,
     },

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, Response, Status};
 
-/// A runtime whose calls begin, and end when they are let.
+/// A runtime whose calls begin, and end when the test lets them.
 #[derive(Default)]
 struct Hanging {
     begun: watch::Sender<usize>,
@@ -80,7 +80,7 @@ struct Fixture {
     _dir: tempfile::TempDir,
 }
 
-/// Serves on this runtime of tokio or on another, which may end before.
+/// Serves on this runtime of tokio or on another one, which may end before.
 async fn start_on(elsewhere: Option<&tokio::runtime::Runtime>) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cri.sock");
@@ -134,7 +134,7 @@ async fn a_call_ends_when_its_time_is_up() {
         let error = call.await.unwrap().unwrap_err();
         assert_eq!(error.code(), Code::DeadlineExceeded);
         assert_eq!(error.message(), "context deadline exceeded");
-        // What passed in real time before the pause is less than a second.
+        // The real time before the pause is less than a second.
         assert_eq!((began.elapsed() + Duration::from_millis(500)).as_secs(), limit.as_secs());
     };
     check(status, LIMIT).await;
@@ -187,7 +187,7 @@ async fn closing_waits_for_what_is_under_way_and_lets_nothing_begin() {
     assert_eq!((*f.server.begun.borrow(), *f.server.ended.borrow()), (1, 1));
 }
 
-/// What a future is at its next poll.
+/// The result of a future's next poll.
 async fn poll_once<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
     std::future::poll_fn(|context| match std::pin::Pin::new(&mut *future).poll(context) {
         Poll::Ready(value) => Poll::Ready(Some(value)),

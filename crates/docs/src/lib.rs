@@ -1,26 +1,27 @@
 //! Descriptions of the API's types and fields, as `kubectl explain` shows them.
 //!
-//! They are upstream's prose, taken at build time from the schemas of k8s-openapi and kept compressed in the
-//! binary. A crate of its own, so that nothing else waits for that. It depends on no other crate of
-//! the workspace.
+//! The descriptions are upstream's prose, taken at build time from the schemas of k8s-openapi and kept compressed in
+//! the binary. This is a crate of its own, so that no other crate waits for that. It depends on no other crate of the
+//! workspace.
 
 use std::collections::HashMap;
 use std::io::Read;
 
-/// The descriptions, unpacked. About 2 MB: made when OpenAPI documents are, and dropped after.
+/// The descriptions, unpacked. They take about 2 MB: they are unpacked when OpenAPI documents are made, and dropped
+/// after.
 #[derive(Debug)]
 pub struct Docs {
     text: String,
-    /// Where the text of a definition and field lies.
+    /// The place of the text of a definition and field.
     at: HashMap<(Box<str>, Box<str>), (usize, usize)>,
 }
 
 impl Docs {
-    /// Unpacks them.
+    /// Unpacks the descriptions.
     pub fn load() -> Self {
         let packed: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
         let mut text = String::new();
-        // Written by the build script: it unpacks. Without descriptions the documents are still right.
+        // The build script wrote the data, so it unpacks. Without descriptions the documents are still right.
         if flate2::read::ZlibDecoder::new(packed).read_to_string(&mut text).is_err() {
             text.clear();
         }

@@ -1,4 +1,4 @@
-//! The client: calls that go to whichever member answers.
+//! The client: its calls go to any member that answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,29 +22,31 @@ use crate::rpc::maintenance_client::MaintenanceClient;
 use crate::rpc::watch_client::WatchClient;
 use crate::rpc::watch_request::RequestUnion;
 
-/// How long one member may take for one call: longer than etcd's own limit for a write, after which it
-/// says that it timed out.
+/// The time that one member may take for one call: longer than etcd's own limit for a write, after which etcd answers
+/// that it timed out.
 const ATTEMPT: Duration = Duration::from_secs(10);
-/// How long a call is tried in all.
+/// The time for which a call is tried in all.
 const BUDGET: Duration = Duration::from_secs(15);
-/// How long a member is left alone after its first failure, and at most; doubled with each.
+/// The time for which a member is left alone after its first failure, doubled with each, and its limit.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// The largest message that is taken: a page of a list, or what a watch has to catch up with.
+/// The largest message that is taken: a page of a list, or the backlog of a watch.
 const MAX_MESSAGE: usize = 1 << 30;
 
-/// How many calls a connection takes before the next one is used: each costs etcd and us something while it lasts.
+/// The number of calls that a connection takes before the next one is used: each connection costs etcd and this process
+/// something.
 const SHARED: usize = 32;
 
-/// Whether a call may be sent again when it is not known what became of it.
+/// Whether a call may be sent again when its outcome is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
-    /// It changes nothing, or the same twice.
+    /// The call changes nothing, or the same when it is made twice.
     Yes,
-    /// Only if it was never sent.
+    /// The call may be sent again only if it was never sent.
     Unsent,
 }
 
-/// A client. Clones share its connections: to each member one for watches, and as many for calls as are needed, up to
+/// A client. Clones share its connections: to each member one for watches, and as many for calls as are needed, up to a
+/// few.
 /// a few.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
@@ -63,7 +65,7 @@ struct Member {
 
 struct Connection {
     channel: Channel,
-    /// How many calls are under way on it.
+    /// The number of calls under way on the connection.
     calls: AtomicUsize,
 }
 
@@ -76,11 +78,11 @@ impl Drop for Underway<'_> {
     }
 }
 
-/// What is known of a member.
+/// The known health of a member.
 #[derive(Default)]
 struct Health {
     failures: u32,
-    /// Others are asked before that.
+    /// The time until which other members are asked.
     resting: Option<Instant>,
 }
 
@@ -99,7 +101,7 @@ pub fn prefix_end(prefix: &[u8]) -> Bytes {
             return end.into();
         }
     }
-    // All keys.
+    // This is the range of all keys.
     Bytes::from_static(&[0])
 }
 
@@ -117,7 +119,7 @@ impl Member {
         health.failures += 1;
         health.resting = Some(Instant::now() + pause.mul_f64(0.5 + fastrand::f64()));
     }
-    /// The connection for a call: the first that has few, or else the one that has fewest.
+    /// The connection for a call: the first one with few calls, or else the one with the fewest.
     fn connection(&self) -> Option<(&Channel, Underway<'_>)> {
         let calls = |c: &Connection| c.calls.load(Ordering::Relaxed);
         let free = self.calls.iter().find(|c| calls(c) < SHARED);
@@ -136,7 +138,7 @@ fn leases(channel: &Channel) -> LeaseClient<Channel> {
 }
 
 impl Inner {
-    /// The next member in turn that does not rest; if all do, the one that wakes first, and when.
+    /// The next member in turn that does not rest; if all do, the one that wakes first, with the time.
     fn pick(&self) -> Option<(&Member, Option<Instant>)> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
@@ -156,7 +158,7 @@ impl Inner {
     }
 }
 
-/// What a failed call means, and whether the member is to blame.
+/// The error of a failed call, and whether the member is to blame.
 fn judge(member: &Member, status: &Status) -> (Error, bool) {
     if let Some(failure) = connect_failure(status) {
         let error = if failure.lasts() {
@@ -168,7 +170,7 @@ fn judge(member: &Member, status: &Status) -> (Error, bool) {
     }
     if std::error::Error::source(status).is_some() {
         let why = innermost(status);
-        // A server that does not like our certificate, or that we speak without TLS, only hangs up.
+        // A server that refuses the client's certificate, or that expects TLS, just hangs up.
         let hint = if member.url.starts_with("https") {
             "it may not accept the certificate of --etcd-certfile, or want one"
         } else {
@@ -183,7 +185,7 @@ fn judge(member: &Member, status: &Status) -> (Error, bool) {
 }
 
 impl Client {
-    /// A client of the members of a configuration; connects when something is asked of it.
+    /// Makes a client of the members of a configuration; it connects with the first call.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         let members = channels(config)?
             .into_iter()
@@ -254,14 +256,14 @@ impl Client {
         .await
     }
 
-    /// The revision that etcd is at: no write that was acknowledged anywhere before this call is above it.
-    /// `key` may be any that we may read.
+    /// The current revision of etcd: no write that was acknowledged anywhere before this call is above it. `key` may be
+    /// any that the client may read.
     pub async fn revision(&self, key: impl Into<Bytes>) -> Result<u64, Error> {
         let request = rpc::RangeRequest { key: key.into(), count_only: true, ..Default::default() };
         Ok(revision(self.range(request).await?.header.as_ref()))
     }
 
-    /// Makes a conditional change. When the error [is ambiguous](Error::is_ambiguous), it may have been made.
+    /// Makes a conditional change. If the error [is ambiguous](Error::is_ambiguous), the change may have been made.
     pub async fn txn(&self, request: rpc::TxnRequest) -> Result<rpc::TxnResponse, Error> {
         self.call(Again::Unsent, |channel| {
             let (mut kv, request) = (keys(channel), request.clone());
@@ -270,7 +272,7 @@ impl Client {
         .await
     }
 
-    /// Writes a key, whatever it was; the revision.
+    /// Writes a key, whatever its value was; returns the revision.
     pub async fn put(&self, request: rpc::PutRequest) -> Result<u64, Error> {
         let response = self
             .call(Again::Unsent, |channel| {
@@ -281,7 +283,7 @@ impl Client {
         Ok(revision(response.header.as_ref()))
     }
 
-    /// Deletes keys; the revision.
+    /// Deletes keys; returns the revision.
     pub async fn delete(&self, request: rpc::DeleteRangeRequest) -> Result<u64, Error> {
         let response = self
             .call(Again::Yes, |channel| {
@@ -292,7 +294,7 @@ impl Client {
         Ok(revision(response.header.as_ref()))
     }
 
-    /// Forgets what was before a revision.
+    /// Drops the history before a revision.
     pub async fn compact(&self, revision: u64) -> Result<(), Error> {
         let request = rpc::CompactionRequest { revision: revision as i64, physical: false };
         self.call(Again::Yes, |channel| {
@@ -303,7 +305,7 @@ impl Client {
         .map(drop)
     }
 
-    /// A new lease; its number.
+    /// Makes a lease; returns its number.
     pub async fn grant(&self, ttl: Duration) -> Result<i64, Error> {
         let request = rpc::LeaseGrantRequest { ttl: ttl.as_secs().max(1) as i64, id: 0 };
         let response = self
@@ -341,7 +343,7 @@ impl Client {
         if response.ttl > 0 { Ok(()) } else { Err(Error::NoLease) }
     }
 
-    /// How long a lease has left; zero if it ended.
+    /// The time that a lease has left; zero if it ended.
     pub async fn time_to_live(&self, lease: i64) -> Result<Duration, Error> {
         let response = self
             .call(Again::Yes, |channel| {
@@ -352,8 +354,8 @@ impl Client {
         Ok(Duration::from_secs(u64::try_from(response.ttl).unwrap_or(0)))
     }
 
-    /// The versions of the members that answer, as etcd writes them (`3.5.30`). An error if none does, that of
-    /// the last.
+    /// The versions of the members that answer, as etcd writes them (`3.5.30`). If none does, the error of the last
+    /// one.
     pub async fn versions(&self) -> Result<Vec<String>, Error> {
         let mut versions = Vec::new();
         let mut last = None;
@@ -378,7 +380,7 @@ impl Client {
     pub async fn watch(&self, create: rpc::WatchCreateRequest) -> Result<Watch, Error> {
         let (requests, queue) = mpsc::channel(4);
         let first = rpc::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        // There is room for it.
+        // The queue is new, so it has room.
         let _ = requests.try_send(first);
         let Some((member, rests)) = self.0.pick() else {
             return Err(Error::Unreachable { members: "no address".into() });
@@ -422,7 +424,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// What comes next; an error ends the stream.
+    /// The next response; an error ends the stream.
     pub async fn next(&mut self) -> Result<rpc::WatchResponse, Error> {
         match self.responses.message().await {
             Ok(Some(response)) => Ok(response),
@@ -440,7 +442,7 @@ impl Watch {
         }
     }
 
-    /// Asks how far the watch has come; the answer is a response without events, if etcd gives one.
+    /// Asks for the watch's progress; the answer is a response without events, if etcd gives one.
     pub fn ask_progress(&self) {
         let progress = RequestUnion::ProgressRequest(rpc::WatchProgressRequest {});
         // A full queue has such a request in it.

@@ -1,4 +1,4 @@
-//! Connections to one member: where it is, TLS, and what is wrong if there is none.
+//! Connections to one member: addresses, TLS, and the reasons of failures.
 
 use std::future::Future;
 use std::io;
@@ -18,38 +18,38 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
-/// How long a connection may take.
+/// The time that a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// When a silent connection is asked whether it still lives, and how long the answer may take; as
-/// upstream's client has it.
+/// The time after which a silent connection is pinged, and the time that the answer may take; as upstream's client has
+/// them.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// How much of a call's answer may be under way, and of all on a connection.
+/// The window of a call's answer, and that of all on a connection.
 const CALL_WINDOWS: (u32, u32) = (8 << 20, 16 << 20);
-/// How much of a watch may be under way, and of all of them: one that is not read must not hold up the others.
+/// The window of a watch, and that of all watches: one that is not read must not hold up the others.
 const WATCH_WINDOWS: (u32, u32) = (1 << 20, 1 << 30);
-/// How many connections to a member calls may use: one alone is the work of one task.
+/// The number of connections to a member for calls: a single one is served by one task.
 const CALLS: usize = 4;
 
-/// Where etcd is.
+/// The addresses of etcd, and the files for TLS.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     /// The members' client URLs (`--etcd-servers`).
     pub endpoints: Vec<String>,
-    /// Who signed the members' certificates (`--etcd-cafile`).
+    /// The file of the authority that signed the members' certificates (`--etcd-cafile`).
     pub ca_file: Option<PathBuf>,
-    /// Our certificate (`--etcd-certfile`).
+    /// The file of the client's certificate (`--etcd-certfile`).
     pub cert_file: Option<PathBuf>,
-    /// Its key (`--etcd-keyfile`).
+    /// The file of its key (`--etcd-keyfile`).
     pub key_file: Option<PathBuf>,
 }
 
-/// Why a configuration cannot be used. Each sentence says what to do.
+/// The reason for which a configuration cannot be used. Each sentence tells the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// No member is named.
     #[error("--etcd-servers names no server: give it the client URLs of etcd, as http://127.0.0.1:2379")]
     NoServers,
-    /// A URL is none.
+    /// A URL is invalid.
     #[error("--etcd-servers: {0:?} is not a URL of etcd: want http://HOST:PORT or https://HOST:PORT")]
     Url(String),
     /// A file cannot be used.
@@ -59,20 +59,20 @@ pub enum ConfigError {
         flag: &'static str,
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A certificate without a key, or a key without a certificate.
+    /// There is a certificate without a key, or a key without a certificate.
     #[error("--etcd-certfile and --etcd-keyfile belong together: give both")]
     Pair,
-    /// TLS without an authority.
+    /// A member speaks TLS, and no authority is named.
     #[error(
         "{0} speaks TLS, and nothing says whose certificates to trust: name the authority's file with --etcd-cafile"
     )]
     NoCa(String),
 }
 
-/// Why there is no connection.
+/// The reason for which there is no connection.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum ConnectFailure {
     #[error("{0}")]
@@ -109,7 +109,7 @@ impl ConnectFailure {
 pub(crate) struct Connections {
     pub(crate) url: Arc<str>,
     pub(crate) calls: Vec<Channel>,
-    /// All watches: calls do not wait for what they carry.
+    /// The connection of all watches, apart so that calls do not wait for their data.
     pub(crate) watches: Channel,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong between us and etcd.
+//! The errors of calls to etcd.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use crate::connect::ConnectFailure;
 
-/// Why a call failed. Every sentence says what to do, where something can be done.
+/// The reason for which a call failed. Every sentence tells the remedy, where there is one.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// No member took the request: nothing was done.
@@ -15,13 +15,13 @@ pub enum Error {
         /// Each member that was tried, with the reason.
         members: Arc<str>,
     },
-    /// A member's TLS or address is not as the configuration says; trying again does not help.
+    /// A member's TLS or address is not as the configuration says; another attempt does not help.
     #[error("{0}")]
     Misconfigured(Arc<str>),
     /// etcd has no leader, a request timed out or the connection broke: a write may have been done or not.
     #[error("{0}")]
     Unavailable(Arc<str>),
-    /// etcd took nothing because it has too much to do.
+    /// etcd took no request because it has too much to do.
     #[error("{0}")]
     Busy(Arc<str>),
     /// The NOSPACE alarm is on.
@@ -30,7 +30,7 @@ pub enum Error {
          or raise its --quota-backend-bytes, then run `etcdctl alarm disarm` (etcdserver: mvcc: database space exceeded)"
     )]
     NoSpace,
-    /// etcd's users are on, and ours may not do this.
+    /// etcd's users are on, and this client's may not do this.
     #[error(
         "etcd refused access ({0}): give the user that the certificate of --etcd-certfile names (its common name) \
          a role with readwrite permission on all keys below --etcd-prefix and on compact_rev_key"
@@ -45,7 +45,7 @@ pub enum Error {
     /// The value is larger than etcd takes.
     #[error("etcdserver: request is too large")]
     TooLarge,
-    /// There is no such lease (any more).
+    /// The lease does not exist (any more).
     #[error("etcdserver: requested lease not found")]
     NoLease,
     /// Anything else that etcd answered.
@@ -58,13 +58,13 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Unavailable(_) | Self::Busy(_))
     }
-    /// Whether it is not known if a write was done.
+    /// Whether a write may or may not have been done.
     pub fn is_ambiguous(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 }
 
-/// What a status means that etcd sent.
+/// The error for a status from etcd.
 pub(crate) fn from_etcd(status: &Status) -> Error {
     let text: Arc<str> = status.message().into();
     let says = |part: &str| text.contains(part);
@@ -74,7 +74,7 @@ pub(crate) fn from_etcd(status: &Status) -> Error {
         _ if says("required revision is a future revision") => Error::Future,
         _ if says("request is too large") => Error::TooLarge,
         _ if says("requested lease not found") => Error::NoLease,
-        // With users on, these are what a caller without rights gets.
+        // If users are on, a caller without rights gets these.
         Code::PermissionDenied | Code::Unauthenticated => Error::Denied(text),
         Code::InvalidArgument if says("user name is empty") || says("authentication failed") => {
             Error::Denied(text)
@@ -90,7 +90,7 @@ pub(crate) fn from_etcd(status: &Status) -> Error {
     }
 }
 
-/// The failure to connect that a status stems from; `None` if the request was sent.
+/// The failure to connect that caused a status; `None` if the request was sent.
 pub(crate) fn connect_failure(status: &Status) -> Option<&ConnectFailure> {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
@@ -102,7 +102,7 @@ pub(crate) fn connect_failure(status: &Status) -> Option<&ConnectFailure> {
     None
 }
 
-/// What broke a connection, in the words of the innermost cause.
+/// The innermost cause of a broken connection, in its own words.
 pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

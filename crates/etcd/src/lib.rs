@@ -1,7 +1,7 @@
-//! etcd's v3 API: its protocol, and a client that knows several members, goes on with another when one fails,
-//! and says in one sentence what is wrong.
+//! etcd's v3 API: its protocol, and a client that knows several members, goes on with another when one fails, and
+//! reports errors in one sentence.
 //!
-//! Depends on no other crate of the workspace. It must never know what a key means.
+//! The crate depends on no other crate of the workspace. It must never know the meaning of a key.
 
 mod client;
 mod connect;

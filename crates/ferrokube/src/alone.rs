@@ -30,7 +30,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
     let config = controllers::Config {
         cluster_cidr: flags.cluster_cidr.clone(),
         service_cidrs: flags.service_cluster_ip_range.clone(),
-        // There may be other API servers.
+        // Other API servers may share the store.
         namespace_delay: controllers::SEVERAL_SERVERS,
         controllers: chosen,
         ..controllers::Config::new(clock, root_ca)
@@ -138,7 +138,7 @@ where
         let outcome = election.lead(&own, clock, &shutdown, async |stop| result = work(stop).await).await;
         result?;
         match outcome {
-            // As upstream: another instance leads, and this one is started anew.
+            // As in upstream, another instance leads now, and this one is started anew.
             client::Outcome::Lost => bail!("leaderelection lost"),
             _ => Ok(()),
         }

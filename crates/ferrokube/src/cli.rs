@@ -10,7 +10,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Kubernetes in one binary.
 #[derive(Debug, Parser)]
-#[command(name = "ferrokube", version, about = "Kubernetes in one binary", disable_help_subcommand = true)]
+#[command(
+    name = "ferrokube",
+    version,
+    about = "Kubernetes in one binary",
+    disable_help_subcommand = true,
+    propagate_version = true
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -41,16 +47,16 @@ pub(crate) enum Command {
     Down(Down),
 }
 
-/// What a control plane can be told.
+/// The flags of a control plane.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Server {
-    /// Where the cluster keeps everything
+    /// Directory in which the cluster keeps everything
     #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
     pub(crate) data_dir: PathBuf,
     /// Port of the API server
     #[arg(long, value_name = "N", default_value_t = 6443)]
     pub(crate) port: u16,
-    /// Address the API server listens on
+    /// Address on which the API server listens
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub(crate) bind_address: IpAddr,
     /// Write the administrator's kubeconfig here [default: DATA_DIR/admin.kubeconfig]
@@ -62,7 +68,8 @@ pub(crate) struct Server {
     /// Addresses of Services; one range of each family, separated by commas, for two
     #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16", value_delimiter = ',')]
     pub(crate) service_cidr: Vec<String>,
-    /// Controllers to run, separated by commas: `*` for all that run by default, `NAME` for one, `-NAME` for all but one
+    /// Controllers to run, separated by commas: `*` for all that run by default, `NAME` for one, `-NAME` for all but
+    /// one
     #[arg(
         long,
         value_name = "NAMES",
@@ -75,7 +82,7 @@ pub(crate) struct Server {
     pub(crate) api: Api,
 }
 
-/// What the API server and its store are told in every form of the control plane.
+/// The flags of the API server and its store in every form of the control plane.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Api {
     /// Admission plugins to turn on besides the default ones, separated by commas
@@ -84,7 +91,7 @@ pub(crate) struct Api {
     /// Admission plugins to turn off, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) disable_admission_plugins: Vec<String>,
-    /// What admission plugins are configured with: upstream's AdmissionConfiguration
+    /// Configuration of the admission plugins: upstream's AdmissionConfiguration
     #[arg(long, value_name = "FILE")]
     pub(crate) admission_control_config_file: Option<PathBuf>,
     /// Features to turn on or off, as `A=true,B=false`; `AllAlpha` and `AllBeta` stand for those of a stage
@@ -93,23 +100,23 @@ pub(crate) struct Api {
     /// APIs to turn on or off, as `resource.k8s.io/v1beta1=true`; also `api/all`, `api/ga`, `api/beta` and `api/alpha`
     #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
     pub(crate) runtime_config: Vec<String>,
-    /// The address of this server that others are told, among those of the `kubernetes` Service [default: the first that it
-    /// listens on]
+    /// Address of this server among those of the `kubernetes` Service, by which others reach it [default: the first on
+    /// which it listens]
     #[arg(long, value_name = "IP")]
     pub(crate) advertise_address: Option<IpAddr>,
     /// Ports of the nodes for Services of type NodePort, first and last: the same for all servers of a cluster
     #[arg(long, value_name = "RANGE", default_value = "30000-32767", value_parser = port_range)]
     pub(crate) service_node_port_range: RangeInclusive<u16>,
-    /// How far back lists and watches can go, as `5m0s`; 0 for all that is kept
+    /// Age of the history in which lists and watches can go back, as `5m0s`; 0 for all that is kept
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,
-    /// How long Events are kept
+    /// Time for which Events are kept
     #[arg(long, value_name = "DURATION", default_value = "1h0m0s", value_parser = duration)]
     pub(crate) event_ttl: Duration,
-    /// When a write counts, and so what a crash of the machine can lose
+    /// Level of durability of an acknowledged write, on which depends the loss in a crash of the machine
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Durability::Synced)]
     pub(crate) durability: Durability,
-    /// How many bytes of objects may be stored before nothing new is taken; 0 for 2 GiB, less for any number. An etcd
+    /// Bytes of objects that may be stored before new ones are refused; 0 for 2 GiB, less than 0 for no limit. An etcd
     /// has a quota of its own
     #[arg(long, value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) quota_backend_bytes: i64,
@@ -117,16 +124,16 @@ pub(crate) struct Api {
     pub(crate) etcd: Etcd,
 }
 
-/// When a write counts. A crash or kill of the process alone loses nothing at any of them.
+/// The level of durability of an acknowledged write. A crash or kill of the process alone loses nothing at any level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {
-    /// Once it is synced to the disk, before anybody sees it: nothing that was acknowledged is ever lost
+    /// A write is synced to the disk before anybody sees it: nothing that was acknowledged is ever lost
     Synced,
-    /// At once, and synced every second: a crash of the system or the power loses up to the last second of
-    /// acknowledged writes
+    /// A write is acknowledged at once, and synced every second: a crash of the system or the power loses up to the
+    /// last second of acknowledged writes
     EverySecond,
-    /// At once, and written to the disk when the system likes: a crash of the system or the power loses
-    /// acknowledged writes of the last half minute, or more
+    /// A write is acknowledged at once, and written to the disk at a time of the system's choice: a crash of the system
+    /// or the power loses acknowledged writes of the last half minute, or more
     Os,
 }
 
@@ -140,7 +147,7 @@ impl From<Durability> for storage::Durability {
     }
 }
 
-/// What a whole cluster on this machine can be told.
+/// The flags of a whole cluster on this machine.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Up {
     #[command(flatten)]
@@ -151,37 +158,38 @@ pub(crate) struct Up {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
-    /// Address of this node, or one of each family, separated by commas [default: its IPv4 address, or its IPv6 address if it has no other]
+    /// Address of this node, or one of each family, separated by commas [default: its IPv4 address, or its IPv6 address
+    /// if it has no other]
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     pub(crate) node_ip: Vec<IpAddr>,
-    /// Where the container runtime looks for its network configuration
+    /// Directory in which the container runtime looks for its network configuration
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(crate) cni_conf_dir: PathBuf,
     /// Port of the kubelet [default: 10250, or a free one if another cluster's kubelet has it]
     #[arg(long, value_name = "N")]
     pub(crate) kubelet_port: Option<u16>,
-    /// Address the kubelet listens on, and the Node's own unless it is 0.0.0.0 [default: that of --bind-address]
+    /// Address on which the kubelet listens, and the Node's own unless it is 0.0.0.0 [default: that of --bind-address]
     #[arg(long, value_name = "IP")]
     pub(crate) kubelet_address: Option<IpAddr>,
-    /// Below which the node reports pressure, as the kubelet's flag names it; no Pod is evicted for it yet [default:
-    /// upstream's]
+    /// Thresholds below which the node reports pressure, as the kubelet's flag names them; no Pod is evicted for them
+    /// yet [default: upstream's]
     #[arg(long, value_name = "THRESHOLDS")]
     pub(crate) eviction_hard: Option<kubelet::node::Thresholds>,
     /// Address of the cluster's DNS server, for Pods' resolv.conf [default: the tenth address of the Services' range]
     #[arg(long, value_name = "IP")]
     pub(crate) cluster_dns: Option<IpAddr>,
-    /// The resolv.conf that Pods inherit name servers from
+    /// The resolv.conf from which Pods inherit name servers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     pub(crate) resolv_conf: PathBuf,
 }
 
-/// The API server alone, with upstream's flag names.
+/// The flags of the API server alone, by upstream's names.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct ApiServer {
-    /// Where the store and the certificates are
+    /// Directory of the store and the certificates
     #[arg(long, value_name = "DIR", default_value = "/var/lib/ferrokube")]
     pub(crate) data_dir: PathBuf,
-    /// Port
+    /// Port of the API server
     #[arg(long, value_name = "N", default_value_t = 6443)]
     pub(crate) secure_port: u16,
     /// Address to listen on
@@ -197,19 +205,19 @@ pub(crate) struct ApiServer {
     pub(crate) api: Api,
 }
 
-/// What every component that runs alone can be told, with upstream's flag names.
+/// The flags of every component that runs alone, by upstream's names.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Component {
-    /// Where the API server is, and as whom to work
+    /// Kubeconfig with the API server's address and the component's credentials
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
-    /// Address to serve health and metrics on
+    /// Address on which health and metrics are served
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub(crate) bind_address: IpAddr,
-    /// Port to serve them on; 0 to serve nothing
+    /// Port on which health and metrics are served; 0 to serve nothing
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) secure_port: u16,
-    /// The authorities of client certificates that this endpoint takes
+    /// The authorities of the client certificates that this endpoint accepts
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca_file: Option<PathBuf>,
     /// Whether to work only when elected among several
@@ -217,13 +225,14 @@ pub(crate) struct Component {
     pub(crate) leader_elect: bool,
 }
 
-/// The controllers alone.
+/// The flags of the controllers alone.
 #[derive(Debug, Args, Clone)]
 #[command(mut_arg("secure_port", |port| port.default_value("10257")))]
 pub(crate) struct ControllerManager {
     #[command(flatten)]
     pub(crate) component: Component,
-    /// Controllers to run, separated by commas: `*` for all that run by default, `NAME` for one, `-NAME` for all but one
+    /// Controllers to run, separated by commas: `*` for all that run by default, `NAME` for one, `-NAME` for all but
+    /// one
     #[arg(
         long,
         value_name = "NAMES",
@@ -238,7 +247,7 @@ pub(crate) struct ControllerManager {
     /// Addresses of Services, which nodes do not get
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub(crate) service_cluster_ip_range: Vec<String>,
-    /// The authorities that Pods verify the API server by [default: those of the kubeconfig]
+    /// The authorities by which Pods verify the API server [default: those of the kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) root_ca_file: Option<PathBuf>,
     /// Whether each controller works as its own service account
@@ -246,7 +255,7 @@ pub(crate) struct ControllerManager {
     pub(crate) use_service_account_credentials: bool,
 }
 
-/// The scheduler alone.
+/// The flags of the scheduler alone.
 #[derive(Debug, Args, Clone)]
 #[command(mut_arg("secure_port", |port| port.default_value("10259")))]
 pub(crate) struct Scheduler {
@@ -254,7 +263,7 @@ pub(crate) struct Scheduler {
     pub(crate) component: Component,
 }
 
-/// The etcd that holds the objects, in place of a store of our own; flags as upstream's.
+/// The flags of the etcd that holds the objects in place of this program's own store; named as upstream's.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Etcd {
     /// Client URLs of the etcd that holds the objects, separated by commas [default: a store in the data directory]
@@ -263,22 +272,22 @@ pub(crate) struct Etcd {
     /// The authority of etcd's certificates
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd_cafile: Option<PathBuf>,
-    /// Certificate to show etcd
+    /// Certificate with which to authenticate at etcd
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd_certfile: Option<PathBuf>,
-    /// Its key
+    /// Key of the certificate for etcd
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd_keyfile: Option<PathBuf>,
-    /// What all keys in etcd begin with
+    /// Prefix of all keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub(crate) etcd_prefix: String,
-    /// Which values in etcd are encrypted, and how: upstream's EncryptionConfiguration
+    /// Encryption of the values in etcd: upstream's EncryptionConfiguration
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
     pub(crate) encryption_provider_config: Option<PathBuf>,
 }
 
 impl Etcd {
-    /// The etcd that was chosen; `None` if the store is our own.
+    /// The etcd that was chosen; `None` if the store is this program's own.
     pub(crate) fn chosen(&self) -> Option<EtcdOptions> {
         (!self.etcd_servers.is_empty()).then(|| EtcdOptions {
             servers: storage::EtcdServers {
@@ -293,7 +302,7 @@ impl Etcd {
     }
 }
 
-/// What to do with a snapshot.
+/// The work on a snapshot.
 #[derive(Debug, Subcommand, Clone)]
 pub(crate) enum Snapshot {
     /// Save every object of a running cluster, as of one revision
@@ -306,16 +315,16 @@ pub(crate) enum Snapshot {
     /// The revision goes on far above the snapshot's, and nothing before it can be watched: caches that
     /// were filled from the old cluster get "410 Gone" and list anew.
     Restore(SnapshotRestore),
-    /// Read a snapshot, check it, and tell what it holds
+    /// Read a snapshot, check it, and print a summary of its content
     Status(SnapshotStatus),
 }
 
-/// From where to save, and to where.
+/// The source and the target of a snapshot.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct SnapshotSave {
     /// The file to write, which must not exist yet
     pub(crate) file: PathBuf,
-    /// Whom to ask, as whom [default: DATA_DIR/admin.kubeconfig]
+    /// Kubeconfig of the cluster [default: DATA_DIR/admin.kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The cluster's data directory
@@ -323,7 +332,7 @@ pub(crate) struct SnapshotSave {
     pub(crate) data_dir: PathBuf,
 }
 
-/// From where to restore, and to where.
+/// The source and the target of a restore.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct SnapshotRestore {
     /// The snapshot
@@ -333,14 +342,14 @@ pub(crate) struct SnapshotRestore {
     pub(crate) data_dir: PathBuf,
 }
 
-/// What to look at.
+/// The snapshot to look at.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct SnapshotStatus {
     /// The snapshot
     pub(crate) file: PathBuf,
 }
 
-/// What to do with a store.
+/// The work on a store.
 #[derive(Debug, Subcommand, Clone)]
 pub(crate) enum Storage {
     /// Move all objects between a data directory and an etcd, in upstream's layout there
@@ -351,7 +360,7 @@ pub(crate) enum Storage {
     Migrate(Migrate),
 }
 
-/// From where to move, and to where.
+/// The source and the target of a move.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Migrate {
     /// A data directory, or the client URLs of an etcd
@@ -363,16 +372,16 @@ pub(crate) struct Migrate {
     /// The authority of etcd's certificates
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd_cafile: Option<PathBuf>,
-    /// Certificate to show etcd
+    /// Certificate with which to authenticate at etcd
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd_certfile: Option<PathBuf>,
-    /// Its key
+    /// Key of the certificate for etcd
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd_keyfile: Option<PathBuf>,
-    /// What all keys in etcd begin with
+    /// Prefix of all keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub(crate) etcd_prefix: String,
-    /// Which values in etcd are encrypted, and how: upstream's EncryptionConfiguration
+    /// Encryption of the values in etcd: upstream's EncryptionConfiguration
     #[arg(long, value_name = "FILE")]
     pub(crate) encryption_provider_config: Option<PathBuf>,
     /// Features to turn on or off, as `A=true,B=false`: `KMSv1` lets values be encrypted by the first version of KMS
@@ -380,7 +389,7 @@ pub(crate) struct Migrate {
     pub(crate) feature_gates: Vec<String>,
 }
 
-/// What to remove.
+/// The cluster to remove.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct Down {
     /// The cluster's data directory
@@ -388,7 +397,7 @@ pub(crate) struct Down {
     pub(crate) data_dir: PathBuf,
 }
 
-/// A range of ports as upstream takes it: `30000-32767`, or the first and how many follow: `30000+2767`.
+/// Reads a range of ports as upstream takes it: `30000-32767`, or the first and how many follow: `30000+2767`.
 fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let read = || {
         let (first, last) = if let Some((first, last)) = text.split_once('-') {
@@ -403,7 +412,7 @@ fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     read().ok_or_else(|| "not a range of ports such as 30000-32767".to_owned())
 }
 
-/// A duration as Go writes it.
+/// Reads a duration as Go writes it.
 fn duration(text: &str) -> Result<Duration, String> {
     api::time::parse_duration(text)
         .and_then(|d| Duration::try_from(d).ok())

@@ -22,7 +22,7 @@ use crate::data_dir::DataDir;
 use crate::endpoints::{About, Telling};
 use crate::{cli, endpoints, machine, openapi};
 
-/// What all forms of the control plane are told.
+/// The settings that all forms of the control plane share.
 pub(crate) struct Settings {
     bind: IpAddr,
     port: u16,
@@ -70,9 +70,9 @@ pub(crate) struct ControlPlane {
     cluster_cidr: String,
     service_cidrs: Vec<String>,
     controllers: controllers::Choice,
-    /// Stops first: what speaks to the API server.
+    /// The shutdown of the API server's clients; it stops first.
     components: Shutdown,
-    /// Stops last: the API server and its store.
+    /// The shutdown of the API server and its store; it stops last.
     serving: Shutdown,
     failure: Failure,
 }
@@ -138,7 +138,7 @@ impl ControlPlane {
         })
     }
 
-    /// Starts controllers and scheduler; where several servers share the store, once this one is elected.
+    /// Starts controllers and scheduler; if several servers share the store, once this one is elected.
     pub(crate) fn start_components(&self) -> Result<()> {
         let parts = Parts {
             server: self.running.server.clone(),
@@ -174,7 +174,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Lets one of all servers work at a time, again and again, as the component of this name.
+    /// Lets one of all servers at a time work as the component of this name, again and again.
     fn elect<F, R>(&self, name: &'static str, work: F)
     where
         F: Fn(Shutdown) -> R + Send + Sync + 'static,
@@ -186,7 +186,7 @@ impl ControlPlane {
         let (clock, stop) = (self.clock, self.components.clone());
         self.components.spawn(async move {
             while !stop.stopped() {
-                // Whoever lost it tries again, as one of many.
+                // A server that lost the election tries again, as one of many.
                 election.lead(&client, clock, &stop, &work).await;
             }
         });
@@ -207,7 +207,7 @@ impl ControlPlane {
         self.client_as(superuser("kubernetes-admin"), "ferrokube")
     }
 
-    /// Where the API server is.
+    /// The URL of the API server.
     pub(crate) fn url(&self) -> String {
         self.running.url()
     }
@@ -223,7 +223,7 @@ impl ControlPlane {
     pub(crate) fn pki(&self) -> &Pki {
         &self.running.pki
     }
-    /// Says where this machine's kubelet listens, which is reached there even by loopback.
+    /// Sets the port on which this machine's kubelet listens, which is reached there even by loopback.
     pub(crate) fn kubelet_at(&self, port: u16) {
         self.running.place.set_kubelet(port);
     }
@@ -231,7 +231,7 @@ impl ControlPlane {
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
-    /// The Services' range, of the family that they have by default.
+    /// The Services' range, of their default family.
     pub(crate) fn service_cidr(&self) -> &str {
         self.service_cidrs.first().map_or("", String::as_str)
     }
@@ -239,16 +239,16 @@ impl ControlPlane {
     pub(crate) fn cluster_cidr(&self) -> &str {
         &self.cluster_cidr
     }
-    /// The shutdown of what speaks to the API server.
+    /// The shutdown of the API server's clients.
     pub(crate) fn shutdown(&self) -> &Shutdown {
         &self.components
     }
-    /// Where parts report that they can't go on.
+    /// The place where parts report that they can't go on.
     pub(crate) fn failure(&self) -> Failure {
         self.failure.clone()
     }
 
-    /// Stops everything, in the order of who needs whom.
+    /// Stops all parts, each before those that it needs.
     pub(crate) async fn stop(self) {
         self.components.finish().await;
         self.serving.finish().await;
@@ -256,7 +256,7 @@ impl ControlPlane {
     }
 }
 
-/// What controllers and scheduler are started from.
+/// The parts from which controllers and scheduler are started.
 #[derive(Clone)]
 struct Parts {
     server: apiserver::Server,
@@ -296,7 +296,7 @@ impl Parts {
     }
 
     /// Serves the endpoints of controllers and scheduler on upstream's ports of this machine, for this machine alone.
-    /// Where another cluster has them, this one goes on without.
+    /// If another cluster has the ports, this one goes on without.
     async fn serve(&self, roots: RootCertStore, stop: Shutdown) {
         let all = [
             ("kube-controller-manager", "kubecontrollermanager.config.k8s.io", 10257, &self.controllers_tell),
@@ -325,7 +325,7 @@ impl Default for Failure {
 }
 
 impl Failure {
-    /// Reports one.
+    /// Reports a failure.
     pub(crate) fn report(&self, why: String) {
         self.0.send_if_modified(|was| {
             let first = was.is_none();
@@ -335,7 +335,7 @@ impl Failure {
             first
         });
     }
-    /// Resolves once one was reported.
+    /// Resolves once a failure was reported.
     pub(crate) async fn wait(&self) -> anyhow::Error {
         let mut failure = self.0.subscribe();
         match failure.wait_for(Option::is_some).await.map(|why| why.clone()) {
@@ -345,7 +345,7 @@ impl Failure {
     }
 }
 
-/// How much the store may hold, by etcd's flag.
+/// The limit of the store, by etcd's flag.
 fn quota(bytes: i64) -> Option<u64> {
     match bytes {
         0 => Some(storage::DEFAULT_QUOTA),
@@ -353,7 +353,7 @@ fn quota(bytes: i64) -> Option<u64> {
     }
 }
 
-/// What to do about a failed start, where the cause is one of this command's flags.
+/// Adds the remedy to a failed start, if the cause is one of this command's flags.
 fn explain(e: standalone::StartError) -> anyhow::Error {
     if let standalone::StartError::Listen { address, source } = &e {
         let port = address.port();

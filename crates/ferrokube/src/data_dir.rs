@@ -1,4 +1,4 @@
-//! The data directory: whose it is, of which version, and what `down` must know to remove the rest.
+//! The data directory: its owner, its version, and the notes by which `down` removes the rest of a cluster.
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::private;
 
-/// The layout this program writes. Raised when an older program could not read it.
+/// The version of the layout that this program writes. It is raised when an older program could not read the layout.
 const VERSION: u32 = 1;
 
 /// A locked data directory.
@@ -19,13 +19,13 @@ pub(crate) struct DataDir {
     _lock: File,
 }
 
-/// What a cluster made outside its data directory, so that `down` finds it also after a crash.
+/// The things that a cluster made outside its data directory, so that `down` finds them also after a crash.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Footprint {
     /// The runtime's socket, "" if the cluster has no node.
     pub(crate) runtime_endpoint: String,
-    /// Where the CNI configuration was written.
+    /// The directory of the CNI configuration.
     pub(crate) cni_conf_dir: PathBuf,
     /// The parent cgroup of Pods.
     pub(crate) cgroup_root: String,
@@ -103,17 +103,17 @@ impl DataDir {
         }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the store is.
+    /// The path of the store.
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join("store")
     }
 
-    /// A name for this cluster's things on a shared machine, made of the directory's path.
+    /// A name for this cluster's things on a shared machine, made from the directory's path.
     pub(crate) fn id(&self) -> String {
         let mut hash: u32 = 0x811c_9dc5;
         for b in self.path.as_os_str().as_encoded_bytes() {
@@ -122,7 +122,7 @@ impl DataDir {
         format!("{hash:08x}")
     }
 
-    /// Remembers what was made outside.
+    /// Writes the list of things made outside.
     pub(crate) fn write_footprint(&self, footprint: &Footprint) -> Result<()> {
         let text = serde_json::to_vec_pretty(footprint)?;
         let new = self.path.join("footprint.json.new");
@@ -130,7 +130,7 @@ impl DataDir {
         Ok(fs::rename(new, self.path.join("footprint.json"))?)
     }
 
-    /// What was made outside.
+    /// Reads the list of things made outside.
     pub(crate) fn footprint(&self) -> Result<Footprint> {
         match fs::read(self.path.join("footprint.json")) {
             Ok(text) => serde_json::from_slice(&text).context("footprint.json can't be read"),

@@ -1,4 +1,4 @@
-//! Removes what a cluster made on this machine.
+//! Removes everything that a cluster made on this machine.
 
 use anyhow::{Context, Result};
 use network::Cni;

@@ -11,26 +11,23 @@ use rustls::RootCertStore;
 use serde_json::{Value, json};
 use serving::{Auth, Endpoint};
 
-/// The version that components tell.
-const VERSION: &str = "v1.36.2";
-
-/// What a component tells about itself; clones are the same.
+/// The metrics and health that a component reports; clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Telling {
     pub(crate) metrics: Registry,
     pub(crate) health: Health,
 }
 
-/// Which component, and what it was told at start.
+/// The component and its settings at the start.
 pub(crate) struct About {
     pub(crate) name: &'static str,
-    /// What its settings are called in `/configz`.
+    /// The name of its settings in `/configz`.
     pub(crate) settings: &'static str,
     pub(crate) flags: BTreeMap<String, String>,
 }
 
-/// Serves a component's endpoint until `shutdown`; where it listens. Its certificate is signed by itself, as upstream's
-/// are that were given none; `roots` signed those of clients.
+/// Serves a component's endpoint until `shutdown`; returns the address on which it listens. Its certificate is signed
+/// by itself, as upstream's are that were given none; `roots` signed those of clients.
 pub(crate) async fn serve(
     about: About,
     telling: &Telling,
@@ -45,7 +42,7 @@ pub(crate) async fn serve(
     let tls = serving::tls::config(identity, roots).context("cannot serve TLS")?;
     let endpoint = Endpoint {
         name: about.name,
-        version: VERSION,
+        version: component::KUBERNETES,
         auth: Auth::new(client),
         clock,
         started: clock.now(),
@@ -63,7 +60,7 @@ pub(crate) async fn serve(
     })
 }
 
-/// What was chosen, by the names of the flags.
+/// The settings by the names of the flags.
 fn settings(name: &str, flags: &BTreeMap<String, String>) -> Value {
     json!({ name: flags })
 }

@@ -1,10 +1,10 @@
-//! What the wiring must know of this machine.
+//! The properties of this machine that the wiring needs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 
 use anyhow::{Result, bail};
 
-/// The node's name: what was asked for, or the host name in lower case.
+/// The node's name: the requested one, or the host name in lower case.
 pub(crate) fn node_name(asked: Option<&str>) -> Result<String> {
     let name = match asked {
         Some(name) => name.to_owned(),
@@ -17,13 +17,13 @@ pub(crate) fn node_name(asked: Option<&str>) -> Result<String> {
     Ok(name)
 }
 
-/// The host name, without a domain it may lack.
+/// The host name, with its domain if it has one.
 pub(crate) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The address from which this machine would reach others; loopback if it reaches nobody. As upstream's
-/// kubelet, it takes the IPv4 address if there is one, and the IPv6 address otherwise.
+/// The address from which this machine would reach others; loopback if it reaches nobody. Like upstream's kubelet, it
+/// takes the IPv4 address if there is one, and the IPv6 address otherwise.
 pub(crate) fn primary_address() -> IpAddr {
     primary_of(address_to("0.0.0.0:0", "198.51.100.1:9"), address_to("[::]:0", "[2001:db8::1]:9"))
 }
@@ -32,8 +32,8 @@ fn primary_of(v4: Option<IpAddr>, v6: Option<IpAddr>) -> IpAddr {
     v4.or(v6).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
-/// The local address of the route to another. Connecting a UDP socket sends nothing: it only asks the
-/// routing table. One that others cannot reach is as none.
+/// The local address of the route to another one. Connecting a UDP socket sends nothing: it only asks the routing
+/// table. An address that others cannot reach counts as none.
 fn address_to(local: &str, remote: &str) -> Option<IpAddr> {
     let socket = UdpSocket::bind(local).ok()?;
     socket.connect(remote).ok()?;
@@ -42,9 +42,9 @@ fn address_to(local: &str, remote: &str) -> Option<IpAddr> {
     (!ip.is_loopback() && !ip.is_unspecified() && !link_local).then_some(ip)
 }
 
-/// The node's addresses by `--node-ip`: one, or one of each family, the primary one first; without,
-/// [`primary_address`]. `0.0.0.0` and `::` stand for this machine's address of their family, and for the
-/// other one's if there is none.
+/// The node's addresses by `--node-ip`: one, or one of each family, the primary one first; without the flag,
+/// [`primary_address`]. `0.0.0.0` and `::` stand for this machine's address of their family, and for the other one's if
+/// there is none.
 ///
 /// # Errors
 /// Upstream's rules, and its texts where it has one.
@@ -67,7 +67,7 @@ pub(crate) fn node_ips(asked: &[IpAddr]) -> Result<Vec<IpAddr>> {
     }
 }
 
-/// An address of this machine that others can reach.
+/// Checks that an address is this machine's, and that others can reach it.
 fn usable(ip: IpAddr) -> Result<IpAddr> {
     let link_local = match ip {
         IpAddr::V4(v4) => v4.is_link_local(),
@@ -82,14 +82,14 @@ fn usable(ip: IpAddr) -> Result<IpAddr> {
     if link_local {
         bail!("--node-ip: nodeIP can't be a link-local unicast address");
     }
-    // Only an address of its own can be bound.
+    // Only an address of this machine can be bound.
     if UdpSocket::bind((ip, 0)).is_err() {
         bail!("--node-ip: node IP: {ip} not found in the host's network interfaces");
     }
     Ok(ip)
 }
 
-/// Where to listen for all addresses of this machine: of both families where it has IPv6.
+/// The address to listen on for all addresses of this machine: of both families if it has IPv6.
 pub(crate) fn anywhere() -> IpAddr {
     match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) {
         Ok(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -6,6 +6,7 @@ mod control_plane;
 mod data_dir;
 mod down;
 mod endpoints;
+mod flags;
 mod machine;
 mod migrate;
 mod neighbours;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -46,7 +47,21 @@ fn main() -> ExitCode {
     raise_descriptors();
     let filter = EnvFilter::try_from_env("FERROKUBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let command = Cli::parse_from(arguments()).command;
+    let line = match flags::read(std::env::args_os()) {
+        Ok(line) => line,
+        Err(e) => {
+            eprintln!("ferrokube: {e:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if line.version {
+        say(&format!("Kubernetes {}", component::KUBERNETES));
+        return ExitCode::SUCCESS;
+    }
+    for warning in line.warnings {
+        eprintln!("ferrokube: {warning}");
+    }
+    let command = Cli::parse_from(line.arguments).command;
     let runtime =
         match tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build() {
             Ok(runtime) => runtime,
@@ -73,24 +88,6 @@ fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // What is as large as it can be stays so, and a process that may not raise it goes on with what it has.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-}
-
-/// The arguments; a component's name in place of the program's own stands for its subcommand, so
-/// that a link of that name starts it.
-fn arguments() -> Vec<std::ffi::OsString> {
-    let mut all: Vec<_> = std::env::args_os().collect();
-    let name = all.first().map(std::path::PathBuf::from).and_then(|p| p.file_name().map(ToOwned::to_owned));
-    let component = name.filter(|n| is_component(n));
-    if let Some(component) = component {
-        all.insert(1, component);
-    }
-    all
-}
-
-/// Whether a subcommand of that name is a component, by upstream's names.
-fn is_component(name: &std::ffi::OsStr) -> bool {
-    let components = Cli::command();
-    components.get_subcommands().map(clap::Command::get_name).any(|n| n.starts_with("kube-") && n == name)
 }
 
 async fn run(command: Command) -> Result<()> {
@@ -178,16 +175,6 @@ async fn until_stopped(plane: ControlPlane, farewell: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn links_by_the_names_of_components() {
-        for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
-            assert!(is_component(name.as_ref()), "{name}");
-        }
-        for name in ["ferrokube", "up", "server", "kube-", "kubectl"] {
-            assert!(!is_component(name.as_ref()), "{name}");
-        }
-    }
 
     /// Each component has upstream's port unless told otherwise.
     #[test]

@@ -36,7 +36,7 @@ fn is_etcd(place: &str) -> bool {
     ["http://", "https://"].iter().any(|scheme| place.starts_with(scheme))
 }
 
-/// Keys of a KMS are kept up until shutdown.
+/// The configuration of an etcd. Keys of a KMS are kept up until shutdown.
 async fn config(flags: &Migrate, urls: &str, shutdown: &Shutdown) -> Result<EtcdConfig> {
     let servers = EtcdServers {
         endpoints: urls.split(',').map(ToOwned::to_owned).collect(),
@@ -92,7 +92,7 @@ async fn from_etcd(flags: &Migrate) -> Result<()> {
         anyhow::Ok(tokio::task::spawn_blocking(move || storage::restore(&from, &to)).await??)
     }
     .await;
-    // The store is what counts; what led to it is of no more use, nor after a failure.
+    // The store is what counts; the file is of no more use, nor after a failure.
     let _ = fs::remove_file(&file).await;
     shutdown.finish().await;
     let moved = moved?;
@@ -110,7 +110,7 @@ async fn from_etcd(flags: &Migrate) -> Result<()> {
 /// Writes the whole store to a new file that only its owner can read.
 async fn save(store: &Store, file: &Path) -> Result<()> {
     let backup = store.backup().await?;
-    // What an interrupted move left.
+    // An interrupted move leaves such a file.
     match fs::remove_file(file).await {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
         _ => {}

@@ -1,9 +1,9 @@
-//! The clusters of this machine: what one of them holds, another cannot have. (Ports aside: the system gives one to one
-//! program only.)
+//! The clusters of this machine: a thing that one of them holds, another cannot have. (Ports aside: the system gives
+//! one to one program only.)
 //!
-//! Each `ferrokube up` writes what it holds below `/run/ferrokube` before it starts anything. It holds that while it
-//! runs, and its Pods' range as long as its bridge is there: containers outlive the process. A restart of the machine
-//! empties `/run`.
+//! Each `ferrokube up` writes a claim with the things that it holds below `/run/ferrokube` before it starts anything.
+//! It holds them while it runs, and its Pods' range as long as its bridge is there: containers outlive the process. A
+//! restart of the machine empties `/run`.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::data_dir::DataDir;
 
-/// Where the clusters of this machine write what they hold.
+/// The directory in which the clusters of this machine write their claims.
 const DIR: &str = "/run/ferrokube";
 
-/// What a cluster holds on its machine.
+/// The things that a cluster holds on its machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Claim {
-    /// Its data directory.
+    /// The cluster's data directory.
     pub(crate) data_dir: PathBuf,
     /// The Pods' ranges.
     pub(crate) cluster_cidrs: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Claim {
     pub(crate) bridge: String,
     /// The runtime's socket.
     pub(crate) runtime_endpoint: String,
-    /// Where the runtime looks for the pod network's configuration.
+    /// The directory in which the runtime looks for the pod network's configuration.
     pub(crate) cni_conf_dir: PathBuf,
 }
 
@@ -41,15 +41,15 @@ pub(crate) struct Claim {
 #[derive(Debug)]
 pub(crate) struct Held(#[expect(dead_code, reason = "its lock tells others that this process lives")] File);
 
-/// Claims what a cluster needs of this machine.
+/// Claims the things that a cluster needs of this machine.
 ///
 /// # Errors
-/// One sentence that names the other cluster, and the flag that avoids it.
+/// One sentence that names the other cluster, and the flag that avoids the conflict.
 pub(crate) fn claim(dir: &DataDir, claim: &Claim) -> Result<Held> {
     claim_in(Path::new(DIR), &dir.id(), claim, &|bridge| Path::new("/sys/class/net").join(bridge).exists())
 }
 
-/// Forgets what a cluster held, once all of it is removed.
+/// Forgets a cluster's claim, once all that it made is removed.
 pub(crate) fn forget(dir: &DataDir) -> Result<()> {
     match fs::remove_file(Path::new(DIR).join(file_name(&dir.id()))) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).context("its claim can't be removed"),
@@ -65,7 +65,7 @@ fn claim_in(at: &Path, id: &str, claim: &Claim, is_there: &dyn Fn(&str) -> bool)
     let shown = at.display();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(at);
     made.with_context(|| format!("{shown} can't be made; run as root"))?;
-    // One after the other: two that start at once must not both find the place free.
+    // Claims are made one after the other: two clusters that start at once must not both find the place free.
     let turn = File::create(at.join("lock")).with_context(|| format!("{shown} can't be written to"))?;
     turn.lock().with_context(|| format!("{shown} can't be locked"))?;
     for entry in fs::read_dir(at)? {
@@ -89,15 +89,15 @@ fn claim_in(at: &Path, id: &str, claim: &Claim, is_there: &dyn Fn(&str) -> bool)
     Ok(Held(file))
 }
 
-/// What another cluster wrote, and whether its process runs.
+/// The claim of another cluster, and whether its process runs.
 fn read(path: &Path) -> Option<(Claim, bool)> {
     let file = File::open(path).ok()?;
     let claim = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     Some((claim, matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))))
 }
 
-/// The first thing that both want, and the flag for another one. `runs` says that the other's process runs, `pods`
-/// that its Pods may.
+/// The first thing that both want, and the flag to choose another one. `runs` tells that the other's process runs,
+/// `pods` that its Pods may.
 fn conflict(ours: &Claim, theirs: &Claim, runs: bool, pods: bool) -> Option<(String, &'static str)> {
     let shared = |ours: &[String], theirs: &[String]| {
         ours.iter().find_map(|o| theirs.iter().find(|t| overlap(o, t)).cloned())
@@ -135,7 +135,7 @@ fn conflict(ours: &Claim, theirs: &Claim, runs: bool, pods: bool) -> Option<(Str
     None
 }
 
-/// Whether two ranges have an address in common. What is no range is refused elsewhere.
+/// Whether two ranges have an address in common. A text that is no range is refused elsewhere.
 fn overlap(a: &str, b: &str) -> bool {
     matches!((a.parse::<Cidr>(), b.parse::<Cidr>()), (Ok(a), Ok(b)) if a.overlaps(b))
 }
@@ -241,12 +241,12 @@ mod tests {
         drop(first);
         let refused = claim_in(&at, "2", &like_one, &|bridge| bridge == "fk-1").unwrap_err().to_string();
         assert!(refused.contains("which has Pods on this machine"), "{refused}");
-        // The same cluster again, and the other one once nothing is left of it.
+        // The same cluster may start again, and the other one once nothing is left of it.
         drop(claim_in(&at, "1", &one(), &|_| true).unwrap());
         let second = claim_in(&at, "2", &like_one, &|_| false).unwrap();
         assert!(claim_in(&at, "1", &one(), &|_| false).is_err());
         drop(second);
-        // What cannot be read holds nothing.
+        // A file that cannot be read holds nothing.
         fs::write(at.join("3.json"), "{").unwrap();
         assert!(claim_in(&at, "4", &Claim::default(), &|_| false).is_ok());
     }

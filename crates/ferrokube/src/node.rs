@@ -20,7 +20,7 @@ use crate::neighbours::Claim;
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
 
-/// Which address of the Services' range is that of the cluster's DNS, as elsewhere.
+/// The place of the cluster's DNS address in the Services' range, as elsewhere.
 const DNS_ADDRESS: u32 = 10;
 
 /// The path of the runtime's socket.
@@ -28,7 +28,7 @@ fn socket(endpoint: &str) -> &Path {
     Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
 }
 
-/// Asks the runtime who it is, before anything is started.
+/// Asks the runtime for its name, before anything is started.
 pub(crate) async fn check_runtime(flags: &Up) -> Result<String> {
     let endpoint = &flags.container_runtime_endpoint;
     if !socket(endpoint).exists() {
@@ -50,12 +50,12 @@ pub(crate) fn check_port(flags: &Up) -> Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
             bail!("port {port} is in use by another program; stop it, or choose another with --kubelet-port")
         }
-        // What else may be wrong is told where the kubelet listens.
+        // Other faults show where the kubelet listens.
         _ => Ok(()),
     }
 }
 
-/// What this cluster takes of the machine.
+/// The things that this cluster needs of the machine.
 pub(crate) fn claim(flags: &Up, dir: &DataDir) -> Claim {
     Claim {
         data_dir: dir.path().to_owned(),
@@ -130,8 +130,8 @@ fn nth_address(range: &str, n: u32) -> Result<IpAddr> {
     address.with_context(|| format!("{range:?} is no range of addresses, such as 10.96.0.0/16"))
 }
 
-/// This port if nobody listens on it, otherwise any that is free: clusters run side by side, and the Node
-/// says where its kubelet is.
+/// This port if nobody listens on it, otherwise any free one: clusters run side by side, and the Node tells its
+/// kubelet's port.
 fn free_port(address: IpAddr, wanted: u16) -> std::io::Result<u16> {
     let listener = TcpListener::bind((address, wanted)).or_else(|_| TcpListener::bind((address, 0)))?;
     Ok(listener.local_addr()?.port())
@@ -140,13 +140,13 @@ fn free_port(address: IpAddr, wanted: u16) -> std::io::Result<u16> {
 /// The node's addresses, the primary one first.
 pub(crate) fn addresses(flags: &Up) -> Result<Vec<IpAddr>> {
     match (&flags.node_ip[..], listening(flags)) {
-        // Nobody reaches the kubelet by another address than the one it listens on.
+        // Nobody reaches the kubelet by another address than the one on which it listens.
         ([], only) if !only.is_unspecified() => Ok(vec![only]),
         (asked, _) => machine::node_ips(asked),
     }
 }
 
-/// The address that the kubelet listens on.
+/// The address on which the kubelet listens.
 fn listening(flags: &Up) -> IpAddr {
     flags.kubelet_address.unwrap_or(match flags.server.bind_address {
         all if all.is_unspecified() => machine::anywhere(),

@@ -1,4 +1,4 @@
-//! The documents of OpenAPI: the schema with its descriptions, made when somebody asks.
+//! The documents of OpenAPI: the schema with its descriptions, made when a client asks for it.
 
 use api::Schema;
 use api::openapi as make;
@@ -6,7 +6,7 @@ use api::resources::ResourceInfo;
 use apiserver::openapi::Documents;
 use bytes::Bytes;
 
-/// Of the built-in kinds that are served.
+/// The documents of the built-in kinds that are served.
 pub(crate) struct Builtin(pub(crate) Vec<ResourceInfo>);
 
 impl Documents for Builtin {

@@ -1,4 +1,5 @@
-//! Files and directories that hold secrets: their owner's alone from the start, and never where somebody else led.
+//! Files and directories that hold secrets: only their owner can read them from the start, and they are never written
+//! where somebody's link leads.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -9,13 +10,13 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-/// Makes a file, 0600. What has its name already, also a symbolic link, is an error.
+/// Makes a file, 0600. It is an error if something has its name already, also a symbolic link.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     // `create_new` is O_EXCL, which follows no link at the end of the path.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Refuses a name that something has.
+/// Checks that nothing has a name.
 pub(crate) fn ensure_free(path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
@@ -31,7 +32,7 @@ fn taken(path: &Path) -> String {
 /// Gives a finished file its name, unless something has that by now.
 pub(crate) fn publish(from: &Path, to: &Path) -> Result<()> {
     let renamed = match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // A file system that cannot do it at once.
+        // The file system cannot rename and check at once.
         Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(from, to).and_then(|()| fs::remove_file(from)),
         renamed => renamed.map_err(io::Error::from),
     };
@@ -41,7 +42,7 @@ pub(crate) fn publish(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Makes sure that a directory is the user's own and nobody else's.
+/// Makes sure that only the user has access to a directory.
 pub(crate) fn own_directory(path: &Path) -> Result<()> {
     let shown = path.display();
     let found = fs::metadata(path).with_context(|| format!("cannot look at {shown}"))?;

@@ -1,4 +1,4 @@
-//! Saves the store of a running cluster, restores it, and tells what such a file holds.
+//! Saves the store of a running cluster, restores it, and prints a summary of such a file.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ async fn inspect(file: &Path) -> Result<BackupInfo> {
     Ok(tokio::task::spawn_blocking(move || storage::inspect(&file)).await??)
 }
 
-/// What a snapshot holds, as a table.
+/// The content of a snapshot, as a table.
 fn status(info: &BackupInfo) -> String {
     let BackupInfo { format, taken, revision, objects, bytes } = info;
     let taken = taken.and_then(|ms| jiff::Timestamp::from_millisecond(ms.try_into().ok()?).ok());
@@ -65,7 +65,7 @@ async fn save(flags: &SnapshotSave) -> Result<()> {
         StatusCode::NOT_FOUND => bail!("the server is not FerroKube, or an older one: it has no {PATH}"),
         code => bail!("the server refused ({code}): {}", refusal(answer.into_body()).await),
     }
-    // Nobody who may write to the directory can guess the name.
+    // The name is random, so that nobody who may write to the directory can guess it.
     let part = beside(&flags.file, &format!(".{}.part", uuid::Uuid::new_v4().simple()));
     let saved = async {
         receive(answer.into_body(), &part).await?;
@@ -83,7 +83,7 @@ async fn save(flags: &SnapshotSave) -> Result<()> {
             Ok(())
         }
         Err(e) => {
-            // What is left of it is of no use; the failure says more than that it cannot be removed.
+            // The rest of the file is of no use; the failure tells more than an error of its removal.
             let _ = fs::remove_file(&part).await;
             Err(e)
         }
@@ -98,7 +98,7 @@ async fn refusal(body: Incoming) -> String {
         .map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), |s| s.message)
 }
 
-/// Writes what comes to a file, durably.
+/// Writes the body to a file, durably.
 async fn receive(mut body: Incoming, part: &Path) -> Result<()> {
     let failed = || format!("cannot write {}", part.display());
     let mut file = fs::File::from_std(private::create(part).with_context(failed)?);
@@ -124,7 +124,7 @@ fn beside(file: &Path, suffix: &str) -> PathBuf {
 }
 
 fn restore(flags: &SnapshotRestore) -> Result<()> {
-    // Before a directory is made for it.
+    // The file is checked before a directory is made for it.
     storage::inspect(&flags.file)?;
     let dir = DataDir::open(&flags.data_dir)?;
     let info = storage::restore(&flags.file, &dir.store())?;

@@ -6,12 +6,12 @@ use anyhow::{Result, ensure};
 use testkit::image::Image;
 use testkit::{Cluster, Options};
 
-/// How long a script may run, in seconds: far more than it takes.
+/// The time that a script may run, in seconds: far more than it takes.
 const LONGEST: &str = "300";
 
-/// A cluster that has nothing in it but the image that the scripts use.
+/// A cluster with nothing but the image that the scripts use.
 fn cluster(name: &str) -> Result<Cluster> {
-    // The machine's disk is the test machine's own business.
+    // The disk of the test machine does not matter.
     let flags = vec![
         "--eviction-hard".into(),
         "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".into(),
@@ -22,7 +22,7 @@ fn cluster(name: &str) -> Result<Cluster> {
     )
 }
 
-/// Runs a script of `tests/clients` on the cluster's host; fails with what it wrote, also if it hangs.
+/// Runs a script of `tests/clients` on the cluster's host; fails with its output, also if it hangs.
 fn check(cluster: &Cluster, interpreter: &Path, script: &str, args: &[&str]) -> Result<()> {
     let clients = testkit::clients();
     ensure!(clients.exists(), "{} is missing: run `cargo xtask setup`", clients.display());

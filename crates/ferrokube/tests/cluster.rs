@@ -1,4 +1,4 @@
-//! Whole clusters: `ferrokube up` on a host of the test's own, with real containerd, runc and kubectl.
+//! Whole clusters: `ferrokube up` on a host for each test, with real containerd, runc and kubectl.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn cluster(name: &str) -> Result<Cluster> {
     let mut second = Image::busybox("test.local/app:2")?;
     second.texts.push(("version".into(), "2\n".into(), 0o644));
     let images = vec![Image::busybox(IMAGE)?, second];
-    // The machine's disk is the test machine's own business.
+    // The disk of the test machine does not matter.
     let flags = vec![
         "--eviction-hard".into(),
         "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".into(),
@@ -65,7 +65,7 @@ for process in /proc/[0-9]*; do
 done
 exit 1"#;
 
-/// The Pods that are not on their way out.
+/// The Pods that are not being deleted.
 fn pods(c: &Cluster, selector: &str) -> Result<Vec<Value>> {
     let list: Value = serde_json::from_str(&c.kubectl(&["get", "pods", "-l", selector, "-o", "json"])?)?;
     let mut items = list["items"].as_array().cloned().unwrap_or_default();
@@ -138,7 +138,7 @@ fn a_deployment_runs_heals_and_rolls() {
     let name = pods(&c, "app=app").unwrap()[0]["metadata"]["name"].as_str().unwrap().to_owned();
     assert_eq!(c.kubectl(&["exec", &name, "--", "cat", "/version"]).unwrap().trim(), "2");
 
-    // Back to the first version, and never fewer than three are ready on the way.
+    // The Deployment goes back to the first version, and never fewer than three Pods are ready on the way.
     c.kubectl(&["rollout", "undo", "deployment/app"]).unwrap();
     let mut fewest = i64::MAX;
     eventually("the rollout", || {
@@ -161,7 +161,7 @@ fn a_deployment_runs_heals_and_rolls() {
     eventually("no Pods", || Ok(pods(&c, "app=app")?.is_empty().then_some(()))).unwrap();
 }
 
-/// What `/state` says through `kubectl port-forward`.
+/// The answer of `/state` through `kubectl port-forward`.
 fn through_port_forward(c: &Cluster, pod: &str) -> Result<String> {
     let kubectl = testkit::tool("kubectl");
     let mut command = c.host().command(kubectl);

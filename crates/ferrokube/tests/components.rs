@@ -22,7 +22,7 @@ impl Drop for Component {
 }
 
 impl Component {
-    /// Starts one by a link of its name.
+    /// Starts a component by a link of its name.
     fn start(server: &Server, name: &str, flags: &[&str]) -> Result<Self> {
         let link = server.path(name);
         symlink(binary(), &link).or_else(|e| if link.exists() { Ok(()) } else { Err(e) })?;
@@ -59,7 +59,7 @@ fn controllers_and_scheduler_run_in_processes_of_their_own() -> Result<()> {
     eventually("the namespace's account", || {
         Ok(server.get("/api/v1/namespaces/n/serviceaccounts/default").send()?.expect(200).ok())
     })?;
-    // Each controller is an account of its own, and what is turned off does nothing.
+    // Each controller has an account of its own, and a controller that is off does nothing.
     let account = "/api/v1/namespaces/kube-system/serviceaccounts/service-account-controller";
     server.get(account).send()?.expect(200)?;
     ensure!(server.get("/api/v1/namespaces/n/configmaps/kube-root-ca.crt").send()?.expect(404).is_ok());

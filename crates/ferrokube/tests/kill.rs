@@ -1,6 +1,6 @@
-//! `kill -9` on the API server while clients write: whatever was acknowledged or watched is there when it is back.
+//! `kill -9` on the API server while clients write: all that was acknowledged or watched is there when it is back.
 //!
-//! `FERROKUBE_KILLS` says how often.
+//! `FERROKUBE_KILLS` is the number of kills.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 const WRITERS: usize = 8;
 const OBJECTS: usize = 6;
-/// Far more than a start takes.
+/// A time far longer than a start takes.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// The API server's process.
@@ -92,13 +92,13 @@ fn number(map: &ConfigMap) -> Result<u64> {
 /// One object as its only writer knows it.
 #[derive(Debug, Clone, Default)]
 struct Known {
-    /// The number in it, and its revision.
+    /// The acknowledged number in the object, and its revision.
     acknowledged: Option<(u64, u64)>,
-    /// What a write that was not answered would have put into it.
+    /// The number of a write that was not answered.
     unanswered: Option<u64>,
 }
 
-/// Writes until a write fails; what it knows then.
+/// Writes until a write fails; returns the state that the writer knows then.
 async fn write(
     maps: Api<ConfigMap>,
     writer: usize,
@@ -158,7 +158,7 @@ async fn watch(maps: Api<ConfigMap>, from: String) -> Result<BTreeMap<String, u6
     Ok(seen)
 }
 
-/// Compares what is there with what the writers know.
+/// Compares the stored objects with the writers' knowledge.
 fn check(found: &[ConfigMap], known: &mut [Vec<Known>]) -> Result<()> {
     let mut by_name: BTreeMap<_, _> = found.iter().map(|m| (m.metadata.name.clone(), m)).collect();
     for (writer, known) in known.iter_mut().enumerate() {
@@ -207,7 +207,7 @@ async fn kills(durability: &str, kills: u64) -> Result<()> {
             let work = write(server.maps()?, writer, known.clone(), numbers.clone(), acknowledged.clone());
             writers.spawn(async move { (writer, work.await) });
         }
-        // As many as come to a different moment of the store each time.
+        // Each kill comes after another number of writes, so that it meets the store at a different moment.
         let enough = 50 + kill * 37;
         let started = Instant::now();
         while acknowledged.load(Ordering::Relaxed) < enough {
@@ -235,7 +235,7 @@ async fn a_killed_server_has_everything_that_it_acknowledged() -> Result<()> {
     kills("synced", how_often(10)).await
 }
 
-/// The system goes on, and what it was given is not lost with the process.
+/// The system goes on, so that its page cache is not lost with the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_does_a_kill_lose_anything_that_is_not_synced() -> Result<()> {
     kills("os", how_often(3)).await

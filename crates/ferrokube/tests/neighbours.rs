@@ -1,4 +1,5 @@
-//! Two clusters on one machine: what one of them has, the other is refused, with the flag that avoids it.
+//! Two clusters on one machine: a second cluster is refused the things that the first one has, with the flag that
+//! avoids the conflict.
 
 use std::fs;
 use std::path::Path;

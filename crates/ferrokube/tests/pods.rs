@@ -1,5 +1,5 @@
-//! Pods on a real node, with real containerd: how they end, what they are told of, what they see of ConfigMaps and
-//! Secrets. That containers outlive the kubelet is tested in `cluster.rs`.
+//! Pods on a real node, with real containerd: their end, their messages, and their view of ConfigMaps and Secrets.
+//! `cluster.rs` tests that containers outlive the kubelet.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -117,7 +117,7 @@ fn pods_run_to_their_end_and_say_so() -> Result<()> {
     assert_eq!(ok["status"]["qosClass"], "BestEffort");
     assert!(c.kubectl(&["logs", "succeeds"])?.contains("Kubernetes-managed hosts file"));
 
-    // What a container lacks is told, and it starts once that is there.
+    // A container's status names the thing that it lacks, and the container starts once that is there.
     let waiting = |p: &Value| p["status"]["containerStatuses"][0]["state"]["waiting"].clone();
     let reason = "CreateContainerConfigError";
     let waits = until(&c, "waits", reason, |p| waiting(p)["reason"] == reason)?;
@@ -133,7 +133,7 @@ fn pods_run_to_their_end_and_say_so() -> Result<()> {
         assert!(events.contains(said), "{said} in\n{events}");
     }
 
-    // Volumes follow what they are made of.
+    // Volumes follow changes of the objects that they show.
     phase(&c, "reads", "Running")?;
     c.kubectl(&["patch", "configmap", "m", "--type=merge", "-p", r#"{"data":{"key":"two"}}"#])?;
     phase(&c, "reads", "Succeeded")?;

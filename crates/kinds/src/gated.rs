@@ -3,11 +3,11 @@
 use api::schema::{StructMap, Type, TypeId};
 use api::{FieldNo, Node, Schema, Struct, StructId};
 
-/// Gates whose fields go by rules of their own, which the strategies know.
+/// Gates whose fields are dropped by the strategies, with rules of their own.
 const ELSEWHERE: &[&str] =
     &["ContainerRestartRules", "CrossNamespaceVolumeDataSource", "NodeDeclaredFeatures"];
 
-/// Fields of which the schema does not say the gates that decide; none if they always stay.
+/// Fields whose gates are not those in the schema; without gates they always stay.
 const MORE: &[(&str, &str, &[&str])] = &[
     ("core.v1.ContainerStatus", "stopSignal", &[]),
     ("core.v1.VolumeMountStatus", "volumeStatus", &["ImageVolumeWithDigest"]),
@@ -24,10 +24,10 @@ const MORE: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Gates of which each field is used for itself. Of others, one field that is used keeps all.
+/// Gates of which each field is kept or dropped by itself. Under other gates, one field in use keeps all.
 const ALONE: &[&str] = &["CoordinatedLeaderElection", "WorkloadAwarePreemption"];
 
-/// Which fields go.
+/// The fields that writes lose, since their features are off.
 #[derive(Debug, Default)]
 pub struct Gated {
     fields: StructMap<Vec<(FieldNo, Use)>>,
@@ -37,11 +37,11 @@ pub struct Gated {
 
 type Place = (StructId, FieldNo);
 
-/// What a stored object uses; fields of one use stay or go together.
+/// A number for fields that stay or go together if a stored object uses one of them.
 type Use = u16;
 
 impl Gated {
-    /// For a schema; `off` says of a gate whether it exists and is off.
+    /// Finds the fields of a schema; `off` tells of a gate whether it exists and is off.
     pub fn new(schema: &Schema, off: impl Fn(&str) -> bool) -> Self {
         let mut uses: Vec<String> = Vec::new();
         let fields = StructMap::new(schema, |_, st| {
@@ -68,7 +68,7 @@ impl Gated {
             of_struct
         });
         let mut holds = StructMap::new(schema, |id, _| fields.get(id).is_some_and(|f| !f.is_empty()));
-        // What has a part that holds one holds it, too, until there are no more.
+        // A struct with a part that holds such a field holds it, too; the loop ends when no struct is added.
         let mut more = true;
         while more {
             more = false;
@@ -86,7 +86,7 @@ impl Gated {
         Self { fields, holds }
     }
 
-    /// Drops them from a new object, given the stored one.
+    /// Drops the fields from a new object, except those that the stored one uses.
     pub fn drop(&self, new: &mut Struct, old: Option<&Struct>) {
         let mut found = Vec::new();
         self.find(new, &mut found);
@@ -106,7 +106,7 @@ impl Gated {
             return;
         }
         for (no, of) in self.fields.get(st.id).into_iter().flatten() {
-            // Also what was written empty: upstream tells that from nothing until it is dropped.
+            // A field that was written empty counts, too: upstream tells it from an absent one until it is dropped.
             let written = st.has(*no) || st.written_empty(*no).is_some();
             if written && !found.contains(&((st.id, *no), *of)) {
                 found.push(((st.id, *no), *of));
@@ -132,7 +132,7 @@ impl Gated {
     }
 }
 
-/// The struct that a type leads to.
+/// The struct to which a type leads.
 fn inner(schema: &Schema, ty: TypeId) -> Option<StructId> {
     match schema.ty(ty) {
         Type::Struct(id) | Type::Or { of: id, .. } => Some(*id),
@@ -150,7 +150,7 @@ fn remove(st: &mut Struct, fields: &[Place]) {
         }
         kept
     });
-    // What was written empty goes, too.
+    // The note of a field that was written empty goes, too.
     if st.noted().next().is_some() {
         for (_, no) in fields.iter().filter(|(of, _)| *of == id) {
             st.remove(*no);

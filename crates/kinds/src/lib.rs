@@ -1,9 +1,9 @@
-//! The rules of the built-in kinds that no schema can say: defaults that depend on other fields,
-//! validation, what a create or an update resets, conversions between versions, selectable fields,
-//! columns. Facts and texts are upstream's; the code is ours.
+//! The rules of the built-in kinds that a schema cannot express: defaults that depend on other fields, validation, the
+//! fields that a create or an update resets, conversions between versions, selectable fields, columns. Facts and texts
+//! are upstream's; the code is ours.
 //!
-//! Pure: trees in, trees and field errors out. Only the API server depends on it, so that a change
-//! to a rule rebuilds nothing else.
+//! The crate is pure: trees in, trees and field errors out. Only the API server depends on it, so that a change to a
+//! rule rebuilds nothing else.
 
 mod cel;
 pub mod columns;

@@ -1,4 +1,4 @@
-//! Names of compute resources and the sums of what a pod's containers ask for.
+//! Names of compute resources and the sums of the resources that a pod's containers ask for.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use api::{Map, Text};
 use api::quantity::{decimal, nano};
 use api::view::View;
 
-/// Resources that a pod as a whole may have.
+/// Whether a pod as a whole may have the resource.
 pub fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_page(name)
 }
 
-/// `hugepages-…`
+/// Whether the resource is huge pages: `hugepages-…`.
 pub fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
@@ -22,19 +22,19 @@ pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether more may be requested than there is.
+/// Whether more of a resource may be requested than exists.
 pub fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 
-/// A resource of a domain that is not Kubernetes' own.
+/// Whether the resource is of a domain that is not Kubernetes' own.
 pub fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && api::names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
-/// Resources that a container may name without a domain.
+/// Whether a container may name the resource without a domain.
 pub fn is_standard_container(name: &str) -> bool {
     matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge_page(name)
 }
@@ -62,12 +62,12 @@ const STANDARD: &[&str] = &[
     "services.loadbalancers",
 ];
 
-/// Resources without a domain that upstream knows.
+/// Whether upstream knows the resource without a domain.
 pub fn is_standard(name: &str) -> bool {
     STANDARD.contains(&name) || is_huge_page(name) || name.starts_with("requests.hugepages-")
 }
 
-/// Resources counted in whole numbers.
+/// Whether the resource is counted in whole numbers.
 pub fn is_integer(name: &str) -> bool {
     matches!(
         name,
@@ -83,8 +83,8 @@ pub fn is_integer(name: &str) -> bool {
     ) || is_extended(name)
 }
 
-/// What a pod's containers ask for together: the containers' sum, and during the start no less than
-/// any init container needs beside the sidecars before it.
+/// The resources that a pod's containers ask for together: the containers' sum, and during the start no less than any
+/// init container needs beside the sidecars before it.
 #[derive(Default)]
 pub struct PodTotals {
     sums: Vec<(Text, i128)>,
@@ -92,7 +92,7 @@ pub struct PodTotals {
 }
 
 impl PodTotals {
-    /// Of a pod's spec; `what` is `requests` or `limits`.
+    /// Computes the totals of a pod's spec; `what` is `requests` or `limits`.
     pub fn of(spec: View<'_>, what: &str) -> Self {
         let mut total = Self::default();
         for c in spec.items("containers") {
@@ -107,7 +107,7 @@ impl PodTotals {
                 total.add(own);
                 sidecars.add(own);
             }
-            // What the sidecars need counted when the last of them came.
+            // A sidecar's own need was counted with the sidecars above.
             for (name, own) in own.into_iter().flat_map(Map::iter) {
                 let own = if stays { 0 } else { nano(own.as_str()) };
                 let beside = sidecars.nano(name).unwrap_or_default().saturating_add(own);

@@ -6,13 +6,13 @@ use api::{Map, Node, Schema, Struct, Text};
 /// The places of a Scale's numbers in an object. Paths are names of fields from the object's root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scale {
-    /// How many replicas are wanted.
+    /// The path of the wanted number of replicas.
     pub replicas: Vec<Text>,
-    /// How many there are.
+    /// The path of the actual number of replicas.
     pub status_replicas: Vec<Text>,
-    /// What selects their Pods.
+    /// The path of the selector of the replicas' Pods.
     pub selector: Vec<Text>,
-    /// The form of that.
+    /// The form of the selector.
     pub form: SelectorForm,
 }
 
@@ -25,7 +25,7 @@ pub enum SelectorForm {
     LabelSelector,
 }
 
-/// The struct in which a path's last field is, and that field.
+/// The struct that holds a path's last field, and that field.
 fn parent<'a, 'p>(schema: &'a Schema, object: &'a Struct, path: &'p [Text]) -> Option<(View<'a>, &'p str)> {
     let (last, above) = path.split_last()?;
     Some((above.iter().fold(View::new(schema, object), |v, name| v.st(name)), last))
@@ -36,19 +36,19 @@ fn number(schema: &Schema, object: &Struct, path: &[Text]) -> i64 {
 }
 
 impl Scale {
-    /// How many replicas are wanted.
+    /// The wanted number of replicas.
     pub fn replicas(&self, schema: &Schema, object: &Struct) -> i64 {
         number(schema, object, &self.replicas)
     }
-    /// How many there are.
+    /// The actual number of replicas.
     pub fn status_replicas(&self, schema: &Schema, object: &Struct) -> i64 {
         number(schema, object, &self.status_replicas)
     }
-    /// Says how many are wanted.
+    /// Sets the wanted number of replicas.
     pub fn set_replicas(&self, schema: &Schema, object: &mut Struct, replicas: i64) {
         set(&mut Edit::new(schema, object), &self.replicas, replicas);
     }
-    /// What selects their Pods, as the text of a label selector.
+    /// The selector of the replicas' Pods, as the text of a label selector.
     pub fn selector(&self, schema: &Schema, object: &Struct) -> String {
         let Some((v, name)) = parent(schema, object, &self.selector) else { return String::new() };
         match self.form {
@@ -60,7 +60,7 @@ impl Scale {
             SelectorForm::LabelSelector => selector_text(&v.st(name)),
         }
     }
-    /// The field of an object, with its value, that says only how many are wanted; for a configuration to apply.
+    /// The field of an object, with its value, that holds only the wanted number; for a configuration to apply.
     pub fn configuration(&self, replicas: Node) -> Option<(&str, Node)> {
         let (first, below) = self.replicas.split_first()?;
         let value = below.iter().rev().fold(replicas, |value, name| {
@@ -101,7 +101,7 @@ fn selector_text(selector: &View<'_>) -> String {
         };
         terms.push((key.to_owned(), term));
     }
-    // By key alone: of one key, labels come before expressions.
+    // The terms are sorted by key alone: of one key, labels come before expressions.
     terms.sort_by(|a, b| a.0.cmp(&b.0));
     terms.into_iter().map(|t| t.1).collect::<Vec<_>>().join(",")
 }

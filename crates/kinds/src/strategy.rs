@@ -1,4 +1,4 @@
-//! What there is to say of a kind besides its schema: a [`Strategy`].
+//! The rules of a kind besides its schema: a [`Strategy`].
 //!
 //! A resource owns its strategy, and generic code asks nothing else about a kind. The built-in ones stand in
 //! [`crate::strategies`]; another implementation may carry data that is known at run time only: names, columns, paths.
@@ -13,32 +13,33 @@ use crate::columns::{Column, Row};
 use crate::convert::NoConversion;
 use crate::scale::Scale;
 
-/// What a rule may look at besides the objects.
+/// The surroundings that a rule may look at besides the objects.
 #[derive(Clone, Copy)]
 pub struct Ctx<'a> {
-    /// The schema the trees follow.
+    /// The schema that the trees follow.
     pub schema: &'a Schema,
-    /// Now, as `metav1.Time` text.
+    /// The current time, as `metav1.Time` text.
     pub now: &'a str,
     /// Whether a feature gate is on.
     pub gate: &'a (dyn Fn(&str) -> bool + Sync),
-    /// Takes a warning that is due whatever becomes of the request.
+    /// Takes a warning that is sent whether or not the request succeeds.
     pub warn: &'a (dyn Fn(String) + Sync),
 }
 
-/// All there is to say of the objects of one resource. Trees are of the version that is kept
-/// ([`Storage::kind`]), except where a method says otherwise.
+/// All rules of one resource's objects. Trees are of the version that is kept ([`Storage::kind`]), except where a
+/// method says otherwise.
 pub trait Strategy: Send + Sync {
-    /// What can be said without an object.
+    /// The facts that do not depend on an object.
     fn facts(&self) -> &Facts;
 
-    /// Readies the tree of a create: drops what a client may not set (status), sets what the server sets (generation).
+    /// Prepares the tree of a create: drops the fields that a client may not set (status), sets those that the server
+    /// sets (generation).
     fn prepare_create(&self, c: &Ctx<'_>, new: &mut Struct);
     /// Checks a create, metadata included.
     fn validate(&self, c: &Ctx<'_>, new: &Struct) -> Vec<FieldError>;
-    /// Brings an object that was found valid into its last form.
+    /// Brings a valid object into its last form.
     fn canonicalize(&self, c: &Ctx<'_>, new: &mut Struct);
-    /// Readies the new tree of an update, given the stored one. After it metadata's generation rule is already kept
+    /// Prepares the new tree of an update, given the stored one. After this the rule of `metadata.generation` is kept
     /// if `spec` changed.
     fn prepare_update(&self, c: &Ctx<'_>, new: &mut Struct, old: &Struct);
     /// Checks an update, metadata included.
@@ -47,8 +48,8 @@ pub trait Strategy: Send + Sync {
     fn warnings(&self, c: &Ctx<'_>, new: &Struct, old: Option<&Struct>) -> Vec<String>;
     /// The rules of a subresource that reads and writes the object's own tree, if it has one of this name.
     fn subresource(&self, name: &str) -> Option<&dyn Subresource>;
-    /// Which fields a writer of the object (subresource "") or of a subresource comes to manage. They are fields
-    /// of the version that is served.
+    /// The fields that a writer of the object (subresource "") or of a subresource comes to manage. They are fields of
+    /// the version that is served.
     fn taken(&self, subresource: &str) -> Taken<'_>;
 
     /// Appends the values of the selectable fields, in the order of [`Facts::fields`].
@@ -63,53 +64,55 @@ pub trait Strategy: Send + Sync {
 
     /// Converts a tree from one version of the kind into another.
     fn convert(&self, schema: &Schema, tree: Struct, from: &Gvk, to: &Gvk) -> Result<Struct, NoConversion>;
-    /// What upstream does to a decoded object of a version beyond its schema when it reads it into its internal
-    /// type: it may refuse it, or write it in another way. The error is upstream's text.
+    /// Rewrites or refuses a decoded object of a version as upstream does, beyond its schema, when it reads the object
+    /// into its internal type. The error is upstream's text.
     fn settle(&self, schema: &Schema, object: &mut Struct) -> Result<(), String>;
 }
 
 /// The rules of a subresource on the object's own tree (`status`, `ephemeralcontainers`, `resize`, `approval`, …).
 pub trait Subresource: Send + Sync {
-    /// Readies the new tree: everything but what this subresource may change is put back.
+    /// Prepares the new tree: puts back every field but those that this subresource may change.
     fn prepare_update(&self, c: &Ctx<'_>, new: &mut Struct, old: &Struct);
     /// Checks the update.
     fn validate_update(&self, c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError>;
 }
 
-/// What can be said of a kind without an object.
+/// The facts about a kind that do not depend on an object.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// Selectable fields besides `metadata.name` and `metadata.namespace`.
     pub fields: Vec<SelectableField>,
     /// The columns of its Tables.
     pub columns: Vec<Column>,
-    /// PUT may create.
+    /// Whether a PUT may create an object.
     pub create_on_update: bool,
-    /// An update without resourceVersion is taken.
+    /// Whether an update may come without resourceVersion.
     pub unconditional_update: bool,
-    /// Fields of features that are off go only after [`Strategy::prepare_update`], so that they count as a change.
+    /// Whether fields of features that are off are dropped only after [`Strategy::prepare_update`], so that they count
+    /// as a change.
     pub counts_gated: bool,
     /// The text of the Warning on a create while the cluster does not act on this kind yet.
     pub no_effect_yet: Option<Text>,
-    /// Each object is a namespace: a request for one is in the namespace of its name.
+    /// Whether each object is a namespace: a request for one is in the namespace of its name.
     pub is_namespace: bool,
-    /// What writes of other resources may be refused for; so such a refusal counts only if this resource was current.
+    /// Whether writes of other resources may be refused because of these objects; such a refusal counts only if this
+    /// resource was current.
     pub is_consulted: bool,
-    /// How it is deleted.
+    /// The way in which objects are deleted.
     pub deletion: Deletion,
-    /// How it is stored; `None` if nothing is.
+    /// The way in which objects are stored; `None` if none are.
     pub storage: Option<Storage>,
-    /// Versions that go.
+    /// Versions that will be removed.
     pub deprecated: Vec<Deprecated>,
-    /// Where the numbers of its Scale stand, if it has one.
+    /// The places of the numbers of the kind's Scale, if it has one.
     pub scale: Option<Scale>,
-    /// The annotation that upstream's internal type has a field for, so that forms made of that type's metadata
-    /// lack it.
+    /// The annotation for which upstream's internal type has a field, so that forms made of that type's metadata lack
+    /// the annotation.
     pub field_annotation: Option<Text>,
 }
 
 impl Facts {
-    /// What is said of a version that goes.
+    /// The warning about a version that will be removed.
     pub fn deprecated(&self, version: &str) -> Option<&Deprecated> {
         self.deprecated.iter().find(|d| d.version == version)
     }
@@ -118,25 +121,25 @@ impl Facts {
 /// A field by which lists and watches may select.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectableField {
-    /// As selectors name it: `spec.nodeName`.
+    /// The field as selectors name it: `spec.nodeName`.
     pub path: Text,
-    /// The store finds objects by it.
+    /// Whether the store finds objects by the field.
     pub indexed: bool,
 }
 
 /// How objects are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deletion {
-    /// What becomes of dependents when nobody says.
+    /// The treatment of dependents where the request does not choose one.
     pub dependents: Dependents,
-    /// A deletion answers with the object; with a `Status` otherwise.
+    /// Whether a deletion answers with the object; otherwise it answers with a `Status`.
     pub answers_object: bool,
-    /// Objects that cannot be read may be deleted.
+    /// Whether objects that cannot be read may be deleted.
     pub unreadable: bool,
 }
 
 impl Deletion {
-    /// What most kinds do.
+    /// The way of deletion of most kinds.
     pub const USUAL: Self =
         Self { dependents: Dependents::Background, answers_object: false, unreadable: true };
 }
@@ -147,14 +150,14 @@ impl Default for Deletion {
     }
 }
 
-/// What becomes of an object's dependents when nobody says.
+/// The treatment of an object's dependents where the request does not choose one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dependents {
-    /// They go after it.
+    /// Dependents are deleted after the object.
     Background,
-    /// They stay.
+    /// Dependents stay.
     Orphan,
-    /// Nobody looks for them, whatever is said.
+    /// Dependents are not looked for, whatever the request says.
     Unsupported,
 }
 
@@ -163,27 +166,27 @@ pub enum Dependents {
 pub struct Grace {
     /// Seconds that the object asks for.
     pub default: i64,
-    /// It goes at once, whatever anybody asks for.
+    /// Whether the object is deleted at once, whatever the request asks for.
     pub at_once: bool,
 }
 
 /// How objects are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
-    /// The version in which the server keeps them.
+    /// The version in which the server keeps objects.
     pub kind: Gvk,
-    /// The version in which they stand in etcd.
+    /// The version of objects in etcd.
     pub etcd: Gvk,
-    /// In which form they stand in etcd.
+    /// The form of objects in etcd.
     pub form: Form,
-    /// What their keys in etcd begin with, below the prefix.
+    /// The start of their keys in etcd, below the prefix.
     pub path: Text,
-    /// They expire, after the time that events are kept.
+    /// Whether objects expire, after the time that events are kept.
     pub expires: bool,
 }
 
 impl Storage {
-    /// Of a kind that is kept as it is served, in upstream's usual form.
+    /// The storage of a kind that is kept as it is served, in upstream's usual form.
     pub fn of(kind: &Gvk, plural: &str) -> Self {
         let (kind, etcd) = (kind.clone(), kind.clone());
         Self { kind, etcd, form: Form::default(), path: plural.into(), expires: false }
@@ -196,19 +199,19 @@ pub enum Form {
     /// Protobuf in upstream's envelope.
     #[default]
     Protobuf,
-    /// JSON, as the servers have it that are built like extensions.
+    /// JSON, as upstream's servers that are built like extensions store it.
     Json,
     /// JSON of a CustomResourceDefinition of `v1beta1`.
     Definition,
 }
 
-/// A version that goes.
+/// A version that will be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deprecated {
     /// The version.
     pub version: Text,
     /// The text of the Warning with every answer.
     pub warning: Text,
-    /// The release that will be without it, "" if none is known.
+    /// The release that removes the version, "" if none is known.
     pub removed: Text,
 }

@@ -1,8 +1,8 @@
-//! Columns, against what upstream's printers show.
+//! Columns, compared with the output of upstream's printers.
 //!
-//! `data/columns.json` has a case a line: the objects of `pkg/printers/internalversion/printers_test.go` in
-//! their first version, and some more, each with the cells that upstream's wide output has for it at that
-//! time. CSIStorageCapacity is left out: upstream has a printer of it that its API server does not use.
+//! `data/columns.json` has a case a line: the objects of `pkg/printers/internalversion/printers_test.go` in their first
+//! version, and some more, each with the cells that upstream's wide output has for it at that time. CSIStorageCapacity
+//! is left out: upstream has a printer of it that its API server does not use.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 

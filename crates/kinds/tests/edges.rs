@@ -1,6 +1,5 @@
-//! Values at the edges of what fields may hold: each line of the table is a write, made or changed from
-//! `old`, and what upstream's server answered: why it was refused, or what it stored at some paths, and
-//! with which warnings.
+//! Values at the limits of fields: each line of the table is a write, made or changed from `old`, and the answer of
+//! upstream's server: the reasons for a refusal, or the stored values at some paths, with the warnings.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
@@ -13,7 +12,7 @@ use ferrokube_kinds as kinds;
 use kinds::{Ctx, strategy};
 use serde_json::Value;
 
-/// Off in v1.36 unless asked for, and in the way of a row.
+/// Gates that are off in v1.36 by default, and that a row needs off.
 const OFF: &[&str] = &["ImageVolumeWithDigest"];
 
 fn texts(row: &Value, field: &str) -> Vec<String> {
@@ -51,7 +50,7 @@ fn edges_are_as_upstream_has_them() {
         };
         let mut refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
         let mut expected = texts(&row, "refused");
-        // The entries of a map are upstream's in any order.
+        // Upstream lists the entries of a map in any order.
         refused.sort_unstable();
         expected.sort_unstable();
         let about = format!("{} {}", kind.kind, sent["metadata"]["name"]);

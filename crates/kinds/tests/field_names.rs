@@ -1,6 +1,6 @@
 //! Each name of a field that rules read or write is one of the schema's: a wrong one would read as absent.
 //!
-//! That it is a field of the very struct is checked where a rule runs (`api::view`, in builds for tests).
+//! Whether the struct at hand has the field is checked where a rule runs (`api::view`, in builds for tests).
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
@@ -48,20 +48,20 @@ const METHODS: &[&str] = &[
     "zero_time",
 ];
 
-/// Arguments of other methods of these names.
+/// Arguments of other methods with the same names.
 const OTHERS: &[&str] = &[
-    // Parameters of requests.
+    // These are parameters of requests.
     "hash",
     "pretty",
     "timeout",
     "verbose",
-    // A field of CustomResourceDefinitions as they were in `v1beta1`.
+    // This is a field of CustomResourceDefinitions in `v1beta1`.
     "webhookClientConfig",
 ];
 
 /// Words in camel case that are no fields.
 const WORDS: &[&str] = &[
-    // Upstream's paths and texts have these.
+    // These stand in upstream's paths and texts.
     "attachedRequired",
     "cephFS",
     "downwarAPI",
@@ -70,7 +70,7 @@ const WORDS: &[&str] = &[
     "templateGeneration",
     "uID",
     "webhookClientConfig",
-    // A finalizer.
+    // This is a finalizer.
     "foregroundDeletion",
 ];
 

@@ -1,10 +1,9 @@
-//! Fields of features that are on or off: what a create keeps, loses and refuses, and what an update
-//! of an object keeps that was stored while the features were on.
+//! Fields of features that are on or off: the fields that a create keeps, loses and refuses, and those that an update
+//! keeps in an object that was stored while the features were on.
 //!
-//! Each line of the table is an object and what upstream's server answered: the paths of the fields
-//! that were dropped, or why it was refused. `on` and `off` are creates with all gates of the table on
-//! or off; `kept` is an update, with the gates off, that adds a label to what was stored while they
-//! were on.
+//! Each line of the table is an object and the answer of upstream's server: the paths of the fields that were dropped,
+//! or the reason for the refusal. `on` and `off` are creates with all gates of the table on or off; `kept` is an
+//! update, with the gates off, that adds a label to the object that was stored while they were on.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
@@ -74,7 +73,7 @@ impl Server<'_> {
         serde_json::from_slice(&text).unwrap()
     }
 
-    /// What the table says of such a write.
+    /// The outcome of a write in the form of the table.
     fn outcome(&self, sent: &Value, written: Result<Struct, Value>) -> Value {
         match written {
             Err(refused) => refused,

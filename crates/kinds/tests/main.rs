@@ -1,4 +1,4 @@
-//! The rules of kinds against what upstream's server answered, and what they cost.
+//! The rules of kinds compared with the answers of upstream's server, and the growth of their cost.
 
 mod columns;
 mod edges;

@@ -1,5 +1,5 @@
-//! What may be written to statuses: each line of the table is a stored object, fields of a status that
-//! a client writes over the stored ones, and the reasons for which upstream's server refused that.
+//! Rules for writes to statuses: each line of the table is a stored object, fields of a status that a client writes
+//! over the stored ones, and the reasons for which upstream's server refused that.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
@@ -35,7 +35,7 @@ fn statuses_are_refused_as_upstream_refuses_them() {
         let mut expected: Vec<&str> =
             row["refused"].as_array().unwrap().iter().map(|r| r.as_str().unwrap()).collect();
         let mut refused: Vec<&str> = refused.iter().map(String::as_str).collect();
-        // The entries of a map are upstream's in any order.
+        // Upstream lists the entries of a map in any order.
         expected.sort_unstable();
         refused.sort_unstable();
         assert_eq!(refused, expected, "{} {}", kind.kind, row["status"]);

@@ -1,7 +1,7 @@
-//! The key management service interface, versions 2 and 1: protocol and clients. API servers let a plugin behind a
-//! Unix socket encrypt the keys of the values in etcd.
+//! The key management service interface, versions 2 and 1: protocol and clients. API servers let a plugin behind a Unix
+//! socket encrypt the keys of the values in etcd.
 //!
-//! Knows nothing of etcd and of how values are encrypted with such a key.
+//! The crate knows nothing of etcd and of how values are encrypted with such a key.
 
 pub mod rpc;
 mod v1;
@@ -14,18 +14,18 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 pub use v1::PluginV1;
 
-/// Why a plugin could not be asked, or what it said.
+/// The reason for which a call of a plugin failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// It does not answer; it may later.
+    /// The plugin does not answer; it may later.
     #[error("the KMS plugin at {endpoint} does not answer ({why}): start it, or correct the endpoint")]
     Unavailable {
-        /// Where it should be.
+        /// The plugin's endpoint.
         endpoint: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It refused.
+    /// The plugin refused.
     #[error("{0}")]
     Refused(String),
 }
@@ -58,27 +58,27 @@ fn failed(endpoint: &str, status: &Status) -> Error {
 }
 
 impl Plugin {
-    /// The plugin at an endpoint, whose every answer is waited for this long. `None` if that is no `unix:///` URL.
-    /// Needs a tokio runtime around it.
+    /// Makes the client of the plugin at an endpoint, with a limit for every answer. `None` if that is no `unix:///`
+    /// URL. Needs a tokio runtime around it.
     pub fn new(endpoint: &str, timeout: Duration) -> Option<Self> {
         let channel = channel(endpoint, timeout)?;
         Some(Self { endpoint: endpoint.to_owned(), client: KeyManagementServiceClient::new(channel) })
     }
 
-    /// How the plugin is, and which key it uses.
+    /// The plugin's health, and the key that it uses.
     pub async fn status(&self) -> Result<StatusResponse, Error> {
         let answer = self.client.clone().status(StatusRequest {}).await;
         answer.map(tonic::Response::into_inner).map_err(|e| failed(&self.endpoint, &e))
     }
 
-    /// Lets it encrypt.
+    /// Lets the plugin encrypt a text.
     pub async fn encrypt(&self, uid: &str, plaintext: &[u8]) -> Result<EncryptResponse, Error> {
         let request = EncryptRequest { plaintext: plaintext.to_vec(), uid: uid.to_owned() };
         let answer = self.client.clone().encrypt(request).await;
         answer.map(tonic::Response::into_inner).map_err(|e| failed(&self.endpoint, &e))
     }
 
-    /// Lets it decrypt.
+    /// Lets the plugin decrypt a text.
     pub async fn decrypt(&self, request: DecryptRequest) -> Result<Vec<u8>, Error> {
         let answer = self.client.clone().decrypt(request).await;
         answer.map(|r| r.into_inner().plaintext).map_err(|e| failed(&self.endpoint, &e))

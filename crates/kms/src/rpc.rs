@@ -3,7 +3,7 @@
 
 tonic::include_proto!("v2");
 
-/// Of version 1, generated from `proto/v1beta1.proto`.
+/// Messages and services of version 1, generated from `proto/v1beta1.proto`.
 pub mod v1beta1 {
     tonic::include_proto!("v1beta1");
 }

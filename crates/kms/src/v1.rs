@@ -1,4 +1,4 @@
-//! Version 1: a plugin that encrypts keys and says nothing of itself. Deprecated upstream, and only behind a gate.
+//! Version 1: a plugin that encrypts keys and has no status. Deprecated upstream, and only behind a gate.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::rpc::v1beta1::key_management_service_client::KeyManagementServiceClie
 use crate::rpc::v1beta1::{DecryptRequest, EncryptRequest, VersionRequest};
 use crate::{Error, channel, failed};
 
-/// What requests and the plugin must name.
+/// The version that requests and the plugin must name.
 const VERSION: &str = "v1beta1";
 
 /// A plugin of version 1. The connection is made when it is needed and made again when it is lost.
@@ -17,13 +17,13 @@ const VERSION: &str = "v1beta1";
 pub struct PluginV1 {
     endpoint: String,
     client: KeyManagementServiceClient<Channel>,
-    /// That it speaks this version.
+    /// Set once the plugin has named this version.
     known: OnceCell<()>,
 }
 
 impl PluginV1 {
-    /// The plugin at an endpoint, whose every answer is waited for this long. `None` if that is no `unix:///` URL.
-    /// Needs a tokio runtime around it.
+    /// Makes the client of the plugin at an endpoint, with a limit for every answer. `None` if that is no `unix:///`
+    /// URL. Needs a tokio runtime around it.
     pub fn new(endpoint: &str, timeout: Duration) -> Option<Self> {
         let client = KeyManagementServiceClient::new(channel(endpoint, timeout)?);
         Some(Self { endpoint: endpoint.to_owned(), client, known: OnceCell::new() })
@@ -45,14 +45,14 @@ impl PluginV1 {
         Ok(self.client.clone())
     }
 
-    /// Lets it encrypt.
+    /// Lets the plugin encrypt a text.
     pub async fn encrypt(&self, plain: &[u8]) -> Result<Vec<u8>, Error> {
         let request = EncryptRequest { version: VERSION.into(), plain: plain.to_vec() };
         let answer = self.client().await?.encrypt(request).await;
         answer.map(|r| r.into_inner().cipher).map_err(|e| failed(&self.endpoint, &e))
     }
 
-    /// Lets it decrypt.
+    /// Lets the plugin decrypt a text.
     pub async fn decrypt(&self, cipher: &[u8]) -> Result<Vec<u8>, Error> {
         let request = DecryptRequest { version: VERSION.into(), cipher: cipher.to_vec() };
         let answer = self.client().await?.decrypt(request).await;

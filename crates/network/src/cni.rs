@@ -7,21 +7,21 @@ use objects::Cidr;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// The file that runtimes find first among those of other tools.
+/// The configuration's file, whose name comes first among those of other tools.
 const FILE: &str = "10-ferrokube.conflist";
 
-/// Why the configuration cannot be written.
+/// The reason for which the configuration cannot be written.
 #[derive(Debug, Error)]
 pub enum CniError {
-    /// A pod CIDR that is none.
+    /// A pod CIDR is malformed.
     #[error("invalid pod CIDR {0:?}")]
     Cidr(String),
     /// A file cannot be written or removed.
     #[error("{path}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
@@ -36,7 +36,7 @@ pub struct Cni {
 }
 
 impl Cni {
-    /// `conf_dir` is where the runtime looks for configurations; `data_dir` is the cluster's own
+    /// `conf_dir` is the directory in which the runtime looks for configurations; `data_dir` is the cluster's own
     /// directory on this node: it tells clusters on one machine apart and keeps the leases.
     pub fn new(conf_dir: impl Into<PathBuf>, data_dir: impl Into<PathBuf>) -> Self {
         let data_dir = data_dir.into();
@@ -51,13 +51,13 @@ impl Cni {
     pub fn bridge(&self) -> String {
         format!("fk-{}", self.id)
     }
-    /// Where addresses are leased.
+    /// The directory of the leases of addresses.
     pub(crate) fn lease_dir(&self) -> PathBuf {
         self.data_dir.join("cni")
     }
 
-    /// Writes the configuration for these pod CIDRs, one of each IP family at most, unless it is
-    /// there already. A reader sees the old one or the new one, never a part.
+    /// Writes the configuration for these pod CIDRs, one of each IP family at most, unless it is there already. A
+    /// reader sees the old one or the new one, never a part.
     pub fn ensure(&self, pod_cidrs: &[String]) -> Result<(), CniError> {
         let config = self.config(pod_cidrs, default_mtu())?;
         let path = self.conf_dir.join(FILE);
@@ -77,7 +77,7 @@ impl Cni {
         write().map_err(|e| file(&path, e))
     }
 
-    /// Removes the configuration; that it is not there is no error.
+    /// Removes the configuration; a missing one is no error.
     pub fn remove(&self) -> Result<(), CniError> {
         let path = self.conf_dir.join(FILE);
         match std::fs::remove_file(&path) {
@@ -88,7 +88,7 @@ impl Cni {
         }
     }
 
-    /// The configuration; pure.
+    /// Makes the configuration; pure.
     fn config(&self, pod_cidrs: &[String], mtu: Option<u32>) -> Result<Value, CniError> {
         let mut ranges = Vec::new();
         let mut routes = Vec::new();
@@ -127,12 +127,12 @@ fn has_room(subnet: Cidr) -> bool {
     subnet.width() - subnet.prefix() >= 2
 }
 
-/// FNV-1a: short, and the same in every build, since names on the machine depend on it.
+/// Hashes bytes by FNV-1a: short, and the same in every build, since names on the machine depend on it.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The MTU of the interface of the default route, which Pods' packets leave by.
+/// The MTU of the interface of the default route, by which Pods' packets leave.
 fn default_mtu() -> Option<u32> {
     let routes = std::fs::read_to_string("/proc/net/route").ok()?;
     let interface = default_interface(&routes)?;

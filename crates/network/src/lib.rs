@@ -1,8 +1,8 @@
-//! The pod network of a node: a CNI configuration made from the Node's pod CIDRs for the standard
-//! bridge, host-local and portmap plugins, and its removal with all that the plugins leave behind.
+//! The pod network of a node: a CNI configuration made from the Node's pod CIDRs for the standard bridge, host-local
+//! and portmap plugins, and its removal with all that the plugins leave behind.
 //!
-//! Depends on `component`, `client` and `objects`. The runtime runs the plugins; this crate must never
-//! run one itself, nor know a Pod.
+//! The crate depends on `component`, `client` and `objects`. The runtime runs the plugins; this crate must never run
+//! one itself, nor know a Pod.
 
 pub mod cni;
 pub mod teardown;

@@ -1,5 +1,5 @@
-//! What remains of a pod network after its Pods: the bridge, the leases, and packet filter rules of
-//! Pods whose sandboxes were not taken down by the runtime.
+//! Removes the remains of a pod network after its Pods: the bridge, the leases, and packet filter rules of Pods whose
+//! sandboxes were not taken down by the runtime.
 
 use std::process::Stdio;
 
@@ -9,19 +9,19 @@ use tokio::process::Command;
 
 use crate::cni::{Cni, CniError};
 
-/// Why a part of the pod network is still there.
+/// The reason for which a part of the pod network is still there.
 #[derive(Debug, Error)]
 pub enum TeardownError {
-    /// The configuration.
+    /// The configuration could not be removed.
     #[error(transparent)]
     Configuration(#[from] CniError),
-    /// The bridge.
+    /// The bridge could not be removed.
     #[error("cannot remove the bridge {0}")]
     Bridge(String, #[source] std::io::Error),
-    /// The leases.
+    /// The leases could not be removed.
     #[error("cannot remove the address leases")]
     Leases(#[source] std::io::Error),
-    /// The packet filter rules.
+    /// The packet filter rules could not be removed.
     #[error("cannot remove the rules of the pod network: {0}")]
     Rules(String),
 }
@@ -69,7 +69,7 @@ async fn run(tool: &str, arguments: &[String]) -> Result<String, String> {
     }
 }
 
-/// The commands that remove a network's rules from a listing (`-S`), and the chains that they jump to.
+/// The commands that remove a network's rules from a listing (`-S`), and the chains to which they jump.
 ///
 /// The plugins name the network in a comment: `name: "N" id: "…"`.
 fn plan(listing: &str, network: &str) -> Vec<Vec<String>> {
@@ -86,7 +86,7 @@ fn plan(listing: &str, network: &str) -> Vec<Vec<String>> {
         deletion[0] = "-D".into();
         deletions.push(deletion);
         let target = words.windows(2).find(|w| w[0] == "-j").map(|w| w[1].clone());
-        // A chain of the plugins' own that holds one Pod's rules, not one that all networks share.
+        // This is a chain of the plugins with one Pod's rules, not one that all networks share.
         if let Some(chain) = target.filter(|c| c.starts_with("CNI-") && !c.starts_with("CNI-HOSTPORT"))
             && !chains.contains(&chain)
         {
@@ -94,7 +94,7 @@ fn plan(listing: &str, network: &str) -> Vec<Vec<String>> {
         }
     }
     let mut commands = Vec::new();
-    // Rules inside the chains go with them.
+    // Rules inside the chains go with the chains.
     commands.extend(deletions.into_iter().filter(|d| !chains.contains(&d[1])));
     for chain in &chains {
         commands.push(vec!["-F".into(), chain.clone()]);
@@ -140,7 +140,7 @@ const NLMSG_ERROR: u16 = 2;
 const IFLA_IFNAME: u16 = 3;
 const ENODEV: i32 = 19;
 
-/// Removes a network interface; that there is none is no error.
+/// Removes a network interface; a missing one is no error.
 fn delete_link(name: &str) -> std::io::Result<()> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,

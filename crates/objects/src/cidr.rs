@@ -18,42 +18,42 @@ pub struct Cidr {
 pub struct CidrError(pub String);
 
 impl Cidr {
-    /// The block that begins at `first` and has this many bits of network, of the same family and within
-    /// the same numbers as `whole`. The bits of `first` behind the prefix must be zero.
+    /// The block that begins at `first` and has this many bits of network, of the same family and within the same
+    /// numbers as `whole`. The bits of `first` behind the prefix must be zero.
     pub fn part(whole: Self, first: u128, prefix: u32) -> Self {
         Self { first, prefix, v6: whole.v6 }
     }
-    /// Whether it is one of IPv6.
+    /// Whether the block is of IPv6.
     pub fn is_v6(self) -> bool {
         self.v6
     }
-    /// How many bits an address of its family has.
+    /// The number of bits of an address of the block's family.
     pub fn width(self) -> u32 {
         if self.v6 { 128 } else { 32 }
     }
-    /// How many bits of network it has.
+    /// The number of bits of the network.
     pub fn prefix(self) -> u32 {
         self.prefix
     }
-    /// Its first address as a number.
+    /// The block's first address as a number.
     pub fn first(self) -> u128 {
         self.first
     }
-    /// Its last address as a number.
+    /// The block's last address as a number.
     pub fn last(self) -> u128 {
         self.first | mask(self.width() - self.prefix)
     }
-    /// Whether another lies in it, or is the same.
+    /// Whether another block lies in this one, or is the same.
     pub fn contains(self, other: Self) -> bool {
         self.v6 == other.v6
             && self.prefix <= other.prefix
             && (self.first..=self.last()).contains(&other.first)
     }
-    /// Whether the two have an address in common.
+    /// Whether two blocks have an address in common.
     pub fn overlaps(self, other: Self) -> bool {
         self.contains(other) || other.contains(self)
     }
-    /// The n-th address after the first; none if the block is not that large.
+    /// The n-th address after the first; `None` if the block is not that large.
     pub fn nth(self, n: u32) -> Option<IpAddr> {
         let address = self.first.checked_add(u128::from(n)).filter(|a| *a <= self.last())?;
         Some(self.address(address))
@@ -73,7 +73,7 @@ fn mask(bits: u32) -> u128 {
 }
 
 impl From<IpAddr> for Cidr {
-    /// The block of one address.
+    /// Makes the block of one address.
     fn from(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(a) => Self { first: u128::from(u32::from(a)), prefix: 32, v6: false },
@@ -84,11 +84,11 @@ impl From<IpAddr> for Cidr {
 
 impl FromStr for Cidr {
     type Err = CidrError;
-    /// Bits of the address behind the prefix are dropped.
+    /// Reads a block. Bits of the address behind the prefix are dropped.
     fn from_str(text: &str) -> Result<Self, CidrError> {
         let bad = || CidrError(text.to_owned());
         let (address, prefix) = text.split_once('/').ok_or_else(bad)?;
-        // Rust's numbers may have a sign.
+        // Rust's parser would accept a sign.
         if !prefix.bytes().all(|b| b.is_ascii_digit()) {
             return Err(bad());
         }

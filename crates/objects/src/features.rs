@@ -1,12 +1,12 @@
 //! Features that Pods need of their node and that nodes declare in `status.declaredFeatures` (upstream's
-//! `component-helpers/nodedeclaredfeatures`). What a node does not declare it does not do, so that a Pod that needs
-//! it waits or is refused, instead of running without it.
+//! `component-helpers/nodedeclaredfeatures`). A node does not do what it does not declare, so that a Pod that needs it
+//! waits or is refused, instead of running without it.
 //!
-//! DIFFERENCE: upstream knows more features. Those are asked about by updates of Pods, or are alpha.
+//! DIFFERENCE: upstream knows more features. Those concern updates of Pods, or are alpha.
 
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
 
-/// A restart rule may restart all containers of a Pod.
+/// The feature by which a restart rule may restart all containers of a Pod.
 const RESTART_ALL_CONTAINERS: &str = "RestartAllContainersOnContainerExits";
 
 /// The features that a Pod needs, sorted by name.

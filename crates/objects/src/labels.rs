@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// What is wrong with a selector, in upstream's words.
+/// The error of a selector, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);
@@ -18,21 +18,21 @@ pub struct SelectorError(String);
 /// A compiled selector. An absent one selects nothing, an empty one everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
-    /// All must hold; `None` selects nothing.
+    /// The requirements, which must all hold; `None` selects nothing.
     requirements: Option<Vec<Requirement>>,
 }
 
 impl Selector {
-    /// What selects nothing.
+    /// A selector that selects nothing.
     pub fn nothing() -> Self {
         Self { requirements: None }
     }
 
-    /// Compiles a selector. Validation lets wrong ones through in objects that had them before, so they
-    /// are not impossible.
+    /// Compiles a selector. Validation lets wrong selectors through in objects that had them before, so they are
+    /// possible.
     ///
     /// # Errors
-    /// Where the selector is wrong.
+    /// If the selector is wrong.
     pub fn new(selector: Option<&LabelSelector>) -> Result<Self, SelectorError> {
         let Some(selector) = selector else { return Ok(Self::nothing()) };
         let mut requirements = Vec::new();
@@ -60,17 +60,17 @@ impl Selector {
         Self::new(Some(selector)).unwrap_or_else(|_| Self::nothing())
     }
 
-    /// What has all of these labels.
+    /// A selector of the objects that have all of these labels.
     pub fn exactly(labels: &Labels) -> Self {
         Self { requirements: Some(Vec::new()) }.and(labels.clone())
     }
 
-    /// Of a map that selects by equality where it has a label, and nothing where it has none.
+    /// The selector of a map: by equality if it has a label, of nothing if it has none.
     pub fn of_map(labels: Option<&Labels>) -> Self {
         labels.filter(|l| !l.is_empty()).map_or_else(Self::nothing, Self::exactly)
     }
 
-    /// Asks for exact labels too; a selector of nothing stays one.
+    /// Adds labels that an object must have exactly; a selector of nothing stays one.
     pub fn and(mut self, labels: impl IntoIterator<Item = (String, String)>) -> Self {
         if let Some(all) = &mut self.requirements {
             all.extend(labels.into_iter().map(|(key, value)| Requirement {
@@ -82,7 +82,7 @@ impl Selector {
         self
     }
 
-    /// Whether it selects everything.
+    /// Whether it selects every object.
     pub fn is_everything(&self) -> bool {
         self.requirements.as_ref().is_some_and(Vec::is_empty)
     }
@@ -106,7 +106,7 @@ fn requirement(key: &str, operator: Operator, values: &[String]) -> Result<Requi
     }
     match operator {
         Operator::In | Operator::NotIn if values.is_empty() => {
-            // Upstream copies the list onto a nil slice, so an empty one is shown as `null` too.
+            // Upstream copies the list onto a nil slice, so it shows an empty one as `null`, too.
             invalid("values".into(), "null".into(), "for 'in', 'notin' operators, values set can't be empty");
         }
         Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {

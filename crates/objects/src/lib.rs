@@ -1,7 +1,7 @@
-//! Rules on typed objects that components must agree on: what a Pod requests, which taints it
-//! tolerates, which nodes it may run on, which labels a selector selects.
+//! Rules on typed objects that components must agree on: the requests of a Pod, the taints that it tolerates, the nodes
+//! on which it may run, the labels that a selector selects.
 //!
-//! Pure: no I/O, no clock, no async. Depends on `api` alone; it must never know a component. A rule
+//! The crate is pure: no I/O, no clock, no async. It depends on `api` alone; it must never know a component. A rule
 //! belongs here once a second component needs it.
 
 pub mod cidr;

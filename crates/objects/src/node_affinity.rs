@@ -1,11 +1,11 @@
-//! Which nodes a Pod may run on (upstream's `component-helpers/scheduling/corev1/nodeaffinity`).
+//! The nodes on which a Pod may run (upstream's `component-helpers/scheduling/corev1/nodeaffinity`).
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
 
-/// The field that terms may name.
+/// The one field that terms may name.
 const NAME: &str = "metadata.name";
 
-/// The terms of a Pod's required node affinity, one of which must match; none if it requires nothing.
+/// The terms of a Pod's required node affinity, one of which must match; `None` if the Pod requires nothing.
 pub fn required_terms(pod: &Pod) -> Option<&[NodeSelectorTerm]> {
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     Some(&affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms)
@@ -19,7 +19,7 @@ pub fn admits(pod: &Pod, node: &Node) -> bool {
         && required_terms(pod).is_none_or(|terms| terms.iter().any(|t| term_matches(t, node)))
 }
 
-/// Whether a node satisfies a selector term; an empty term matches nothing, nor does a wrong one.
+/// Whether a node satisfies a selector term; an empty or wrong term matches no node.
 pub fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -49,7 +49,7 @@ fn label_matches(r: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     }
 }
 
-/// Fields are compared with one value each.
+/// Whether a node satisfies a requirement on a field, which is compared with one value.
 fn field_matches(r: &NodeSelectorRequirement, node: &Node) -> bool {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     match (r.operator.as_str(), r.values.as_deref().unwrap_or_default()) {
@@ -71,7 +71,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "host_1", "labels": labels}})).unwrap()
     }
 
-    /// Upstream's cases of `TestNodeSelectorMatch` and of `TestPodMatchesNodeSelectorAndAffinityTerms`.
+    /// The cases of upstream's `TestNodeSelectorMatch` and `TestPodMatchesNodeSelectorAndAffinityTerms`.
     #[test]
     fn terms() {
         let check = |term: Value, want: bool| {

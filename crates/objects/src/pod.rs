@@ -2,22 +2,22 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition};
 
-/// The phase, "" where nobody wrote one.
+/// The Pod's phase, "" if it has none yet.
 pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
 }
 
-/// The node that it is bound to, "" for none.
+/// The node to which the Pod is bound, "" for none.
 pub fn node_name(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default()
 }
 
-/// Whether it has ended for good.
+/// Whether the Pod has ended for good.
 pub fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// The condition of a type.
+/// The Pod's condition of a type.
 pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind)
 }

@@ -1,10 +1,10 @@
-//! Ports of a node that Pods take (upstream's `HostPortInfo`).
+//! Ports of a node that Pods use (upstream's `HostPortInfo`).
 
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::pod;
 
-/// All addresses of a node.
+/// The address that stands for all addresses of a node.
 const ALL: &str = "0.0.0.0";
 
 /// A port of a node.
@@ -12,14 +12,14 @@ const ALL: &str = "0.0.0.0";
 pub struct HostPort {
     /// The address, `0.0.0.0` for all.
     pub ip: String,
-    /// The protocol, `TCP` unless said otherwise.
+    /// The protocol, by default `TCP`.
     pub protocol: String,
     /// The port.
     pub port: i32,
 }
 
 impl HostPort {
-    /// Whether two Pods of one node cannot have both.
+    /// Whether two Pods of one node cannot have both ports.
     pub fn conflicts(&self, other: &Self) -> bool {
         self.port == other.port
             && self.protocol == other.protocol
@@ -55,7 +55,7 @@ mod tests {
         json!({"containerPort": 1, "hostPort": port, "protocol": protocol, "hostIP": ip})
     }
 
-    /// Upstream's cases of `TestHostPortInfo_Check`.
+    /// The cases of upstream's `TestHostPortInfo_Check`.
     #[test]
     fn conflicts() {
         let check = |have: Value, want: Value, conflict: bool| {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 /// A resource list as objects have it.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
-/// A quantity in thousandths, rounded up; none if it is malformed.
+/// A quantity in thousandths, rounded up; `None` if it is malformed.
 pub fn parse_milli(text: &str) -> Option<i64> {
     Parsed::parse(text).ok().map(|q| q.milli_value())
 }

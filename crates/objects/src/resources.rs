@@ -1,4 +1,4 @@
-//! What Pods request and nodes offer, as integers (upstream's `component-helpers/resource`).
+//! The resources that Pods request and nodes offer, as integers (upstream's `component-helpers/resource`).
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,26 @@ use crate::quantity::ResourceList;
 
 /// An amount of a resource.
 ///
-/// DIFFERENCE: upstream counts in 64 bits, and sums of absurd amounts wrap there; no sum of amounts that the API can say
+/// DIFFERENCE: upstream counts in 64 bits, and sums of absurd amounts wrap there; no sum of amounts that the API
+/// accepts overflows this.
 /// overflows this.
 pub type Amount = i128;
 
 /// Amounts of resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// Thousandths of a CPU.
+    /// CPU, in thousandths.
     pub milli_cpu: Amount,
-    /// Bytes.
+    /// Memory, in bytes.
     pub memory: Amount,
-    /// Bytes.
+    /// Ephemeral storage, in bytes.
     pub ephemeral_storage: Amount,
     /// Every other resource by name, in whole units; `pods` is not among them.
     pub scalar: BTreeMap<String, Amount>,
 }
 
 impl Resources {
-    /// From a resource list; unreadable quantities count as zero (the API server refuses them).
+    /// Reads a resource list; unreadable quantities count as zero (the API server refuses them).
     pub fn from_list(list: Option<&ResourceList>) -> Self {
         let mut r = Self::default();
         for (name, quantity) in list.into_iter().flatten() {
@@ -46,7 +47,7 @@ impl Resources {
         r
     }
 
-    /// An amount by name: CPU in thousandths, everything else in units.
+    /// An amount by name: CPU in thousandths, any other resource in units.
     pub fn get(&self, name: &str) -> Amount {
         match name {
             "cpu" => self.milli_cpu,
@@ -65,7 +66,7 @@ impl Resources {
         }
     }
 
-    /// Whether nothing is asked for.
+    /// Whether all amounts are zero.
     pub fn is_zero(&self) -> bool {
         self.milli_cpu == 0
             && self.memory == 0
@@ -95,17 +96,17 @@ impl Resources {
     }
 }
 
-/// How a Pod's requests are counted.
+/// The way in which a Pod's requests are counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counting {
-    /// Whether a container under resize counts with the largest of what it wants, was given and has.
+    /// Whether a container under resize counts with the largest of its wanted, allocated and actual amounts.
     pub status: bool,
-    /// CPU in thousandths and memory in bytes of a container that does not say what it requests.
+    /// CPU in thousandths and memory in bytes of a container without requests.
     pub assumed: (Amount, Amount),
 }
 
-/// What a Pod requests: the larger of its containers' sum and the highest point of its init containers
-/// (sidecars go on running), what the Pod says itself in their place, and the overhead.
+/// The requests of a Pod: the larger of its containers' sum and the highest point of its init containers (sidecars go
+/// on running), the Pod's own requests in their place, and the overhead.
 pub fn pod_requests(pod: &Pod, counting: Counting) -> Resources {
     let Some(spec) = &pod.spec else { return Resources::default() };
     let infeasible = is_resize_infeasible(pod);
@@ -116,7 +117,7 @@ pub fn pod_requests(pod: &Pod, counting: Counting) -> Resources {
     total
 }
 
-/// What a Pod is limited to, by the same formula. The overhead counts where there is a limit.
+/// The limits of a Pod, by the same formula. The overhead counts where there is a limit.
 pub fn pod_limits(pod: &Pod) -> Resources {
     let Some(spec) = &pod.spec else { return Resources::default() };
     let mut total = aggregate(pod, |c, _| {
@@ -133,7 +134,7 @@ pub fn pod_limits(pod: &Pod) -> Resources {
     total
 }
 
-/// The containers' part of a formula; whether a container may be resized is told to `of`.
+/// The containers' part of a formula; the second argument of `of` tells whether a container may be resized.
 fn aggregate(pod: &Pod, of: impl Fn(&Container, bool) -> Resources) -> Resources {
     let Some(spec) = &pod.spec else { return Resources::default() };
     let mut total = Resources::default();
@@ -158,7 +159,7 @@ fn aggregate(pod: &Pod, of: impl Fn(&Container, bool) -> Resources) -> Resources
     total
 }
 
-/// Puts what the Pod says itself in the place of its containers' sum, for the resources that a Pod may say.
+/// Puts the Pod's own amounts in the place of its containers' sum, for the resources that a Pod may have.
 fn overrule(total: &mut Resources, said: Option<&ResourceList>) {
     let amounts = Resources::from_list(said);
     for name in said.into_iter().flat_map(|s| s.keys()) {
@@ -266,7 +267,7 @@ mod tests {
         let overhead = json!({"cpu": "250m", "memory": "1Mi"});
         check(json!({"containers": [one("1")], "overhead": overhead}), (1250, MIB, 0), (1250, 0, 0));
         check(json!({"containers": [{"name": "c"}], "overhead": overhead}), (250, MIB, 0), (0, 0, 0));
-        // The Pod's own word counts for what a Pod may say.
+        // The Pod's own amounts count for the resources that a Pod may have.
         let said = json!({"cpu": "2", "example.com/x": "7"});
         let own = json!({"containers": [one("5")], "resources": {"requests": said, "limits": said}});
         both(own, (2000, 0, 0));
@@ -278,7 +279,8 @@ mod tests {
         assert_eq!(pod_requests(&Pod::default(), COUNTED), Resources::default());
     }
 
-    /// Upstream's rule: the largest of what is wanted, allocated and actual; not what is wanted where that is infeasible.
+    /// Upstream's rule: the largest of the wanted, allocated and actual amounts, without the wanted one if it is
+    /// infeasible.
     #[test]
     fn resizes() {
         let check = |actual: Value, allocated: Value, conditions: Value, cpu: Amount| {

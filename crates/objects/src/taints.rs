@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 
-/// New Pods do not come.
+/// The effect by which new Pods do not come.
 pub const NO_SCHEDULE: &str = "NoSchedule";
-/// New Pods do not come, and those that are there go.
+/// The effect by which new Pods do not come, and present ones go.
 pub const NO_EXECUTE: &str = "NoExecute";
-/// New Pods come only where no other node is better.
+/// The effect by which new Pods come only if no other node is better.
 pub const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
 
 /// The taints of a node.
@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// Upstream's cases of `TestTolerationToleratesTaint`.
+    /// The cases of upstream's `TestTolerationToleratesTaint`.
     #[test]
     fn tolerations_cover_taints() {
         let check = |toleration: Value, taint: Value, want: bool| {

@@ -1,4 +1,4 @@
-//! Times as objects have them.
+//! Times in the forms of objects.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

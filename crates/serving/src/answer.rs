@@ -1,19 +1,19 @@
-//! Answers.
+//! The forms of answers.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 
-/// What ends a body too early.
+/// The error that ends a body too early.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// An answer's body.
 pub type Body = http_body_util::combinators::BoxBody<Bytes, BoxError>;
 
-/// The kind of a plain text.
+/// The media type of a plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
 
-/// An answer of some kind.
+/// An answer of a media type.
 pub fn typed(bytes: Vec<u8>, kind: &'static str) -> Response<Body> {
     let mut response = Response::new(full(bytes));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -27,12 +27,12 @@ pub fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
     response
 }
 
-/// A body that is there as a whole.
+/// A body of known bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed()
 }
 
-/// No body.
+/// An empty body.
 pub fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed()
 }
@@ -47,7 +47,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// One with a status and a text.
+    /// A refusal with a status and a text.
     pub fn new(code: StatusCode, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
@@ -55,11 +55,11 @@ impl Failure {
     pub fn bad_request(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, text)
     }
-    /// A path that is not there.
+    /// The refusal of a path that does not exist.
     pub fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "404 page not found\n")
     }
-    /// As an answer.
+    /// The refusal as an answer.
     pub fn into_response(self) -> Response<Body> {
         text(self.code, self.text)
     }

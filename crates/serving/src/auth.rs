@@ -1,5 +1,5 @@
-//! Who may use an endpoint: client certificates of the cluster and bearer tokens, decided by the API
-//! server (TokenReview, SubjectAccessReview) and remembered for a while.
+//! Access to an endpoint: client certificates of the cluster and bearer tokens, decided by the API server (TokenReview,
+//! SubjectAccessReview) and remembered for a while.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -28,21 +28,21 @@ pub const DENIED_TTL: Duration = Duration::from_secs(30);
 /// The most answers remembered of each kind.
 const CACHED: usize = 1024;
 
-/// Who asks.
+/// The user behind a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct User {
     /// Name.
     pub name: String,
-    /// uid, "" where nobody said it.
+    /// uid, "" where none is known.
     pub uid: String,
     /// Groups.
     pub groups: Vec<String>,
-    /// More that is known.
+    /// Further attributes.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// Who shows nothing.
+    /// The user of a request without credentials.
     pub fn anonymous() -> Self {
         Self {
             name: "system:anonymous".to_owned(),
@@ -50,27 +50,27 @@ impl User {
             ..Self::default()
         }
     }
-    /// Whether it has shown nothing.
+    /// Whether the user has shown no credentials.
     pub fn is_anonymous(&self) -> bool {
         *self == Self::anonymous()
     }
 }
 
-/// What a caller wants.
+/// The access that a caller wants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Something of a Node.
+    /// Access to a subresource of a Node.
     Node {
-        /// `get`, `create`, ….
+        /// The verb: `get`, `create`, ….
         verb: &'static str,
-        /// Which of its subresources.
+        /// The subresource.
         subresource: &'static str,
-        /// Its name.
+        /// The Node's name.
         name: String,
     },
-    /// A path.
+    /// Access to a path.
     Path {
-        /// `get`, `post`, …: the method in small letters.
+        /// The verb: `get`, `post`, …, the method in small letters.
         verb: String,
         /// The path.
         path: String,
@@ -108,7 +108,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 /// The longest path that an answer is remembered for: paths are their senders' choice.
 const LONGEST_PATH: usize = 256;
 
-/// An endpoint's gate.
+/// The check of access to an endpoint.
 pub struct Auth {
     client: Client,
     tokens: Tokens,
@@ -116,16 +116,16 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Asks with the component's identity.
+    /// Makes a check that asks the API server with the component's identity.
     pub fn new(client: Client) -> Self {
         Self { tokens: Tokens::new(client.clone()), client, decisions: Cache::new() }
     }
 
-    /// The caller of a request; none if it shows nothing. `peer` is its client certificate, verified by the handshake.
-    /// What it shows is taken out of the headers: nobody behind the endpoint is to see it.
+    /// The caller of a request; `None` without credentials. `peer` is the client certificate, verified by the
+    /// handshake. Credentials are taken out of the headers: nobody behind the endpoint is to see them.
     ///
     /// # Errors
-    /// Where it shows something that is not valid.
+    /// If the credentials are not valid.
     pub async fn authenticate(
         &self,
         headers: &mut HeaderMap,
@@ -143,10 +143,10 @@ impl Auth {
         }
     }
 
-    /// Whether a caller may have what it wants.
+    /// Whether a caller may have the access.
     ///
     /// # Errors
-    /// Where the API server does not say.
+    /// If the API server does not answer.
     pub async fn allowed(&self, user: &Arc<User>, access: &Access) -> Result<bool, Status> {
         let key = (user.clone(), access.clone());
         if let Some(allowed) = self.decisions.get(&key) {
@@ -185,12 +185,12 @@ impl Auth {
     }
 }
 
-/// The refusal of who shows nothing that is valid.
+/// The refusal of a caller without valid credentials.
 pub fn unauthorized() -> Failure {
     Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized")
 }
 
-/// What a WebSocket client that cannot set headers names its token by, among the protocols.
+/// The start of the protocol by which a WebSocket client that cannot set headers sends its token.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The bearer token of a request, removed from its headers.
@@ -214,7 +214,7 @@ fn take_token(headers: &mut HeaderMap) -> Option<String> {
             }
         }
     }
-    // The rest stands as one list.
+    // The other protocols stay, as one list.
     if let Ok(rest) = HeaderValue::from_str(&others.join(", "))
         && headers.remove(SEC_WEBSOCKET_PROTOCOL).is_some()
         && !others.is_empty()

@@ -1,5 +1,4 @@
-//! Connections: how many there may be, how long each may last, and what one costs before it is known
-//! whose it is.
+//! Connections: their number, their longest time, and their cost before their user is known.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -29,32 +28,32 @@ use tokio_rustls::TlsAcceptor;
 use crate::answer::{Body, BoxError, Failure, empty};
 use crate::auth::User;
 
-/// How long a TLS handshake may take.
+/// The time that a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How large a request's headers may be, in bytes: Go's `DefaultMaxHeaderBytes` and its slack.
+/// The largest size of a request's headers, in bytes: Go's `DefaultMaxHeaderBytes` and its slack.
 const MAX_HEADERS: u32 = (1 << 20) + 4096;
-/// How long a client may take for the headers of a request, and to show who it is.
+/// The time that a client may take for the headers of a request, and to show credentials.
 const HEADERS_TIME: Duration = Duration::from_secs(32);
-/// How long a connection may be idle; upstream's `IdleTimeout`.
+/// The time for which a connection may be idle; upstream's `IdleTimeout`.
 const IDLE: Duration = Duration::from_secs(90);
-/// How long anything may take, its answer included; upstream's `WriteTimeout`.
+/// The time that any request may take, its answer included; upstream's `WriteTimeout`.
 const LONGEST: Duration = Duration::from_hours(4);
-/// How long a connection that is to end may take to say so.
+/// The time that a connection which is to end may take to tell its client.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Requests at once on a connection of HTTP/2; Go's.
+/// The number of concurrent requests on a connection of HTTP/2; Go's.
 const MAX_STREAMS: u32 = 250;
-/// How often the other side of a silent connection of HTTP/2 is asked whether it is there.
+/// The interval at which the other side of a silent connection of HTTP/2 is pinged.
 const PING: Duration = Duration::from_secs(30);
 
-/// How many connections there may be, those of streams included.
+/// The number of connections, those of streams included.
 ///
 /// DIFFERENCE: upstream has no limits but that of descriptors.
 const MAX_CONNECTIONS: usize = 4096;
-/// How many of them may have shown no credentials yet, in all and of one address.
+/// The number of them without credentials yet, in all and of one address.
 const MAX_STRANGERS: usize = 512;
 const MAX_STRANGERS_EACH: usize = 128;
 
-/// Who is connected.
+/// The present connections.
 #[derive(Default)]
 struct Gate(Mutex<Counts>);
 
@@ -66,7 +65,7 @@ struct Counts {
 }
 
 impl Gate {
-    /// A place for a connection from an address, unless there is none.
+    /// A place for a connection from an address; `None` if there is none.
     fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Life>> {
         let mut counts = self.0.lock();
         let of_address = counts.by_address.get(&address).copied().unwrap_or(0);
@@ -103,7 +102,7 @@ impl Gate {
     }
 }
 
-/// What a connection's requests tell it.
+/// The state of a connection, which its requests change.
 pub struct Life {
     gate: Arc<Gate>,
     address: IpAddr,
@@ -116,12 +115,12 @@ struct State {
     known: bool,
     refused: bool,
     next: u64,
-    /// When each began that keeps the connection busy.
+    /// The start of each request that keeps the connection busy.
     busy: BTreeMap<u64, Instant>,
     idle_since: Instant,
 }
 
-/// Something keeps the connection busy.
+/// Keeps the connection busy while it lives.
 struct Busy(Arc<Life>, u64);
 
 impl Drop for Busy {
@@ -153,7 +152,7 @@ impl Life {
         self.changed.notify_one();
         Busy(self.clone(), id)
     }
-    /// It is known whose it is.
+    /// Notes that the connection's user is known.
     fn known(&self) {
         let was = std::mem::replace(&mut self.state.lock().known, true);
         if !was {
@@ -161,12 +160,12 @@ impl Life {
             self.changed.notify_one();
         }
     }
-    /// Its credentials were refused. Who tries another one has to connect again.
+    /// Notes that the connection's credentials were refused. A client that tries others has to connect again.
     fn refused(&self) {
         self.state.lock().refused = true;
         self.changed.notify_one();
     }
-    /// When it is to end, as far as is known now.
+    /// The time at which the connection is to end, as far as is known now.
     fn due(&self) -> Instant {
         let state = self.state.lock();
         let stranger = match (state.known, state.refused) {
@@ -177,7 +176,7 @@ impl Life {
         let other = state.busy.values().min().map_or(state.idle_since + IDLE, |since| *since + LONGEST);
         stranger.map_or(other, |at| at.min(other))
     }
-    /// Returns when it is to end.
+    /// Returns when the connection is to end.
     async fn over(&self) {
         loop {
             let due = self.due();
@@ -212,10 +211,10 @@ impl http_body::Body for Held {
     }
 }
 
-/// What an endpoint answers.
+/// The service behind an endpoint.
 pub trait Service: Send + Sync + 'static {
-    /// Who sends a request; `peer` is the client certificate that the handshake has verified. A client without one that
-    /// is authenticated is no stranger any more.
+    /// Finds the user of a request; `peer` is the client certificate that the handshake has verified. A client without
+    /// one that is authenticated is no stranger any more.
     fn authenticate(
         &self,
         headers: &mut HeaderMap,
@@ -229,7 +228,7 @@ pub trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send;
 }
 
-/// Serves what connects until the shutdown.
+/// Serves connections until the shutdown.
 pub async fn accept<S: Service>(
     server: Arc<S>,
     listener: TcpListener,
@@ -266,7 +265,7 @@ pub async fn accept<S: Service>(
                 });
             }
             Err(error) => {
-                // Out of descriptors, most likely: those in use have to end first.
+                // Most likely there are no descriptors left: connections that have them must end first.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -286,7 +285,7 @@ async fn serve<S: Service>(
     let peer: Option<CertificateDer<'static>> =
         tls.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|c| c.clone().into_owned());
     if peer.is_some() {
-        // The handshake has verified it.
+        // The handshake has verified the certificate.
         life.known();
     }
     let (peer, of_requests) = (Arc::new(peer), life.clone());
@@ -320,7 +319,7 @@ async fn respond<S: Service>(
     request.extensions_mut().insert(life.clone());
     let answer = match server.authenticate(request.headers_mut(), peer).await {
         Ok(user) => {
-            // Who shows nothing stays a stranger, whatever it may ask for.
+            // A client without credentials stays a stranger, whatever it may ask for.
             if !user.is_anonymous() {
                 life.known();
             }
@@ -366,7 +365,7 @@ mod tests {
             others.push(life);
         }
         assert_eq!(others.len(), MAX_STRANGERS - MAX_STRANGERS_EACH);
-        // Those who are known are not in the way of others.
+        // Connections of known users are not in the way of others.
         for life in &others {
             life.known();
         }

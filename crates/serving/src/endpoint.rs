@@ -1,4 +1,5 @@
-//! What every component answers: `/healthz`, `/livez`, `/readyz`, `/metrics`, `/configz`, `/statusz`, `/flagz`.
+//! The paths that every component answers: `/healthz`, `/livez`, `/readyz`, `/metrics`, `/configz`, `/statusz`,
+//! `/flagz`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,7 +20,7 @@ use crate::answer::{Body, Failure, TEXT, text, typed};
 use crate::auth::{Access, Auth, User};
 use crate::connection::{Service, accept};
 
-/// Paths that anybody may ask for; upstream's `--authorization-always-allow-paths`.
+/// Paths that everybody may ask for; upstream's `--authorization-always-allow-paths`.
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 /// All paths.
 const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
@@ -31,40 +32,40 @@ pub struct Endpoint {
     pub name: &'static str,
     /// Its version.
     pub version: &'static str,
-    /// Who may ask.
+    /// The check of access.
     pub auth: Auth,
     /// The time of day.
     pub clock: Clock,
-    /// When the component began.
+    /// The start time of the component.
     pub started: Timestamp,
-    /// What it tells in metrics.
+    /// The component's metrics.
     pub metrics: Registry,
-    /// What may be wrong with it.
+    /// The component's health checks.
     pub health: Health,
-    /// Its settings as `/configz` has them: by the name of a kind of settings.
+    /// The component's settings as `/configz` has them: by the name of a kind of settings.
     pub settings: Value,
-    /// Its flags with their values.
+    /// The component's flags with their values.
     pub flags: BTreeMap<String, String>,
 }
 
-/// Why an endpoint cannot be served.
+/// The reason for which an endpoint cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its port cannot be used.
+    /// The port cannot be used.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Binds the port and serves an endpoint until `shutdown`; where it listens.
+/// Binds the port and serves an endpoint until `shutdown`; returns the address on which it listens.
 ///
 /// # Errors
-/// Where the port cannot be used.
+/// If the port cannot be used.
 pub async fn serve<S: Service>(
     service: S,
     address: SocketAddr,
@@ -138,7 +139,7 @@ impl Endpoint {
                 Ok(typed(page.text().into_bytes(), metrics::CONTENT_TYPE))
             }
             "/configz" => Ok(typed(self.settings.to_string().into_bytes(), "application/json")),
-            // DIFFERENCE: the structured forms (`config.k8s.io`, alpha and beta) are not there.
+            // DIFFERENCE: the structured forms (`config.k8s.io`, alpha and beta) are missing.
             "/statusz" | "/flagz" if !text_wanted => {
                 let text = "only the following media types are accepted: text/plain\n";
                 Err(Failure::new(StatusCode::NOT_ACCEPTABLE, text))

@@ -1,7 +1,7 @@
-//! A component's own HTTPS endpoint: connections within limits, callers who are authenticated and
-//! authorized by the API server's word, and what every component answers: health, metrics, settings.
+//! A component's own HTTPS endpoint: connections within limits, callers who are authenticated and authorized by the API
+//! server's word, and the answers of every component: health, metrics, settings.
 //!
-//! Depends on `api`, `component` and `client`. It must never know which component it serves.
+//! The crate depends on `api`, `component` and `client`. It must never know which component it serves.
 
 pub mod answer;
 pub mod auth;

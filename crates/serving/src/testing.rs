@@ -1,4 +1,4 @@
-//! An API server for tests that answers single calls alone: reviews.
+//! An API server for tests that answers only single calls: reviews.
 
 use api::Status;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! TLS of an endpoint.
+//! The TLS of an endpoint.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 /// A certificate chain and its key.
 pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// TLS with a certificate, and the roots of the client certificates that are taken. A client without a certificate
-/// may still bring a token.
+/// TLS with a certificate, and the roots of the client certificates that are accepted. A client without a certificate
+/// may still send a token.
 ///
 /// # Errors
-/// Where the certificate does not fit its key.
+/// If the certificate does not fit its key.
 pub fn config((chain, key): Identity, clients: RootCertStore) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
@@ -35,7 +35,7 @@ pub fn config((chain, key): Identity, clients: RootCertStore) -> Result<ServerCo
 /// A certificate that a component signs for itself, as upstream's do that were given none.
 ///
 /// # Errors
-/// Where a name cannot stand in a certificate.
+/// If a name cannot stand in a certificate.
 pub fn self_signed(names: Vec<String>) -> Result<Identity, rcgen::Error> {
     let made = rcgen::generate_simple_self_signed(names)?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());

@@ -1,5 +1,5 @@
-//! Bearer tokens: reviewed by the API server, one question a token at a time, and its answers, good
-//! and bad, remembered for a while.
+//! Bearer tokens: the API server reviews them, one question a token at a time, and its answers, good and bad, are
+//! remembered for a while.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::auth::{Cache, User};
 
 /// Upstream's `authentication.webhook.cacheTTL`, for answers of both kinds.
 pub const TTL: Duration = Duration::from_mins(2);
-/// How long a review may take; upstream's.
+/// The time that a review may take; upstream's.
 const TIME: Duration = Duration::from_secs(10);
-/// How many reviews run at once, and how many wait.
+/// The number of reviews that run at once, and the number of those that wait.
 const AT_ONCE: usize = 8;
 const WAITING: usize = 256;
 
-/// Tokens are kept as their hashes: short, and of no use to who sees them.
+/// A token's hash, in place of the token: it is short, and of no use to somebody who reads it.
 type Key = [u8; 32];
-/// Whose a token is; none if it is nobody's.
+/// The user of a token; `None` if the token is nobody's.
 type Verdict = Option<Arc<User>>;
-/// What those who ask for the same token wait for. The error is that there was no answer.
+/// The answer for which all callers with the same token wait. The error is that there was no answer.
 type Answer = watch::Receiver<Option<Result<Verdict, ()>>>;
 
-/// The tokens that were shown.
+/// The tokens that callers showed.
 pub(crate) struct Tokens(Arc<Inner>);
 
 struct Inner {
@@ -49,7 +49,7 @@ impl Tokens {
         }))
     }
 
-    /// Whose a token is; none if nobody's, or nobody could say.
+    /// The user of a token; `None` if it is nobody's, or if there was no answer.
     pub(crate) async fn user(&self, token: &str) -> Verdict {
         let key: Key = Sha256::digest(token).into();
         if let Some(verdict) = self.0.known.get(&key) {
@@ -60,7 +60,7 @@ impl Tokens {
         answer.and_then(Result::ok).flatten()
     }
 
-    /// Joins those who asked already, or asks. The question goes on without who asked it first.
+    /// Joins the callers that asked already, or asks. The question goes on if the first caller goes away.
     fn ask(&self, key: Key, token: &str) -> Option<Answer> {
         let mut asked = self.0.asked.lock();
         if let Some(answer) = asked.get(&key) {
@@ -162,10 +162,10 @@ mod tests {
         tokio::time::advance(TTL).await;
         check("good", Some("me"), 1).await;
         check("bad", None, 1).await;
-        // Who asked first may go: the answer comes all the same.
+        // The first caller may go away: the answer comes all the same.
         assert!(timeout(Duration::from_millis(1), tokens.user("other")).await.is_err());
         check("other", None, 0).await;
-        // So many different ones that they must not all be asked about.
+        // These tokens are too many to be all asked about.
         let before = reviewed.load(Ordering::SeqCst);
         let many: Vec<String> = (0..2000).map(|n| format!("t{n}")).collect();
         futures::future::join_all(many.iter().map(|t| tokens.user(t))).await;

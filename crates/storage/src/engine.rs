@@ -1,4 +1,4 @@
-//! What keeps a store of this process alone: an engine loads and commits; it answers no reads.
+//! The engine that keeps the data of a store of this process alone: it loads and commits, and answers no reads.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,12 +17,12 @@ pub(crate) struct Record {
     pub(crate) change: Change,
 }
 
-/// What a record does.
+/// The change that a record makes.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// The object is now this, until a time in milliseconds since 1970 (0: for good).
+    /// Stores an object, which expires at a time in milliseconds since 1970 (0: never).
     Put { object: Arc<Object>, expires: u64 },
-    /// The object is gone.
+    /// Deletes an object.
     Delete { namespace: Text, name: Text },
 }
 
@@ -45,37 +45,37 @@ impl PartialEq for Change {
 pub(crate) struct View {
     pub(crate) revision: u64,
     pub(crate) resources: Vec<(Text, Text, Arc<Live>)>,
-    /// When objects expire, by their revision.
+    /// The times at which objects expire, by the objects' revisions.
     pub(crate) expiries: OrdMap<u64, u64>,
 }
 
-/// Why a batch is not durable; one sentence.
+/// The reason for which a batch is not durable; one sentence.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct CommitError(pub(crate) Arc<str>);
 
 /// Makes changes durable on this machine.
 pub(crate) trait Engine: Send {
-    /// Returns once the batch is durable. After an error nothing of it counts, and the next batch is
-    /// tried anew.
+    /// Makes a batch durable before it returns. After an error nothing of the batch counts, and the next batch is tried
+    /// anew.
     fn commit(&mut self, batch: &[Record]) -> Result<(), CommitError>;
 
-    /// Called after each batch; `view` gives the state up to it, from which an engine may bound what it keeps.
+    /// Called after each batch; `view` gives the state after it, from which an engine may bound the data that it keeps.
     fn maintain(&mut self, view: &mut dyn FnMut() -> View);
 
-    /// When [`Engine::tick`] is to be called.
+    /// The time at which [`Engine::tick`] is to be called.
     fn due(&self) -> Option<Instant> {
         None
     }
 
-    /// Does what is due by now; [`Engine::maintain`] follows.
+    /// Does the work that is due by now; [`Engine::maintain`] follows.
     fn tick(&mut self) {}
 
-    /// Ends what goes on in the background. Nothing is committed after it.
+    /// Ends the work in the background. Nothing is committed after this.
     fn close(&mut self);
 }
 
-/// An engine that keeps nothing.
+/// An engine that keeps no data.
 #[derive(Debug)]
 pub(crate) struct Forget;
 

@@ -27,21 +27,21 @@ use crate::view::{Live, Snapshot};
 use crate::watch::{TICK, WatchOptions, Watcher};
 use crate::writer::{Expiries, Now, Start, Writer};
 
-/// How often watchers that asked for it learn how far they have come, as upstream's bookmarks do.
+/// The interval at which watchers that asked for it learn their progress, as upstream's bookmarks do.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How a store is opened.
+/// The configuration of a store.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
-    /// The directory of the log and its snapshots; made if it does not exist.
+    /// The directory of the log and its snapshots; it is made if it does not exist.
     pub dir: PathBuf,
-    /// What an acknowledged write has behind it.
+    /// The guarantee for acknowledged writes.
     pub durability: Durability,
     /// The wall clock, by which objects expire.
     pub clock: Clock,
-    /// How often watchers that asked for it learn how far they have come.
+    /// The interval at which watchers that asked for it learn their progress.
     pub progress_interval: Duration,
-    /// How much may be stored, in bytes; nothing for any amount.
+    /// The limit of stored data, in bytes; `None` for no limit.
     pub quota: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ pub struct Store {
     capabilities: Capabilities,
     clock: Clock,
     quota: Option<u64>,
-    /// What lives, in bytes.
+    /// The size of the live objects, in bytes.
     live: Arc<AtomicU64>,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Builds the index from what an engine loads.
+/// Builds the index from the records that an engine loads.
 pub(crate) struct Loader {
     index: Arc<Index>,
     now: Now,
@@ -84,7 +84,7 @@ pub(crate) struct Loader {
     /// The objects of the first state, until the first change.
     first: HashMap<ResourceId, Vec<Arc<Object>>>,
     resources: HashMap<ResourceId, Live>,
-    /// The resource of the last record; many in a row are of the same.
+    /// The resource of the last record; many records in a row are of the same resource.
     recent: Option<(Text, Text, ResourceId)>,
 }
 
@@ -111,7 +111,7 @@ impl Loader {
         }
     }
 
-    /// Takes an object of the state that everything begins with.
+    /// Takes an object of the first state.
     pub(crate) fn state(&mut self, record: Record) {
         let id = self.resource(&record.group, &record.plural);
         if let Change::Put { object, expires } = record.change {
@@ -120,12 +120,12 @@ impl Loader {
         }
     }
 
-    /// The first state is whole.
+    /// Completes the first state.
     fn settle(&mut self) {
         self.resources.extend(self.first.drain().map(|(id, objects)| (id, Live::of(objects))));
     }
 
-    /// Takes a change after that.
+    /// Takes a change after the first state.
     pub(crate) fn change(&mut self, record: Record) {
         self.settle();
         let id = self.resource(&record.group, &record.plural);
@@ -152,7 +152,7 @@ impl Loader {
         }
     }
 
-    /// What was taken so far, as the state at a revision.
+    /// The state after the records taken so far, at a revision.
     pub(crate) fn view(&mut self, revision: u64) -> View {
         self.settle();
         let named = |(id, live): (&ResourceId, &Live)| {
@@ -166,7 +166,7 @@ impl Loader {
         }
     }
 
-    /// Starts the store. `floor` is the revision of the first state, `last` the last that was given out.
+    /// Starts the store. `floor` is the revision of the first state, `last` is the last one that was given out.
     pub(crate) fn start(
         mut self,
         engine: Box<dyn Engine>,
@@ -197,8 +197,8 @@ impl Loader {
 impl Store {
     /// Opens the store of a directory, or makes it. Reads all of it: blocks.
     ///
-    /// Once `shutdown` stops, the store closes; `shutdown.finish()` waits until it has. That needs
-    /// a tokio runtime around this call; without one, call [`Store::close`].
+    /// Once `shutdown` stops, the store closes; `shutdown.finish()` waits until it is closed. That needs a tokio
+    /// runtime around this call; without one, call [`Store::close`].
     pub fn open(config: StoreConfig, shutdown: &Shutdown) -> Result<Self, OpenError> {
         let clock = config.clock;
         let now: Now = Arc::new(move || u64::try_from(clock.now().as_millisecond()).unwrap_or(0));
@@ -227,7 +227,7 @@ impl Store {
         Ok(store)
     }
 
-    /// A store over an index that this backend publishes in.
+    /// A store over an index in which this backend publishes.
     pub(crate) fn of(index: Arc<Index>, backend: Arc<dyn Backend>) -> Self {
         let (quota, live) = (None, Arc::default());
         let capabilities = backend.capabilities();
@@ -235,7 +235,7 @@ impl Store {
     }
 
     /// Opens a store in etcd, in upstream's layout; other API servers may use it at the same time. Returns once
-    /// everything is loaded. It closes once `shutdown` stops, and `shutdown.finish()` waits until it has.
+    /// everything is loaded. The store closes once `shutdown` stops, and `shutdown.finish()` waits until it is closed.
     pub async fn open_etcd(config: EtcdConfig, shutdown: &Shutdown) -> Result<Self, EtcdOpenError> {
         let engine = etcd::Engine::open(config, shutdown).await?;
         let (index, clock) = (engine.index.clone(), engine.clock);
@@ -244,7 +244,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Closes with the shutdown, unless nobody has the store any more by then.
+    /// Closes the store with the shutdown, unless nobody has the store any more by then.
     pub(crate) fn close_on(&self, shutdown: &Shutdown) {
         let (closing, signal) = (Arc::downgrade(&self.backend), shutdown.clone());
         shutdown.spawn(async move {
@@ -264,7 +264,8 @@ impl Store {
             .expect("a thread")
     }
 
-    /// Makes a resource known. Idempotent by group and plural; another choice of indexed fields rebuilds the index.
+    /// Makes a resource known. The call is idempotent by group and plural; another choice of indexed fields rebuilds
+    /// the index.
     pub fn register(&self, spec: ResourceSpec) -> ResourceId {
         let id = self.index.register(&spec);
         if self.capabilities.others_write {
@@ -273,8 +274,8 @@ impl Store {
         id
     }
 
-    /// The newest revision that readers of a resource see; 0 before the first write. Where others write to the store
-    /// as well, each resource has its own, which is 0 before it was loaded.
+    /// The newest revision that readers of a resource see; 0 before the first write. If other servers write to the
+    /// store as well, each resource has its own revision, which is 0 before the resource was loaded.
     pub fn current(&self, resource: ResourceId) -> u64 {
         self.index.current_of(resource)
     }
@@ -284,7 +285,7 @@ impl Store {
         self.index.newest()
     }
 
-    /// An object.
+    /// The object of a name.
     pub fn get(&self, resource: ResourceId, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.index.get(resource, namespace, name)
     }
@@ -299,14 +300,14 @@ impl Store {
         self.index.snapshot_at(resource, revision)
     }
 
-    /// Makes a change; resolves when it is durable and visible to readers. The object after the change;
-    /// for a deletion its last state with the deletion's revision. An update with the stored bytes writes
-    /// nothing and gives the stored object. A caller that goes away does not stop the write.
+    /// Makes a change; resolves when it is durable and visible to readers. Returns the object after the change; for a
+    /// deletion its last state with the deletion's revision. An update with the stored bytes writes nothing and returns
+    /// the stored object. The write goes on if the caller drops the future.
     pub async fn commit(&self, write: Write) -> Result<Arc<Object>, WriteError> {
         self.backend.commit(write).await
     }
 
-    /// Watches the objects of a scope. After a revision of the future it yields only what comes after that.
+    /// Watches the objects of a scope. With a revision of the future it yields only changes after that revision.
     pub fn watch(
         &self,
         resource: ResourceId,
@@ -321,47 +322,47 @@ impl Store {
         Ok(watcher)
     }
 
-    /// What it holds and may hold; nothing if that is etcd's matter.
+    /// The size of the store and its limit; `None` where etcd has them.
     pub fn usage(&self) -> Option<Usage> {
         let history = self.index.history_bytes() as u64;
         let live = self.live.load(Ordering::Relaxed);
         (!self.capabilities.others_write).then_some(Usage { live, history, quota: self.quota })
     }
 
-    /// What it does besides keeping objects.
+    /// The abilities of the store besides keeping objects.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
-    /// Returns once readers of these resources see every write to them that was acknowledged before this call, by
-    /// whichever server. A store that nobody else writes to always shows them.
+    /// Returns once readers of these resources see every write to them that was acknowledged before this call, by any
+    /// server. In a store to which no other server writes they always do.
     pub async fn fresh(&self, resources: &[ResourceId]) -> Result<(), ReadError> {
         if self.capabilities.others_write { self.backend.fresh(resources).await } else { Ok(()) }
     }
 
-    /// Whether writes are taken, and what this store shows is kept up to date; the reason if not.
+    /// Whether writes are taken, and the index is kept up to date; the reason if not.
     pub fn healthy(&self) -> Result<(), String> {
         self.backend.healthy()
     }
 
-    /// The value of an object of a scope that was written after a revision and cannot be read. What is shown of the
-    /// object is what it was before, or nothing.
+    /// The value of an object of a scope that was written after a revision and cannot be read. Until it can be read,
+    /// readers see the object's state before, or no object.
     pub fn unreadable(&self, resource: ResourceId, scope: &Scope, after: u64) -> Option<Arc<Unreadable>> {
         self.backend.unreadable(resource, scope, after)
     }
 
-    /// The values of objects of a scope that cannot be read, in the order of their keys; at most `limit`.
+    /// The values that cannot be read of objects of a scope, in the order of their keys; at most `limit`.
     pub fn all_unreadable(&self, resource: ResourceId, scope: &Scope, limit: usize) -> Vec<Arc<Unreadable>> {
         self.backend.all_unreadable(resource, scope, limit)
     }
 
     /// Deletes the value of an object that cannot be read, without reading it, if it is still of revision `expect`;
     /// resolves when that is durable and visible to readers. Watchers that saw the object when it could be read learn
-    /// that it is gone. A caller that goes away does not stop it.
+    /// that it is gone. The deletion goes on if the caller drops the future.
     ///
     /// # Errors
-    /// [`WriteError::NotFound`] if it is gone, [`WriteError::Changed`] if something that can be read is there by now and
-    /// [`WriteError::Unreadable`] if it is something else that cannot.
+    /// [`WriteError::NotFound`] if the value is gone, [`WriteError::Changed`] if the key has a value that can be read
+    /// by now and [`WriteError::Unreadable`] if it has another value that cannot.
     pub async fn delete_unreadable(
         &self,
         resource: ResourceId,
@@ -377,7 +378,8 @@ impl Store {
         self.backend.clone().servers()
     }
 
-    /// Waits until readers of a resource see this revision, and until it is loaded; whether they do within the time.
+    /// Waits until readers of a resource see this revision, and until the resource is loaded; returns whether they do
+    /// within the time.
     pub async fn wait_for(&self, resource: ResourceId, revision: u64, timeout: Duration) -> bool {
         if self.capabilities.others_write {
             return self.backend.wait_for(resource, revision, timeout).await;
@@ -390,12 +392,12 @@ impl Store {
         matches!(tokio::time::timeout(timeout, reached).await, Ok(Ok(_)))
     }
 
-    /// Forgets the history up to and with this revision, but for the state at it.
+    /// Drops the history up to and with this revision, but for the state at it.
     pub fn compact(&self, revision: u64) {
         self.index.compact(revision);
     }
 
-    /// Forgets, at every interval, what happened before the last one, until shutdown; as upstream's compactor.
+    /// Drops, at every interval until shutdown, the history before the last interval, like upstream's compactor.
     pub fn compact_every(&self, interval: Duration, shutdown: &Shutdown) {
         if self.capabilities.others_write {
             self.backend.clone().compact_every(interval);
@@ -411,7 +413,7 @@ impl Store {
         });
     }
 
-    /// Ends, until shutdown, watchers that for long do not take what waits for them: they would keep it in memory.
+    /// Ends, until shutdown, watchers that do not take their events for long: the events would stay in memory.
     pub fn end_stuck_watchers(&self, shutdown: &Shutdown) {
         let (index, stop) = (Arc::clone(&self.index), shutdown.clone());
         shutdown.spawn(async move {
@@ -426,18 +428,18 @@ impl Store {
         });
     }
 
-    /// The whole store as it is now, at a durable revision, to be kept as a file. Writes go on meanwhile.
+    /// The whole store at a durable revision of now, as a backup to be written to a file. Writes go on meanwhile.
     pub async fn backup(&self) -> Result<Backup, WriteError> {
         Ok(Backup::new(self.backend.view().await?, self.clock))
     }
 
-    /// Writes everything as it is now into an etcd that holds nothing below its prefix, at revisions above those
-    /// of this store, and compacts etcd there: who watched this store must list anew.
+    /// Writes all objects into an etcd that holds nothing below its prefix, at revisions above those of this store, and
+    /// compacts etcd there: watchers of this store must list anew.
     pub async fn migrate_to_etcd(&self, config: EtcdConfig) -> Result<Migrated, MigrateError> {
         etcd::fill(self.backend.view().await?, config).await
     }
 
-    /// Ends after the writes that were taken; later ones are refused. Watchers end, reads go on.
+    /// Closes the store after the writes that were taken; later ones are refused. Watchers end, reads go on.
     pub async fn close(&self) {
         self.backend.clone().close().await;
     }

@@ -9,20 +9,20 @@ use imbl::Vector;
 
 use crate::store::{Cause, Compacted, Event};
 
-/// How much history a resource keeps; whatever is exceeded first.
+/// The limits of a resource's history; the first one that is exceeded counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Number of events.
     pub(crate) events: usize,
     /// Bytes of the objects that only the history still holds: replaced and deleted ones.
     pub(crate) bytes: usize,
-    /// Age, looked at when an event comes.
+    /// The greatest age, checked when an event comes.
     pub(crate) age: Duration,
-    /// How many of the newest events keep their encoded forms, if they are small enough together.
+    /// The number of the newest events that keep their encoded forms, if they are small enough together.
     pub(crate) encoded: usize,
-    /// How many bytes of objects these events may have.
+    /// The limit of these events' objects, in bytes.
     pub(crate) encoded_bytes: usize,
-    /// What the histories of all resources may hold together.
+    /// The limit of the histories of all resources together, in bytes.
     pub(crate) all: usize,
 }
 
@@ -40,7 +40,7 @@ impl Default for Limits {
     }
 }
 
-/// What the histories of all resources hold together.
+/// The size of the histories of all resources together.
 #[derive(Debug, Default)]
 pub(crate) struct Held(AtomicUsize);
 
@@ -53,7 +53,7 @@ impl Held {
 #[derive(Debug, Clone)]
 struct Kept {
     event: Arc<Event>,
-    /// When it came, in milliseconds.
+    /// The time at which the event came, in milliseconds.
     at: u64,
 }
 
@@ -62,46 +62,46 @@ struct Kept {
 pub(crate) struct History {
     events: Vector<Kept>,
     bytes: usize,
-    /// How many of the newest events keep their encoded forms, and how many bytes their objects have.
+    /// The number of the newest events that keep their encoded forms, and the bytes of their objects.
     encoded: (usize, usize),
     low: u64,
     limits: Limits,
     all: Arc<Held>,
-    /// How much of `all` is this one's.
+    /// The part of `all` that is this history's.
     counted: usize,
 }
 
 impl History {
-    /// One that knows what comes after revision `low`.
+    /// Makes a history of the events after revision `low`.
     pub(crate) fn new(low: u64, limits: Limits, all: Arc<Held>) -> Self {
         Self { events: Vector::new(), bytes: 0, encoded: (0, 0), low, limits, all, counted: 0 }
     }
 
-    /// The oldest revision from which it can tell what changed.
+    /// The oldest revision since which the history knows all changes.
     pub(crate) fn low(&self) -> u64 {
         self.low
     }
 
-    /// What it holds that would be gone without it, in bytes.
+    /// The bytes that only this history keeps in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What it counts as: what it holds, and what the encoded forms of its newest events may.
+    /// The size that counts: the history's bytes, and the possible size of its newest events' encoded forms.
     pub(crate) fn held(&self) -> usize {
         self.bytes + self.encoded.1
     }
 
-    /// Tells all what this one holds now.
+    /// Adds the history's present size to the sum of all.
     fn count(&mut self) {
         let held = self.held();
-        // One after the other, so that the sum is never below what it should be.
+        // The two steps are in this order so that the sum is never too low.
         self.all.0.fetch_add(held, AtomicOrdering::Relaxed);
         self.all.0.fetch_sub(self.counted, AtomicOrdering::Relaxed);
         self.counted = held;
     }
 
-    /// Forgets its oldest half, in bytes.
+    /// Drops the oldest half of the history, in bytes.
     pub(crate) fn halve(&mut self) {
         let half = self.held() / 2;
         while self.held() > half && !self.events.is_empty() {
@@ -131,7 +131,7 @@ impl History {
         self.count();
     }
 
-    /// Forgets what happened up to and with a revision.
+    /// Drops the events up to and with a revision.
     pub(crate) fn compact(&mut self, revision: u64) {
         while self.events.front().is_some_and(|k| k.event.revision <= revision) {
             self.pop();
@@ -140,7 +140,7 @@ impl History {
         self.count();
     }
 
-    /// Forgets everything, and knows what comes after a revision, which may be an older one.
+    /// Drops all events; from now on the history begins after a revision, which may be an older one.
     pub(crate) fn restart(&mut self, revision: u64) {
         (self.events, self.bytes, self.encoded, self.low) = (Vector::new(), 0, (0, 0), revision);
         self.count();
@@ -156,7 +156,7 @@ impl History {
         Ok(Past(self.events.skip(start)))
     }
 
-    /// Has the oldest of those events that keep their encoded forms forget them.
+    /// Drops the encoded forms of the oldest of the events that keep them.
     fn forget_encoded(&mut self) {
         let oldest = self.events.len() - self.encoded.0;
         self.encoded.0 -= 1;
@@ -177,7 +177,7 @@ impl History {
     }
 }
 
-/// What an event keeps in memory that would be gone without it.
+/// The bytes that only an event keeps in memory.
 fn weight(event: &Event) -> usize {
     match (&event.previous, event.cause) {
         (Some(previous), _) => previous.data.body.len() + 256,
@@ -186,11 +186,11 @@ fn weight(event: &Event) -> usize {
     }
 }
 
-/// A part of the history, to be read without its lock.
+/// A part of the history, which can be read without the history's lock.
 pub(crate) struct Past(Vector<Kept>);
 
 impl Past {
-    /// Its events, oldest first.
+    /// The part's events, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Event>> {
         self.0.iter().map(|k| &k.event)
     }

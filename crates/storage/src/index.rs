@@ -1,8 +1,8 @@
-//! The MVCC index: the one owner of all objects, for readers and watchers. Whoever makes changes durable
-//! publishes them here, in the order of their revisions.
+//! The MVCC index: the one owner of all objects, for readers and watchers. A backend publishes durable changes here, in
+//! the order of their revisions.
 //!
-//! How far readers see is a revision for everything, where one writer publishes, and one of each resource, where each
-//! is followed on its own; the larger counts.
+//! Readers see all changes up to a revision: one for all resources, where one writer publishes, and one for each
+//! resource, where each is followed on its own; the larger one counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +30,12 @@ pub(crate) struct Resource {
     history: Mutex<History>,
     past: Mutex<Vec<Snapshot>>,
     pub(crate) routes: Mutex<Routes>,
-    /// Held by whoever replaces `live`: a writer from its checks until it published.
+    /// Held by the task that replaces `live`: a writer holds it from its checks until it published.
     writing: Mutex<()>,
     /// See [`Resource::known`].
     known: AtomicU64,
-    /// Every event of the resource up to this revision was given to its watchers' queues; likewise.
+    /// The revision up to which the queues of the resource's watchers were given every event, where the resource is
+    /// followed on its own.
     pub(crate) delivered: AtomicU64,
 }
 
@@ -54,12 +55,12 @@ impl Resource {
         }
     }
 
-    /// `live` is the state of this revision, where the resource is followed on its own; 0 before it was loaded.
+    /// The revision of `live`, where the resource is followed on its own; 0 before it was loaded.
     pub(crate) fn known(&self) -> u64 {
         self.known.load(Ordering::Acquire)
     }
 
-    /// Its state now.
+    /// The resource's state now.
     pub(crate) fn live(&self) -> Arc<Live> {
         self.live.load_full()
     }
@@ -72,7 +73,7 @@ pub(crate) struct Index {
     registering: Mutex<()>,
     limits: Limits,
     histories: Arc<Held>,
-    /// What is readable when no watcher and no history is older: the revision of the loaded state.
+    /// The oldest readable revision if no watcher and no history is older: that of the loaded state.
     floor: AtomicU64,
     current: AtomicU64,
     seen: watch::Sender<u64>,
@@ -108,7 +109,7 @@ impl Index {
         resource.id
     }
 
-    /// The resource that a record names, known or not; for loading.
+    /// The resource with the name of a record, which is made known if it is not; for loading.
     pub(crate) fn named(&self, group: &str, plural: &str) -> ResourceId {
         let _one = self.registering.lock();
         self.resource_named(group, plural).0.id
@@ -153,17 +154,17 @@ impl Index {
         self.resources.load().iter().map(|r| r.known()).max().unwrap_or(0).max(self.current())
     }
 
-    /// What only the histories hold, in bytes.
+    /// The size of the objects that only the histories hold, in bytes.
     pub(crate) fn history_bytes(&self) -> usize {
         self.resources.load().iter().map(|r| r.history.lock().bytes()).sum()
     }
 
-    /// Changes of [`Index::current`].
+    /// A receiver of the changes of [`Index::current`].
     pub(crate) fn seen(&self) -> watch::Receiver<u64> {
         self.seen.subscribe()
     }
 
-    /// Says that the state as loaded is that of a revision, and that nothing older is known.
+    /// Sets the revision of the loaded state; no older one is known.
     pub(crate) fn loaded(&self, floor: u64, current: u64) {
         self.floor.store(floor, Ordering::Release);
         for resource in self.resources.load().iter() {
@@ -175,26 +176,26 @@ impl Index {
         self.seen.send_replace(current);
     }
 
-    /// The state of a resource, to be changed and then published or dropped. The lock goes with it.
+    /// The state of a resource, to be changed and then published or dropped, with the lock for it.
     pub(crate) fn edit(resource: &Resource) -> (MutexGuard<'_, ()>, Live) {
         let writing = resource.writing.lock();
         let live = Live::clone(&resource.live.load());
         (writing, live)
     }
 
-    /// Takes an event of the past into the history; for loading.
+    /// Adds an event of the past to the history; for loading.
     pub(crate) fn remember(resource: &Resource, event: Arc<Event>, now: u64) {
         resource.history.lock().push(event, now);
     }
 
-    /// Shows a resource's new state and what led to it, which must be durable.
+    /// Shows a resource's new state and the events that led to it, which must be durable.
     pub(crate) fn show<'e>(
         resource: &Resource,
         live: Live,
         events: impl Iterator<Item = &'e Arc<Event>>,
         now: u64,
     ) {
-        // History first: whoever has seen a state can find what led to it.
+        // The history goes first: a reader who has seen a state can find the events that led to it.
         let mut history = resource.history.lock();
         let before = history.low();
         for event in events {
@@ -208,7 +209,7 @@ impl Index {
         }
     }
 
-    /// Says that everything up to a revision is shown.
+    /// Sets the revision up to which all changes are shown.
     pub(crate) fn advance(&self, revision: u64) {
         self.current.store(revision, Ordering::Release);
         self.seen.send_replace(revision);
@@ -232,13 +233,13 @@ impl Index {
         self.bound_histories();
     }
 
-    /// Has histories forget their older half, those that hold most before others, while all hold too much together.
+    /// Drops the older halves of histories, the largest ones first, while all are too large together.
     fn bound_histories(&self) {
         if self.histories.bytes() <= self.limits.all {
             return;
         }
         let resources = self.resources.load();
-        // So far below that this is seldom looked at: each resource is, however many there are.
+        // The histories shrink so far below the limit that this loop, which looks at each resource, runs seldom.
         let enough = self.limits.all - self.limits.all / 8;
         while self.histories.bytes() > enough {
             let held = |resource: &Arc<Resource>| resource.history.lock().held();
@@ -254,12 +255,12 @@ impl Index {
         }
     }
 
-    /// Says that the state of a resource as shown is that of a revision.
+    /// Sets the revision of a resource's state that is shown.
     pub(crate) fn advance_one(resource: &Resource, revision: u64) {
         resource.known.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// Hands what happened to a resource to its watchers: all up to a revision.
+    /// Hands the events of a resource up to a revision to its watchers.
     pub(crate) fn deliver_one(&self, resource: &Resource, deliveries: &[Delivery], revision: u64) {
         let mut wakers = Vec::new();
         if !deliveries.is_empty() {
@@ -278,8 +279,8 @@ impl Index {
         self.bound_histories();
     }
 
-    /// Shows another state of a resource, of which nothing older is known, in place of what was shown. Its watchers
-    /// end: what led to it is not known.
+    /// Replaces the state of a resource by another one without a known past. The resource's watchers end, since the
+    /// events that led to the state are not known.
     pub(crate) fn replace_one(&self, resource: &Resource, mut live: Live, revision: u64) {
         let writing = resource.writing.lock();
         let indexed: Vec<_> = resource.live.load().indexed().collect();
@@ -296,7 +297,7 @@ impl Index {
         self.hub.wake(wakers);
     }
 
-    /// Lets the watchers that asked for it report progress.
+    /// Tells progress to the watchers that asked for it.
     pub(crate) fn progress(&self) {
         let mut wakers = Vec::new();
         for resource in self.resources.load().iter() {
@@ -305,7 +306,7 @@ impl Index {
         self.hub.wake(wakers);
     }
 
-    /// Ends the watchers that do not take what waits for them.
+    /// Ends the watchers that do not take their events.
     pub(crate) fn end_stuck(&self) {
         let (mut wakers, now) = (Vec::new(), self.hub.now());
         for resource in self.resources.load().iter() {
@@ -332,7 +333,7 @@ impl Index {
     }
 
     pub(crate) fn snapshot(&self, id: ResourceId) -> Snapshot {
-        // In this order: what is not newer than `current` is in the state that is taken after it.
+        // The order matters: all changes up to `current` are in the state that is taken after it.
         let current = self.current_of(id);
         let live = self.resource(id).map(|r| r.live.load_full()).unwrap_or_default();
         let revision = current.max(live.last);
@@ -384,7 +385,7 @@ impl Index {
         start: WatchStart,
         options: WatchOptions,
     ) -> Result<Watcher, Compacted> {
-        // An id that `register` did not give out has no objects and never any events.
+        // An id that `register` did not return has no objects and never any events.
         let nothing = || Arc::new(Resource::new(id, "", "", History::new(0, self.limits, Arc::default())));
         let resource = self.resource(id).unwrap_or_else(nothing);
         let begin = resource.clone();
@@ -410,7 +411,7 @@ mod tests {
     use super::*;
     use crate::store::Cause;
 
-    /// An event of a deletion, which keeps so many bytes.
+    /// A deletion's event of so many bytes.
     fn gone(name: &str, revision: u64, size: usize) -> Arc<Event> {
         let data = api::NewObject {
             name: name.into(),

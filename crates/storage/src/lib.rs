@@ -1,13 +1,14 @@
 //! The revisioned object store: one MVCC index that owns every object, and engines that only load and commit.
 //!
-//! - `view`, `history`, `watch`, `index`: the index. Readers take snapshots without a lock; watchers are
-//!   routed to by namespace, name and indexed field. Whoever makes changes durable publishes them there.
+//! - `view`, `history`, `watch`, `index`: the index. Readers take snapshots without a lock; watchers are routed to by
+//!   namespace, name and indexed field. Backends publish durable changes there.
 //! - `writer`: the one thread that checks, numbers, commits and publishes writes to a local engine.
-//! - `engine`: what an engine is; `log`: the embedded one; `quota`: how much may be in it.
+//! - `engine`: the interface of engines; `log`: the embedded one; `quota`: the limit of its size.
 //! - `etcd`: the index over an etcd that several API servers share, in upstream's layout.
 //!
-//! Depends on `api`, `component` and, for its client, `etcd`. It must never decode an object: it sees the envelope and bytes. No
-//! reader and no watcher may see a revision before it is durable; what durable means is [`Durability`].
+//! The crate depends on `api`, `component` and, for its client, `etcd`. It must never decode an object: it sees the
+//! envelope and bytes. No reader and no watcher may see a revision before it is durable; the meaning of durable is
+//! [`Durability`].
 
 mod backend;
 mod durability;
@@ -26,7 +27,7 @@ mod writer;
 pub use self::etcd::{
     Codec, CodecError, EtcdConfig, EtcdOpenError, MigrateError, Migrated, Placement, Servers,
 };
-/// Where an etcd is, and with what files to speak to it.
+/// The addresses of an etcd, and the files for its TLS.
 pub use ::etcd::Config as EtcdServers;
 pub use backend::{Capabilities, ReadError};
 pub use durability::Durability;

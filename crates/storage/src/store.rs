@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceId(pub u32);
 
-/// What the store must know of a resource.
+/// The properties of a resource that the store must know.
 #[derive(Debug, Clone)]
 pub struct ResourceSpec {
     /// Group, "" for the core group.
@@ -22,7 +22,7 @@ pub struct ResourceSpec {
     pub indexed: Vec<usize>,
 }
 
-/// Which objects of a resource.
+/// The choice of some objects of a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Scope {
     /// Only this namespace; "" for all.
@@ -34,24 +34,24 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Whether an object is of this scope.
+    /// Whether an object is in this scope.
     pub fn matches(&self, object: &Object) -> bool {
         (self.namespace.is_empty() || self.namespace == object.data.namespace)
             && (self.name.is_empty() || self.name == object.data.name)
             && self.field.as_ref().is_none_or(|(at, value)| field(object, *at) == value)
     }
-    /// Whether an object of this namespace and name may be of this scope: what its field is, is not known.
+    /// Whether an object of this namespace and name, with an unknown field, may be in this scope.
     pub(crate) fn may_have(&self, namespace: &str, name: &str) -> bool {
         (self.namespace.is_empty() || self.namespace == namespace)
             && (self.name.is_empty() || self.name == name)
     }
-    /// Whether the object of an event is or was of this scope.
+    /// Whether the object of an event is or was in this scope.
     pub fn concerns(&self, event: &Event) -> bool {
         self.matches(&event.object) || event.previous.as_ref().is_some_and(|p| self.matches(p))
     }
 }
 
-/// The value of a field; one that the object lacks is empty.
+/// The value of a field; "" if the object lacks it.
 pub(crate) fn field(object: &Object, at: usize) -> &str {
     object.data.fields.get(at).map_or("", |v| v.as_str())
 }
@@ -59,16 +59,16 @@ pub(crate) fn field(object: &Object, at: usize) -> &str {
 /// A change to one object.
 #[derive(Debug, Clone)]
 pub enum Write {
-    /// Refused with [`WriteError::Exists`] if the name is taken.
+    /// Creates an object. Refused with [`WriteError::Exists`] if the name is taken.
     Create {
         /// Resource.
         resource: ResourceId,
         /// Object.
         object: NewObject,
-        /// The object expires after this.
+        /// The time after which the object expires.
         ttl: Option<Duration>,
     },
-    /// Refused with [`WriteError::Changed`] unless the object is at revision `expect`.
+    /// Updates an object. Refused with [`WriteError::Changed`] unless the object is at revision `expect`.
     Update {
         /// Resource.
         resource: ResourceId,
@@ -76,10 +76,10 @@ pub enum Write {
         object: NewObject,
         /// The revision that the caller read.
         expect: u64,
-        /// The object expires after this, counted anew.
+        /// The time after which the object expires, counted anew.
         ttl: Option<Duration>,
     },
-    /// Refused with [`WriteError::Changed`] unless the object is at revision `expect`.
+    /// Deletes an object. Refused with [`WriteError::Changed`] unless the object is at revision `expect`.
     Delete {
         /// Resource.
         resource: ResourceId,
@@ -93,7 +93,7 @@ pub enum Write {
 }
 
 impl Write {
-    /// The resource that is written to.
+    /// The resource of the write.
     pub fn resource(&self) -> ResourceId {
         match self {
             Self::Create { resource, .. } | Self::Update { resource, .. } | Self::Delete { resource, .. } => {
@@ -103,25 +103,25 @@ impl Write {
     }
 }
 
-/// Why a write was refused or failed.
+/// The reason for which a write was refused or failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WriteError {
-    /// The name is taken; the object that has it.
+    /// The name is taken, by this object.
     #[error("the object exists")]
     Exists(Arc<Object>),
-    /// The object changed since it was read; its current state.
+    /// The object changed since it was read; this is its current state.
     #[error("the object changed")]
     Changed(Arc<Object>),
     /// There is no such object.
     #[error("no such object")]
     NotFound,
-    /// What is there cannot be read.
+    /// The stored value cannot be read.
     #[error("{} cannot be read: {}", .0.key, .0.why)]
     Unreadable(Arc<Unreadable>),
-    /// The store holds as much as it may. The text is etcd's, which clients know.
+    /// The store is at its limit. The text is etcd's, which clients know.
     #[error("etcdserver: mvcc: database space exceeded")]
     NoSpace,
-    /// The engine could not make it durable; nothing was changed.
+    /// The engine could not make the change durable; nothing was changed.
     #[error("the store cannot write: {0}")]
     Engine(Arc<str>),
     /// The store is shutting down.
@@ -129,7 +129,7 @@ pub enum WriteError {
     Closed,
 }
 
-/// What an event says.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// Created.
@@ -143,7 +143,7 @@ pub enum Cause {
 /// One change as watchers see it; shared by all of them.
 #[derive(Debug)]
 pub struct Event {
-    /// What happened.
+    /// The kind of the change.
     pub cause: Cause,
     /// The revision of the change.
     pub revision: u64,
@@ -154,21 +154,21 @@ pub struct Event {
     encoded: Mutex<Encoded>,
 }
 
-/// The forms of an event that somebody asked for.
+/// The encoded forms of an event that were asked for.
 #[derive(Debug, Default)]
 struct Encoded {
     forms: Vec<(u32, Bytes)>,
-    /// No longer recent: what is made from now on is not kept.
+    /// The event is no longer recent: forms made from now on are not kept.
     stale: bool,
 }
 
 impl Event {
-    /// An event of which nothing is encoded yet.
+    /// Makes an event without encoded forms.
     pub fn new(cause: Cause, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
         Self { cause, revision: object.revision, object, previous, encoded: Mutex::default() }
     }
-    /// The event in a form of the caller's (a number that stands for version and media type): made by the
-    /// first who asks, shared by all others, forgotten when the event is no longer recent.
+    /// The event in a form of the caller's (a number that stands for version and media type): it is made for the first
+    /// caller, shared with all others, and dropped when the event is no longer recent.
     pub fn encoded(&self, form: u32, make: impl FnOnce() -> Bytes) -> Bytes {
         let mut encoded = self.encoded.lock();
         if let Some((_, bytes)) = encoded.forms.iter().find(|(f, _)| *f == form) {
@@ -180,21 +180,22 @@ impl Event {
         }
         bytes
     }
-    /// Drops what was encoded, and keeps nothing that is encoded from now on.
+    /// Drops the encoded forms, and keeps none that are made from now on.
     pub(crate) fn forget_encoded(&self) {
         *self.encoded.lock() = Encoded { forms: Vec::new(), stale: true };
     }
 }
 
-/// What a watcher yields.
+/// An item of a watcher.
 #[derive(Debug, Clone)]
 pub enum Batch {
     /// Changes, in the order of their revisions; with [`WatchStart::Now`] first the initial state in
     /// the order of its keys.
     Events(Vec<Arc<Event>>),
-    /// The initial state was delivered whole; it is that of this revision. Once, and only with [`WatchStart::Now`].
+    /// The initial state was delivered whole; it is that of this revision. Sent once, and only with
+    /// [`WatchStart::Now`].
     Synced(u64),
-    /// Everything up to this revision was delivered. Only if asked for by `WatchOptions::progress`.
+    /// Everything up to this revision was delivered. Sent only if `WatchOptions::progress` asks for it.
     Progress(u64),
 }
 
@@ -206,29 +207,29 @@ pub struct Compacted {
     pub oldest: u64,
 }
 
-/// A value that cannot be read, and with it the object.
+/// The value of an object, which cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Its key.
+    /// The value's key.
     pub key: String,
-    /// Why; one sentence.
+    /// The reason; one sentence.
     pub why: String,
-    /// It cannot be decrypted; otherwise what it says is no object.
+    /// Whether the value cannot be decrypted; otherwise its content is no object.
     pub sealed: bool,
-    /// When it was written.
+    /// The revision of its write.
     pub revision: u64,
 }
 
-/// Why a watch ended.
+/// The reason for which a watch ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchEnd {
     /// More changes came than the watcher took.
     #[error("the watcher fell behind")]
     Behind,
-    /// What comes next is no longer known; the state must be read anew.
+    /// The next events are no longer known; the state must be read anew.
     #[error("what comes next was compacted")]
     Compacted,
-    /// What comes next cannot be read.
+    /// The next event cannot be read.
     #[error("{} cannot be read: {}", .0.key, .0.why)]
     Unreadable(Arc<Unreadable>),
     /// The store was closed.
@@ -236,11 +237,11 @@ pub enum WatchEnd {
     Closed,
 }
 
-/// Where a watch starts.
+/// The start of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With what comes after this revision; an error if it was compacted away.
+    /// The watch starts with the events after this revision; an error if it was compacted away.
     After(u64),
-    /// With the current state as Added events, then what comes.
+    /// The watch starts with the current state as Added events; the changes after it follow.
     Now,
 }

@@ -15,8 +15,8 @@ use imbl::shared_ptr::DefaultSharedPtr;
 
 use crate::store::{Event, Scope, field};
 
-/// `namespace/name`. It stands beside its object and does not borrow from it, because the inner nodes of
-/// the tree keep keys of objects that are long replaced.
+/// The key `namespace/name` of an object. It does not borrow from the object, because the inner nodes of the tree keep
+/// keys of objects that are long replaced.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(Arc<str>);
 
@@ -38,7 +38,7 @@ impl<'a> KeyRef<'a> {
     fn new(namespace: &'a str, name: &'a str) -> Self {
         Self { namespace, slash: b'/', name }
     }
-    /// After every key of a namespace, before all others.
+    /// The place after every key of a namespace and before all others.
     fn end(namespace: &'a str) -> Self {
         Self { namespace, slash: b'/' + 1, name: "" }
     }
@@ -67,7 +67,7 @@ impl equivalent::Comparable<Key> for KeyRef<'_> {
     }
 }
 
-/// An object in the tree, with what lets a search pass over it unseen.
+/// An object in the tree, with the marks by which a search passes over it unseen.
 #[derive(Debug, Clone)]
 struct Entry {
     object: Arc<Object>,
@@ -86,7 +86,7 @@ type Objects = OrdMap<Key, Entry>;
 type Indexed = OrdMap<Key, Arc<Object>>;
 
 /// A large tree is built in these passes, each of every other entry. To insert them one after the other would leave
-/// every leaf half empty, because a full leaf is split in the middle and nothing ever comes to its first half. The
+/// every leaf half empty, because a full leaf is split in the middle and no later key comes to its first half. The
 /// first pass makes such leaves, and the second fills them.
 const PASSES: [usize; 2] = [0, 1];
 
@@ -97,7 +97,7 @@ struct FieldIndex {
     values: OrdMap<Arc<str>, Indexed>,
 }
 
-/// The state of a resource. A clone shares everything and may then go its own way.
+/// The state of a resource. A clone shares everything until one of the two changes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Live {
     objects: Objects,
@@ -111,7 +111,7 @@ impl Live {
         self.objects.get(&KeyRef::new(namespace, name)).map(|e| &e.object)
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub(crate) fn len(&self) -> usize {
         self.objects.len()
     }
@@ -122,7 +122,7 @@ impl Live {
         self.objects.range((start, Bound::Unbounded)).map(|(key, entry)| (key, &entry.object))
     }
 
-    /// Which fields are indexed.
+    /// The positions of the indexed fields.
     pub(crate) fn indexed(&self) -> impl Iterator<Item = usize> {
         self.indexes.iter().map(|i| i.at)
     }
@@ -199,7 +199,7 @@ impl Live {
         Some(object)
     }
 
-    /// Takes an event back.
+    /// Reverts an event.
     pub(crate) fn undo(&mut self, event: &Event) {
         if let Some(previous) = &event.previous {
             self.put(previous.clone());
@@ -222,7 +222,7 @@ impl FieldIndex {
     }
 }
 
-/// The objects of a resource at a revision; costs nothing to take and to clone, and never changes.
+/// The objects of a resource at a revision; cheap to take and to clone, and never changes.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     live: Arc<Live>,
@@ -238,17 +238,17 @@ impl Snapshot {
         &self.live
     }
 
-    /// The revision of the store that it shows.
+    /// The revision of the store that the snapshot shows.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// When one of the objects changed last, as far as that is known.
+    /// The revision of the last change of one of the objects, as far as it is known.
     pub fn changed(&self) -> u64 {
         self.live.last
     }
 
-    /// An object.
+    /// The object of a name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<Object>> {
         self.live.get(namespace, name)
     }
@@ -259,7 +259,8 @@ impl Snapshot {
             let index = self.live.indexes.iter().find(|i| i.at == *at)?;
             Some(index.values.get(value.as_str()))
         });
-        // A resource is of namespaces or of the cluster, whose keys have nothing before the slash.
+        // The objects of a resource are in namespaces or of the cluster; the latter's keys have nothing before the
+        // slash.
         let of_cluster = self.live.objects.get_min().is_some_and(|(key, _)| key.0.starts_with('/'));
         let one_namespace = of_cluster || !scope.namespace.is_empty();
         let first = KeyRef::new(&scope.namespace, if one_namespace { &scope.name } else { "" });
@@ -274,7 +275,7 @@ impl Snapshot {
         } else {
             Bound::Included(first)
         };
-        // Nothing is left after the end: a range must not begin there.
+        // No object follows the end: a range must not begin there.
         let empty = after.is_some_and(|(namespace, name)| {
             let after = KeyRef::new(namespace, name).bytes();
             match end {
@@ -297,7 +298,7 @@ impl Snapshot {
         }
     }
 
-    /// How many objects [`Snapshot::scan`] would yield.
+    /// The number of objects that [`Snapshot::scan`] would yield.
     pub fn count(&self, scope: &Scope, after: Option<(&str, &str)>) -> usize {
         if *scope == Scope::default() && after.is_none() {
             return self.live.objects.len();
@@ -306,7 +307,7 @@ impl Snapshot {
     }
 }
 
-/// What a scan goes over.
+/// The objects that a scan goes through.
 enum Range<'a> {
     All(RangedIter<'a, Key, Entry, DefaultSharedPtr>),
     Indexed(RangedIter<'a, Key, Arc<Object>, DefaultSharedPtr>),
@@ -317,15 +318,15 @@ enum Range<'a> {
 pub struct Scan<'a> {
     range: Range<'a>,
     scope: &'a Scope,
-    /// The name is to be checked.
+    /// Whether the name is to be checked.
     named: bool,
-    /// The field is to be checked.
+    /// Whether the field is to be checked.
     by_field: bool,
     wanted: Wanted,
 }
 
 impl Scan<'_> {
-    /// Passes over most of the objects that lack these marks, and over none that has them.
+    /// Passes over most of the objects that lack these marks, and over none that have them.
     #[must_use]
     pub fn marked(mut self, wanted: Wanted) -> Self {
         self.wanted = wanted;

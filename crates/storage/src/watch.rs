@@ -20,33 +20,33 @@ use crate::index::Resource;
 use crate::store::{Batch, Cause, Event, Scope, Unreadable, WatchEnd, field};
 use crate::view::Snapshot;
 
-/// How many objects of the initial state make one batch.
+/// The number of objects of the initial state in one batch.
 const INITIAL: usize = 256;
 
-/// How often it is looked which watchers are stuck.
+/// The interval at which stuck watchers are looked for.
 pub(crate) const TICK: Duration = Duration::from_secs(15);
 
-/// For how many ticks a watcher may leave untaken what waits for it.
+/// The number of ticks for which a watcher may leave its events untaken.
 const PATIENCE: u64 = 4;
 
-/// How many bytes of events may pass a watcher meanwhile. What all watchers together keep in memory is of that time, so
-/// that this is a limit of it, too.
+/// The bytes of events that may pass a watcher meanwhile. All watchers together keep in memory events of that time, so
+/// that this limits their memory, too.
 const PASSING: u64 = 128 << 20;
 
-/// After how many bytes of events it is looked, besides the ticks.
+/// The bytes of events after which stuck watchers are looked for, besides the ticks.
 const OFTEN: u64 = PASSING / 4;
 
-/// How many watchers are woken at once without help.
+/// The number of watchers that are woken at once without help.
 const FEW: usize = 8;
 
-/// What a watcher wants besides its events.
+/// The wishes of a watcher besides its events.
 #[derive(Debug, Clone, Copy)]
 pub struct WatchOptions {
-    /// How many events may wait for the watcher before it is ended as too slow.
+    /// The number of events that may wait for the watcher before it is ended as too slow.
     pub buffer: usize,
-    /// How many bytes of objects may wait for it, or be taken without it coming for more.
+    /// The bytes of objects that may wait for the watcher, or that it may hold without coming for more.
     pub bytes: usize,
-    /// Whether it wants [`Batch::Progress`] from time to time.
+    /// Whether the watcher wants [`Batch::Progress`] from time to time.
     pub progress: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for WatchOptions {
     }
 }
 
-/// Where the events of one watcher wait for it.
+/// The queue of the events of one watcher.
 #[derive(Debug)]
 pub(crate) struct Queue {
     id: u64,
@@ -68,15 +68,15 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     events: Vec<Arc<Event>>,
-    /// Bytes of their objects.
+    /// Bytes of the events' objects.
     bytes: usize,
     /// Bytes of the objects that the watcher took last, and may still hold.
     taken: usize,
-    /// It still takes the initial state, which is held for it.
+    /// Whether the watcher still takes the initial state, which is held for it.
     initial: bool,
-    /// When it came last, or when something began to wait for it.
+    /// The last time that the watcher came, or the time since which events wait for it.
     came: Moment,
-    /// Everything up to this revision was there for it, and nothing after it is any more.
+    /// The revision up to which the watcher had all events; later ones were dropped.
     lost_after: Option<u64>,
     /// Events up to this revision are known to the watcher already.
     after: u64,
@@ -89,17 +89,17 @@ struct Waiting {
 /// A point in the course of events.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Moment {
-    /// How many bytes of events passed before it.
+    /// The bytes of the events that passed before the moment.
     passed: u64,
     tick: u64,
 }
 
-/// What an event keeps in memory.
+/// The bytes that an event keeps in memory.
 fn weight(event: &Event) -> usize {
     event.object.data.body.len() + 256
 }
 
-/// What is run when a watcher is ended as too slow.
+/// The function that runs when a watcher is ended as too slow.
 struct Callback(Box<dyn FnOnce() + Send>);
 
 impl std::fmt::Debug for Callback {
@@ -109,8 +109,8 @@ impl std::fmt::Debug for Callback {
 }
 
 impl Queue {
-    /// Adds an event. The waker of a waiting watcher is handed out, so that it is woken once a batch and
-    /// without a lock held.
+    /// Adds an event. The waker of a waiting watcher is handed out, so that it is woken once a batch and without a lock
+    /// held.
     fn push(&self, event: &Arc<Event>, now: Moment, wakers: &mut Vec<Waker>) {
         let mut waiting = self.waiting.lock();
         if waiting.end.is_some() || event.revision <= waiting.after {
@@ -121,7 +121,7 @@ impl Queue {
         }
         let (weight, held) = (weight(event), waiting.bytes + waiting.taken);
         let full = waiting.events.len() >= self.options.buffer
-            // One event may be as large as it likes.
+            // A single event may have any size.
             || held > 0 && held + weight > self.options.bytes;
         if full || waiting.is_stuck(now) {
             waiting.fall_behind(event.revision - 1);
@@ -132,7 +132,7 @@ impl Queue {
         wakers.extend(waiting.waker.take());
     }
 
-    /// Ends the watcher if it does not take what waits for it. Everything up to a revision was given to its queue.
+    /// Ends the watcher if it does not take its events. `delivered` is the revision up to which its queue has them.
     fn end_if_stuck(&self, now: Moment, delivered: u64, wakers: &mut Vec<Waker>) {
         let mut waiting = self.waiting.lock();
         if waiting.end.is_none() && waiting.is_stuck(now) {
@@ -148,7 +148,7 @@ impl Queue {
     }
 }
 
-/// What watchers are handed.
+/// A delivery to watchers.
 #[derive(Debug)]
 pub(crate) enum Delivery {
     Event(Arc<Event>),
@@ -208,7 +208,7 @@ impl Routes {
         }
     }
 
-    /// Ends the watchers that do not take what waits for them.
+    /// Ends the watchers that do not take their events.
     pub(crate) fn end_stuck(&self, now: Moment, delivered: u64, wakers: &mut Vec<Waker>) {
         for queue in self.each() {
             queue.end_if_stuck(now, delivered, wakers);
@@ -257,7 +257,7 @@ impl Routes {
         lists.flatten().chain(&self.all)
     }
 
-    /// Tells those that asked for it how far they have come.
+    /// Tells progress to the watchers that asked for it.
     pub(crate) fn progress(&self, wakers: &mut Vec<Waker>) {
         for queue in self.each().filter(|q| q.options.progress) {
             let mut waiting = queue.waiting.lock();
@@ -266,14 +266,14 @@ impl Routes {
         }
     }
 
-    /// Ends all watchers of now.
+    /// Ends all present watchers.
     pub(crate) fn end(&self, end: &WatchEnd, wakers: &mut Vec<Waker>) {
         for queue in self.each() {
             queue.end(end.clone(), wakers);
         }
     }
 
-    /// Ends the watchers that an object's value would go to, which cannot be read.
+    /// Ends the watchers to which an object's value would go, which cannot be read.
     pub(crate) fn fail(
         &self,
         (namespace, name): (&str, &str),
@@ -292,7 +292,7 @@ impl Routes {
         self.each().any(|q| q.options.progress)
     }
 
-    /// Ends all watchers, also those yet to come.
+    /// Ends all watchers, also future ones.
     pub(crate) fn close(&mut self, wakers: &mut Vec<Waker>) {
         self.closed = true;
         for queue in self.each() {
@@ -301,20 +301,20 @@ impl Routes {
     }
 }
 
-/// What the watchers of a store share.
+/// The state that the watchers of a store share.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    /// Every event up to this revision was given to every watcher's queue.
+    /// The revision up to which every watcher's queue was given every event.
     pub(crate) delivered: AtomicU64,
-    /// How many watchers want to hear of progress.
+    /// The number of watchers that want to hear of progress.
     pub(crate) progress: AtomicUsize,
     ids: AtomicU64,
-    /// How many bytes of events passed.
+    /// The bytes of all events that passed.
     passed: AtomicU64,
     ticks: AtomicU64,
-    /// Many bytes passed since it was last looked who is stuck.
+    /// Notified when many bytes passed since stuck watchers were last looked for.
     pub(crate) much_passed: Notify,
-    /// Where watchers are woken, if there is one.
+    /// The runtime in which watchers are woken, if there is one.
     runtime: Option<Handle>,
 }
 
@@ -331,7 +331,7 @@ impl Hub {
         }
     }
 
-    /// An event is on its way to the watchers.
+    /// Counts an event on its way to the watchers.
     pub(crate) fn pass(&self, event: &Event) -> Moment {
         let weight = weight(event) as u64;
         let before = self.passed.fetch_add(weight, Ordering::Relaxed);
@@ -341,7 +341,7 @@ impl Hub {
         self.now()
     }
 
-    /// Time goes on.
+    /// Counts a tick.
     pub(crate) fn tick(&self) {
         self.ticks.fetch_add(1, Ordering::Relaxed);
     }
@@ -351,7 +351,7 @@ impl Hub {
         Moment { passed, tick }
     }
 
-    /// Wakes watchers, many of them from inside the runtime: from outside, each costs its lock.
+    /// Wakes watchers. Many are woken from inside the runtime: from outside, each costs the runtime's lock.
     pub(crate) fn wake(&self, wakers: Vec<Waker>) {
         let many = wakers.len() > FEW;
         let all = move || wakers.into_iter().for_each(Waker::wake);
@@ -370,7 +370,7 @@ pub struct Watcher {
     hub: Arc<Hub>,
     queue: Arc<Queue>,
     initial: Option<Initial>,
-    /// Of those that want to hear of progress, the first.
+    /// Whether the watcher is the first of those that want to hear of progress.
     pub(crate) first: bool,
     done: bool,
 }
@@ -381,8 +381,8 @@ struct Initial {
 }
 
 impl Watcher {
-    /// Joins the watchers of a resource. `start` says what it begins with, and runs when no event can
-    /// pass unseen any more: a snapshot, or the events since a revision; then up to which revision both go.
+    /// Joins the watchers of a resource. `start` gives the first items, and runs when no event can pass unseen any
+    /// more: a snapshot, or the events since a revision; then the revision up to which they go.
     pub(crate) fn join<E>(
         resource: Arc<Resource>,
         hub: Arc<Hub>,
@@ -413,8 +413,9 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Has `tell` run once the watcher is ended as too slow: who does not take its events does not poll it
-    /// either, and so would not hear of it. It runs where events are handed out and must not wait.
+    /// Sets a function that runs once the watcher is ended as too slow: a caller that does not take events does not
+    /// poll the watcher either, and so would not hear of it. The function runs where events are handed out and must not
+    /// wait.
     pub fn on_behind(&self, tell: impl FnOnce() + Send + 'static) {
         let mut waiting = self.queue.waiting.lock();
         if waiting.end == Some(WatchEnd::Behind) {
@@ -424,7 +425,7 @@ impl Watcher {
         }
     }
 
-    /// Every event of its scope up to this revision was taken from the watcher.
+    /// The revision up to which every event of the scope was taken from the watcher.
     pub fn progress(&self) -> u64 {
         let delivered = self.delivered();
         let waiting = self.queue.waiting.lock();
@@ -441,7 +442,7 @@ impl Watcher {
         {
             let mut waiting = self.queue.waiting.lock();
             waiting.came = self.hub.now();
-            // Who fell behind begins anew anyway.
+            // A watcher that fell behind begins anew anyway.
             if waiting.lost_after.is_some() {
                 self.initial = None;
                 return None;
@@ -466,7 +467,7 @@ impl Watcher {
 }
 
 impl Waiting {
-    /// Whether something is kept in memory for the watcher.
+    /// Whether memory is kept for the watcher.
     fn holds(&self) -> bool {
         self.initial || self.taken > 0 || !self.events.is_empty()
     }
@@ -477,8 +478,8 @@ impl Waiting {
         self.holds() && (long || now.passed.saturating_sub(since.passed) > PASSING)
     }
 
-    /// Ends the watcher, and keeps nothing for it: it goes on from what it has taken. Everything up to a revision was
-    /// there for it.
+    /// Ends the watcher, and drops its events: it goes on from those that it has taken. Everything up to `delivered`
+    /// was there for it.
     fn fall_behind(&mut self, delivered: u64) {
         self.lost_after = Some(self.events.first().map_or(delivered, |e| e.revision - 1));
         self.end = Some(WatchEnd::Behind);
@@ -508,7 +509,7 @@ impl Stream for Watcher {
         if let Some(batch) = this.poll_initial() {
             return Poll::Ready(Some(Ok(batch)));
         }
-        // Read before the queue is looked at: what was delivered by then is in it.
+        // The revision is read before the queue: the queue then has all events up to it.
         let delivered = this.delivered();
         let mut waiting = this.queue.waiting.lock();
         waiting.taken = 0;

@@ -1,6 +1,6 @@
 //! The one writer: a thread that checks writes, numbers them, makes them durable in batches and publishes them.
 //!
-//! A batch is what arrived while the last one was being synced; no timer is involved.
+//! A batch is all writes that arrived while the last one was being synced; no timer is involved.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::quota::Quota;
 use crate::store::{Cause, Event, ResourceId, Write, WriteError};
 use crate::view::Live;
 
-/// How many writes may wait; more wait for their turn to wait.
+/// The number of writes that may wait; further callers wait until there is room.
 const WAITING: usize = 4096;
-/// How large a batch may become, in bytes of its objects; one write may exceed it.
+/// The limit of a batch, in bytes of its objects; one write may exceed it.
 const BATCH_BYTES: usize = 8 << 20;
-/// How many expired objects one batch removes.
+/// The number of expired objects that one batch removes.
 const EXPIRED: usize = 1024;
-/// How long a batch waits at most for those that were just answered, as a part of the time that the last one took
-/// to become durable, and altogether.
+/// The longest time for which a batch waits for the clients that were just answered: a part of the time that the last
+/// one took to become durable, and a limit.
 const LINGER: (u32, Duration) = (4, Duration::from_micros(200));
-/// After what time expired objects are tried again that could not be removed.
+/// The time after which expired objects that could not be removed are tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Tells the wall clock's time in milliseconds since 1970.
@@ -49,19 +49,19 @@ struct Pending {
 #[derive(Default)]
 struct Inbox {
     writes: VecDeque<Pending>,
-    /// Who wants the whole state.
+    /// The receivers of requests for the whole state.
     views: Vec<oneshot::Sender<View>>,
     closing: bool,
-    /// The clock or what is waited for changed.
+    /// Whether the clock or the condition that is waited for changed.
     nudged: bool,
 }
 
-/// What the writer's thread and its callers share.
+/// The state that the writer's thread and its callers share.
 #[derive(Default)]
 struct Shared {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
-    /// The thread is no more.
+    /// Whether the thread has ended.
     ended: AtomicBool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Writer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// When objects expire.
+/// The times at which objects expire.
 #[derive(Debug, Default)]
 pub(crate) struct Expiries {
     by_revision: OrdMap<u64, u64>,
@@ -87,13 +87,13 @@ impl Expiries {
             self.by_time.insert((at, object.revision), (resource, object.clone()));
         }
     }
-    /// The object of this revision is gone or replaced.
+    /// Forgets the object of this revision, which is gone or replaced.
     pub(crate) fn remove(&mut self, revision: u64) {
         if let Some(at) = self.by_revision.remove(&revision) {
             self.by_time.remove(&(at, revision));
         }
     }
-    /// When objects expire, by their revision.
+    /// The times at which objects expire, by the objects' revisions.
     pub(crate) fn by_revision(&self) -> &OrdMap<u64, u64> {
         &self.by_revision
     }
@@ -105,7 +105,7 @@ impl Expiries {
     }
 }
 
-/// What the writer begins with.
+/// The state with which the writer begins.
 pub(crate) struct Start {
     pub(crate) index: Arc<Index>,
     pub(crate) engine: Box<dyn Engine>,
@@ -136,7 +136,7 @@ impl Writer {
 
     async fn enqueue(&self, mut write: Write) -> Answer {
         if let Write::Create { object, .. } | Write::Update { object, .. } = &mut write {
-            // The store keeps the body for long: not as a part of something larger.
+            // The store keeps the body for long, so it must not keep a larger buffer alive.
             object.body = Bytes::from(Box::<[u8]>::from(object.body.as_ref()));
         }
         let Ok(place) = self.places.clone().acquire_owned().await else { return Err(WriteError::Closed) };
@@ -217,7 +217,7 @@ impl Drop for Writer {
 }
 
 impl Drop for Work {
-    /// Also after a panic nobody waits for an answer that does not come.
+    /// Ends the thread's side; also after a panic no caller waits for an answer that does not come.
     fn drop(&mut self) {
         let mut inbox = self.shared.inbox.lock();
         inbox.closing = true;
@@ -230,10 +230,10 @@ impl Drop for Work {
 struct Work {
     shared: Arc<Shared>,
     start: Start,
-    /// When watchers are next told how far they are; nothing while none wants to know.
+    /// The next time at which watchers are told their progress; `None` while no watcher wants to know.
     progress_at: Option<Instant>,
     retry_at: Option<Instant>,
-    /// How many writes the last batch had, with those that came meanwhile, and how long it took to commit.
+    /// The number of writes in the last batch, with those that came meanwhile, and the time that its commit took.
     recent: (usize, Duration),
 }
 
@@ -245,7 +245,7 @@ struct Edit<'r> {
     writing: MutexGuard<'r, ()>,
 }
 
-/// An answer that waits until what it rests on is durable.
+/// An answer that waits until the writes on which it rests are durable.
 struct Waiting {
     done: Option<oneshot::Sender<Answer>>,
     answer: Answer,
@@ -278,7 +278,7 @@ impl Work {
         self.start.index.close();
     }
 
-    /// Tells the watchers that want it how far they are, if it is time: the first an interval after it came.
+    /// Tells progress to the watchers that want it, if it is time: the first time an interval after the watcher came.
     fn tell_progress(&mut self, now: Instant) {
         if self.start.index.hub.progress.load(Ordering::Relaxed) == 0 {
             self.progress_at = None;
@@ -291,7 +291,7 @@ impl Work {
         }
     }
 
-    /// Waits for something to do; what is to be written, and whether the store closes.
+    /// Waits for something to do; returns the writes, and whether the store closes.
     fn wait(&mut self) -> (Vec<Pending>, bool) {
         let shared = self.shared.clone();
         let mut inbox = shared.inbox.lock();
@@ -327,9 +327,9 @@ impl Work {
         (inbox.writes.drain(..count).collect(), inbox.closing)
     }
 
-    /// Gives those that were just answered the chance to be in the next batch, if they write again at once:
-    /// otherwise they would always be in one batch and those that waited meanwhile in the next, each half as large
-    /// as it could be. One writer alone never waits.
+    /// Gives the clients that were just answered the chance to be in the next batch, if they write again at once:
+    /// otherwise they would always be in one batch and those that waited meanwhile in the next, each half as large as
+    /// it could be. One writer alone never waits.
     fn linger(&self, inbox: &mut MutexGuard<'_, Inbox>) {
         let (expected, took) = self.recent;
         let (part, limit) = LINGER;
@@ -380,7 +380,7 @@ impl Work {
                 }),
             };
             let answer = Waiting { done, answer };
-            // What is refused because of a write before it must not be known before that is durable.
+            // A refusal because of an earlier write must not be known before that write is durable.
             if records.is_empty() { answer.send() } else { waiting.push(answer) }
         }
         if records.is_empty() {
@@ -425,7 +425,7 @@ impl Work {
         engine.maintain(&mut || view(index, expiries, *last));
     }
 
-    /// Deletions of what has expired.
+    /// Deletions of the expired objects.
     fn expired(&self, now: u64) -> Vec<Write> {
         if self.retry_at.is_some_and(|at| at > Instant::now()) {
             return Vec::new();
@@ -439,7 +439,7 @@ impl Work {
         self.start.expiries.due(now).take(EXPIRED).map(delete).collect()
     }
 
-    /// What lives after a step, if there is room for it.
+    /// The size of the live objects after a step, if there is room for it.
     fn room(&mut self, live: u64, step: &Step) -> Result<u64, WriteError> {
         match step {
             Step::Put { object, previous, .. } => {
@@ -489,9 +489,9 @@ fn view(index: &Index, expiries: &Expiries, last: u64) -> View {
 }
 
 enum Verdict {
-    /// Goes ahead.
+    /// The write changes something.
     Write(Step),
-    /// Would change nothing.
+    /// The write would change nothing.
     Nothing(Arc<Object>),
 }
 
@@ -538,8 +538,8 @@ fn apply(edit: &mut Edit<'_>, step: Step, revision: u64, now: u64) -> (Event, Re
     (event, Record { group, plural, revision, change })
 }
 
-/// When something expires that lives for `ttl`. Rounded up, as upstream's shared leases do, by at most a
-/// minute or a twentieth of the time, so that many objects go in one batch.
+/// The time at which an object expires that lives for `ttl`. It is rounded up, as upstream's shared leases do, by at
+/// most a minute or a twentieth of the time, so that many objects go in one batch.
 fn expiry(now: u64, ttl: Duration) -> u64 {
     let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2);
     let step = (ttl / 20).clamp(1, 60_000);

@@ -43,7 +43,7 @@ async fn create(s: &Store, resource: ResourceId, name: &str, ttl: Option<Duratio
     s.commit(Write::Create { resource, object, ttl }).await.unwrap().revision
 }
 
-/// Name to revision and body.
+/// The objects: name to revision and body.
 fn state(s: &Store, resource: ResourceId) -> BTreeMap<String, (u64, bytes::Bytes)> {
     let snapshot = s.snapshot(resource);
     let all = Scope::default();
@@ -105,7 +105,7 @@ async fn a_backup_under_load_is_one_state() {
     let writer = {
         let s = s.clone();
         tokio::spawn(async move {
-            // To the one resource, then to the other: at every revision they differ by one at most.
+            // Writes go to the two resources in turn: at every revision they differ by one at most.
             for n in 0..200 {
                 create(&s, all[n % 2], &format!("o{:04}", n / 2), None).await;
             }

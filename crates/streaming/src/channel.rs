@@ -1,5 +1,4 @@
-//! The `channel.k8s.io` subprotocols: messages of a WebSocket carry the number of the stream that
-//! they belong to.
+//! The `channel.k8s.io` subprotocols: messages of a WebSocket carry the number of their stream.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,29 +16,29 @@ pub const ERROR: u8 = 3;
 /// Terminal sizes, as JSON.
 pub const RESIZE: u8 = 4;
 
-/// In place of a stream's number: the stream named by the next byte ends. Version 5 only.
+/// Stands in place of a stream's number: the stream named by the next byte ends. Version 5 only.
 const CLOSE: u8 = 255;
 
 /// The subprotocol of version 5 of remote command.
 pub const V5: &str = "v5.channel.k8s.io";
 /// The subprotocol of version 4.
 pub const V4: &str = "v4.channel.k8s.io";
-/// Begins the names of subprotocols that carry SPDY in a WebSocket.
+/// The start of the names of subprotocols that carry SPDY in a WebSocket.
 pub const TUNNEL_PREFIX: &str = "SPDY/3.1+";
 
 /// The streaming subprotocols of a single stream (logs, watches).
 pub const SINGLE: [&str; 3] = ["", "binary.k8s.io", "base64.binary.k8s.io"];
 
-/// How a subprotocol writes its messages.
+/// The form of a subprotocol's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protocol {
-    /// Payloads are base64, stream numbers are digits.
+    /// Whether payloads are base64 and stream numbers are digits.
     pub base64: bool,
-    /// A stream can be ended alone.
+    /// Whether a stream can be ended alone.
     pub close: bool,
 }
 
-/// What a client's message says.
+/// The content of a client's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Bytes of a stream.
@@ -68,7 +67,7 @@ impl Protocol {
         (name.is_empty() || name.ends_with("channel.k8s.io")).then_some(Self { base64, close: name == V5 })
     }
 
-    /// Reads a message.
+    /// Reads a message of a client.
     pub fn decode(self, mut message: Bytes) -> Result<Input, ChannelError> {
         if message.is_empty() {
             return Ok(Input::Nothing);

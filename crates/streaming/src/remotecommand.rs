@@ -1,5 +1,5 @@
-//! Remote command (exec and attach): a WebSocket client of version 5 served by a SPDY backend of
-//! version 4, whose protocols differ in how streams are told apart and ended, not in what they say.
+//! Remote command (exec and attach): a WebSocket client of version 5 served by a SPDY backend of version 4. The
+//! protocols differ in how streams are told apart and ended, not in their content.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -10,13 +10,13 @@ use crate::channel::{self, Input, Protocol};
 use crate::spdy::{Connection, ReadHalf, Stream, StreamError};
 use crate::websocket::{Receiver, Sender, SocketError};
 
-/// The values of `X-Stream-Protocol-Version` that a backend of [`translate`] may choose from.
+/// The values of `X-Stream-Protocol-Version` from which a backend of [`translate`] may choose.
 pub const BACKEND_PROTOCOLS: [&str; 2] = [channel::V5, channel::V4];
 
 /// The longest result taken from a backend.
 const MAX_RESULT: usize = 64 << 10;
 
-/// Which streams there are.
+/// The streams of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     /// Standard input.
@@ -29,13 +29,13 @@ pub struct Options {
     pub tty: bool,
 }
 
-/// How a command ended otherwise than with exit code 0.
+/// The end of a command other than exit code 0.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CommandError {
-    /// Another exit code.
+    /// The command ended with another exit code.
     #[error("command terminated with exit code {0}")]
     Exit(u8),
-    /// It could not run, or its result is not known.
+    /// The command could not run, or its result is not known.
     #[error("{0}")]
     Failed(String),
     /// The client went away.
@@ -55,7 +55,7 @@ impl From<SocketError> for CommandError {
     }
 }
 
-/// Tells the client that the connection stands: an empty message on the first stream it reads.
+/// Tells the client that the connection stands: sends an empty message on the first stream that the client reads.
 pub async fn greet<T: AsyncWrite>(client: &Sender<T>, options: Options) -> Result<(), SocketError> {
     let first = match options {
         Options { stdout: true, .. } => channel::STDOUT,
@@ -65,8 +65,8 @@ pub async fn greet<T: AsyncWrite>(client: &Sender<T>, options: Options) -> Resul
     client.binary(&[&[first]]).await
 }
 
-/// Carries a command's streams until it has ended. The result is the command's; it is left to the
-/// caller to send it on [`channel::ERROR`].
+/// Carries a command's streams until the command has ended. Returns the command's result; the caller sends it on
+/// [`channel::ERROR`].
 pub async fn translate<T: AsyncRead + AsyncWrite>(
     receiver: &mut Receiver<T>,
     sender: &Sender<T>,
@@ -114,7 +114,7 @@ async fn output<T: AsyncWrite>(
     number: u8,
 ) -> Result<(), CommandError> {
     let Some(stream) = stream else { return Ok(()) };
-    // Backends end their streams by resetting them; what matters is in the result.
+    // Backends end their streams by resetting them; the result tells the real end.
     while let Ok(Some(data)) = stream.read().await {
         client.binary(&[&[number], &data]).await?;
     }
@@ -133,7 +133,7 @@ async fn result(stream: &mut ReadHalf) -> Result<(), CommandError> {
     }
 }
 
-/// Feeds the command from the client; returns why the client's messages ended.
+/// Feeds the command from the client; returns the reason for which the client's messages ended.
 async fn input<T: AsyncRead + AsyncWrite>(
     receiver: &mut Receiver<T>,
     mut stdin: Option<Stream>,

@@ -1,4 +1,4 @@
-//! Bytes from one connection to another.
+//! Carries bytes from one connection to another.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -6,7 +6,7 @@ use crate::websocket::{Receiver, Sender};
 
 const PIECE: usize = 32 << 10;
 
-/// Carries bytes both ways until one side ends or fails; what it had already sent still arrives.
+/// Carries bytes both ways until one side ends or fails; bytes that it had already sent still arrive.
 pub async fn bytes<A, B>(a: A, b: B)
 where
     A: AsyncRead + AsyncWrite,

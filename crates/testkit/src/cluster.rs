@@ -13,11 +13,11 @@ use crate::host::Host;
 use crate::image::Image;
 use crate::{binary, eventually, tool};
 
-/// The reference of the sandbox image that containerd is told to use.
+/// The reference of the sandbox image in containerd's configuration.
 pub const PAUSE: &str = "test.local/pause:1";
 
-/// A configuration of containerd that keeps everything below `dir`: its socket `containerd.sock`, and
-/// `cni`, where it looks for the pod network's configuration.
+/// A configuration of containerd that keeps everything below `dir`: its socket `containerd.sock`, and `cni`, the
+/// directory of the pod network's configuration.
 pub fn containerd_config(dir: &Path) -> String {
     let dir = dir.display();
     format!(
@@ -37,18 +37,18 @@ state = "{dir}/containerd-state"
     )
 }
 
-/// How to start a cluster.
+/// The options of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Further flags of `ferrokube up`.
     pub flags: Vec<String>,
-    /// Images that are there before the first Pod.
+    /// Images that are in the runtime before the first Pod.
     pub images: Vec<Image>,
-    /// The host has no network but loopback.
+    /// Whether the host has no network but loopback.
     pub offline: bool,
-    /// Only the control plane: `ferrokube server`, no containerd.
+    /// Whether to start only the control plane: `ferrokube server`, no containerd.
     pub control_plane_only: bool,
-    /// The binary; [`binary`] if there is none.
+    /// The binary to start; by default [`binary`].
     pub binary: Option<PathBuf>,
 }
 
@@ -61,7 +61,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one and waits until its node is Ready.
+    /// Starts a cluster and waits until its node is Ready.
     pub fn start(name: &str, options: Options) -> Result<Self> {
         let host = Host::new(name)?;
         if !options.offline {
@@ -76,7 +76,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The host it runs on.
+    /// The host on which the cluster runs.
     pub fn host(&self) -> &Host {
         &self.host
     }
@@ -133,7 +133,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// `ctr` in the namespace of the node's containers.
+    /// Runs `ctr` in the namespace of the node's containers.
     pub fn ctr(&self, args: &[&str]) -> Result<String> {
         let (ctr, sock) = (tool("ctr"), self.socket());
         let mut all = vec!["--address", sock.to_str().unwrap_or_default(), "--namespace", "k8s.io"];
@@ -172,12 +172,12 @@ impl Cluster {
         self.options.binary.clone().unwrap_or_else(binary)
     }
 
-    /// The FerroKube process, as seen from outside the host.
+    /// The id of the FerroKube process, as seen from outside the host.
     pub fn pid(&self) -> Result<u32> {
         Host::pid_of(self.ferrokube.as_ref().context("ferrokube is not running")?)
     }
 
-    /// Waits until the API server is ready and, with a node, the node too.
+    /// Waits until the API server is ready and, if there is a node, until it is ready, too.
     pub fn wait_ready(&mut self) -> Result<()> {
         let what = if self.options.control_plane_only { "the API server" } else { "a Ready node" };
         let mut ended = None;
@@ -213,7 +213,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// kubectl with the admin's kubeconfig; its whole output.
+    /// Runs kubectl with the admin's kubeconfig; returns its whole output.
     pub fn kubectl_output(&self, args: &[&str]) -> Result<Output> {
         let kubectl = tool("kubectl");
         Ok(self
@@ -226,7 +226,7 @@ impl Cluster {
             .output()?)
     }
 
-    /// kubectl; its standard output, or its standard error as the failure.
+    /// Runs kubectl; returns its standard output, or its standard error as the failure.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         let out = self.kubectl_output(args)?;
         ensure!(
@@ -238,19 +238,19 @@ impl Cluster {
         Ok(String::from_utf8_lossy(&out.stdout).into_owned())
     }
 
-    /// An object as JSON.
+    /// Reads an object as JSON.
     pub fn get(&self, kind: &str, name: &str) -> Result<Value> {
         Ok(serde_json::from_str(&self.kubectl(&["get", kind, name, "-o", "json"])?)?)
     }
 
-    /// `kubectl apply` of a manifest.
+    /// Runs `kubectl apply` on a manifest.
     pub fn apply(&self, manifest: &str) -> Result<String> {
         let file = self.host.path("manifest.yaml");
         fs::write(&file, manifest)?;
         self.kubectl(&["apply", "-f", file.to_str().unwrap_or_default()])
     }
 
-    /// What happened, for the message of a failed test: objects, events and the ends of the logs.
+    /// The state of the cluster, for the message of a failed test: objects, events and the ends of the logs.
     pub fn report(&self) -> String {
         let ask = |args: &[&str]| self.kubectl(args).unwrap_or_else(|e| e.to_string());
         format!(

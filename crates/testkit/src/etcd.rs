@@ -1,4 +1,4 @@
-//! Real etcd, one member or several.
+//! Starts real etcd, one member or several.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{eventually, free_port, tool};
 
-/// An etcd of a test's own on loopback. Dropping it, or the death of the test, ends it.
+/// An etcd for one test, on loopback. Dropping it, or the death of the test, ends it.
 pub struct Etcd {
     program: PathBuf,
     members: Vec<Member>,
@@ -29,7 +29,7 @@ struct Member {
 
 struct Running {
     pid: Pid,
-    /// Ends with it.
+    /// The thread that ends with the process.
     keeper: JoinHandle<()>,
 }
 
@@ -40,18 +40,18 @@ impl Member {
 }
 
 impl Etcd {
-    /// The newer of the versions that are tested (3.5), with so many members.
+    /// Starts the newer of the tested versions (3.5), with so many members.
     pub fn start(members: usize) -> Result<Self> {
-        // What is lost when the machine fails is no matter here, and the disk need not be waited for.
+        // The tests do not need durability, so etcd does not wait for the disk.
         Self::new("etcd", members, &["--unsafe-no-fsync"], "http")
     }
 
-    /// The one of Debian 12 (3.4).
+    /// Starts the version of Debian 12 (3.4).
     pub fn start_old(members: usize) -> Result<Self> {
         Self::new("etcd-3.4", members, &[], "http")
     }
 
-    /// One member of the newer version with more flags; `https` if they are about TLS.
+    /// Starts one member of the newer version with more flags; `https` if they are about TLS.
     pub fn start_with(flags: &[&str], scheme: &'static str) -> Result<Self> {
         Self::new("etcd", 1, flags, scheme)
     }
@@ -112,10 +112,10 @@ impl Etcd {
             .stdout(Stdio::null())
             .stderr(log);
         let (tell, started) = mpsc::channel();
-        // Its parent in the kernel's eyes is this thread, which therefore stays until it ends.
+        // The kernel takes this thread for the parent, so it lives until the process ends.
         let keeper = std::thread::spawn(move || match command.spawn() {
             Ok(mut child) => {
-                // Who asked may be gone; then the process ends with the test.
+                // If the caller is gone, the process ends with the test.
                 let _ = tell.send(Ok(child.id()));
                 let _ = child.wait();
             }
@@ -136,7 +136,7 @@ impl Etcd {
         running.keeper.join().map_err(|_| anyhow!("waiting for it failed"))
     }
 
-    /// The last line that a member that ended has written.
+    /// The last line in the log of a member that ended.
     fn last_words(&self) -> String {
         let ended = self.members.iter().find(|m| !m.runs());
         let log = ended.map(|m| std::fs::read_to_string(self.dir.path().join(format!("{}.log", m.name))));
@@ -159,16 +159,16 @@ impl Etcd {
         Ok(self.dir.path().join(&self.members.get(at).context("no such member")?.name))
     }
 
-    /// Lets a member stand still, or go on.
+    /// Freezes a member, or lets it go on.
     pub fn freeze(&self, at: usize, still: bool) -> Result<()> {
         let running = self.members.get(at).and_then(|m| m.running.as_ref()).context("it does not run")?;
         Ok(kill_process(running.pid, if still { Signal::STOP } else { Signal::CONT })?)
     }
 
-    /// Which member leads.
+    /// The number of the member that leads.
     pub fn leader(&self) -> Result<usize> {
         eventually("a leader", || {
-            // Members that do not run make it fail, but it tells of the others.
+            // Members that do not run make the command fail, but it prints the others.
             let out = self.ctl(&["endpoint", "status"]).output()?;
             let text = String::from_utf8_lossy(&out.stdout).into_owned();
             let urls = self.urls();
@@ -180,7 +180,7 @@ impl Etcd {
         })
     }
 
-    /// Runs etcdctl against all members; what it prints.
+    /// Runs etcdctl against all members; returns its output.
     pub fn etcdctl(&self, args: &[&str]) -> Result<String> {
         let out = self.ctl(args).output().context("running etcdctl")?;
         ensure!(out.status.success(), "etcdctl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
@@ -207,7 +207,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 impl Drop for Etcd {
     fn drop(&mut self) {
         for running in self.members.iter().filter_map(|m| m.running.as_ref()) {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = kill_process(running.pid, Signal::KILL);
         }
     }

@@ -1,4 +1,4 @@
-//! A machine of a test's own, made of namespaces.
+//! A host for one test, made of namespaces.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-/// What the host's first process does: private mounts, loopback up, then reap what is orphaned.
+/// The script of the host's first process: private mounts, loopback up, then reaping of orphans.
 const INIT: &str = "set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -18,17 +18,17 @@ echo ready
 sleep infinity &
 wait";
 
-/// Namespaces with a directory. Dropping it, or the death of the test, ends every process in it.
+/// Namespaces with a directory. Dropping them, or the death of the test, ends every process in them.
 pub struct Host {
     init: Child,
-    /// The first process inside, as seen from outside.
+    /// The id of the first process inside, as seen from outside.
     pid: u32,
     dir: TempDir,
     name: String,
 }
 
 impl Host {
-    /// Makes one. `name` becomes its host name.
+    /// Makes a host. `name` becomes its host name.
     pub fn new(name: &str) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("ferrokube-").tempdir()?;
         let log = fs::File::create(dir.path().join("init.log"))?;
@@ -99,7 +99,7 @@ impl Host {
             .with_context(|| format!("starting {name}"))
     }
 
-    /// The process that a command made by [`Host::command`] runs: `nsenter` forks to enter the PID namespace.
+    /// The id of the process that a command made by [`Host::command`] runs: `nsenter` forks to enter the PID namespace.
     pub fn pid_of(child: &Child) -> Result<u32> {
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()))?;
         children.split_whitespace().next().context("the program has ended")?.parse().context("no process id")
@@ -127,7 +127,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Killing `unshare` kills the first process inside, and with it the whole PID namespace.
+        // The end of `unshare` kills the first process inside, and with it the whole PID namespace.
         let _ = self.init.kill();
         let _ = self.init.wait();
     }

@@ -1,4 +1,4 @@
-//! HTTP as any client speaks it, through curl: what a test sees is what is on the wire.
+//! HTTP as any client speaks it, through curl: a test sees the bytes on the wire.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// A request that is still to be sent.
+/// A request that is not sent yet.
 #[must_use]
 pub struct Request {
     command: Command,
@@ -21,24 +21,24 @@ pub struct Answer {
     /// The status code.
     pub status: u16,
     headers: Vec<(String, String)>,
-    /// As it came; decoded, if [`Request::decoded`] asked for it.
+    /// The body as it came; decoded, if [`Request::decoded`] asked for it.
     pub body: Vec<u8>,
 }
 
-/// A body that goes on.
+/// An answer whose body goes on.
 pub struct Stream {
     curl: Child,
     out: BufReader<ChildStdout>,
-    /// What came before the body.
+    /// The head of the answer.
     pub head: Answer,
 }
 
 impl Request {
-    /// `command` runs curl, with all that it needs to be let in.
+    /// `command` runs curl with the flags for access.
     pub(crate) fn new(mut command: Command, method: &str, url: &str) -> Self {
-        // `-g`: brackets in a query are only brackets.
+        // With `-g`, brackets in a query are only brackets.
         command.args(["--silent", "--show-error", "-g", "--max-time", "120", "-X", method, url]);
-        // What `--dump-header` writes is there at once; what `--include` writes only with the body.
+        // The output of `--dump-header` comes at once; that of `--include` comes only with the body.
         command.args(if method == "HEAD" { &["--head"][..] } else { &["--dump-header", "-"] });
         Self { command, body: None }
     }
@@ -55,12 +55,12 @@ impl Request {
         self
     }
 
-    /// What is wanted.
+    /// Adds an `Accept` header.
     pub fn accept(self, value: &str) -> Self {
         self.header("Accept", value)
     }
 
-    /// A body.
+    /// Sets the body.
     pub fn body(self, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
         let mut this = self.header("Content-Type", content_type);
         this.command.args(["--data-binary", "@-"]);
@@ -68,18 +68,18 @@ impl Request {
         this
     }
 
-    /// A JSON body.
+    /// Sets a JSON body.
     pub fn json(self, body: &Value) -> Self {
         self.body("application/json", body.to_string())
     }
 
-    /// Asks for compression, and takes it off what comes.
+    /// Asks for compression, and decompresses the answer.
     pub fn decoded(mut self) -> Self {
         self.command.arg("--compressed");
         self
     }
 
-    /// One more flag of curl.
+    /// Adds a flag of curl.
     pub fn flag(mut self, flag: &str) -> Self {
         self.command.arg(flag);
         self
@@ -95,13 +95,13 @@ impl Request {
             .context("running curl")?;
         let mut stdin = curl.stdin.take().context("curl has no input")?;
         if let Some(body) = self.body.take() {
-            // A server may answer before it has read all of it.
+            // A server may answer before it has read the whole body.
             std::thread::spawn(move || stdin.write_all(&body));
         }
         Ok(curl)
     }
 
-    /// Sends it and takes the whole answer.
+    /// Sends the request and takes the whole answer.
     pub fn send(mut self) -> Result<Answer> {
         let out = self.spawn()?.wait_with_output()?;
         let mut bytes = &out.stdout[..];
@@ -112,7 +112,7 @@ impl Request {
         Ok(answer)
     }
 
-    /// Sends it and takes the answer as it comes.
+    /// Sends the request and takes the answer as it comes.
     pub fn stream(mut self) -> Result<Stream> {
         let mut curl = self.flag_unbuffered().spawn()?;
         let mut out = BufReader::new(curl.stdout.take().context("curl has no output")?);
@@ -142,14 +142,14 @@ impl Answer {
                 let Some((name, value)) = header.split_once(':') else { break };
                 headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
             }
-            // What only says that the body may come is not the answer.
+            // A status that only invites the body is not the answer.
             if status >= 200 {
                 return Ok(Self { status, headers, body: Vec::new() });
             }
         }
     }
 
-    /// The first header of a name; empty if there is none.
+    /// The first header of a name; "" if there is none.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map_or("", |(_, v)| v)
     }
@@ -169,7 +169,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The answer, if its code is the one expected; else what it says is the error.
+    /// The answer, if it has the expected code; otherwise an error with its text.
     pub fn expect(self, status: u16) -> Result<Self> {
         ensure!(self.status == status, "{} instead of {status}: {}", self.status, self.text());
         Ok(self)
@@ -177,7 +177,7 @@ impl Answer {
 }
 
 impl Stream {
-    /// The next line; nothing at the end.
+    /// The next line; `None` at the end.
     pub fn line(&mut self) -> Result<Option<String>> {
         let mut line = String::new();
         Ok((self.out.read_line(&mut line)? > 0).then_some(line))
@@ -188,7 +188,7 @@ impl Stream {
         Ok(serde_json::from_str(&self.line()?.context("the stream ended")?)?)
     }
 
-    /// Exactly so many bytes.
+    /// The next bytes, exactly so many.
     pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; count];
         std::io::Read::read_exact(&mut self.out, &mut bytes)?;
@@ -198,7 +198,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.curl.kill();
         let _ = self.curl.wait();
     }

@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Where Debian's busybox-static puts its binary.
+/// The place of the binary in Debian's busybox-static.
 pub const BUSYBOX: &str = "/bin/busybox";
 
-/// What goes into an image.
+/// The content of an image.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// Its reference, e.g. `test.local/app:1`.
+    /// The image's reference, e.g. `test.local/app:1`.
     pub reference: String,
     /// Files: path inside, path outside, mode.
     pub files: Vec<(String, PathBuf, u32)>,
@@ -26,7 +26,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image of busybox with all its applets as links.
+    /// Makes an image of busybox with all its applets as links.
     pub fn busybox(reference: &str) -> Result<Self> {
         let out = std::process::Command::new(BUSYBOX)
             .arg("--list")
@@ -54,7 +54,7 @@ impl Image {
         })
     }
 
-    /// The image of a sandbox's first process: it only waits.
+    /// Makes the image of a sandbox's first process, which only waits.
     pub fn pause(reference: &str) -> Result<Self> {
         let mut image = Self::busybox(reference)?;
         image.links = vec![("bin/sleep".into(), "/bin/busybox".into())];
@@ -62,7 +62,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Writes it as a tar in OCI layout, which `ctr images import` reads.
+    /// Writes the image as a tar in OCI layout, which `ctr images import` reads.
     pub fn write(&self, to: &Path) -> Result<()> {
         let layer = self.layer()?;
         let layer_digest = digest(&layer);

@@ -1,14 +1,13 @@
 //! Clusters, hosts and images for tests.
 //!
-//! A [`Host`] is a machine of the test's own: PID, mount, network and UTS namespaces with a private
-//! `/run`, so that everything in it dies with the test, also when the test itself is killed. A
-//! [`Cluster`] is FerroKube with its own containerd on such a host, driven through the real kubectl.
-//! A [`Server`] is an API server without a node, asked through curl and kubectl.
-//! [`Etcd`] is a real etcd of one member or several.
+//! A [`Host`] is a machine for one test: PID, mount, network and UTS namespaces with a private `/run`, so that
+//! everything in it dies with the test, also when the test itself is killed. A [`Cluster`] is FerroKube with its own
+//! containerd on such a host, driven through the real kubectl. A [`Server`] is an API server without a node, asked
+//! through curl and kubectl. [`Etcd`] is a real etcd of one member or several.
 //!
 //! The built binary is spawned, not linked, so a test does not relink everything.
 //!
-//! Tests need root and what `cargo xtask setup` installs.
+//! Tests need root and the tools that `cargo xtask setup` installs.
 
 mod cluster;
 mod etcd;
@@ -31,20 +30,20 @@ pub use wait::{eventually, within};
 
 use std::path::{Path, PathBuf};
 
-/// The checkout that the tests run in.
+/// The checkout in which the tests run.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// A tool that `cargo xtask setup` installed (`kubectl`, `containerd`, …); `FERROKUBE_TOOLS` names
-/// another directory to take them from.
+/// A tool that `cargo xtask setup` installed (`kubectl`, `containerd`, …); `FERROKUBE_TOOLS` names another directory of
+/// tools.
 pub fn tool(name: &str) -> PathBuf {
     std::env::var_os("FERROKUBE_TOOLS").map_or_else(|| root().join(".tools/bin"), PathBuf::from).join(name)
 }
 
-/// Where `cargo xtask setup` installed client libraries of other languages: `python` is a directory for
-/// Python's search path, `node_modules` is one of Node.js; `FERROKUBE_CLIENTS` names another place.
+/// The directory in which `cargo xtask setup` installed client libraries of other languages: `python` is a directory
+/// for Python's search path, `node_modules` is one of Node.js; `FERROKUBE_CLIENTS` names another place.
 pub fn clients() -> PathBuf {
     std::env::var_os("FERROKUBE_CLIENTS").map_or_else(|| root().join(".tools/clients"), PathBuf::from)
 }

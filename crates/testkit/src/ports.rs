@@ -5,19 +5,20 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Result, bail};
 
-/// Below those that the system gives to connections: none of these is taken between the look and the use.
+/// The first port. All lie below those that the system gives to connections, so that none is taken between the look and
+/// the use.
 const FIRST: u16 = 10_300;
-/// How many each of the tests has that run at the same time.
+/// The number of ports of each test that runs at the same time.
 const EACH: u16 = 300;
-/// How many tests there may be at the same time.
+/// The number of tests that may run at the same time.
 const TESTS: u16 = 64;
 
-/// A port of loopback that nobody listens on, and that no other test is given as long as this one runs.
+/// A port of loopback on which nobody listens, and that no other test is given as long as this one runs.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // The runner gives each running test a number of its own; without it, tests are the threads of one process.
     let slot = std::env::var("NEXTEST_TEST_GLOBAL_SLOT").ok().and_then(|slot| slot.parse().ok());
-    // Another run, of another checkout, may give the same numbers: it begins elsewhere.
+    // Another run, of another checkout, may give the same numbers: its process id shifts the start.
     let id = std::process::id();
     let slot = slot.unwrap_or(id) % u32::from(TESTS);
     let first = FIRST + u16::try_from(slot)? * EACH;

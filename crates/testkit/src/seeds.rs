@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::root;
 
-/// A seed, and what it is with one byte gone, changed or more, and cut off.
+/// A seed, with variants in which one byte is gone, changed or added, and cut off.
 fn near(seed: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let at = move |i: usize| {
         let mut changed = Vec::new();
@@ -21,10 +21,10 @@ fn near(seed: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     std::iter::once(seed.to_vec()).chain((0..seed.len()).flat_map(at))
 }
 
-/// A fuzz target's name, and what holds for every input of it.
+/// The name of a fuzz target, and its check of an input.
 pub type Property = (&'static str, fn(&[u8]));
 
-/// Tries each property on every seed of the target that has its name, and on small changes of each.
+/// Tries each property on every seed of the target of its name, and on small changes of each.
 pub fn try_seeds(properties: &[Property]) -> Result<()> {
     for (name, property) in properties {
         let seeds = root().join("fuzz/seeds").join(name);

@@ -1,4 +1,4 @@
-//! An API server alone, on loopback.
+//! Starts an API server alone, on loopback.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Server {
         Self::start_as("kube-apiserver", flags)
     }
 
-    /// Starts it in another form: `server` has the controllers and the scheduler too.
+    /// Starts another form of the server: `server` has the controllers and the scheduler, too.
     pub fn start_as(form: &'static str, flags: &[&str]) -> Result<Self> {
         Self::start_in(tempfile::Builder::new().prefix("ferrokube-").tempdir()?, form, flags)
     }
@@ -47,7 +47,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts it where there may be a data directory already.
+    /// Starts the server with a data directory, which may have content already.
     pub fn start_in(dir: TempDir, form: &'static str, flags: &[&str]) -> Result<Self> {
         let port = free_port()?;
         let flags = flags.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>();
@@ -57,7 +57,7 @@ impl Server {
         Ok(server)
     }
 
-    /// How it is started.
+    /// The command that starts the server.
     pub fn command(form: &str, port: u16, dir: &Path, flags: &[String]) -> Command {
         let port_flag = if form == "kube-apiserver" { "--secure-port" } else { "--port" };
         let mut command = Command::new("setpriv");
@@ -82,7 +82,7 @@ impl Server {
         self.credentials()
     }
 
-    /// What curl needs to be the administrator, in files.
+    /// Writes the files with which curl is the administrator.
     fn credentials(&self) -> Result<()> {
         let config: Value = serde_json::from_str(&self.kubectl(&["config", "view", "--raw", "-o", "json"])?)?;
         for (file, at) in [
@@ -96,7 +96,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends it without a warning, and starts it again.
+    /// Kills the server without a warning, and starts it again.
     pub fn restart(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -104,36 +104,36 @@ impl Server {
         self.ready()
     }
 
-    /// Ends it by a signal, and waits until it has ended.
+    /// Ends the server by a signal, and waits until it has ended.
     pub fn stop(&mut self, signal: Signal) -> Result<()> {
         kill_process(Pid::from_child(&self.child), signal)?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// The process.
+    /// The id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// The port on which the server listens, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// A file in its directory: `kubeconfig`; `ca.pem`, `cert.pem` and `key.pem` of the administrator; `data`.
+    /// A file in the server's directory: `kubeconfig`; `ca.pem`, `cert.pem` and `key.pem` of the administrator; `data`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// kubectl as the administrator, not run yet.
+    /// A command of kubectl as the administrator, not run yet.
     pub fn kubectl_command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(tool("kubectl"));
         command.env("KUBECONFIG", self.path("kubeconfig")).env("HOME", self.dir.path()).args(args);
         command
     }
 
-    /// kubectl as the administrator; its standard output, or its standard error as the failure.
+    /// Runs kubectl as the administrator; returns its standard output, or its standard error as the failure.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         let out = self.kubectl_command(args).output().context("running kubectl")?;
         ensure!(out.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&out.stderr).trim());
@@ -147,21 +147,21 @@ impl Server {
         Request::new(curl, method, &self.url(path))
     }
 
-    /// A request of whoever has a certificate and its key, in files.
+    /// A request with a certificate and its key, in files.
     pub fn with_certificate(&self, method: &str, path: &str, certificate: &Path, key: &Path) -> Request {
         let mut curl = self.curl();
         curl.arg("--cert").arg(certificate).arg("--key").arg(key);
         Request::new(curl, method, &self.url(path))
     }
 
-    /// A request of nobody.
+    /// A request without credentials.
     pub fn anonymous(&self, method: &str, path: &str) -> Request {
         Request::new(self.curl(), method, &self.url(path))
     }
 
     fn curl(&self) -> Command {
         let mut curl = Command::new("curl");
-        // No settings of the machine's user.
+        // curl reads no settings of the machine's user.
         curl.arg("-q").arg("--cacert").arg(self.path("ca.pem"));
         curl
     }
@@ -192,7 +192,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long [`eventually`] waits: far more than anything takes, so that only a hang runs into it.
+/// The time limit of [`eventually`]: far longer than any step, so that only a hang reaches it.
 const LONG: Duration = Duration::from_mins(2);
 
 /// Asks until the answer is `Ok(Some(_))`; fails with the last error or after two minutes.

@@ -16,9 +16,9 @@ pub struct Decoded {
     pub api_version: Text,
     /// `kind` of the body, "" if it has none.
     pub kind: Text,
-    /// The object, without both.
+    /// The object, without `apiVersion` and `kind`.
     pub tree: Struct,
-    /// What strict field validation complains about, in upstream's words: `unknown field "spec.foo"`,
-    /// `duplicate field "spec.bar"`.
+    /// The complaints of strict field validation, in upstream's words: `unknown field "spec.foo"`, `duplicate field
+    /// "spec.bar"`.
     pub strict: Vec<String>,
 }

@@ -47,7 +47,7 @@ pub(crate) fn keeps(field: &Field, ty: &Type, value: &Node) -> bool {
     }
 }
 
-/// What a list's element or a map's value is in Go if it is `null`.
+/// The value that Go gives a list's element or a map's value that is `null`.
 pub(crate) fn zero(schema: &Schema, ty: TypeId) -> Node {
     match schema.ty(ty) {
         Type::Bool => Node::Bool(false),
@@ -63,7 +63,7 @@ pub(crate) fn zero(schema: &Schema, ty: TypeId) -> Node {
     }
 }
 
-/// The node of a JSON string in the place of a scalar type; `None` if it can't be one, which is reported.
+/// The node of a JSON string in the place of a scalar type. A string that does not fit is reported and gives `None`.
 pub(crate) fn from_str(report: &mut Report<'_, '_>, ty: TypeId, s: &str) -> Option<Node> {
     match report.schema.ty(ty) {
         Type::String | Type::IntOrString => Some(Node::Str(s.into())),
@@ -102,7 +102,7 @@ fn is_normal_time(b: &[u8]) -> bool {
         return false;
     }
     let two = |a: u8, b: u8| (a - b'0') * 10 + (b - b'0');
-    // Days that not every month has, and the year of Go's zero time, take the long way.
+    // Days that not every month has, and the year of Go's zero time, are left to the full parser.
     (1..=12).contains(&two(m0, m1))
         && (1..=28).contains(&two(d0, d1))
         && two(h0, h1) < 24
@@ -116,7 +116,7 @@ fn unreadable_time(report: &mut Report<'_, '_>, why: String) -> Option<Node> {
     None
 }
 
-/// A quantity in canonical form.
+/// The node of a quantity in canonical form.
 pub(crate) fn quantity(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
     let s = s.trim();
     // Most quantities are a few digits, which are their own canonical form unless a suffix is shorter.
@@ -154,8 +154,8 @@ fn bytes(report: &mut Report<'_, '_>, s: &str) -> Option<Node> {
     }
 }
 
-/// Where Go's decoder finds that a text is not base64: at a byte that may not stand there, or at the
-/// group of four that is not full.
+/// The place where Go's decoder finds that a text is not base64: a byte that may not stand there, or the group of four
+/// that is not full.
 fn corrupt(text: &[u8]) -> usize {
     let newline = |b: &u8| matches!(b, b'\r' | b'\n');
     let after = |from: usize| from + text[from.min(text.len())..].iter().take_while(|b| newline(b)).count();
@@ -184,7 +184,7 @@ fn corrupt(text: &[u8]) -> usize {
     at - filled
 }
 
-/// The node of a JSON number in the place of a scalar type; `None` if it can't be one, which is reported.
+/// The node of a JSON number in the place of a scalar type. A number that does not fit is reported and gives `None`.
 pub(crate) fn from_number(report: &mut Report<'_, '_>, ty: TypeId, text: &str) -> Option<Node> {
     match report.schema.ty(ty) {
         Type::Int64 => match text.parse() {
@@ -223,7 +223,8 @@ fn bad_number(report: &mut Report<'_, '_>, text: &str, ty: &str) -> Option<Node>
     None
 }
 
-/// The node of `true` or `false` in the place of a scalar type; `None` if it can't be one, which is reported.
+/// The node of `true` or `false` in the place of a scalar type. A boolean that does not fit is reported and gives
+/// `None`.
 pub(crate) fn from_bool(report: &mut Report<'_, '_>, ty: TypeId, b: bool) -> Option<Node> {
     match report.schema.ty(ty) {
         Type::Bool => Some(Node::Bool(b)),
@@ -243,7 +244,7 @@ pub(crate) fn from_bool(report: &mut Report<'_, '_>, ty: TypeId, b: bool) -> Opt
     }
 }
 
-/// An object or an array (`what`) in the place of a type that is neither.
+/// Reports an object or an array (`what`) in the place of a type that is neither.
 pub(crate) fn from_compound(report: &mut Report<'_, '_>, ty: TypeId, what: &str) {
     match report.schema.ty(ty) {
         Type::IntOrString => report.stop_mismatch(what, "int32"),
@@ -255,7 +256,7 @@ pub(crate) fn from_compound(report: &mut Report<'_, '_>, ty: TypeId, what: &str)
     }
 }
 
-/// Brings the maps of a schema into order to which entries were appended as they came.
+/// Sorts the maps of a schema, to which entries were appended in the order of arrival.
 pub(crate) fn settle(schema: &Schema, tree: &mut Struct) {
     let st = schema.st(tree.id);
     for (no, node) in tree.iter_mut() {
@@ -282,7 +283,7 @@ fn settle_node(schema: &Schema, ty: TypeId, node: &mut Node) {
     }
 }
 
-/// Sorts entries by key and keeps the last of those with the same key, which it reports.
+/// Sorts entries by key. Of entries with the same key it keeps the last and reports the others.
 pub(crate) fn distinct(report: &mut Report<'_, '_>, mut entries: Vec<(Text, Node)>) -> Map {
     if !entries.windows(2).all(|w| w[0].0 < w[1].0) {
         entries.sort_by(|a, b| a.0.cmp(&b.0));
@@ -301,7 +302,7 @@ pub(crate) fn distinct(report: &mut Report<'_, '_>, mut entries: Vec<(Text, Node
     Map::from_entries(entries)
 }
 
-/// As [`distinct`], but in the order of arrival: for values that upstream keeps as raw JSON.
+/// Like [`distinct`], but in the order of arrival: for values that upstream keeps as raw JSON.
 pub(crate) fn distinct_in_order(entries: Vec<(Text, Node)>) -> Map {
     let mut order: Vec<usize> = (0..entries.len()).collect();
     order.sort_by(|a, b| entries[*a].0.cmp(&entries[*b].0));

@@ -1,4 +1,4 @@
-//! Where a decoder is, and what it found wrong there, in the words of upstream's decoder.
+//! The place where a decoder is, and the faults that it found, in the words of upstream's decoder.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -7,13 +7,13 @@ use std::fmt::Write;
 use crate::go::quote;
 use crate::schema::{AnyKind, FieldNo, Schema, StructId, Type, TypeId};
 
-/// Why a body can't be decoded. The text is upstream's.
+/// The reason for which a body can't be decoded. The text is upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It is no JSON.
+    /// The body is no JSON.
     #[error("{0}")]
     Syntax(String),
-    /// It is JSON, but no object, or its `kind` or `apiVersion` is no string.
+    /// The body is JSON, but no object, or its `kind` or `apiVersion` is no string.
     #[error("{0}")]
     TypeMeta(String),
     /// A value is of another type than its field.
@@ -25,7 +25,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Whether upstream finds it while it looks for the kind, before it knows what to decode.
+    /// Whether upstream finds the error while it looks for the kind, before it knows what to decode.
     pub fn before_kind(&self) -> bool {
         matches!(self, Self::Syntax(_) | Self::TypeMeta(_))
     }
@@ -33,8 +33,8 @@ impl DecodeError {
 
 /// At most so many complaints of strict validation are kept.
 const MOST: usize = 100;
-/// Complaints are made until their texts, with those that were made before, have so many bytes: one that is made again
-/// and again below a long key is as long each time.
+/// Complaints are kept until the texts of all of them have so many bytes: a complaint that is repeated below a long key
+/// is as long each time.
 const MOST_BYTES: usize = 1 << 20;
 
 /// A step of the path to the current value.
@@ -48,7 +48,7 @@ pub(crate) enum Step<'a> {
     Index(usize),
 }
 
-/// What was found so far.
+/// The faults found so far, and the path to the current value.
 pub(crate) struct Report<'s, 'a> {
     pub(crate) schema: &'s Schema,
     pub(crate) path: Vec<Step<'a>>,
@@ -111,7 +111,7 @@ impl<'s> Report<'s, '_> {
         self.complain("unknown field", key);
     }
 
-    /// A key that stood there before.
+    /// A key that stood in the object before.
     pub(crate) fn duplicate(&mut self, key: &str) {
         self.complain("duplicate field", key);
     }
@@ -123,7 +123,7 @@ impl<'s> Report<'s, '_> {
         }
     }
 
-    /// As [`Report::mismatch`], of the schema's type.
+    /// Like [`Report::mismatch`], for a type of the schema.
     pub(crate) fn mismatch_of(&mut self, what: &str, ty: TypeId) {
         if self.mismatch.is_none() {
             let name = self.type_name(ty);
@@ -131,12 +131,12 @@ impl<'s> Report<'s, '_> {
         }
     }
 
-    /// Whether no value was found so far that can't be read.
+    /// Whether every value so far could be read.
     pub(crate) fn is_readable(&self) -> bool {
         self.mismatch.is_none()
     }
 
-    /// Puts words before what is said of a value that can't be read.
+    /// Puts words before the error about a value that can't be read.
     pub(crate) fn preface(&mut self, words: &str) {
         if let Some(DecodeError::Value(text)) = &mut self.mismatch {
             text.insert_str(0, words);
@@ -175,7 +175,7 @@ impl<'s> Report<'s, '_> {
         let Step::Field(of, no) = self.path[at] else { return None };
         let mut name = self.schema.go_name(of, no)?.ty.as_str();
         for _ in &self.path[at + 1..] {
-            // Below a named list or map the form of the type says it.
+            // Below a named list or map the form of the type gives the name.
             name = match name.strip_prefix("map[") {
                 Some(rest) => rest.split_once(']')?.1,
                 None => name.strip_prefix("[]")?,

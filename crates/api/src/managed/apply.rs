@@ -14,9 +14,9 @@ use crate::schema::{Gvk, Schema, StructId};
 use crate::status::{Cause, Details, Status};
 use crate::tree::{Map, Node, Struct, Text};
 
-/// The manager of what was there before anything was applied.
+/// The manager of the fields that were there before anything was applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// Only this manager, by which kubectl applies, cares for kubectl's own annotation.
+/// The manager's name by which kubectl applies; only this manager cares for kubectl's own annotation.
 const KUBECTL: &str = "kubectl";
 /// Annotations may hold so many bytes together.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
@@ -24,35 +24,35 @@ const MAX_ANNOTATIONS: usize = 256 * 1024;
 /// A field that somebody else manages with another value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conflict {
-    /// Who, as the error names it.
+    /// The other manager, as the error names it.
     pub manager: String,
-    /// Where.
+    /// The path of the field.
     pub path: Vec<Element>,
 }
 
-/// Conflicts, sorted by manager. Those beyond what an answer shows are only counted.
+/// Conflicts, sorted by manager. The conflicts beyond those that an answer shows are only counted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conflicts {
-    /// Those that are shown.
+    /// The conflicts that are shown.
     pub shown: Vec<Conflict>,
-    /// How many there are beside them.
+    /// The number of conflicts that are not shown.
     ///
-    /// DIFFERENCE: upstream shows them all. Each shows its whole path, so that many below one long key would make
-    /// an answer that is many times as large as the request.
+    /// DIFFERENCE: upstream shows them all. Each shows its whole path, so that many below one long key would make an
+    /// answer that is many times as large as the request.
     pub more: usize,
 }
 
-/// Why a configuration was not applied.
+/// The reason for which a configuration was not applied.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ApplyError {
-    /// The configuration is none for this request, or does not fit the schema: a 400. Upstream answers 500
-    /// to what does not fit, although the fault is the client's.
+    /// The configuration is not for this request, or does not fit the schema: a 400. Upstream answers 500 to one that
+    /// does not fit, although the fault is the client's.
     #[error("{0}")]
     BadRequest(String),
-    /// Others manage fields of it: upstream answers 409.
+    /// Others manage fields of the configuration: upstream answers 409.
     #[error("{}", conflicts_text(.0))]
     Conflicts(Conflicts),
-    /// What is stored does not fit the schema: a 500.
+    /// The stored object does not fit the schema: a 500.
     #[error("{0}")]
     Failed(String),
 }
@@ -80,7 +80,7 @@ impl From<ApplyError> for Status {
     }
 }
 
-/// The message of conflicts, sorted by manager already.
+/// The message about conflicts, which are sorted by manager already.
 fn conflicts_text(Conflicts { shown, more }: &Conflicts) -> String {
     if let ([one], 0) = (shown.as_slice(), more) {
         return format!(
@@ -100,11 +100,11 @@ fn conflicts_text(Conflicts { shown, more }: &Conflicts) -> String {
     format!("Apply failed with {} conflicts: {}", shown.len() + more, lines.join("\n"))
 }
 
-/// What came of an apply.
+/// The result of an apply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Applied {
-    /// The object with its managedFields, in the request's version. Defaults of what the configuration
-    /// adds are not yet set.
+    /// The object with its managedFields, in the request's version. Defaults in the parts that the configuration adds
+    /// are not yet set.
     pub object: Struct,
     /// Whether the configuration changed nothing but managedFields.
     pub unchanged: bool,
@@ -118,7 +118,7 @@ struct Versioned {
     version: Text,
 }
 
-/// Managers and objects as an apply goes on.
+/// The state of an apply: managers and objects.
 struct Applier<'w, 'a> {
     w: &'w Writer<'a>,
     schema: &'a Schema,
@@ -215,7 +215,7 @@ impl Writer<'_> {
     }
 }
 
-/// Name and kind of an object in errors.
+/// The name and kind of an object, for errors.
 fn shown(config: &Map, kind: &Gvk) -> String {
     let meta = config.get("metadata").and_then(Node::as_map);
     let text = |key: &str| meta.map(|m| m.str(key)).unwrap_or_default().to_owned();
@@ -248,7 +248,7 @@ fn remember(places: &Places, object: &mut Struct, mut config: Map) {
     }
 }
 
-/// What is taken from other managers instead of being a conflict.
+/// The fields that are taken from other managers instead of being a conflict.
 #[derive(Clone, Copy)]
 enum Force<'f> {
     Nothing,
@@ -262,7 +262,7 @@ impl Force<'_> {
     }
 }
 
-/// What an answer shows of conflicts.
+/// The room for conflicts that is left in an answer.
 struct Room {
     conflicts: usize,
     bytes: usize,
@@ -425,7 +425,7 @@ impl Applier<'_, '_> {
         }))
     }
 
-    /// Takes out what this manager applied last time, applies no more, and no other manager has.
+    /// Takes out the fields that this manager applied last time, does not apply now, and no other manager has.
     fn prune(&self, merged: Versioned, managers: &[Manager], last: &Manager) -> Result<Versioned, String> {
         let version = merged.version.clone();
         let Some(before) = self.convert(&merged, &last.api_version)? else { return Ok(merged) };
@@ -438,8 +438,8 @@ impl Applier<'_, '_> {
         let last_fields = named(&before, last.fields.clone());
         let mut pruned = without(&before, &last_fields);
 
-        // What others, or the new configuration, have is put back: first in the version that is pruned,
-        // as fields that a conversion needs may be among it.
+        // Fields that other managers or the new configuration have are put back: first in the version that is pruned,
+        // as a conversion may need some of them.
         let mut owned: BTreeMap<(bool, &str), Vec<FieldSet>> = BTreeMap::new();
         for m in managers {
             let version = self.w.version_of(&m.api_version);
@@ -457,7 +457,7 @@ impl Applier<'_, '_> {
             full = f;
         }
 
-        // What nobody has, and this manager never applied, stays.
+        // Fields that nobody has and this manager never applied stay.
         let Some(pruned) = self.convert(&pruned, &last.api_version)? else { return Ok(merged) };
         let left = named(&pruned, set_of(&pruned)?);
         let there = named(&before, set_of(&before)?);
@@ -469,7 +469,7 @@ impl Applier<'_, '_> {
         }
     }
 
-    /// What kubectl applied on its own side and nobody changed since, read from its annotation.
+    /// The fields that kubectl applied on its own side and nobody changed since, read from its annotation.
     fn applied_by_kubectl(&self, live: &Versioned) -> Option<FieldSet> {
         let text =
             live.node.as_map()?.get("metadata")?.as_map()?.get("annotations")?.as_map()?.str(LAST_APPLIED);

@@ -8,7 +8,7 @@ use crate::go::quote;
 use crate::schema::{FieldNo, Schema, StructId, Type};
 use crate::tree::{Node, Struct, Text};
 
-/// How a manager came to its fields.
+/// The way in which a manager came to its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// By server-side apply.
@@ -29,9 +29,9 @@ impl Operation {
 /// One entry of managedFields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manager {
-    /// Its name.
+    /// The manager's name.
     pub name: Text,
-    /// How it writes.
+    /// The way in which it writes.
     pub operation: Operation,
     /// The version in which it writes; the fields are those of this version.
     pub api_version: Text,
@@ -44,7 +44,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Whether both stand for the same manager. An applier is one whatever version it applies.
+    /// Whether both stand for the same manager. An applier is the same whatever version it applies.
     pub fn is(&self, other: &Self) -> bool {
         self.identity() == other.identity()
     }
@@ -54,7 +54,7 @@ impl Manager {
         (self.name.clone(), self.operation, self.subresource.clone(), version)
     }
 
-    /// As conflicts name it.
+    /// The manager as conflicts name it.
     pub fn shown(&self) -> String {
         let mut out = quote(&self.name);
         if !self.subresource.is_empty() {
@@ -69,7 +69,7 @@ impl Manager {
     }
 }
 
-/// Where managedFields is in an object, and what is in its entries.
+/// The places of managedFields in an object, and of the fields in their entries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
     pub(super) metadata: FieldNo,
@@ -86,7 +86,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// `None` if the kind has no such metadata.
+    /// Finds the places; `None` if the kind has no such metadata.
     pub(super) fn new(schema: &Schema, root: StructId) -> Option<Self> {
         let metadata = schema.st(root).field("metadata")?;
         let Type::Struct(meta) = schema.ty(schema.st(root).at(metadata).ty) else { return None };

@@ -8,7 +8,7 @@ use super::value::{Class, Shape, Val, item_element};
 use crate::schema::{ListKind, Schema, StructId, TypeId};
 use crate::tree::{Map, Node};
 
-/// The object with everything that the configuration says.
+/// The object with every value of the configuration in it.
 pub(super) fn merge(schema: &Schema, root: StructId, live: Node, config: Node) -> Result<Node, String> {
     let merged = Merger { schema }.value(Shape::root(root), Some(live), Some(config))?;
     Ok(merged.unwrap_or_else(|| Node::Map(Map::new())))
@@ -79,7 +79,7 @@ impl Merger<'_> {
         let (left, right) = (self.steps(of, kind, &l)?, self.steps(of, kind, &r)?);
         let mut here: BTreeMap<&Element, Option<&Node>> = BTreeMap::new();
         for (step, node) in left.iter().zip(&l) {
-            // Elements that stand there twice do not merge: the configuration's one replaces them.
+            // Elements that stand in the object twice do not merge: the configuration's one replaces them.
             here.entry(step).and_modify(|n| *n = None).or_insert(Some(node));
         }
         let mut wanted: BTreeSet<&Element> = BTreeSet::new();
@@ -144,7 +144,7 @@ pub(super) fn remove(schema: &Schema, root: StructId, object: Node, set: &FieldS
     take(schema, Shape::root(root), object, set).unwrap_or_else(|| Node::Map(Map::new()))
 }
 
-/// `None` if nothing is left.
+/// Takes the fields of the set out of a value; `None` if nothing is left.
 fn take(schema: &Schema, shape: Shape<'_>, node: Node, set: &FieldSet) -> Option<Node> {
     let atomic = matches!(
         shape,
@@ -153,7 +153,7 @@ fn take(schema: &Schema, shape: Shape<'_>, node: Node, set: &FieldSet) -> Option
             | Shape::Struct { atomic: true, .. }
             | Shape::Opaque
     );
-    // What a part becomes that is not itself taken: containers stay, if empty.
+    // A part that is not taken itself loses its taken parts: containers stay, if empty.
     let inner = |step: &Element, node: Node, touched: &mut bool| -> Node {
         let Some(under) = set.under(step) else { return node };
         *touched = true;
@@ -194,7 +194,7 @@ fn take(schema: &Schema, shape: Shape<'_>, node: Node, set: &FieldSet) -> Option
     }
 }
 
-/// The set with every named field that it has something below, so that a struct goes with its last field.
+/// The set with every named field that has members of the set below it, so that a struct goes with its last field.
 pub(super) fn with_named_fields(schema: &Schema, root: StructId, mut set: FieldSet) -> FieldSet {
     fn walk(schema: &Schema, shape: Shape<'_>, set: &mut FieldSet) {
         for e in set.entries.iter_mut().filter(|e| !e.under.is_empty()) {

@@ -1,6 +1,5 @@
-//! Server-side apply and `metadata.managedFields`: who manages which fields of an object, how a write
-//! that is no apply changes that ([`Writer::update`]), and what applying a configuration does
-//! ([`Writer::apply`]).
+//! Server-side apply and `metadata.managedFields`: who manages which fields of an object, how a write that is no apply
+//! changes that ([`Writer::update`]), and how a configuration is applied ([`Writer::apply`]).
 //!
 //! The model is upstream's `structured-merge-diff` and `apimachinery/pkg/util/managedfields`.
 
@@ -21,19 +20,19 @@ pub use walk::{Comparison, compare, of};
 use crate::schema::Schema;
 use crate::tree::Struct;
 
-/// The annotation in which `kubectl apply` without server-side apply keeps what it applied.
+/// The annotation in which `kubectl apply` without server-side apply keeps the configuration that it applied.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Which fields a resource or subresource takes from a request: the others it resets, so nobody comes to
-/// manage them through it.
+/// The fields that a resource or subresource takes from a request. It resets the others, so that nobody comes to manage
+/// them through it.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Taken<'a> {
-    /// All.
+    /// All fields.
     #[default]
     All,
-    /// All but these and what is below them.
+    /// All fields but these and those below them.
     AllBut(&'a FieldSet),
-    /// Only what is below one of these paths; `None` stands for any step.
+    /// Only the fields below one of these paths; `None` stands for any step.
     Only(&'a [&'a [Option<&'a str>]]),
 }
 
@@ -59,7 +58,7 @@ impl Taken<'_> {
 
 /// Converts objects of a kind between its versions.
 pub trait Versions {
-    /// Whether the kind has such a version. It is asked first: managedFields may name any number of others.
+    /// Whether the kind has such a version. This is asked first: managedFields may name any number of other versions.
     fn has(&self, version: &str) -> bool;
     /// The object in another version; `None` if the kind has no such version (any more).
     fn convert(&self, object: &Struct, from: &str, to: &str) -> Result<Option<Struct>, String>;
@@ -74,11 +73,11 @@ pub struct Writer<'a> {
     pub api_version: &'a str,
     /// Subresource of the request, "" for the object itself.
     pub subresource: &'a str,
-    /// Who writes.
+    /// The name of the writer.
     pub manager: &'a str,
     /// Now, RFC 3339, UTC, whole seconds.
     pub now: &'a str,
-    /// What the resource takes from the request.
+    /// The fields that the resource takes from the request.
     pub taken: Taken<'a>,
     /// How entries of other versions are compared; without it all versions have the same fields.
     pub versions: Option<&'a dyn Versions>,

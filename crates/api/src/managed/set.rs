@@ -90,7 +90,7 @@ impl Element {
         }
     }
 
-    /// Its key in `FieldsV1`.
+    /// The step's key in `FieldsV1`.
     fn text(&self) -> Text {
         let json = |v: &Node, out: &mut Vec<u8>| json::encode_any(v, out);
         match self {
@@ -123,7 +123,7 @@ impl Element {
         }
     }
 
-    /// From its key in `FieldsV1`; `None` for kinds of steps that a later version may know.
+    /// Reads a step from its key in `FieldsV1`; `None` for a kind of step that only a later version may know.
     fn parse(text: &str) -> Result<Option<Self>, String> {
         let (Some(kind), Some(colon)) = (text.as_bytes().first(), text.as_bytes().get(1)) else {
             return Err("key must be 2 characters long:".into());
@@ -159,7 +159,7 @@ pub fn path_text<'e>(path: impl IntoIterator<Item = &'e Element>) -> String {
     })
 }
 
-/// One step of a set: whether the place itself belongs to it, and what below it does.
+/// One step of a set: whether the place itself belongs to it, and the members below it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
     pub(super) element: Element,
@@ -167,7 +167,7 @@ pub(super) struct Entry {
     pub(super) under: FieldSet,
 }
 
-/// A set of fields. No entry is empty: each is a member or has some below it.
+/// A set of fields. No entry is empty: each is a member or has members below it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FieldSet {
     pub(super) entries: Vec<Entry>,
@@ -184,7 +184,7 @@ impl FieldSet {
         set
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -201,7 +201,7 @@ impl FieldSet {
         self.find(element).is_some_and(|e| e.member)
     }
 
-    /// Whether the place at a path belongs to it.
+    /// Whether the place at a path belongs to the set.
     pub fn has(&self, path: &[&Element]) -> bool {
         match path {
             [] => false,
@@ -228,7 +228,7 @@ impl FieldSet {
         }
     }
 
-    /// Adds an entry, unless it is empty. In order of elements this is an append.
+    /// Adds an entry, unless it is empty. Entries that come in their order are appended.
     pub(super) fn push(&mut self, entry: Entry) {
         if !entry.member && entry.under.is_empty() {
             return;
@@ -247,7 +247,7 @@ impl FieldSet {
         }
     }
 
-    /// What is in either.
+    /// The members of either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         if self.is_empty() {
@@ -277,9 +277,9 @@ impl FieldSet {
         }
     }
 
-    /// What is in any of them.
+    /// The members of any of the sets.
     pub fn union_all(mut sets: Vec<Self>) -> Self {
-        // In pairs: one after the other, the first ones would be gone through again with each.
+        // The sets are joined in pairs: one after the other, the first members would be gone through again with each.
         while sets.len() > 1 {
             let mut pairs = Vec::with_capacity(sets.len().div_ceil(2));
             let mut all = sets.into_iter();
@@ -294,7 +294,7 @@ impl FieldSet {
         sets.pop().unwrap_or_default()
     }
 
-    /// From entries in any order, of which several may be of the same step.
+    /// Makes a set from entries in any order, of which several may be of the same step.
     fn from_entries(mut entries: Vec<Entry>) -> Self {
         entries.retain(|e| e.member || !e.under.is_empty());
         if entries.windows(2).all(|w| w[0].element < w[1].element) {
@@ -325,7 +325,7 @@ impl FieldSet {
         Self { entries: out }
     }
 
-    /// What is in both.
+    /// The members of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut out = Self::default();
@@ -339,7 +339,7 @@ impl FieldSet {
         out
     }
 
-    /// What is in this one only. Taking a place away leaves what is below it.
+    /// The members of this set only. To take a place away leaves the members below it.
     #[must_use]
     pub fn difference(mut self, other: &Self) -> Self {
         if !other.is_empty() {
@@ -348,7 +348,7 @@ impl FieldSet {
         self
     }
 
-    /// As [`FieldSet::difference`], but taking a place away takes all below it.
+    /// Like [`FieldSet::difference`], but to take a place away takes all below it.
     #[must_use]
     pub fn recursive_difference(mut self, other: &Self) -> Self {
         if !other.is_empty() {
@@ -371,7 +371,7 @@ impl FieldSet {
         });
     }
 
-    /// The places with none below them.
+    /// The members without other members below them.
     pub fn leaves(&self) -> Self {
         let entries = self
             .entries
@@ -426,7 +426,7 @@ impl FieldSet {
         walk(self, &mut Vec::new(), f);
     }
 
-    /// `FieldsV1` as a value.
+    /// The set as `FieldsV1`, as a value.
     pub fn to_node(&self) -> Node {
         Node::Map(self.to_map(false))
     }
@@ -442,7 +442,7 @@ impl FieldSet {
         Map::from_entries(out)
     }
 
-    /// From `FieldsV1`.
+    /// Reads a set from `FieldsV1`.
     pub fn from_node(node: &Node) -> Result<Self, String> {
         match node {
             Node::Map(m) => Self::from_map(m).map(|(set, _)| set),
@@ -499,7 +499,7 @@ mod tests {
         ] {
             assert_eq!(text(&set(t)), t);
         }
-        // Out of order, and with a step of an unknown kind.
+        // The entries are out of order, and one has a step of an unknown kind.
         assert_eq!(text(&set(r#"{"f:b":{},"x:1":{},"f:a":{"f:c":{}}}"#)), r#"{"f:a":{"f:c":{}},"f:b":{}}"#);
         for bad in [r#"{"f":{}}"#, r#"{"fa":{}}"#, r#"{"v:{":{}}"#, r#"{"i:x":{}}"#, r#"{"f:a":1}"#] {
             assert!(FieldSet::from_node(&json::decode_any(bad.as_bytes()).unwrap()).is_err(), "{bad}");

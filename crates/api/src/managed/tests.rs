@@ -113,11 +113,11 @@ fn updates() {
     let live = created();
     let first = r#"first Update  2024-01-01T00:00:00Z {"f:data":{".":{},"f:a":{},"f:b":{}}}"#;
     assert_eq!(shown(&live), [first]);
-    // Nothing changed: nothing moves. The client need not send managedFields back.
+    // Nothing changed, so no entry changes. The client need not send managedFields back.
     let mut same = tree("ConfigMap", CONFIG_MAP);
     writer("ConfigMap", "second", T1).update(Some(&live), &mut same);
     assert_eq!(shown(&same), [first]);
-    // A changed value goes to who changed it, a removed one to nobody.
+    // A changed field goes to the manager that changed it, a removed one to nobody.
     let mut new = tree("ConfigMap", "{metadata: {name: c}, data: {a: '3', c: '4'}}");
     writer("ConfigMap", "second", T1).update(Some(&live), &mut new);
     assert_eq!(
@@ -127,14 +127,14 @@ fn updates() {
             r#"second Update  2024-01-02T00:00:00Z {"f:data":{"f:a":{},"f:c":{}}}"#,
         ]
     );
-    // The same manager again: one entry, a new time.
+    // The same manager writes again: one entry, a new time.
     let mut again = tree("ConfigMap", "{metadata: {name: c}, data: {a: '1', b: '2', c: '3'}}");
     writer("ConfigMap", "first", T1).update(Some(&live), &mut again);
     assert_eq!(
         shown(&again),
         [r#"first Update  2024-01-02T00:00:00Z {"f:data":{".":{},"f:a":{},"f:b":{},"f:c":{}}}"#]
     );
-    // One empty entry forgets all; so does nobody knowing the object yet.
+    // One empty entry forgets all managers; then the object is as if nobody tracked it.
     let mut reset = tree("ConfigMap", "{metadata: {name: c, managedFields: [{}]}, data: {a: '1'}}");
     writer("ConfigMap", "first", T1).update(Some(&live), &mut reset);
     assert!(shown(&reset).is_empty());
@@ -230,7 +230,7 @@ fn applies() {
         applied("ConfigMap", "c", Some(&b), &config("{x: '9', w: '9'}"), false).unwrap_err(),
         "Apply failed with 3 conflicts: conflicts with \"a\":\n- .data.w\n- .data.x\nconflicts with \"b\":\n- .data.x"
     );
-    // By force they change hands.
+    // By force the fields change their manager.
     let c = applied("ConfigMap", "c", Some(&b), &config("{x: '9'}"), true).unwrap();
     assert_eq!(
         shown(&c),
@@ -240,7 +240,7 @@ fn applies() {
             r#"c Apply  2024-01-02T00:00:00Z {"f:data":{"f:x":{}}}"#,
         ]
     );
-    // What is applied no more goes, unless another has it.
+    // A field that is not applied any more goes, unless another manager has it.
     let b = applied("ConfigMap", "b", Some(&b), &config("{}"), false).unwrap();
     assert_eq!(text(&b), r#"{"metadata":{"name":"c"},"data":{"w":"2","x":"1"}}"#);
 }
@@ -337,7 +337,7 @@ fn kubectl_takes_over_what_it_applied_on_its_own_side() {
     let new = applied("Deployment", "kubectl", Some(&live), &deployment("replicas: 5"), false).unwrap();
     assert!(text(&new).contains("\"replicas\":5"), "{}", text(&new));
     assert!(text(&new).contains(r#"\"replicas\":5"#), "{}", text(&new));
-    // What it did not apply is no excuse, and neither is another name.
+    // Fields that kubectl did not apply do not hinder it; under another name the same write conflicts.
     assert_eq!(
         applied(
             "Deployment",

@@ -34,7 +34,7 @@ fn printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace())
 }
 
-/// What no entry ever holds.
+/// The fields that no entry ever holds.
 static NEVER_MANAGED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_names(&[
         &["apiVersion"],
@@ -63,7 +63,7 @@ pub(super) struct Differences<'w, 'a> {
 }
 
 impl<'w, 'a> Differences<'w, 'a> {
-    /// `of` are those in the writer's version.
+    /// `of` are the differences in the writer's version.
     pub(super) fn new(w: &'w Writer<'a>, of: Comparison) -> Self {
         Self { w, known: HashMap::from([(w.api_version.into(), Some(of))]) }
     }
@@ -83,8 +83,8 @@ impl<'w, 'a> Differences<'w, 'a> {
 }
 
 impl Writer<'_> {
-    /// Sets the managedFields of `new`, which is about to be stored over `live` (`None` for a create):
-    /// what it changes belongs to this writer, and to nobody else any more.
+    /// Sets the managedFields of `new`, which is about to be stored over `live` (`None` for a create): the fields that
+    /// it changes belong to this writer, and to nobody else any more.
     ///
     /// Objects that nobody tracks stay untracked until something is applied to them.
     pub fn update(&self, live: Option<&Struct>, new: &mut Struct) {
@@ -99,8 +99,8 @@ impl Writer<'_> {
         places.write(self.schema, new, managers);
     }
 
-    /// The managers before the write. A client may change them, but not through a subresource; if what it
-    /// sends can't be read, what is stored counts.
+    /// The managers before the write. A client may change them, but not through a subresource; if its entries can't be
+    /// read, the stored ones count.
     fn managers_of_request(&self, places: &Places, live: Option<&Struct>, new: &Struct) -> Vec<Manager> {
         let stored = || live.map(|l| places.read(l).unwrap_or_default()).unwrap_or_default();
         if !self.subresource.is_empty() {
@@ -131,7 +131,7 @@ impl Writer<'_> {
             &empty
         };
         let difference = self.taken.filter_all(compare(self.schema, live, new)?);
-        // Of a create nobody else has anything, and what is added need not stay.
+        // In a create no other manager has fields, and fields that were added need not stay.
         let (difference, own) = if managers.is_empty() {
             (Comparison::default(), difference.modified.union(difference.added))
         } else {
@@ -181,7 +181,7 @@ impl Writer<'_> {
     }
 }
 
-/// What a manager keeps when somebody else makes a change.
+/// The fields that a manager keeps when another one makes a change.
 pub(super) fn lessened(fields: FieldSet, c: &Comparison) -> FieldSet {
     fields.difference(&c.modified).difference(&c.added).difference(&c.removed)
 }

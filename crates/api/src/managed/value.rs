@@ -1,5 +1,5 @@
-//! Values as server-side apply sees them: parts of typed trees, with the fields that the encoder writes
-//! although they are absent, and values without a schema; and what the schema says of each.
+//! Values as server-side apply sees them: parts of typed trees, with the absent fields that the encoder writes
+//! nevertheless, and values without a schema; and the schema of each.
 
 use std::cmp::Ordering;
 
@@ -51,8 +51,8 @@ pub(super) fn order(a: &Node, b: &Node) -> Ordering {
     }
 }
 
-/// Equality in which an integer equals the same number with a point, and an embedded object is what its
-/// text says.
+/// Equality in which an integer equals the same number with a point, and embedded objects are compared by the values of
+/// their texts.
 pub(super) fn same(a: &Node, b: &Node) -> bool {
     match (a, b) {
         (Node::Raw(a), Node::Raw(b)) => {
@@ -66,7 +66,7 @@ pub(super) fn same(a: &Node, b: &Node) -> bool {
     }
 }
 
-/// A scalar's type, as far as apply checks it.
+/// The type of a scalar, as far as apply checks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scalar {
     Number,
@@ -75,7 +75,7 @@ pub(super) enum Scalar {
     Any,
 }
 
-/// What the schema says of a value.
+/// The schema of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape<'s> {
     Scalar(Scalar),
@@ -91,14 +91,14 @@ pub(super) enum Shape<'s> {
         id: StructId,
         atomic: bool,
     },
-    /// Nothing: maps merge, the rest is one value.
+    /// No schema: maps merge, any other value is taken as a whole.
     Deduced,
-    /// Nothing, and all of it is one value.
+    /// No schema, and the value is taken as a whole.
     Opaque,
 }
 
 impl<'s> Shape<'s> {
-    /// Of a type, at a field that may say more.
+    /// The shape of a type, at a field that may be marked.
     pub(super) fn new(schema: &'s Schema, ty: TypeId, mark: Option<Mark>) -> Self {
         let atomic = |own: bool| match mark {
             Some(Mark::Atomic) => true,
@@ -125,15 +125,15 @@ impl<'s> Shape<'s> {
             Type::Struct(id) => Self::Struct { id: *id, atomic: atomic(schema.st(*id).atomic) },
         }
     }
-    /// Of a field.
+    /// The shape of a field.
     pub(super) fn field(schema: &'s Schema, field: &Field) -> Self {
         Self::new(schema, field.ty, field.mark)
     }
-    /// Of a whole object.
+    /// The shape of a whole object.
     pub(super) fn root(id: StructId) -> Self {
         Self::Struct { id, atomic: false }
     }
-    /// Of what a step leads to.
+    /// The shape of the part to which a step leads.
     pub(super) fn below(self, schema: &'s Schema, element: &Element) -> Self {
         match (self, element) {
             (Self::Struct { id, .. }, Element::Field(name)) => {
@@ -151,7 +151,7 @@ impl<'s> Shape<'s> {
 /// How a value is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
-    /// As a whole.
+    /// The value is walked as a whole.
     Leaf,
     List,
     Map,
@@ -162,11 +162,11 @@ pub(super) enum Class {
 /// A value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Val<'a> {
-    /// Of a tree, or without a schema.
+    /// A value of a tree, or without a schema.
     Node(&'a Node),
     /// A struct of a tree.
     Struct(&'a Struct),
-    /// A struct that is absent, but written.
+    /// A struct that is absent, but is written.
     Zero(StructId),
 }
 
@@ -184,7 +184,7 @@ impl<'a> Val<'a> {
     pub(super) fn is_map(self) -> bool {
         matches!(self.plain(), Self::Struct(_) | Self::Zero(_) | Self::Node(Node::Map(_)))
     }
-    /// Whether it is a map with nothing in it.
+    /// Whether the value is a map with nothing in it.
     pub(super) fn is_empty_map(self, schema: &Schema) -> bool {
         let bare = |id: StructId| schema.st(id).fields.iter().all(|f| f.omitempty);
         match self.plain() {
@@ -194,7 +194,7 @@ impl<'a> Val<'a> {
             Self::Node(_) => false,
         }
     }
-    /// Whether nothing is in it; what is no map counts as such.
+    /// Whether the value has no entries; a value that is no map has none.
     pub(super) fn lacks_entries(self, schema: &Schema) -> bool {
         !self.is_map() || self.is_empty_map(schema)
     }
@@ -241,7 +241,7 @@ impl<'a> Val<'a> {
             Self::Node(_) => Vec::new(),
         }
     }
-    /// How it is walked.
+    /// The way in which the value is walked.
     pub(super) fn class(self, shape: Shape<'_>) -> Class {
         match shape {
             Shape::Scalar(_) => Class::Leaf,
@@ -278,7 +278,7 @@ impl<'a> Val<'a> {
     }
 }
 
-/// What the encoder writes for an absent field, if it writes one.
+/// The value that the encoder writes for an absent field, if it writes one.
 fn absent<'a>(schema: &Schema, field: &Field) -> Option<Val<'a>> {
     if field.omitempty {
         return None;

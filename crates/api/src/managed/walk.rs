@@ -1,4 +1,4 @@
-//! Walks over values by the schema: which fields are there, how two objects differ, what is malformed.
+//! Walks over values by the schema: which fields are there, how two objects differ, and which values are malformed.
 
 use std::fmt::Write;
 
@@ -8,14 +8,14 @@ use crate::go::quote;
 use crate::schema::{ListKind, Schema, StructId, TypeId};
 use crate::tree::{Node, Struct};
 
-/// The fields in which two objects differ. None is in more than one of the sets.
+/// The fields in which two objects differ. No field is in more than one of the sets.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Comparison {
-    /// In the new object only.
+    /// The fields of the new object only.
     pub added: FieldSet,
-    /// In both, with another value.
+    /// The fields of both, with another value.
     pub modified: FieldSet,
-    /// In the old object only.
+    /// The fields of the old object only.
     pub removed: FieldSet,
 }
 
@@ -31,7 +31,7 @@ pub fn of(schema: &Schema, tree: &Struct) -> Result<FieldSet, String> {
     of_value(schema, Shape::root(tree.id), Val::Struct(tree))
 }
 
-/// As [`of`], of an object without a schema's types.
+/// Like [`of`], for an object without a schema's types.
 pub(super) fn of_any(schema: &Schema, root: StructId, object: &Node) -> Result<FieldSet, String> {
     of_value(schema, Shape::root(root), Val::Node(object))
 }
@@ -41,7 +41,7 @@ pub fn compare(schema: &Schema, old: &Struct, new: &Struct) -> Result<Comparison
     compare_values(schema, new.id, Val::Struct(old), Val::Struct(new))
 }
 
-/// As [`compare`], of objects without a schema's types.
+/// Like [`compare`], for objects without a schema's types.
 pub(super) fn compare_any(
     schema: &Schema,
     root: StructId,
@@ -57,14 +57,14 @@ fn compare_values(schema: &Schema, root: StructId, old: Val<'_>, new: Val<'_>) -
     Ok(out)
 }
 
-/// Whether the place itself belongs to the set, if its value holds no entries.
+/// The set of a value. The place itself belongs to it if the value holds no entries.
 fn of_value(schema: &Schema, shape: Shape<'_>, value: Val<'_>) -> Result<FieldSet, String> {
     let mut set = FieldSet::default();
     fields(schema, shape, value, &mut set)?;
     Ok(set)
 }
 
-/// Adds what is below a value; says whether the value is a leaf.
+/// Adds the members below a value; returns whether the value is a leaf.
 fn fields(schema: &Schema, shape: Shape<'_>, value: Val<'_>, set: &mut FieldSet) -> Result<bool, String> {
     match (value.class(shape), shape) {
         (Class::Leaf, _)
@@ -106,7 +106,7 @@ fn fields(schema: &Schema, shape: Shape<'_>, value: Val<'_>, set: &mut FieldSet)
     }
 }
 
-/// The elements of a list with their steps, sorted by these; those of the same step in their order.
+/// The elements of a list with their steps, sorted by step; elements of the same step keep their order.
 fn indexed<'a>(
     schema: &Schema,
     of: TypeId,
@@ -126,7 +126,7 @@ fn indexed<'a>(
     Ok(out)
 }
 
-/// In which set the place itself is.
+/// The set of which the place itself is a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     None,
@@ -150,7 +150,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Compares a part and puts it with what is below it into the sets.
+    /// Compares a part and puts it and the places below it into the sets.
     fn part(
         &self,
         element: &Element,
@@ -193,7 +193,7 @@ impl Walker<'_> {
             (Some(one), Some(other)) if one == other => one,
             (Some(Class::Leaf), Some(Class::Leaf)) | (None, None) => Class::Leaf,
             (Some(Class::Any | Class::Map), Some(Class::Any | Class::Map)) => Class::Map,
-            // A map in the place of something else or the reverse: another value, and what the map holds.
+            // A map in the place of something else, or the reverse: the value differs, and so do the map's entries.
             _ => {
                 for (name, v) in left.map(|v| v.entries(schema)).unwrap_or_default() {
                     let element = Element::Field(name.clone());
@@ -298,7 +298,7 @@ impl Walker<'_> {
             let own = |own: Own, out: &mut Comparison| Self::put(element, own, Comparison::default(), out);
             match (a.len(), b.len()) {
                 (0 | 1, 0 | 1) => self.part(element, below, first_a, first_b, out)?,
-                // Elements that stand there twice are compared as one value.
+                // Elements that stand in a list twice are compared as one value.
                 (2.., 2..) => {
                     if a.len() != b.len() || a.iter().zip(b).any(|(x, y)| !x.1.equals(y.1, schema)) {
                         own(Own::Modified, out);
@@ -341,7 +341,7 @@ pub(super) fn validate(
     }
 }
 
-/// What is wrong with a value. What goes beyond what an answer shows is only counted.
+/// The complaints about a value. The complaints beyond those that an answer shows are only counted.
 ///
 /// DIFFERENCE: upstream shows all. Each has its whole path, so that many below one long key would make an answer that
 /// is many times as large as the request.

@@ -1,4 +1,4 @@
-//! Definitions: one a struct, and those of the types with a form of their own.
+//! Definitions: one for each struct, and one for each type with a form of its own.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub(super) fn reference(dialect: Dialect, name: &str) -> Node {
     object([("$ref", format!("{at}{name}").into())])
 }
 
-/// The definitions of `needed` names and of what they refer to.
+/// The definitions of `needed` names and of the names to which they refer.
 pub(super) fn all(
     schema: &Schema,
     needed: BTreeSet<Text>,
@@ -143,7 +143,7 @@ fn unions(st: &StructType) -> Option<Node> {
     Some(Node::List(vec![out.into()]))
 }
 
-/// The name of the definition that a type refers to, if it does.
+/// The name of the definition to which a type refers, if it refers to one.
 fn definition(schema: &Schema, ty: TypeId) -> Option<Text> {
     Some(match schema.ty(ty) {
         Type::Struct(id) => schema.st(*id).name.clone(),
@@ -162,7 +162,7 @@ fn definition(schema: &Schema, ty: TypeId) -> Option<Text> {
     })
 }
 
-/// A type where it stands alone: an element, a map's value, or a property before its extensions.
+/// A type where it stands alone: an element, a map's value, or a property without its extensions.
 pub(super) fn plain(schema: &Schema, ty: TypeId, dialect: Dialect, queue: &mut Vec<Text>) -> Node {
     if let Some(name) = definition(schema, ty) {
         queue.push(name.clone());

@@ -18,7 +18,7 @@ use crate::tree::{Map, Node, Text};
 pub use definitions::Docs;
 use paths::PathItem;
 
-/// Which OpenAPI.
+/// The version of OpenAPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     V2,
@@ -64,8 +64,8 @@ pub fn v3_paths(resources: &[ResourceInfo]) -> Vec<String> {
     out.into_iter().collect()
 }
 
-/// The OpenAPI v3 document of one of [`v3_paths`], as JSON; `None` if there is none of that path.
-/// `resources` are those that are served.
+/// The OpenAPI v3 document of one of [`v3_paths`], as JSON; `None` if there is none of that path. `resources` are the
+/// served ones.
 pub fn v3(schema: &Schema, resources: &[ResourceInfo], path: &str, docs: &Docs<'_>) -> Option<Vec<u8>> {
     let mut items = BTreeMap::new();
     let version = match path.split('/').collect::<Vec<_>>()[..] {
@@ -135,7 +135,7 @@ pub fn v3(schema: &Schema, resources: &[ResourceInfo], path: &str, docs: &Docs<'
     ])))
 }
 
-/// An OpenAPI v3 document as gnostic's protobuf (`openapi.v3.Document`); `None` if it is no JSON.
+/// An OpenAPI v3 document as gnostic's protobuf (`openapi.v3.Document`); `None` if the document is no JSON.
 pub fn v3_protobuf(json: &[u8]) -> Option<Vec<u8>> {
     Some(gnostic::v3::document(&crate::codec::json::decode_any(json).ok()?))
 }
@@ -187,7 +187,7 @@ pub fn v2_protobuf(schema: &Schema, resources: &[ResourceInfo], docs: &Docs<'_>)
     gnostic::document(&v2_document(schema, resources, docs))
 }
 
-/// Paths, and the definitions that they need, directly or not.
+/// Renders paths, and the definitions that they need, directly or not.
 fn render(
     schema: &Schema,
     items: &BTreeMap<String, PathItem>,
@@ -245,8 +245,8 @@ fn describe(item: &mut Node, docs: &Docs<'_>) {
     }
 }
 
-/// Moves the parameters of v2 that are no kind's own out of its paths, as kube-openapi does; what is left there
-/// are references. Clients find some by their names, so those stay.
+/// Moves the parameters of v2 that are no kind's own out of its paths, as kube-openapi does, and leaves references to
+/// them. Clients find some parameters by their names, so those stay.
 fn share(paths: &mut Node) -> Node {
     let mut shared = BTreeMap::new();
     let mut all = |list: &mut Node| {

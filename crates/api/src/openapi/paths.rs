@@ -29,7 +29,7 @@ const PATCHES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
-/// Where a parameter stands, its name and type.
+/// A parameter: its place, its name and its type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Param {
     name: Text,
@@ -68,7 +68,7 @@ fn in_path(name: &str) -> Param {
     Param { name: name.into(), location: "path", ty: "string" }
 }
 
-/// What an operation answers with.
+/// The answer of an operation.
 #[derive(Debug, Clone)]
 enum Answer {
     /// An object of this definition.
@@ -86,7 +86,7 @@ struct Operation {
     description: String,
     action: Option<(&'static str, Gvk)>,
     params: BTreeSet<Param>,
-    /// Definition of the body, whether it must be there, and its media types.
+    /// Definition of the body, whether a body is required, and its media types.
     body: Option<(Text, bool, &'static [&'static str])>,
     codes: &'static [u16],
     answer: Answer,
@@ -100,7 +100,7 @@ pub(super) struct PathItem {
 }
 
 impl PathItem {
-    /// The path's object; the definitions that it names go to `needed`.
+    /// The JSON of the path; the names of its definitions go to `needed`.
     pub(super) fn node(&self, dialect: Dialect, needed: &mut BTreeSet<Text>) -> Node {
         let mut common: BTreeSet<Param> =
             self.operations.first().map(|o| o.params.clone()).unwrap_or_default();
@@ -240,7 +240,7 @@ impl Operation {
     }
 }
 
-/// `rbacAuthorization` for `rbac.authorization.k8s.io`, `core` for the core group.
+/// The group in camel case: `rbacAuthorization` for `rbac.authorization.k8s.io`, `core` for the core group.
 fn camel(group: &str) -> String {
     if group.is_empty() {
         return "core".into();
@@ -284,7 +284,7 @@ fn meta(kind: &str) -> Answer {
     Answer::Object(compact_str::format_compact!("{META}{kind}"))
 }
 
-/// `/api/`
+/// The path `/api/`.
 pub(super) fn api_versions() -> Option<(String, PathItem)> {
     simple(
         "/api/".into(),
@@ -296,7 +296,7 @@ pub(super) fn api_versions() -> Option<(String, PathItem)> {
     )
 }
 
-/// `/apis/`
+/// The path `/apis/`.
 pub(super) fn api_groups() -> Option<(String, PathItem)> {
     simple(
         "/apis/".into(),
@@ -308,14 +308,14 @@ pub(super) fn api_groups() -> Option<(String, PathItem)> {
     )
 }
 
-/// `/apis/GROUP/`
+/// The path `/apis/GROUP/`.
 pub(super) fn api_group(group: &str) -> Option<(String, PathItem)> {
     let name = camel(group);
     let id = format!("get{}APIGroup", pascal(&name));
     simple(format!("/apis/{group}/"), id, name, "get information of a group", meta("APIGroup"), DISCOVERED)
 }
 
-/// `/version/`
+/// The path `/version/`.
 pub(super) fn version() -> Option<(String, PathItem)> {
     let answer = Answer::Object("io.k8s.apimachinery.pkg.version.Info".into());
     simple(
@@ -328,7 +328,7 @@ pub(super) fn version() -> Option<(String, PathItem)> {
     )
 }
 
-/// The keys of service account tokens.
+/// The path of the keys of service account tokens.
 pub(super) fn keys() -> Option<(String, PathItem)> {
     simple(
         "/openid/v1/jwks/".into(),
@@ -340,7 +340,7 @@ pub(super) fn keys() -> Option<(String, PathItem)> {
     )
 }
 
-/// The issuer of service account tokens.
+/// The path of the issuer of service account tokens.
 pub(super) fn issuer() -> Option<(String, PathItem)> {
     simple(
         "/.well-known/openid-configuration/".into(),
@@ -356,7 +356,7 @@ fn base(group: &str, version: &str) -> String {
     if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
 }
 
-/// `/apis/GROUP/VERSION/`
+/// The path `/apis/GROUP/VERSION/`.
 pub(super) fn resource_list(group: &str, version: &str) -> Option<(String, PathItem)> {
     let name = camel(group);
     let id = format!("get{}{}APIResources", pascal(&name), pascal(version));
@@ -384,7 +384,7 @@ struct Builder<'a> {
     resource: &'a ResourceInfo,
     gvk: Gvk,
     tag: String,
-    /// `CoreV1`
+    /// The group and version, such as `CoreV1`.
     version: String,
     items: &'a mut BTreeMap<String, PathItem>,
 }
@@ -429,7 +429,7 @@ fn with_article(kind: &str) -> String {
     format!("{article} {kind}")
 }
 
-/// What an action on a kind does.
+/// The description of an action on a kind.
 fn described(action: &str, kind: &str) -> String {
     const INSTEAD: &str = "deprecated: use the 'watch' parameter with a list operation instead";
     match action {
@@ -449,7 +449,7 @@ fn described(action: &str, kind: &str) -> String {
     }
 }
 
-/// What an action on a subresource of a kind does.
+/// The description of an action on a subresource of a kind.
 fn described_below(action: &str, subresource: &str, kind: &str) -> String {
     match action {
         "get" => format!("read {subresource} of the specified {kind}"),

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use crate::depth::measure;
 use crate::tree::{Map, Node, Text};
 
-/// A value of a document. What no operation went into is whole; the rest has its parts apart, so that an operation
-/// costs as much as it changes, and not as much as the list or map is long in which it changes something.
+/// A value of a document. A value is kept whole until an operation goes into it; then its parts are kept apart, so that
+/// an operation costs as much as it changes, and not as much as the list or map is long in which it changes something.
 pub(super) enum Doc {
     Whole(Node),
     Map(BTreeMap<Text, Doc>),
     List(Parts),
 }
 
-/// A list in pieces, none of which is long.
+/// A list in pieces of limited length.
 pub(super) struct Parts {
     pieces: Vec<Vec<Doc>>,
     len: usize,
 }
 
-/// As long is a piece at first; it is halved when it is twice as long.
+/// The length of a new piece; a piece is halved when it is twice as long.
 const PIECE: usize = 512;
 
 impl Parts {
@@ -123,7 +123,7 @@ impl Doc {
             Self::List(l) => Node::List(l.iter().map(Self::to_node).collect()),
         }
     }
-    /// Whether it is this value.
+    /// Whether the document's value equals this one.
     pub(super) fn is(&self, node: &Node) -> bool {
         match (self, node) {
             (Self::Whole(own), _) => own == node,
@@ -136,7 +136,7 @@ impl Doc {
             _ => false,
         }
     }
-    /// As [`measure`].
+    /// Measures the value like [`measure`].
     pub(super) fn measure(&self, limit: usize) -> Option<(usize, usize)> {
         let (mut depth, mut count) = (0, 1);
         let mut inside = |doc: &Self| -> Option<()> {
@@ -157,7 +157,7 @@ impl Doc {
 mod tests {
     use super::*;
 
-    /// Does the same to a list in pieces and to a plain one.
+    /// Lists in pieces and plain lists are equal after the same operations.
     #[test]
     fn pieces_are_a_list() {
         let value = |i: usize| Node::Int(i as i64);

@@ -7,7 +7,7 @@ use crate::tree::{Node, Text};
 
 /// More operations than this are refused (upstream's `maxJSONPatchOperations`).
 const MAX_OPERATIONS: usize = 10_000;
-/// What `copy` operations may add up to, in bytes of JSON (upstream's `JSONPatchMaxCopyBytes`).
+/// The limit of all `copy` operations together, in bytes of JSON (upstream's `JSONPatchMaxCopyBytes`).
 const MAX_COPIED: usize = 3 << 20;
 
 /// One operation.
@@ -15,11 +15,11 @@ const MAX_COPIED: usize = 3 << 20;
 pub struct Operation {
     /// `add`, `remove`, `replace`, `move`, `copy`, `test`; anything else fails when it is applied.
     pub op: Text,
-    /// Where, as a JSON pointer.
+    /// The place to change, as a JSON pointer.
     pub path: Option<Text>,
-    /// From where, for `move` and `copy`.
+    /// The place of the source, for `move` and `copy`.
     pub from: Option<Text>,
-    /// With what, for `add`, `replace` and `test`.
+    /// The value, for `add`, `replace` and `test`.
     pub value: Option<Node>,
 }
 
@@ -37,7 +37,7 @@ fn tokens(pointer: &str) -> Option<Vec<String>> {
     Some(rest.split('/').map(|t| t.replace("~1", "/").replace("~0", "~")).collect())
 }
 
-/// The container that holds what a pointer names, and the last token.
+/// The container of the value that a pointer names, and the last token.
 fn container<'d>(doc: &'d mut Doc, pointer: &str) -> Option<(&'d mut Doc, String)> {
     let mut tokens = tokens(pointer)?;
     let last = tokens.pop()?;
@@ -108,7 +108,7 @@ fn remove(container: &mut Doc, key: &str) -> Result<Doc, String> {
     taken.ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value"))
 }
 
-/// How long a value is as JSON.
+/// The length of a value as JSON.
 fn size(node: &Node) -> usize {
     let text = |t: &str| {
         let escaped = |b: u8| match b {
@@ -184,130 +184,144 @@ impl JsonPatch {
 
 impl Operation {
     fn apply(self, doc: &mut Doc, copied: &mut usize, depth: &mut Depth) -> Result<(), PatchError> {
-        let op = self.op.as_str();
-        if !matches!(op, "add" | "remove" | "replace" | "move" | "test" | "copy") {
-            return fails(format!("Unexpected kind: {op}"));
+        match self.op.as_str() {
+            "add" => self.add(doc, depth),
+            "remove" => self.remove(doc),
+            "replace" => self.replace(doc, depth),
+            "test" => self.test(doc),
+            "move" | "copy" => self.carry(doc, copied, depth),
+            op => fails(format!("Unexpected kind: {op}")),
         }
-        let missing_from = || {
-            fails(format!(
-                "{op} operation failed to decode from: operation, missing from field: missing value"
-            ))
-        };
-        let missing_path = || {
-            fails(match op {
+    }
+
+    /// The path that the operation must have.
+    fn path(&self) -> Result<&str, PatchError> {
+        let op = self.op.as_str();
+        self.path.as_deref().ok_or_else(|| {
+            PatchError::NotApplicable(match op {
                 "add" | "remove" | "copy" => format!("{op} operation failed to decode path: missing value"),
                 _ => format!(
                     "{op} operation failed to decode path: operation missing path field: missing value"
                 ),
             })
-        };
-        let place = |key: &str, e: String| PatchError::NotApplicable(format!("error in {key}: {e}"));
-        match op {
-            "add" => {
-                let Some(path) = &self.path else { return missing_path() };
-                let Some((c, key)) = container(doc, path) else {
-                    return fails(format!(
-                        "add operation does not apply: doc is missing path: \"{path}\": missing value"
-                    ));
-                };
-                let value = self.value.unwrap_or(Node::Null);
-                depth.add(path, &value)?;
-                add(c, key, Doc::Whole(value)).map_err(|e| place(&format!("add for path: '{path}'"), e))
-            }
-            "remove" => {
-                let Some(path) = &self.path else { return missing_path() };
-                let Some((c, key)) = container(doc, path) else {
-                    return fails(format!(
-                        "remove operation does not apply: doc is missing path: \"{path}\": missing value"
-                    ));
-                };
-                let removed = remove(c, &key).map(drop);
-                removed.map_err(|e| place(&format!("remove for path: '{path}'"), e))
-            }
-            "replace" => {
-                let Some(path) = &self.path else { return missing_path() };
-                let value = self.value.unwrap_or(Node::Null);
-                depth.add(path, &value)?;
-                if path.is_empty() {
-                    if !matches!(value, Node::Map(_) | Node::List(_)) {
-                        return fails("replace operation value must be object or array: %!w(<nil>)".into());
-                    }
-                    *doc = Doc::Whole(value);
-                    return Ok(());
-                }
-                let Some((c, key)) = container(doc, path) else {
-                    return fails(format!(
-                        "replace operation does not apply: doc is missing path: {path}: missing value"
-                    ));
-                };
-                let there = match c {
-                    Doc::Map(m) => m.get_mut(key.as_str()),
-                    Doc::List(l) => index(&key, l.len()).ok().and_then(|i| l.get_mut(i)),
-                    Doc::Whole(_) => None,
-                };
-                let Some(there) = there else {
-                    return fails(format!(
-                        "replace operation does not apply: doc is missing key: {path}: missing value"
-                    ));
-                };
-                *there = Doc::Whole(value);
-                Ok(())
-            }
-            "test" => {
-                let Some(path) = &self.path else { return missing_path() };
-                let failed = || fails(format!("testing value {path} failed: test failed"));
-                let want = self.value.unwrap_or(Node::Null);
-                if path.is_empty() {
-                    return if doc.is(&want) { Ok(()) } else { failed() };
-                }
-                let Some((c, key)) = container(doc, path) else {
-                    return fails(format!(
-                        "test operation does not apply: is missing path: {path}: missing value"
-                    ));
-                };
-                let have = get(c, &key).map_err(|e| place(&format!("test for path: '{path}'"), e))?;
-                if have.map_or(want == Node::Null, |have| have.is(&want)) { Ok(()) } else { failed() }
-            }
-            _ => {
-                let Some(from) = &self.from else { return missing_from() };
-                let Some((c, key)) = container(doc, from) else {
-                    return fails(format!(
-                        "{op} operation does not apply: doc is missing from path: {from}: missing value"
-                    ));
-                };
-                let value = if op == "move" {
-                    Some(remove(c, &key).map_err(|e| place(&format!("move for path: '{key}'"), e))?)
-                } else {
-                    let value = get(c, &key).map_err(|e| place(&format!("copy for from: '{from}'"), e))?;
-                    let value = value.map(Doc::to_node);
-                    *copied += value.as_ref().map_or(0, size);
-                    if *copied > MAX_COPIED {
-                        return fails(format!(
-                            "Unable to complete the copy, the accumulated size increase of copy is {copied}, \
-                             exceeding the limit {MAX_COPIED}"
-                        ));
-                    }
-                    value.map(Doc::Whole)
-                };
-                let Some(path) = &self.path else { return missing_path() };
-                match (op, &value) {
-                    ("move", Some(value)) => depth.shift(doc, from, path, value)?,
-                    (_, Some(Doc::Whole(value))) => depth.add(path, value)?,
-                    _ => {}
-                }
-                let Some((c, key)) = container(doc, path) else {
-                    return fails(format!(
-                        "{op} operation does not apply: doc is missing destination path: {path}: missing value"
-                    ));
-                };
-                add(c, key, value.unwrap_or(Doc::Whole(Node::Null))).map_err(|e| {
-                    if op == "move" {
-                        place(&format!("move for path: '{path}'"), e)
-                    } else {
-                        PatchError::NotApplicable(format!("error while adding value during copy: {e}"))
-                    }
-                })
-            }
-        }
+        })
     }
+
+    fn add(self, doc: &mut Doc, depth: &mut Depth) -> Result<(), PatchError> {
+        let path = self.path()?.to_owned();
+        let Some((c, key)) = container(doc, &path) else {
+            return fails(format!(
+                "add operation does not apply: doc is missing path: \"{path}\": missing value"
+            ));
+        };
+        let value = self.value.unwrap_or(Node::Null);
+        depth.add(&path, &value)?;
+        add(c, key, Doc::Whole(value)).map_err(|e| place(&format!("add for path: '{path}'"), &e))
+    }
+
+    fn remove(&self, doc: &mut Doc) -> Result<(), PatchError> {
+        let path = self.path()?;
+        let Some((c, key)) = container(doc, path) else {
+            return fails(format!(
+                "remove operation does not apply: doc is missing path: \"{path}\": missing value"
+            ));
+        };
+        remove(c, &key).map(drop).map_err(|e| place(&format!("remove for path: '{path}'"), &e))
+    }
+
+    fn replace(self, doc: &mut Doc, depth: &mut Depth) -> Result<(), PatchError> {
+        let path = self.path()?.to_owned();
+        let value = self.value.unwrap_or(Node::Null);
+        depth.add(&path, &value)?;
+        if path.is_empty() {
+            if !matches!(value, Node::Map(_) | Node::List(_)) {
+                return fails("replace operation value must be object or array: %!w(<nil>)".into());
+            }
+            *doc = Doc::Whole(value);
+            return Ok(());
+        }
+        let Some((c, key)) = container(doc, &path) else {
+            return fails(format!(
+                "replace operation does not apply: doc is missing path: {path}: missing value"
+            ));
+        };
+        let there = match c {
+            Doc::Map(m) => m.get_mut(key.as_str()),
+            Doc::List(l) => index(&key, l.len()).ok().and_then(|i| l.get_mut(i)),
+            Doc::Whole(_) => None,
+        };
+        let Some(there) = there else {
+            return fails(format!(
+                "replace operation does not apply: doc is missing key: {path}: missing value"
+            ));
+        };
+        *there = Doc::Whole(value);
+        Ok(())
+    }
+
+    fn test(self, doc: &mut Doc) -> Result<(), PatchError> {
+        let path = self.path()?.to_owned();
+        let failed = || fails(format!("testing value {path} failed: test failed"));
+        let want = self.value.unwrap_or(Node::Null);
+        if path.is_empty() {
+            return if doc.is(&want) { Ok(()) } else { failed() };
+        }
+        let Some((c, key)) = container(doc, &path) else {
+            return fails(format!("test operation does not apply: is missing path: {path}: missing value"));
+        };
+        let have = get(c, &key).map_err(|e| place(&format!("test for path: '{path}'"), &e))?;
+        if have.map_or(want == Node::Null, |have| have.is(&want)) { Ok(()) } else { failed() }
+    }
+
+    /// Moves or copies a value to another path.
+    fn carry(&self, doc: &mut Doc, copied: &mut usize, depth: &mut Depth) -> Result<(), PatchError> {
+        let op = self.op.as_str();
+        let Some(from) = &self.from else {
+            return fails(format!(
+                "{op} operation failed to decode from: operation, missing from field: missing value"
+            ));
+        };
+        let Some((c, key)) = container(doc, from) else {
+            return fails(format!(
+                "{op} operation does not apply: doc is missing from path: {from}: missing value"
+            ));
+        };
+        let value = if op == "move" {
+            Some(remove(c, &key).map_err(|e| place(&format!("move for path: '{key}'"), &e))?)
+        } else {
+            let value = get(c, &key).map_err(|e| place(&format!("copy for from: '{from}'"), &e))?;
+            let value = value.map(Doc::to_node);
+            *copied += value.as_ref().map_or(0, size);
+            if *copied > MAX_COPIED {
+                return fails(format!(
+                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the \
+                     limit {MAX_COPIED}"
+                ));
+            }
+            value.map(Doc::Whole)
+        };
+        let path = self.path()?;
+        match (op, &value) {
+            ("move", Some(value)) => depth.shift(doc, from, path, value)?,
+            (_, Some(Doc::Whole(value))) => depth.add(path, value)?,
+            _ => {}
+        }
+        let Some((c, key)) = container(doc, path) else {
+            return fails(format!(
+                "{op} operation does not apply: doc is missing destination path: {path}: missing value"
+            ));
+        };
+        add(c, key, value.unwrap_or(Doc::Whole(Node::Null))).map_err(|e| {
+            if op == "move" {
+                place(&format!("move for path: '{path}'"), &e)
+            } else {
+                PatchError::NotApplicable(format!("error while adding value during copy: {e}"))
+            }
+        })
+    }
+}
+
+/// An error within an operation, whose key is named.
+fn place(key: &str, e: &str) -> PatchError {
+    PatchError::NotApplicable(format!("error in {key}: {e}"))
 }

@@ -1,5 +1,5 @@
-//! RFC 7386, as the library that upstream uses does it: an object that replaces something else, or
-//! stands in a list, loses its nulls; one that replaces a map as another type does not.
+//! RFC 7386, as the library that upstream uses does it: an object that replaces a value that is no map, or stands in a
+//! list, loses its nulls; one that replaces a map as another type does not.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub fn merge(target: Node, patch: Node) -> Node {
     Node::Map(Map::from_tree(map))
 }
 
-/// A value without the entries of maps that are `null`; such elements of lists stay.
+/// A value without the map entries that are `null`; elements of lists that are `null` stay.
 pub(super) fn without_nulls(node: Node) -> Node {
     match node {
         Node::Map(m) => {

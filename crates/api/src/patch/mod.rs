@@ -13,7 +13,7 @@ pub use json_patch::{JsonPatch, Operation};
 pub use merge::merge;
 pub use strategic::strategic;
 
-/// Why a patch was not applied.
+/// The reason for which a patch was not applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The patch itself is malformed: upstream answers 400.
@@ -22,7 +22,7 @@ pub enum PatchError {
     /// The patch does not apply to this object: upstream answers 422.
     #[error("{0}")]
     NotApplicable(String),
-    /// The object would nest deeper than [`crate::depth::MAX_DEPTH`] after the patch, or on the way there.
+    /// The object would nest deeper than [`crate::depth::MAX_DEPTH`] after the patch, or after one of its operations.
     #[error("{}", crate::depth::TOO_DEEP)]
     TooDeep,
     /// The patch has too many operations: upstream answers 413.

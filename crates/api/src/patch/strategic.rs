@@ -53,13 +53,13 @@ fn no_merge_key<T>(m: &Node, key: &str) -> Result<T, PatchError> {
     bad(format!("map: {} does not contain declared merge key: {key}", go(m)))
 }
 
-/// What the schema says of a value.
+/// The schema of a value.
 #[derive(Clone, Copy)]
 enum Place {
     Struct(StructId),
     /// A map whose values are of this type.
     Map(TypeId),
-    /// Nothing.
+    /// No schema.
     Free,
 }
 
@@ -125,7 +125,7 @@ impl Merger<'_> {
                 continue;
             };
             if deletes.is_some() {
-                // Nothing goes from what is no list.
+                // Nothing can be deleted from a value that is no list.
                 let left = match (old, value) {
                     (Node::List(mut old), Node::List(gone)) => {
                         take_out(&mut old, &gone);
@@ -171,8 +171,8 @@ impl Merger<'_> {
         }
     }
 
-    /// The merged list, and the old order as upstream remembers it: in the places of what was deleted,
-    /// at the end, stand the first that were added.
+    /// The merged list, and the old order as upstream remembers it: in the places of deleted elements, at the end,
+    /// stand the first ones that were added.
     fn lists(
         &self,
         mut old: Vec<Node>,
@@ -275,7 +275,7 @@ impl Merger<'_> {
                 }
             }
             if let Some(Node::List(new)) = patch.get(&name) {
-                // What the patch sets must stand in the list of the order, in that order.
+                // The elements that the patch sets must stand in the list of the order, in that order.
                 let mut at = 0;
                 for item in new.iter().filter(|i| i.as_map().is_none_or(|m| m.get(DIRECTIVE).is_none())) {
                     match order[at..].iter().position(|o| same(o, item, &key)) {
@@ -300,7 +300,7 @@ impl Merger<'_> {
                 }
                 _ => patch.remove(&name),
             };
-            // Elements that go from a list of scalars go first: what remains is put in order.
+            // Elements of a list of scalars are deleted first: the rest is put in order.
             let deletes = format!("{DELETE_PRIMITIVES}{name}");
             let (before, merged) = match (old, new) {
                 (None, None) => continue,
@@ -331,7 +331,7 @@ impl Merger<'_> {
     }
 }
 
-/// What makes an element of a list the one that it is: its merge key's value, or a scalar itself.
+/// The value that identifies an element of a list: the value of its merge key, or a scalar itself.
 fn identity<'n>(v: &'n Node, key: &str) -> Option<&'n Node> {
     if key.is_empty() { Some(v) } else { v.as_map()?.get(key) }
 }
@@ -341,7 +341,7 @@ fn same(a: &Node, b: &Node, key: &str) -> bool {
     matches!((identity(a, key), identity(b, key)), (Some(a), Some(b)) if a == b)
 }
 
-/// Where each element stands first.
+/// The first place of each element.
 fn places<'n>(list: &'n [Node], key: &str) -> HashMap<ByValue<&'n Node>, usize> {
     let mut out = HashMap::with_capacity(list.len());
     for (i, v) in list.iter().enumerate() {
@@ -386,7 +386,7 @@ fn in_order(all: Vec<Node>, order: &[Node], before: &[Node], key: &str) -> Vec<N
     }
 }
 
-/// Clears what `$retainKeys` does not name.
+/// Clears the fields that `$retainKeys` does not name.
 fn retain_keys(target: &mut Entries, patch: &Entries, keep: &Node) -> Result<(), PatchError> {
     let Node::List(keep) = keep else { return bad("invalid patch format of retainKeys") };
     let keep: HashSet<&str> = keep.iter().map(Node::as_str).collect();
@@ -400,8 +400,8 @@ fn retain_keys(target: &mut Entries, patch: &Entries, keep: &Node) -> Result<(),
     Ok(())
 }
 
-/// A part of the patch that has no counterpart to merge with: its nulls go, and what a directive says
-/// has nothing to act on. `None` if nothing is left.
+/// A part of the patch that has no counterpart to merge with: its nulls are dropped, and its directives have nothing to
+/// act on. `None` if nothing is left.
 fn unmatched(node: Node) -> Option<Node> {
     without_directives(without_nulls(node))
 }

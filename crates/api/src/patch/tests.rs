@@ -14,7 +14,7 @@ fn text(node: &Node) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// RFC 7386, appendix A.
+/// The cases of RFC 7386, appendix A.
 #[test]
 fn merge_patch() {
     for (target, patch, expected) in [
@@ -86,7 +86,7 @@ fn json_patch() {
     );
 }
 
-/// Lists in one another, so many.
+/// JSON text of so many lists in one another.
 fn lists(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
 }
@@ -99,7 +99,7 @@ fn innermost(key: &str, depth: usize) -> String {
 #[test]
 fn json_patches_go_no_deeper_than_bodies() {
     let apply = |doc: &str, patch: &str| JsonPatch::from_node(node(patch)).and_then(|p| p.apply(node(doc)));
-    // The document's depth with what the operation adds to it.
+    // The document has the given depth together with the value that the operation adds.
     let check = |doc: &str, patch: &str, depth: usize| {
         let patched = apply(doc, patch);
         if depth > MAX_DEPTH {
@@ -124,7 +124,7 @@ fn json_patches_go_no_deeper_than_bodies() {
             total,
         );
     }
-    // Each copy would make it twice as deep.
+    // Each copy would make the document twice as deep.
     let at = innermost("a", 200);
     let copy = format!(r#"{{"op":"copy","from":"/a","path":"{at}"}}"#);
     let doc = format!(r#"{{"a":{}}}"#, lists(200));

@@ -8,7 +8,7 @@ use std::fmt;
 
 pub use numbers::{decimal, exact_milli, milli, nano, value};
 
-/// How a quantity prefers to be written.
+/// The form in which a quantity prefers to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     DecimalExponent,
@@ -16,7 +16,7 @@ enum Format {
     DecimalSi,
 }
 
-/// Why a text is no quantity; the texts are upstream's.
+/// The reason for which a text is no quantity; the texts are upstream's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The shape is wrong.
@@ -48,16 +48,16 @@ pub struct Quantity {
     text: Option<Box<str>>,
 }
 
-/// What is beyond [`CAP`], without its sign: `digits * 10^exponent`.
+/// An amount beyond [`CAP`], without its sign: `digits * 10^exponent`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Huge {
-    /// Decimal digits, neither the first nor the last of them 0.
+    /// Decimal digits, of which neither the first nor the last is 0.
     digits: String,
     exponent: i32,
 }
 
 impl Huge {
-    /// The amount of these digits and exponent, in whole billionths.
+    /// Makes the amount of these digits and exponent, in whole billionths.
     fn new(digits: &str, exponent: i32) -> Self {
         let mut digits = digits.trim_start_matches('0').as_bytes().to_vec();
         let mut exponent = exponent;
@@ -66,7 +66,7 @@ impl Huge {
             exponent = -9;
             let cut = digits.split_off(digits.len() - below);
             if cut.iter().any(|d| *d != b'0') {
-                // Rounded up: nines become the next ten.
+                // The amount is rounded up: nines become the next ten.
                 let nines = digits.iter().rev().take_while(|d| **d == b'9').count();
                 digits.truncate(digits.len() - nines);
                 exponent += nines as i32;
@@ -274,7 +274,7 @@ impl Quantity {
     pub fn from_bytes(value: i64) -> Self {
         Self { nanos: i128::from(value) * NANO, format: Format::BinarySi, ..Self::default() }
     }
-    /// Thousandths.
+    /// An amount in thousandths.
     pub fn from_milli(value: i64) -> Self {
         Self { nanos: i128::from(value) * (NANO / 1000), ..Self::default() }
     }
@@ -285,16 +285,16 @@ impl Quantity {
         let up = self.units(unit);
         i64::try_from(up).unwrap_or(if up > 0 { i64::MAX } else { i64::MIN })
     }
-    /// Whole units, rounded away from zero, cut off at what an `i64` holds.
+    /// The amount in whole units, rounded away from zero, cut off at the limits of an `i64`.
     pub fn value(&self) -> i64 {
         self.scaled(NANO)
     }
-    /// Thousandths, rounded away from zero, cut off at what an `i64` holds.
+    /// The amount in thousandths, rounded away from zero, cut off at the limits of an `i64`.
     pub fn milli_value(&self) -> i64 {
         self.scaled(NANO / 1000)
     }
-    /// Units of `10^scale` (0 or -3) as upstream's `Value` and `MilliValue` count them: what an `i64`
-    /// cannot hold is cut to its low 64 bits, or is 0 if the last of at most 18 digits stands far away.
+    /// The amount in units of `10^scale` (0 or -3) as upstream's `Value` and `MilliValue` count them: an amount that an
+    /// `i64` cannot hold is cut to its low 64 bits, or is 0 if the last of at most 18 digits stands far away.
     fn wrapped(&self, unit: i128, scale: i32) -> i64 {
         let up = self.units(unit);
         if let (Ok(fits), None) = (i64::try_from(up), &self.huge) {
@@ -312,23 +312,23 @@ impl Quantity {
             Some(huge) => huge.low_bits(scale),
         }
     }
-    /// Whole units as upstream's `Value` gives them, also where they overflow.
+    /// The whole units as upstream's `Value` gives them, also where they overflow.
     pub fn wrapped_value(&self) -> i64 {
         self.wrapped(NANO, 0)
     }
-    /// Thousandths as upstream's `MilliValue` gives them, also where they overflow.
+    /// The thousandths as upstream's `MilliValue` gives them, also where they overflow.
     pub fn wrapped_milli_value(&self) -> i64 {
         self.wrapped(NANO / 1000, -3)
     }
-    /// As a float; may lose precision.
+    /// The amount as a float; may lose precision.
     pub fn as_f64(&self) -> f64 {
         self.nanos as f64 / NANO as f64
     }
-    /// -1, 0 or 1.
+    /// The sign of the amount: -1, 0 or 1.
     pub fn sign(&self) -> i32 {
         self.nanos.signum() as i32
     }
-    /// Whether it is zero.
+    /// Whether the amount is zero.
     pub fn is_zero(&self) -> bool {
         self.nanos == 0
     }
@@ -387,7 +387,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// What stands for a power of ten behind a number.
+/// The suffix for a power of ten behind a number.
 struct Suffix(Format, i32);
 
 impl fmt::Display for Suffix {
@@ -470,7 +470,7 @@ mod tests {
         }
     }
 
-    /// Recorded from upstream's server: canonical text, and what `Value` and `MilliValue` overflow to.
+    /// Values recorded from upstream's server: canonical text, and the results of `Value` and `MilliValue` on overflow.
     #[test]
     fn amounts_beyond_64_bits() {
         for (text, canonical, value, milli) in [

@@ -2,7 +2,7 @@
 
 use super::Quantity;
 
-/// The value in billionths, for a canonical quantity. One beyond the range is the greatest.
+/// The value in billionths of a canonical quantity. A value beyond the range becomes the greatest.
 pub fn nano(text: &str) -> i128 {
     let t = text.trim_start_matches('+');
     let split = t.find(|c: char| !matches!(c, '0'..='9' | '.' | '-')).unwrap_or(t.len());

@@ -14,7 +14,7 @@ pub struct Term {
     pub negated: bool,
 }
 
-/// All of its terms must hold; none means everything.
+/// A field selector. All of its terms must hold; without terms it selects everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     /// The terms.

@@ -6,7 +6,7 @@ use super::SelectorError;
 use crate::names;
 use crate::tree::Text;
 
-/// What a requirement asks of a label.
+/// The relation that a requirement demands of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     /// `=`
@@ -34,14 +34,14 @@ pub enum Operator {
 pub struct Requirement {
     /// The label's key.
     pub key: Text,
-    /// What is asked of it.
+    /// The relation that the label must have to the values.
     pub operator: Operator,
-    /// The values, sorted and each once.
+    /// The values, sorted, without repetition.
     pub values: Vec<Text>,
 }
 
 impl Requirement {
-    /// Whether a label's value (or absence) satisfies it.
+    /// Whether a label's value (or absence) satisfies the requirement.
     pub fn matches(&self, value: Option<&str>) -> bool {
         let listed = |v: &str| self.values.iter().any(|x| x == v);
         match self.operator {
@@ -79,7 +79,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// All of its requirements must hold; none means everything.
+/// A label selector. All of its requirements must hold; without requirements it selects everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     /// The requirements, sorted by key.
@@ -307,7 +307,7 @@ impl<'a> Parser<'a> {
 impl Selector {
     /// Reads the text form; empty text selects everything.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        // Go's scanner takes NUL for the end.
+        // Go's scanner takes NUL for the end of the text.
         let text = text.split('\0').next().unwrap_or_default();
         let mut requirements = Parser { items: scan(text), at: 0 }.all()?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));

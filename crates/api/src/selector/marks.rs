@@ -1,16 +1,16 @@
-//! Marks of labels: a Bloom filter of one word, by which a search over many objects passes over nearly all that
-//! a selector does not want without looking at their labels.
+//! Marks of labels: a Bloom filter of one word. A search over many objects uses it to pass over nearly all objects that
+//! a selector excludes, without a look at their labels.
 
 use super::labels::{Operator, Selector};
 use crate::tree::Text;
 
-/// The marks of an object's labels. An object without a wanted label mostly lacks one of its marks; one with
-/// the label never does.
+/// The marks of an object's labels. An object without a wanted label mostly lacks one of that label's marks; an object
+/// with the label never does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marks(u64);
 
 impl Marks {
-    /// Those of an object's labels.
+    /// The marks of these labels.
     pub fn of(labels: &[(Text, Text)]) -> Self {
         Self(labels.iter().fold(0, |marks, (key, value)| marks | pair(key, value)))
     }
@@ -18,7 +18,7 @@ impl Marks {
 
 /// Three of the 64 marks.
 fn pair(key: &str, value: &str) -> u64 {
-    // FNV-1a, its high half mixed into the low one. The zero byte parts the key from the value.
+    // FNV-1a, its high half mixed into the low one. The zero byte separates the key from the value.
     let bytes = key.bytes().chain([0]).chain(value.bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     let hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -28,14 +28,14 @@ fn pair(key: &str, value: &str) -> u64 {
 /// The marks that a selector asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// All of these.
+    /// The marks that an object must have, all of them.
     all: u64,
-    /// And of each of these sets at least one.
+    /// Sets of marks; an object must have at least one mark of each.
     any: Vec<Vec<u64>>,
 }
 
 impl Wanted {
-    /// Those without which no object matches.
+    /// The marks without which no object matches.
     pub fn by(selector: &Selector) -> Self {
         let mut wanted = Self::default();
         for r in &selector.requirements {

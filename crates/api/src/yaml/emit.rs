@@ -16,7 +16,7 @@ pub fn emit(value: &Node) -> String {
     emit_within(value, usize::MAX).unwrap_or_default()
 }
 
-/// The document of a value; none if it would be longer than so many bytes. A value that is deep and wide has a
+/// The document of a value; `None` if it would be longer than so many bytes. A value that is deep and wide has a
 /// document that is many times as long as its JSON, since each line is indented.
 pub fn emit_within(value: &Node, limit: usize) -> Option<String> {
     let mut e = Emitter { out: String::new(), column: 0, limit, full: false };
@@ -29,9 +29,9 @@ struct Emitter {
     out: String,
     /// The column where the next character goes.
     column: usize,
-    /// How many bytes may be written.
+    /// The number of bytes that may be written.
     limit: usize,
-    /// There were more.
+    /// Whether the document needs more bytes than it may have.
     full: bool,
 }
 
@@ -51,7 +51,7 @@ impl Emitter {
             self.put('\n');
         }
     }
-    /// Goes to a column of a line of its own.
+    /// Starts a new line at a column.
     fn indent(&mut self, to: usize) {
         if self.column > to || self.column == to && to > 0 && !self.out.ends_with(' ') {
             self.put('\n');
@@ -61,7 +61,7 @@ impl Emitter {
         }
     }
 
-    /// A value from here on; its entries or elements start at this column.
+    /// Writes a value from here on; its entries or elements start at this column.
     fn block(&mut self, value: &Node, at: usize) {
         match value {
             Node::Map(m) if !m.is_empty() => self.map(m, at),
@@ -105,7 +105,7 @@ impl Emitter {
         }
     }
 
-    /// A value without parts; what follows on further lines starts at `at`.
+    /// Writes a value without parts; its further lines start at `at`.
     fn scalar(&mut self, value: &Node, at: usize, key: bool) {
         match value {
             Node::Null => self.text("null"),
@@ -141,7 +141,7 @@ impl Emitter {
         }
     }
 
-    /// Text of one line, folded at single spaces that are not at its ends.
+    /// Writes text of one line, folded at single spaces that are not at its ends.
     fn folded(&mut self, s: &str, at: usize, key: bool, put: impl Fn(&mut Self, char)) {
         let mut spaces = false;
         for (i, c) in s.char_indices() {
@@ -202,7 +202,7 @@ impl Emitter {
     }
 }
 
-/// In which styles a string may stand.
+/// The styles in which a string may stand.
 struct Allowed {
     plain: bool,
     single: bool,
@@ -266,7 +266,7 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// The library knows no characters beyond the first plane.
+/// Whether the library prints a character as it is. It knows no characters beyond the first plane.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}') && c != '\u{feff}'
 }

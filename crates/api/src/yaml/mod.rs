@@ -12,7 +12,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 use crate::depth::{MAX_DEPTH, TOO_DEEP};
 use crate::tree::{Map, Node, Text};
 
-/// Why a text is no YAML document.
+/// The reason for which a text is no YAML document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("error converting YAML to JSON: {0}")]
 pub struct YamlError(String);
@@ -25,12 +25,12 @@ impl<'de> Deserialize<'de> for Yaml {
     }
 }
 
-/// A value that may nest so deeply. Aliases repeat what stands elsewhere, so that the text's own depth says nothing.
+/// A value that may nest so deeply. Aliases repeat other parts of the text, so that the text's own depth says nothing.
 #[derive(Clone, Copy)]
 struct Within(usize);
 
 impl Within {
-    /// What stands in a mapping or a sequence here.
+    /// The limit for the entries of a mapping or a sequence at this level.
     fn inside<E: Error>(self) -> Result<Self, E> {
         self.0.checked_sub(1).map(Self).ok_or_else(|| E::custom(TOO_DEEP))
     }
@@ -107,7 +107,7 @@ pub fn parse(text: &[u8]) -> Result<Node, YamlError> {
     if text.trim().is_empty() {
         return Ok(Node::Null);
     }
-    // Nested as deeply as JSON may be, and with as much as a body of JSON can hold; what aliases repeat is less.
+    // A text may nest as deeply as JSON, and hold as many nodes as a body of JSON can; aliases may repeat less.
     let options = serde_saphyr::options! {
         alias_limits: serde_saphyr::alias_limits! {
             max_total_replayed_events: 250_000,

@@ -1,6 +1,6 @@
-//! What a plain scalar would be read as, by the rules of YAML 1.1 as upstream's library has them.
+//! How plain scalars are read, by the rules of YAML 1.1 as upstream's library has them.
 
-/// Whether a text without quotes is read as a string, and by other readers too.
+/// Whether a text without quotes is read as a string, also by other readers.
 pub(super) fn is_string(s: &str) -> bool {
     let Some(first) = s.bytes().next() else { return false };
     match first {
@@ -45,7 +45,7 @@ fn is_infinity(s: &str) -> bool {
     matches!(s.trim_start_matches(['+', '-']), ".inf" | ".Inf" | ".INF") && s.len() == 5
 }
 
-/// An integer in any of Go's bases, or a float.
+/// Whether a text is an integer in any of Go's bases, or a float.
 fn is_number(s: &str) -> bool {
     let digits = s.strip_prefix(['+', '-']).unwrap_or(s);
     let (radix, rest) = match digits.as_bytes() {
@@ -64,7 +64,7 @@ fn is_number(s: &str) -> bool {
     integer || is_float(digits)
 }
 
-/// Digits with a point and an exponent, as YAML has them.
+/// Whether a text is digits with a point and an exponent, as YAML has them.
 fn is_float(s: &str) -> bool {
     let (mantissa, exponent) = s.split_once(['e', 'E']).map_or((s, None), |(m, e)| (m, Some(e)));
     let all_digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
@@ -78,7 +78,7 @@ fn is_float(s: &str) -> bool {
         })
 }
 
-/// Numbers such as `12:30:45`, which old readers take for base 60.
+/// Whether a text is a number such as `12:30:45`, which old readers take for base 60.
 fn is_base_60(s: &str) -> bool {
     let mut parts = s.strip_prefix(['+', '-']).unwrap_or(s).split(':');
     let first = parts.next().unwrap_or_default();
@@ -98,7 +98,7 @@ fn is_base_60(s: &str) -> bool {
         && fraction.bytes().all(number)
 }
 
-/// A date, or a date and a time in one of the forms that the library reads.
+/// Whether a text is a date, or a date and a time in one of the forms that the library reads.
 fn is_timestamp(s: &str) -> bool {
     let Some((date, time)) =
         s.split_once(['T', 't', ' ']).map_or(Some((s, None)), |(d, t)| Some((d, Some(t))))

@@ -1,4 +1,4 @@
-//! What must hold of any input. The fuzz targets in `fuzz/` run these, too.
+//! Properties that hold for any input. The fuzz targets in `fuzz/` run these, too.
 
 use ferrokube_api::codec::{json, proto};
 use ferrokube_api::depth::is_bounded;
@@ -13,7 +13,7 @@ use ferrokube_api::{Gvk, Map, Node, Schema, Struct, StructId, Text, yaml};
 /// A property, and the name of its seeds and of its fuzz target.
 pub type Property = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All properties.
 pub const ALL: [Property; 11] = [
     ("json", json_bodies),
     ("yaml", yaml_bodies),
@@ -108,14 +108,14 @@ pub fn json_patches(data: &[u8]) {
     }
 }
 
-/// To merge twice is to merge once.
+/// To merge a patch twice is the same as to merge it once.
 pub fn merge_patches(data: &[u8]) {
     let Some((object, patch)) = both(data) else { return };
     let once = patch::merge(object, patch.clone());
     assert_eq!(patch::merge(once.clone(), patch), once);
 }
 
-/// Whatever comes of it is an object or a refusal.
+/// The result is an object or a refusal.
 pub fn strategic_patches(data: &[u8]) {
     let schema = Schema::builtin();
     let Some((object, patch)) = both(data) else { return };
@@ -125,7 +125,7 @@ pub fn strategic_patches(data: &[u8]) {
     }
 }
 
-/// A short way to write what nests deeply: `"*7"` is seven lists in one another, and so many steps in a pointer.
+/// Expands a short form for deep values: `"*7"` is seven lists in one another, and so many steps in a pointer.
 fn grown(node: Node) -> Node {
     let count = |text: &str| text.strip_prefix('*')?.parse::<u16>().ok().map(|n| usize::from(n) % 300);
     match node {
@@ -146,7 +146,7 @@ fn grown(node: Node) -> Node {
     }
 }
 
-/// No patch of any kind makes something deeper than a body may be, and what it makes can be worked on.
+/// No patch of any kind makes something deeper than a body may be, and all code works on the result.
 pub fn patches_in_depth(data: &[u8]) {
     let Some((object, patch)) = both(data) else { return };
     let (object, patch) = (grown(object), grown(patch));
@@ -170,9 +170,9 @@ pub fn patches_in_depth(data: &[u8]) {
     }
 }
 
-/// Whether every value is read from the object as it was written. Numbers that do not fit a field become something
-/// else on their way into it, and an empty text is absent afterwards, which in a list's key is another; as upstream's,
-/// which validation then refuses.
+/// Whether every value is read from the object as it was written. Numbers that do not fit a field become something else
+/// on their way into it, and an empty text is absent afterwards, which makes another key in a list; upstream does the
+/// same, and its validation then refuses the object.
 fn stays(node: &Node) -> bool {
     match node {
         Node::Int(i) => i32::try_from(*i).is_ok(),
@@ -184,13 +184,13 @@ fn stays(node: &Node) -> bool {
     }
 }
 
-/// Whether somebody manages fields of an object. One that nobody does counts as made before the first apply.
+/// Whether somebody manages fields of an object. An object that nobody manages counts as made before the first apply.
 fn is_managed(schema: &Schema, object: &Struct) -> bool {
     let field = |of: &Struct, name: &str| of.get(schema.st(of.id).field(name)?).cloned();
     matches!(field(object, "metadata"), Some(Node::Struct(meta)) if field(&meta, "managedFields").is_some())
 }
 
-/// To apply the same once more changes nothing.
+/// To apply the same configuration once more changes nothing.
 pub fn applies(data: &[u8]) {
     let schema = Schema::builtin();
     let Some((live, config)) = both(data) else { return };
@@ -220,7 +220,7 @@ pub fn applies(data: &[u8]) {
     writer.update(Some(&live.tree), &mut updated);
 }
 
-/// A selector reads as it is written, and no object that it selects is passed over for its marks.
+/// A selector reads as it is written, and no object that it selects is passed over by its marks.
 pub fn label_selectors(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(selector) = Selector::parse(text) else { return };
@@ -241,7 +241,7 @@ pub fn label_selectors(data: &[u8]) {
     }
 }
 
-/// Whatever is asked for is answered.
+/// Any field selector is read or refused.
 pub fn field_selectors(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(selector) = fields::Selector::parse(text) {

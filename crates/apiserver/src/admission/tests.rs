@@ -313,6 +313,7 @@ async fn storage_defaults() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 async fn what_a_node_may_change() {
     let node = |labels: Value, taints: Value| json!({ "metadata": { "name": "n", "labels": labels }, "spec": { "taints": taints } });
     let plain = || node(json!({}), json!([]));

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use api::Status;
 use api::page::Start;
+use api::{Object, Status};
+use storage::Snapshot;
 
 use super::watch::FRESH_TIMEOUT;
 use super::{Scope, watch};
@@ -114,20 +115,8 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
         }
         items.push(Arc::clone(object));
     }
-    let (mut token, mut remaining) = (String::new(), None);
-    if let (true, Some(last)) = (more, items.last()) {
-        let data = &last.data;
-        token = Start {
-            revision: snapshot.revision() as i64,
-            namespace: data.namespace.clone(),
-            name: data.name.clone(),
-        }
-        .encode(namespaced_list);
-        if selection.everything {
-            let after = Some((data.namespace.as_str(), data.name.as_str()));
-            remaining = Some(snapshot.count(&selection.scope, after) as u64);
-        }
-    }
+    let last = items.last().filter(|_| more);
+    let (token, remaining) = last.map(|last| rest(&snapshot, &selection, last)).unwrap_or_default();
     Ok(List {
         resource: Arc::clone(scope.resource),
         revision: snapshot.revision(),
@@ -136,4 +125,13 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
         items,
         deadline: scope.req.deadline,
     })
+}
+
+/// The continue token of a page that ends with this object, and how many objects follow it, if that is known.
+fn rest(snapshot: &Snapshot, selection: &Selection, last: &Object) -> (String, Option<u64>) {
+    let (namespace, name) = (last.data.namespace.clone(), last.data.name.clone());
+    let following = || snapshot.count(&selection.scope, Some((namespace.as_str(), name.as_str()))) as u64;
+    let remaining = selection.everything.then(following);
+    let start = Start { revision: snapshot.revision() as i64, namespace, name };
+    (start.encode(!selection.scope.namespace.is_empty()), remaining)
 }

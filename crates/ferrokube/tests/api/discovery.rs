@@ -1,11 +1,11 @@
-//! What a client learns before it asks for objects.
+//! The documents that a client reads before it asks for objects.
 
 use serde_json::{Value, json};
 use testkit::Server;
 
 use crate::api::server;
 
-/// What the kinds need that are not served by default.
+/// The flags for the kinds that are not served by default.
 const OPT_IN: &str = "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true,GenericWorkload=true,GangScheduling=true,\
     WorkloadAwarePreemption=true,StorageVersionMigrator=true,CoordinatedLeaderElection=true,\
     DRADeviceTaintRules=true,DRAResourcePoolStatus=true";
@@ -50,7 +50,7 @@ fn in_one_request_and_never_twice() {
         let again = s.get(path).accept(AGGREGATED).header("If-None-Match", etag).send().unwrap();
         assert_eq!((again.status, again.body.len()), (304, 0));
     }
-    // What knows only the older form is served it.
+    // A client that knows only the older form gets it.
     let both = format!("{AGGREGATED},application/json");
     assert_eq!(s.get("/apis").accept(&both).send().unwrap().header("content-type"), AGGREGATED);
     assert_eq!(s.get("/apis").send().unwrap().json().unwrap()["kind"], "APIGroupList");
@@ -127,10 +127,10 @@ fn openapi_v2() {
     let containers = &document["definitions"]["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
     assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
     assert_eq!(containers["x-kubernetes-list-type"], "map");
-    // kubectl looks for these before it sends them.
+    // kubectl looks for these parameters before it sends them.
     let patch = &document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
     let parameters = patch["parameters"].as_array().unwrap().iter();
-    // What many have in common stands once, and is referred to.
+    // Parameters that many operations have in common stand once, and are referred to.
     let name = |p: &Value| match p["$ref"].as_str().and_then(|r| r.strip_prefix('#')) {
         Some(at) => document.pointer(at).unwrap()["name"].clone(),
         None => p["name"].clone(),
@@ -140,7 +140,7 @@ fn openapi_v2() {
         assert!(names.contains(&wanted.into()), "{wanted}: {patch}");
     }
     assert_eq!(patch["x-kubernetes-action"], "patch");
-    // The names of what is shared are made of what it says.
+    // The names of shared parameters are made from their content.
     let shared = document["parameters"].as_object().unwrap();
     for name in
         ["body-2Y1dVQaQ", "limit-1NfNmdNH", "namespace-vgWSWtn3", "fieldManager-7c6nTn1T", "tty-s0flW37O"]
@@ -178,7 +178,7 @@ fn openapi_v3() {
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
     assert!(url.starts_with("/openapi/v3/apis/apps/v1?hash="), "{url}");
     let answer = s.get(url).send().unwrap().expect(200).unwrap();
-    // What is named by its hash never changes.
+    // A document that is named by its hash never changes.
     assert_eq!(answer.header("cache-control"), "public, immutable");
     assert!(!answer.header("expires").is_empty());
     let document = answer.json().unwrap();
@@ -197,7 +197,7 @@ fn openapi_v3() {
     let etag = answer.header("etag").to_owned();
     let plain = s.get("/openapi/v3/apis/apps/v1").header("If-None-Match", &etag).send().unwrap();
     assert_eq!(plain.status, 304);
-    // Another hash leads to the one that is right.
+    // Another hash leads to the right one.
     let moved = s.get("/openapi/v3/apis/apps/v1?hash=OLD").send().unwrap().expect(301).unwrap();
     assert_eq!(moved.header("location"), url);
 }
@@ -227,7 +227,7 @@ fn kubectl_explains_every_kind() {
         })
         .collect();
     assert!(all.len() > 70, "{all:?}");
-    // Each starts a kubectl: several go side by side.
+    // Each check starts a kubectl: several run side by side.
     std::thread::scope(|scope| {
         for part in all.chunks(all.len().div_ceil(4)) {
             let s = &s;

@@ -1,5 +1,5 @@
-//! Evictions and PodDisruptionBudgets: what the API server refuses, what the disruption controller counts, and
-//! `kubectl drain`, which lives on both.
+//! Evictions and PodDisruptionBudgets: the refusals of the API server, the counts of the disruption controller, and
+//! `kubectl drain`, which needs both.
 
 use serde_json::{Value, json};
 use testkit::{Server, eventually};
@@ -10,7 +10,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 const TOO_MANY: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-/// A server, whose default namespace can have Pods.
+/// A server whose default namespace can have Pods.
 fn prepared() -> Server {
     let s = server();
     s.create("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}}))
@@ -50,8 +50,8 @@ fn evict(s: &Server, pod: &str, options: &Value) -> testkit::Answer {
     s.request("POST", &format!("{PODS}/{pod}/eviction")).json(&eviction(pod, options)).send().unwrap()
 }
 
-/// What upstream's tests expect (`eviction_test.go`): a Pod, what its budget says, and the cause of the refusal, or
-/// none where the Pod goes.
+/// The cases of upstream's tests (`eviction_test.go`): a Pod, the status of its budget, and the cause of the refusal,
+/// or none if the Pod goes.
 #[test]
 fn what_budgets_refuse() {
     let s = prepared();
@@ -189,7 +189,7 @@ fn evictions_that_are_refused_otherwise() {
         answer["message"],
         "poddisruptionbudget.policy \"crowd\" is forbidden: DisruptedPods map too big - too many evictions not confirmed by PDB controller"
     );
-    // Preconditions, in each state of a Pod.
+    // Each state of a Pod is tried with preconditions.
     for (name, phase, ready) in
         [("ready", "Running", Some(true)), ("unready", "Running", Some(false)), ("pending", "Pending", None)]
     {
@@ -197,7 +197,7 @@ fn evictions_that_are_refused_otherwise() {
         budget(&s, name, name, Some("AlwaysAllow"), &counts);
         let has = s.get(&format!("{PODS}/{name}")).send().unwrap().json().unwrap();
         for (wrong, code) in [
-            // Of a Pod that is not healthy upstream says that it may have become so.
+            // About a Pod that is not healthy upstream answers that it may have become so.
             (json!({"uid": "other"}), if name == "unready" { 429 } else { 409 }),
             (json!({"resourceVersion": "1"}), 409),
         ] {
@@ -216,7 +216,8 @@ fn evictions_that_are_refused_otherwise() {
     assert_eq!(answer["message"], "name in URL does not match name in Eviction object");
 }
 
-/// What a kubelet would do for the Pods of all nodes: they become ready, and go when they are to. How many are ready.
+/// Does a kubelet's work for the Pods of all nodes: they become ready, and go when they are to. Returns the number of
+/// ready ones.
 fn tend(s: &Server) -> usize {
     let list = s.get(PODS).send().unwrap().json().unwrap();
     let mut ready = 0;

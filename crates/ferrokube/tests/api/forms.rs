@@ -30,7 +30,7 @@ fn json_yaml_and_protobuf() {
     assert!(list.body.starts_with(b"k8s\0") && list.body.windows(13).any(|w| w == b"ConfigMapList"));
     let missing = s.get(&format!("{MAPS}/none")).accept(PROTOBUF).send().unwrap().expect(404).unwrap();
     assert!(missing.body.starts_with(b"k8s\0"), "errors too");
-    // JSON is what is meant by anything, and what somebody wants who says nothing.
+    // JSON is the answer to any type, and to a request that names none.
     for accept in ["*/*", "application/*", "application/json", "text/html;q=0.1,application/json;q=0.9"] {
         assert_eq!(
             s.get(&path).accept(accept).send().unwrap().header("content-type"),
@@ -54,7 +54,7 @@ fn computed_lists_in_every_form() {
     let s = server();
     let list = "/api/v1/componentstatuses";
     let of = |accept: &str| s.get(list).accept(accept).send().unwrap();
-    // Their order is nobody's promise.
+    // The order of the items is not defined.
     let sorted = |items: &Value, name: &str| {
         let mut all: Vec<_> = items.as_array().unwrap().iter().map(|i| i.pointer(name).cloned()).collect();
         all.sort_by_key(|n| n.as_ref().map(Value::to_string));

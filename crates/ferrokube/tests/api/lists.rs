@@ -1,4 +1,4 @@
-//! Lists: of which state, which part of it, and in what steps.
+//! Lists: the state that they show, the part of it, and the pages.
 
 use serde_json::{Value, json};
 use testkit::{Server, eventually};
@@ -145,7 +145,7 @@ fn what_was_compacted_goes_on_from_now() {
     let old = version(&first);
     let answer = s.get(&format!("{MAPS}?resourceVersion={old}&resourceVersionMatch=Exact")).send().unwrap();
     answer.expect(410).unwrap();
-    // DIFFERENCE: upstream's watch cache may still know what etcd has forgotten.
+    // DIFFERENCE: upstream's watch cache may still know events that etcd has forgotten.
     let mut watch = s.get(&format!("{MAPS}?watch=true&resourceVersion={old}")).stream().unwrap();
     let event = watch.json().unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));

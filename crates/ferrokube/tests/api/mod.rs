@@ -1,4 +1,4 @@
-//! The API on the wire: what clients of v1.36 send, and what upstream answers them, asked with curl and kubectl.
+//! The API on the wire: requests of v1.36's clients, and upstream's answers to them, sent with curl and kubectl.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test")]
 
@@ -15,7 +15,7 @@ mod watches;
 use serde_json::{Value, json};
 use testkit::Server;
 
-/// Where ConfigMaps of the default namespace are.
+/// The path of the default namespace's ConfigMaps.
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 fn server() -> Server {

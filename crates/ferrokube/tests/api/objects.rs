@@ -55,7 +55,7 @@ fn updates_say_what_they_are_based_on() {
         "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your \
          changes to the latest version and try again"
     );
-    // Without a revision the last one wins.
+    // Without a revision the last writer wins.
     next["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     s.request("PUT", &path).json(&next).send().unwrap().expect(200).unwrap();
     let other = s.request("PUT", &path).json(&map("b")).send().unwrap();
@@ -178,7 +178,7 @@ fn finalizers_hold_an_object() {
     let deleting = s.request("DELETE", &path).send().unwrap().expect(200).unwrap().json().unwrap();
     assert!(deleting["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(deleting["metadata"]["deletionGracePeriodSeconds"], 0);
-    // What is leaving takes no new finalizers, and changes only what it has.
+    // An object that is being deleted takes no new finalizers, and changes only those that it has.
     let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
     let refused = status(s.patch(&path, "merge", &more).send().unwrap(), 422);
     assert!(
@@ -216,7 +216,7 @@ fn pods_leave_gracefully() {
     let out = s.kubectl(&["delete", "pod", "p", "--force"]).unwrap();
     assert!(out.contains("pod \"p\" force deleted"), "{out}");
     status(s.get(&path).send().unwrap(), 404);
-    // One that no node has goes at once.
+    // A Pod without a node goes at once.
     s.create(PODS, &pod("q")).unwrap();
     s.request("DELETE", &format!("{PODS}/q")).send().unwrap().expect(200).unwrap();
     status(s.get(&format!("{PODS}/q")).send().unwrap(), 404);

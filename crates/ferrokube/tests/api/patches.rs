@@ -103,7 +103,7 @@ fn strategic_patches() {
         patched(&s, &path, "strategic-merge", &recreate)["spec"]["strategy"],
         json!({"type": "Recreate"})
     );
-    // DIFFERENCE: upstream's answer has the code 500, for a mistake that is the caller's.
+    // DIFFERENCE: upstream's answer has the code 500, for a mistake of the caller.
     let bad = spec(json!([{"image": "nameless"}]));
     s.patch(&path, "strategic-merge", &bad).send().unwrap().expect(400).unwrap();
 }
@@ -127,7 +127,7 @@ fn applied_by_several() {
     let forced =
         s.patch(&format!("{}&force=true", by("you")), "apply", &theirs).send().unwrap().expect(200).unwrap();
     assert_eq!(forced.json().unwrap()["spec"]["replicas"], 5);
-    // What I no longer say and nobody else does goes; what you own stays.
+    // A field that its manager no longer applies and nobody else manages goes; fields of other managers stay.
     mine["spec"].as_object_mut().unwrap().remove("replicas");
     mine["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().pop();
     let after = s.patch(&by("me"), "apply", &mine).send().unwrap().expect(200).unwrap().json().unwrap();
@@ -141,7 +141,7 @@ fn applied_by_several() {
     let scaler = fields.as_array().unwrap().iter().find(|f| f["manager"] == "scaler").unwrap();
     assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
     s.patch(&path, "apply", &theirs).send().unwrap().expect(422).unwrap();
-    // DIFFERENCE: upstream's answer has the code 500, for a mistake that is the caller's.
+    // DIFFERENCE: upstream's answer has the code 500, for a mistake of the caller.
     let mut unknown = theirs.clone();
     unknown["spec"]["nothing"] = 1.into();
     let refused = s.patch(&by("you"), "apply", &unknown).send().unwrap().expect(400).unwrap();
@@ -183,7 +183,7 @@ fn kubectl_applies_both_ways() {
     assert_eq!(live["spec"]["template"]["spec"]["containers"].as_array().unwrap().len(), 1);
     let diff = s.kubectl_command(&["diff", "-f", &file_name]).output().unwrap();
     assert!(diff.status.success(), "{diff:?}");
-    // What was applied by the client is taken over, and what is then left out goes.
+    // Fields that the client applied on its own side are taken over, and those that are left out later go.
     assert_eq!(apply(&d, &["--server-side"]).unwrap(), "deployment.apps/d serverside-applied\n");
     d["spec"].as_object_mut().unwrap().remove("replicas");
     apply(&d, &["--server-side"]).unwrap();
@@ -223,7 +223,7 @@ fn kubectl_edits_in_every_way() {
     assert_eq!(String::from_utf8_lossy(&out.stdout), "pod/p edited\n", "{out:?}");
 }
 
-/// The annotations of DaemonSets and Deployments that upstream's internal types have fields for.
+/// The annotations of DaemonSets and Deployments for which upstream's internal types have fields.
 #[test]
 fn annotations_that_are_numbers() {
     const GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -255,7 +255,7 @@ fn annotations_that_are_numbers() {
         refused(s.patch(&format!("{path}?fieldManager=m&force=true"), "apply", &daemon_set("x")), 500),
         format!("failed to convert to unversioned (/d; apps/v1, Kind=DaemonSet): {why}")
     );
-    // A status has no say in it.
+    // An update of the status does not change the annotation.
     let patch = json!({"metadata": {"annotations": {GENERATION: "9"}}, "status": {"numberReady": 1}});
     let after = patched(&s, &format!("{path}/status"), "merge", &patch);
     assert_eq!(after["metadata"]["annotations"][GENERATION], "7");
@@ -274,7 +274,7 @@ fn annotations_that_are_numbers() {
     assert_eq!(made["metadata"]["annotations"], json!({"kept": "y"}));
 }
 
-/// Go's zero time where a time is optional is a time all the same.
+/// Go's zero time is a time, also where a time is optional.
 #[test]
 fn zero_times() {
     let s = server();

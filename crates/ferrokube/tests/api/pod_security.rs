@@ -1,4 +1,4 @@
-//! Namespaces whose labels say what their Pods may ask for.
+//! Namespaces whose labels limit the security settings of their Pods.
 
 use serde_json::{Value, json};
 use testkit::Server;
@@ -7,7 +7,7 @@ use crate::api::pod;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// A server where Pods need no ServiceAccount, which would come later than its namespace.
+/// A server on which Pods need no ServiceAccount, which would come later than its namespace.
 fn server(flags: &[&str]) -> Server {
     Server::start(&[&["--disable-admission-plugins=ServiceAccount"], flags].concat()).unwrap()
 }
@@ -27,7 +27,7 @@ fn warnings(answer: &testkit::Answer) -> Vec<String> {
     texts.map(|text| text.strip_suffix('"').unwrap().replace("\\\"", "\"")).collect()
 }
 
-/// What `kubectl` printed to the standard error.
+/// The standard error of `kubectl`.
 fn told(s: &Server, args: &[&str]) -> String {
     String::from_utf8(s.kubectl_command(args).output().unwrap().stderr).unwrap()
 }
@@ -42,7 +42,7 @@ fn labels_warn_and_refuse() {
         s.create(&pods("a"), &with(pod(name), "hostPID", true.into())).unwrap();
     }
     s.create(&pods("a"), &pod("z")).unwrap();
-    // Who wants more is told what is there.
+    // A stricter label is answered with warnings about the present Pods.
     let enforce = "pod-security.kubernetes.io/enforce";
     let said = told(&s, &["label", "namespace", "a", &format!("{enforce}=baseline")]);
     assert_eq!(
@@ -55,7 +55,7 @@ fn labels_warn_and_refuse() {
         said,
         "The Namespace \"a\" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"strict\": must be one of privileged, baseline, restricted\n"
     );
-    // What is there stays and may change, but for its images; what is new keeps to the level.
+    // A present Pod stays and may change, but for its images; a new one must keep to the level.
     s.kubectl(&["label", "pod", "--namespace=a", "x", "k=v"]).unwrap();
     let refused = "violates PodSecurity \"baseline:latest\": host namespaces (hostPID=true)";
     let image = json!({"spec": {"containers": [{"name": "c", "image": "j"}]}});
@@ -71,7 +71,7 @@ fn labels_warn_and_refuse() {
     let answer =
         s.patch(&format!("{}/z/ephemeralcontainers", pods("a")), "strategic-merge", &debug).send().unwrap();
     assert!(answer.expect(403).unwrap().text().contains("privileged (container \\\"d\\\" must not set"));
-    // Of templates one is only told, as of Pods below the level of warnings.
+    // Templates only cause warnings, as do Pods that violate the level of warnings.
     s.kubectl(&["label", "namespace", "a", "pod-security.kubernetes.io/warn=restricted"]).unwrap();
     let template = json!({"metadata": {"labels": {"app": "d"}}, "spec": pod("d")["spec"]});
     let deployment = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": template}});
@@ -110,7 +110,7 @@ fn labels_warn_and_refuse() {
 fn many_violations_fit_into_headers() {
     let s = server(&[]);
     s.kubectl(&["create", "namespace", "a"]).unwrap();
-    // Each violates something else, and none has a short name.
+    // Each Pod violates something else, and none has a short name.
     for i in 1..32 {
         let mut object = with(pod("p"), "hostPID", (i & 1 > 0).into());
         object["metadata"] = json!({"name": format!("{}{i:02}", "n".repeat(250))});
@@ -168,7 +168,7 @@ fn configured() {
     let root = post().header("Impersonate-User", "root").header("Impersonate-Group", "system:masters");
     assert!(root.send().unwrap().text().contains("already exists"), "admission lets it pass");
     post().send().unwrap().expect(403).unwrap();
-    // What cannot be read is refused at the start.
+    // A configuration that cannot be read is refused at the start.
     std::fs::write(file.path(), configuration(json!({"enforce": "strict"})).to_string()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let port = testkit::free_port().unwrap();

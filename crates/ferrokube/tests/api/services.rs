@@ -1,4 +1,4 @@
-//! Addresses and ports of Services: each once.
+//! Addresses and ports of Services: none is given twice.
 
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ fn no_doubles(s: &Server, services: usize) {
     assert_eq!(addresses.iter().collect::<HashSet<_>>().len(), services);
     assert_eq!(ports.iter().collect::<HashSet<_>>().len(), 2 * services);
     assert!(ports.iter().all(|p| (30_000..=32_767).contains(p)));
-    // Every address has its object, and only these have one.
+    // Every address has its IPAddress, and there are no others.
     let objects = s.get("/apis/networking.k8s.io/v1/ipaddresses").send().unwrap().json().unwrap();
     let objects = crate::api::names(&objects).into_iter().map(str::to_owned).collect::<HashSet<_>>();
     let mut expected = addresses.into_iter().collect::<HashSet<_>>();
@@ -90,7 +90,7 @@ fn asked_for_and_kept() {
     refused(&fixed, "provided port is not in the valid range. The range of valid ports is 30000-32767");
     fixed["spec"]["clusterIP"] = "192.0.2.1".into();
     refused(&fixed, "failed to allocate IP 192.0.2.1: the provided network does not match the current range");
-    // What a refused one took is free again.
+    // The address of a refused Service is free again.
     fixed["spec"]["clusterIP"] = "10.96.7.8".into();
     fixed["spec"]["ports"][0]["nodePort"] = 30_778.into();
     s.create(SERVICES, &fixed).unwrap();

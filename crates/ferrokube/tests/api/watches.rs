@@ -1,4 +1,4 @@
-//! Watches: where they begin, what they tell, and how they end.
+//! Watches: their start, their events, and their end.
 
 use std::time::{Duration, Instant};
 
@@ -104,9 +104,9 @@ fn they_end_with_the_server_and_go_on_with_it() {
     s.create(MAPS, &map("b")).unwrap();
     assert_eq!(seen(&before.json().unwrap()), ("ADDED", "b"));
     s.restart().unwrap();
-    // Cut off, or told its end.
+    // The connection is cut off, or ends in order.
     assert_eq!(before.line().unwrap(), None);
-    // DIFFERENCE: upstream's watch cache begins empty, and answers what is older with 410.
+    // DIFFERENCE: upstream's watch cache begins empty, and answers an older revision with 410.
     let mut after = watch(&s, &query);
     assert_eq!(seen(&after.json().unwrap()), ("ADDED", "b"));
 }

@@ -1,4 +1,5 @@
-//! Secrets in etcd whose keys a KMS has: written, read by another server, and waited for while the KMS is away.
+//! Secrets in etcd whose keys a KMS has: they are written, read by another server, and waited for while the KMS is
+//! away.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -76,7 +77,7 @@ impl v1_server::KeyManagementService for Plugin {
     }
 }
 
-/// An etcd, a plugin, and the flag that has Secrets encrypted under its keys.
+/// An etcd, a plugin, and the flag by which Secrets are encrypted under its keys.
 struct Kms {
     etcd: Etcd,
     plugin: Plugin,
@@ -104,7 +105,7 @@ impl Kms {
         Ok(Self { etcd: Etcd::start(1)?, plugin, flag, _dir: dir, _runtime: runtime })
     }
 
-    /// What stands in etcd for a Secret.
+    /// The value of a Secret in etcd.
     fn raw(&self, name: &str) -> Result<String> {
         let key = format!("/registry/secrets/default/{name}");
         let escaped = self.etcd.etcdctl(&["get", "--hex", "--print-value-only", &key])?;
@@ -112,7 +113,7 @@ impl Kms {
         Ok(String::from_utf8_lossy(&bytes.collect::<Result<Vec<_>, _>>()?).into_owned())
     }
 
-    /// What is said by a server that does not start.
+    /// The error of a server that does not start.
     fn refused(&self, flags: &[&str]) -> Result<String> {
         let dir = tempfile::tempdir()?;
         let out = server(dir.path(), Some(&self.etcd.urls().join(",")))?.args(flags).output()?;
@@ -129,7 +130,7 @@ fn read(server: &Server, name: &str) -> Result<String> {
     server.kubectl(&["get", "secret", name, "-o", "jsonpath={.data.a}"])
 }
 
-/// What [`read`] gives of what [`create`] made.
+/// The result of [`read`] for a Secret of [`create`].
 const READ: &str = "cGxhaW4tdGV4dA==";
 
 #[test]
@@ -160,7 +161,7 @@ fn secrets_under_keys_of_a_kms() -> Result<()> {
     ensure!(value.contains("k8s:enc:kms:v2:vault:") && !value.contains("plain-text"), "{value}");
     ensure!(value.contains("key-0"), "{value}");
 
-    // Another server has it decrypted, at its start and of what comes later.
+    // The plugin decrypts for another server, at its start and for later values.
     plugin.key.store(1, Ordering::Relaxed);
     let b = start_with(etcd, &[flag])?;
     ensure!(read(&b, "one")? == READ, "at the start");
@@ -171,11 +172,11 @@ fn secrets_under_keys_of_a_kms() -> Result<()> {
         ensure!(s.kubectl(&["get", "--raw", "/readyz/kms-providers"])? == "ok", "well");
     }
 
-    // Nobody is told that there is nothing while the KMS is away, and all is there once it is back.
+    // No reader gets a wrong answer while the KMS is away, and all is there once it is back.
     plugin.away.store(true, Ordering::Relaxed);
     plugin.key.store(2, Ordering::Relaxed);
     eventually("the plugin's next key", || {
-        // Whoever asks how the plugin is lets the server ask it, after some time.
+        // A request for the plugin's health lets the server ask the plugin, after some time.
         b.kubectl(&["get", "--raw", "/readyz/kms-providers"])?;
         b.kubectl(&["delete", "secret", "three", "--ignore-not-found"])?;
         create(&b, "three")?;
@@ -189,7 +190,7 @@ fn secrets_under_keys_of_a_kms() -> Result<()> {
     plugin.away.store(false, Ordering::Relaxed);
     eventually("the KMS is back", || Ok(read(&a, "three").ok().filter(|v| v == READ)))?;
 
-    // Without the configuration nothing is hidden.
+    // Without the configuration no value is hidden.
     let said = kms.refused(&[])?;
     ensure!(said.contains("it is encrypted (k8s:enc:kms:v2:vault)"), "{said}");
     Ok(())

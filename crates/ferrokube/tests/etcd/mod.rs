@@ -26,7 +26,7 @@ fn start_with(etcd: &Etcd, flags: &[&str]) -> Result<Server> {
     Server::start(&[&[servers.as_str()], flags].concat())
 }
 
-/// Two API servers and three members of etcd, one of which goes: everybody sees the same, and watches go on.
+/// Two API servers and three members of etcd, one of which goes: all see the same state, and watches go on.
 #[test]
 fn two_servers_on_one_etcd() -> Result<()> {
     let mut etcd = Etcd::start(3)?;
@@ -47,7 +47,7 @@ fn two_servers_on_one_etcd() -> Result<()> {
     ensure!(labels == r#"{"and":"a","from":"b"}"#, "{labels}");
     a.kubectl(&["delete", "configmap", "one"])?;
     ensure!(b.kubectl(&["get", "configmap", "one"]).is_err(), "what is gone is gone for all");
-    // The first may be of before the watch began.
+    // The first event may be older than the watch.
     let mut next = || seen.next().context("the watch ended")?.context("reading the watch");
     while next()? != "configmap/two" {}
     for _ in 0..3 {
@@ -61,8 +61,8 @@ fn two_servers_on_one_etcd() -> Result<()> {
     Ok(())
 }
 
-/// Somebody writes what is no object: a watch ends with upstream's error, lists fail with it, and what the value is not
-/// among can be read as before.
+/// Somebody writes a value that is no object: a watch ends with upstream's error, lists fail with it, and objects of
+/// other lists can be read as before.
 #[test]
 fn a_value_that_cannot_be_read() -> Result<()> {
     let etcd = Etcd::start(1)?;
@@ -75,7 +75,7 @@ fn a_value_that_cannot_be_read() -> Result<()> {
     let mut events = BufReader::new(watch.stdout.take().context("no output")?);
     a.kubectl(&["create", "configmap", "two"])?;
     let mut seen = String::new();
-    // The watch is there once its first event is.
+    // The first event shows that the watch has begun.
     events.read_line(&mut seen)?;
     let key = "/registry/configmaps/default/bad";
     etcd.etcdctl(&["put", key, "garbage"])?;
@@ -97,7 +97,7 @@ fn a_value_that_cannot_be_read() -> Result<()> {
     Ok(())
 }
 
-/// Of two whole control planes one controls and one schedules, and the other takes over.
+/// Two whole control planes share an etcd: one leads, and the other takes over.
 #[test]
 fn one_control_plane_works_at_a_time() -> Result<()> {
     let etcd = Etcd::start(1)?;
@@ -113,7 +113,7 @@ fn one_control_plane_works_at_a_time() -> Result<()> {
     a.kubectl(&["create", "deployment", "web", "--image=x"])?;
     let pods = |s: &Server| s.kubectl(&["get", "pods", "-l", "app=web", "-o", "name"]);
     eventually("a Pod", || Ok((pods(&b)?.lines().count() == 1).then_some(())))?;
-    // The first one was there first, and leads; what it led goes on without it.
+    // The server that was first leads; its Deployment goes on without it.
     drop(a);
     b.kubectl(&["scale", "deployment", "web", "--replicas=2"])?;
     eventually("another Pod", || Ok((pods(&b)?.lines().count() == 2).then_some(())))?;
@@ -121,7 +121,7 @@ fn one_control_plane_works_at_a_time() -> Result<()> {
     Ok(())
 }
 
-/// What a cluster has moves into an etcd and back.
+/// The content of a cluster moves into an etcd and back.
 #[test]
 fn a_cluster_moves() -> Result<()> {
     let (one, two) = (Etcd::start(1)?, Etcd::start(1)?);
@@ -141,7 +141,7 @@ fn a_cluster_moves() -> Result<()> {
     };
     let out = migrate(&one.urls()[0], &data)?;
     ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    // A store that was moved is far ahead of a new etcd.
+    // The revision of a store that was moved is far above a new etcd's.
     let out = migrate(&data, &two.urls()[0])?;
     let why = String::from_utf8_lossy(&out.stderr);
     ensure!(why.contains("etcdutl snapshot restore --bump-revision"), "{why}");
@@ -155,7 +155,7 @@ fn a_cluster_moves() -> Result<()> {
     Ok(())
 }
 
-/// One sentence, and an exit status that is not 0.
+/// The error is one sentence, and the exit status is not 0.
 #[test]
 fn an_etcd_that_cannot_be_used() -> Result<()> {
     let check = |urls: &str, expected: &str| -> Result<()> {

@@ -1,4 +1,4 @@
-//! What several servers on one etcd must not give twice, and whom they name as serving.
+//! Ports and addresses that several servers on one etcd must not give twice, and the list of the servers that run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use tokio::task::JoinSet;
 
 use crate::etcd::start_with;
 
-/// The range of node ports, and how many of them there are.
+/// The flag with the range of node ports, and the size of the range.
 const RANGE: (&str, usize) = ("--service-node-port-range=30000-30399", 400);
-/// How many clients each server has.
+/// The number of clients of each server.
 const CLIENTS: usize = 8;
 
 fn services(server: &Server, namespace: &str) -> Result<Api<Service>> {
@@ -44,7 +44,7 @@ fn service(name: &str, node_ports: &[i32]) -> Service {
     }
 }
 
-/// All node ports and addresses; none may be there twice.
+/// All node ports and addresses, each of which must be unique.
 fn distinct(all: &[Service]) -> Result<BTreeSet<i32>> {
     let (mut ports, mut addresses) = (BTreeMap::new(), BTreeMap::new());
     for service in all {
@@ -62,7 +62,7 @@ fn distinct(all: &[Service]) -> Result<BTreeSet<i32>> {
     Ok(ports.into_keys().collect())
 }
 
-/// Creates Services until the server is gone or there are enough; the names of those that were acknowledged.
+/// Creates Services until the server is gone or there are enough; returns the names of the acknowledged ones.
 async fn create(api: Api<Service>, prefix: String, enough: usize, count: Arc<AtomicUsize>) -> Vec<String> {
     let mut made = Vec::new();
     while count.load(Ordering::Relaxed) < enough {
@@ -78,8 +78,8 @@ async fn create(api: Api<Service>, prefix: String, enough: usize, count: Arc<Ato
     made
 }
 
-/// Two servers create Services at once, and one of them is killed: no address and no port is given twice, and what
-/// was deleted or refused can be had again.
+/// Two servers create Services at once, and one of them is killed: no address and no port is given twice, and those of
+/// deleted or refused Services can be had again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_port_and_no_address_twice() -> Result<()> {
     let etcd = Etcd::start(1)?;
@@ -108,7 +108,7 @@ async fn no_port_and_no_address_twice() -> Result<()> {
     let names: BTreeSet<_> = all.iter().filter_map(|s| s.metadata.name.clone()).collect();
     ensure!(acknowledged.is_subset(&names), "acknowledged Services are gone");
 
-    // What the killed server had taken and not used is lost for some rounds of the repair, and no more than that.
+    // Ports that the killed server had taken and not used are lost for some rounds of the repair, and no others.
     let mut more = Vec::new();
     let full = loop {
         let name = format!("more-{}", more.len());
@@ -122,7 +122,7 @@ async fn no_port_and_no_address_twice() -> Result<()> {
     ensure!(more.len() <= free && more.len() + 2 * CLIENTS >= free, "{} of {free}", more.len());
     distinct(&api.list(&ListParams::default()).await?.items)?;
 
-    // A server that comes later knows it all, and what is deleted is free for it.
+    // A later server knows all ports, and those of deleted Services are free for it.
     let late = start_with(&etcd, &[RANGE.0])?;
     let at_late = services(&late, "default")?;
     let refused = at_late.create(&service("late", &[0])).await;
@@ -136,7 +136,7 @@ async fn no_port_and_no_address_twice() -> Result<()> {
     let all = at_late.list(&ListParams::default()).await?.items;
     let used = distinct(&all)?;
 
-    // A create that fails keeps nothing.
+    // A create that fails keeps no port.
     let name = more.first().context("no port was left")?;
     at_late.delete(name, None).await?;
     let left = services(&b, "default")?.list(&ListParams::default()).await?.items;
@@ -157,7 +157,7 @@ async fn no_port_and_no_address_twice() -> Result<()> {
     Ok(())
 }
 
-/// Where the `kubernetes` Service leads, by its Endpoints and its EndpointSlice.
+/// The addresses of the `kubernetes` Service, by its Endpoints and its EndpointSlice.
 fn led_to(server: &Server) -> Result<BTreeSet<String>> {
     let read = |what: &str, path: &str| -> Result<BTreeSet<String>> {
         let path = format!("jsonpath={{range {path}}}{{@}}{{\"\\n\"}}{{end}}");
@@ -170,8 +170,8 @@ fn led_to(server: &Server) -> Result<BTreeSet<String>> {
     Ok(endpoints)
 }
 
-/// The `kubernetes` Service leads to every server that runs: to one that was stopped at once no more, and to one
-/// that was killed when its lease has ended.
+/// The `kubernetes` Service leads to every server that runs: not to one that was stopped, from that moment on, and not
+/// to one that was killed, once its lease has ended.
 #[test]
 fn every_server_is_led_to_while_it_runs() -> Result<()> {
     let etcd = Etcd::start(1)?;
@@ -180,7 +180,7 @@ fn every_server_is_led_to_while_it_runs() -> Result<()> {
     let wait = |server: &Server, expected: &[&str]| {
         let expected: BTreeSet<String> = expected.iter().map(|ip| (*ip).to_owned()).collect();
         let asked = Instant::now();
-        // While it changes the two may differ.
+        // The two may differ while they change.
         eventually("the addresses", || Ok(led_to(server).ok().filter(|found| *found == expected)))?;
         anyhow::Ok(asked.elapsed())
     };

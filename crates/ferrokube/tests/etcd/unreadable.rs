@@ -1,5 +1,5 @@
-//! Objects that cannot be read, while they may be deleted: what is said of them, who may delete them, and that
-//! everything goes on afterwards.
+//! Objects that cannot be read, while they may be deleted: the errors about them, the right to delete them, and the
+//! state afterwards.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{start, start_with};
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OPTION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
-/// Deletes with the option and what else is said; the answer.
+/// Deletes with the option and other fields; returns the answer.
 fn delete(server: &Server, path: &str, with: &Value, user: Option<&str>) -> Result<Value> {
     let mut options = with.clone();
     options[OPTION] = true.into();
@@ -25,7 +25,7 @@ fn get(server: &Server, path: &str) -> Result<Value> {
     server.get(path).send()?.json()
 }
 
-/// Whether an answer is as expected in code, reason, message and details, for those that are named.
+/// Checks the code, reason, message and details of an answer, if the expected one has them.
 fn check(what: &str, answer: &Value, expected: &Value) -> Result<()> {
     for (key, value) in expected.as_object().context("what is expected")? {
         ensure!(answer[key] == *value, "{what}: {key} is not {value}: {answer}");
@@ -33,7 +33,7 @@ fn check(what: &str, answer: &Value, expected: &Value) -> Result<()> {
     Ok(())
 }
 
-/// What is said of the value of a key; whether with its prefix.
+/// The error about the value of a key at a revision.
 fn corrupt(key: &str, revision: &str) -> String {
     let why = "it is neither protobuf nor JSON of Kubernetes";
     format!(
@@ -123,7 +123,7 @@ fn deleted_while_that_is_allowed() -> Result<()> {
     Ok(())
 }
 
-/// While the gate is off the option says nothing.
+/// While the gate is off the option has no effect.
 #[test]
 fn not_deleted_otherwise() -> Result<()> {
     let etcd = Etcd::start(1)?;

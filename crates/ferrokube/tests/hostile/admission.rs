@@ -1,4 +1,4 @@
-//! A node that may do everything by RBAC is still kept to its own objects, at every place where something is written.
+//! A node that may do everything by RBAC is still limited to its own objects, in every kind of write.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ fn uid(server: &Server, path: &str) -> Result<String> {
     Ok(object["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
 }
 
-/// How a write is sent: a method, or a kind of patch.
+/// Makes a request for a write: `how` is a method, or a kind of patch.
 fn request(server: &Server, how: &str, path: &str, body: &Value) -> Request {
     match how {
         "POST" | "PUT" => server.request(how, path).json(body),
@@ -70,6 +70,7 @@ fn request(server: &Server, how: &str, path: &str, body: &Value) -> Request {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn a_node_changes_its_own_objects_and_no_others() -> Result<()> {
     let server = cluster()?;
     let pods = "/api/v1/namespaces/default/pods";
@@ -98,7 +99,7 @@ fn a_node_changes_its_own_objects_and_no_others() -> Result<()> {
     let evict_own = "node one can only evict pods with spec.nodeName set to itself";
     let delete_own = "node \"one\" can only delete pods with spec.nodeName set to itself";
     let status_own = "node \"one\" can only update pod status for pods with spec.nodeName set to itself";
-    // How, where, with what; what a refusal says, or nothing.
+    // Each case has a method, a path, a body, and the text of the refusal, "" for none.
     let cases: Vec<(&str, String, Value, &str)> = vec![
         ("POST", pods.into(), pod("new", "one"), mirror),
         ("POST", pods.into(), mirror_pod("mirror", &own), ""),

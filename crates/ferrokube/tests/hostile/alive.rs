@@ -1,4 +1,4 @@
-//! How a test knows that the server lives on for others.
+//! The check that a server goes on for others.
 
 use anyhow::Result;
 use testkit::Server;

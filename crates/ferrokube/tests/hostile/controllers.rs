@@ -1,5 +1,4 @@
-//! Objects that are odd, in every way that the API server lets in, cost themselves: the controllers go on with all
-//! others.
+//! Odd objects of every kind that the API server accepts: the controllers go on with all others.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use crate::hostile::alive;
 
 const LARGEST: i64 = i32::MAX as i64;
 
-/// Requirements that everything meets.
+/// Requirements that every object meets.
 fn requirements(count: usize) -> Value {
     (0..count).map(|i| json!({"key": format!("k{i}"), "operator": "DoesNotExist"})).collect()
 }
@@ -38,11 +37,11 @@ fn prepared() -> Result<Server> {
     Ok(s)
 }
 
-/// Workloads with numbers and selectors at the edges of what is valid.
+/// Makes workloads with numbers and selectors at the edges of what is valid.
 fn odd_workloads(s: &Server, namespace: &str) -> Result<()> {
     let apps = format!("/apis/apps/v1/namespaces/{namespace}");
     let labels = json!({"app": "odd"});
-    // As many Pods as there can be, none of which is let in.
+    // The Deployment wants as many Pods as possible, none of which is admitted.
     let deployment = json!({"metadata": {"name": "huge"}, "spec": {
         "replicas": LARGEST, "minReadySeconds": LARGEST - 1, "progressDeadlineSeconds": LARGEST,
         "revisionHistoryLimit": LARGEST, "selector": {"matchLabels": labels},
@@ -82,7 +81,7 @@ fn odd_workloads(s: &Server, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Pods whose owners are odd, and one that may take for ever to end.
+/// Makes Pods with odd owners, and one that may take for ever to end.
 fn odd_pods(s: &Server, namespace: &str) -> Result<()> {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let mut of_nobody = owner("Nothing", "no.such.group/v1", "x", "uid-x");
@@ -110,7 +109,8 @@ fn odd_pods(s: &Server, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// ConfigMaps that own each other in circles, one that owns itself, and one with thousands of owners that never were.
+/// Makes ConfigMaps that own each other in circles, one that owns itself, and one with thousands of owners that never
+/// existed.
 fn odd_owners(s: &Server, namespace: &str) -> Result<()> {
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let count = 200;
@@ -142,7 +142,7 @@ fn odd_owners(s: &Server, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Objects of the cluster.
+/// Makes odd objects of the cluster.
 fn odd_cluster(s: &Server) -> Result<()> {
     let node = json!({"metadata": {"name": "odd"}, "spec": {"podCIDRs": ["203.0.113.0/32"], "podCIDR": "203.0.113.0/32",
         "taints": [{"key": "k", "effect": "NoExecute", "timeAdded": "9999-12-30T00:00:00Z"}]}});
@@ -151,7 +151,7 @@ fn odd_cluster(s: &Server) -> Result<()> {
         {"type": "Ready", "status": "perhaps", "lastHeartbeatTime": "0001-01-02T00:00:00Z"},
         {"type": "Ready", "status": "True", "lastHeartbeatTime": "9999-12-30T00:00:00Z"},
     ]}});
-    // Two conditions of a type may be refused; either is well.
+    // Two conditions of a type may be refused; both answers are right.
     s.patch("/api/v1/nodes/odd/status", "merge", &status).send()?;
     let lease = json!({"metadata": {"name": "odd", "namespace": "kube-node-lease"}, "spec": {
         "holderIdentity": "odd", "leaseDurationSeconds": LARGEST, "renewTime": "9999-12-30T00:00:00.000000Z"}});
@@ -199,7 +199,7 @@ fn odd_objects_cost_themselves() -> Result<()> {
     s.patch(&format!("{deployments}/web"), "strategic-merge", &image).send()?.expect(200)?;
     pods("j")?;
 
-    // Its budget is counted, and so are those of the odd ones that can be.
+    // The budget of the Deployment is counted, and so are those of the odd ones that can be.
     let counted = |namespace: &str, name: &str| {
         let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}");
         eventually("the budget", || {
@@ -211,13 +211,13 @@ fn odd_objects_cost_themselves() -> Result<()> {
     ensure!(status["expectedPods"] == 3 && status["desiredHealthy"] == 1, "{status}");
     counted("odd", "many")?;
 
-    // A namespace goes with all that is odd in it.
+    // A namespace goes with all its odd objects.
     s.request("DELETE", "/api/v1/namespaces/gone").send()?.expect(200)?;
     let pods = "/api/v1/namespaces/gone/pods";
     eventually("the end of the namespace", || {
         let list = s.get(pods).send()?.json()?;
         for pod in list["items"].as_array().into_iter().flatten() {
-            // What a kubelet would do.
+            // The test does a kubelet's work.
             let name = pod["metadata"]["name"].as_str().context("no name")?;
             s.request("DELETE", &format!("{pods}/{name}")).json(&json!({"gracePeriodSeconds": 0})).send()?;
         }

@@ -1,4 +1,4 @@
-//! What a caller is known by stays with the API server, wherever it hands the request on to.
+//! Credentials of a caller stay with the API server, wherever it forwards the request.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -18,13 +18,13 @@ use testkit::{Cluster, Options};
 const HOST: &str = "192.0.2.10";
 const PORT: u16 = 8080;
 
-/// A server on a cluster's host that tells the heads of the requests it got.
+/// A server on a cluster's host that returns the heads of the requests that it got.
 fn backend(cluster: &Cluster) -> Result<Receiver<Vec<String>>> {
     let network = File::open(format!("/proc/{}/ns/net", cluster.pid()?))?;
     let (told, heads) = channel();
     let (bound, ready) = channel();
     std::thread::spawn(move || -> Result<()> {
-        // The network is that of this thread alone.
+        // The network is for this thread alone.
         #[allow(deprecated, reason = "the newer one only has a longer name")]
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
         let listener = TcpListener::bind((HOST, PORT))?;
@@ -52,11 +52,8 @@ fn backend(cluster: &Cluster) -> Result<Receiver<Vec<String>>> {
     Ok(heads)
 }
 
-#[test]
-fn they_never_reach_what_is_behind() -> Result<()> {
-    let options = Options { control_plane_only: true, ..Options::default() };
-    let cluster = Cluster::start("credentials", options)?;
-    let heads = backend(&cluster)?;
+/// Makes a caller that may do everything, and a Node, a Pod and a Service whose proxies lead to the backend.
+fn targets(cluster: &Cluster) -> Result<()> {
     let apply = |object: serde_json::Value| {
         let file = cluster.host().path("object.json");
         std::fs::write(&file, object.to_string())?;
@@ -83,7 +80,15 @@ fn they_never_reach_what_is_behind() -> Result<()> {
     };
     status("node", json!({"addresses": [{"type": "InternalIP", "address": HOST}]}))?;
     status("pod", json!({"podIP": HOST, "podIPs": [{"ip": HOST}], "phase": "Running"}))?;
+    Ok(())
+}
 
+#[test]
+fn they_never_reach_what_is_behind() -> Result<()> {
+    let options = Options { control_plane_only: true, ..Options::default() };
+    let cluster = Cluster::start("credentials", options)?;
+    let heads = backend(&cluster)?;
+    targets(&cluster)?;
     let token = cluster.kubectl(&["create", "token", "caller"])?.trim().to_owned();
     let protocol = format!("base64url.bearer.authorization.k8s.io.{}", BASE64_URL_SAFE_NO_PAD.encode(&token));
     let authorization = format!("Authorization: Bearer {token}");

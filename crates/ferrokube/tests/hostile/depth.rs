@@ -1,4 +1,4 @@
-//! Values that nest deeply: what is read recurses into them, and a stack has an end.
+//! Values that nest deeply: the code that reads them recurses, and a stack has an end.
 
 use std::fmt::Write as _;
 
@@ -13,17 +13,17 @@ const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerrevisions";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// Lists in one another, so many.
+/// JSON of so many lists in one another.
 fn lists(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
 }
 
-/// An object, so deep.
+/// A JSON object of this depth.
 fn data(depth: usize) -> String {
     format!(r#"{{"x":{}}}"#, lists(depth - 1))
 }
 
-/// A ControllerRevision, so deep.
+/// A ControllerRevision of this depth.
 fn revision(name: &str, depth: usize) -> String {
     format!(
         r#"{{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{{"name":"{name}"}},"revision":1,"data":{}}}"#,
@@ -31,7 +31,7 @@ fn revision(name: &str, depth: usize) -> String {
     )
 }
 
-/// An object of the core group, its `managedFields` so deep that it is.
+/// An object of the core group whose `managedFields` have this depth.
 fn managed(kind: &str, name: &str, depth: usize, rest: &str) -> String {
     let levels = depth - 5;
     let fields = r#"{"f:x":"#.repeat(levels) + "{}" + &"}".repeat(levels);
@@ -66,11 +66,11 @@ fn revision_protobuf(name: &str, depth: usize) -> Vec<u8> {
     protobuf("apps/v1", "ControllerRevision", &message)
 }
 
-/// A CustomResourceDefinition in protobuf, its schema so many schemas in one another.
+/// A CustomResourceDefinition in protobuf, with so many schemas in one another.
 fn definition_protobuf(schemas: usize) -> Vec<u8> {
     let mut schema = Vec::new();
     for _ in 0..schemas.min(3000) {
-        // not
+        // The field is `not`.
         schema = [vec![0xe2, 0x01], field(0, &schema)[1..].to_vec()].concat();
     }
     let validation = field(1, &schema);
@@ -102,13 +102,13 @@ fn copies_into_themselves_end_no_process() -> Result<()> {
         .send()?
         .expect(201)?;
     let before = server.get(&object).send()?.expect(200)?.body;
-    // Into the innermost list, of so many.
+    // The pointer leads into the innermost of so many lists.
     let pointer = |lists: usize| format!("/data/x{}/-", "/0".repeat(lists - 1));
     let inner = base - 2;
-    // Each makes it twice as deep: the last goes into the middle of what the first ones made.
+    // Each copy makes the value twice as deep: the last goes into the middle of the one that the first ones made.
     let doubling =
         (0..9).map(|i| format!(r#"{{"op":"copy","from":"/data/x","path":"{}"}}"#, pointer(inner << i)));
-    // What the first reports said: into the innermost node that was there at first.
+    // These copies go into the node that was the innermost one at first.
     let into_itself =
         std::iter::repeat_n(format!(r#"{{"op":"copy","from":"/data","path":"{}"}}"#, pointer(inner)), 9);
     let moves = [
@@ -141,12 +141,12 @@ fn copies_into_themselves_end_no_process() -> Result<()> {
     Ok(())
 }
 
-/// A request for every way in that takes an object or options, with a value that nests so deeply in it.
+/// A request for every way by which an object or options come in, with a value that nests so deeply.
 fn ways_in(server: &Server, depth: usize) -> Vec<(String, Request)> {
     let json = "application/json";
     let deep = lists(depth - 1);
     let object = format!("{REVISIONS}/base");
-    // An object that has what nobody knows.
+    // The object has an unknown field.
     let unknown = |kind: &str, version: &str| {
         format!(r#"{{"apiVersion":"{version}","kind":"{kind}","metadata":{{"name":"base"}},"x":{deep}}}"#)
     };
@@ -243,7 +243,7 @@ fn nothing_deeper_than_the_limit_comes_in() -> Result<()> {
         for (what, request) in ways_in(&server, depth) {
             refused(&what, depth, request)?;
         }
-        // An anchor's value in an anchor's value: the text is not deep.
+        // An anchor's value stands in an anchor's value: the text is not deep.
         let mut yaml = format!(
             "apiVersion: apps/v1\nkind: ControllerRevision\nmetadata: {{name: new}}\nrevision: 1\nx0: &x0 {}\n",
             lists(MAX_DEPTH / 2)
@@ -256,13 +256,13 @@ fn nothing_deeper_than_the_limit_comes_in() -> Result<()> {
         refused("aliases", depth, aliases)?;
         serves_others(&server)?;
     }
-    // Nothing came of any of it.
+    // No request stored anything.
     let names = server.kubectl(&["get", "controllerrevisions", "-o", "name"])?;
     assert_eq!(names, "controllerrevision.apps/base\n");
     Ok(())
 }
 
-/// What tells that the whole of a value is in an answer: its deepest part.
+/// Checks that the whole of a value is in an answer, by its deepest part.
 fn has_all(what: &str, answer: &Answer, innermost: &str) -> Result<()> {
     ensure!(answer.status == 200, "{what}: {}: {:.300}", answer.status, answer.text());
     let text = answer.text().replace([' ', '\n'], "");
@@ -272,7 +272,7 @@ fn has_all(what: &str, answer: &Answer, innermost: &str) -> Result<()> {
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// Every form of an object of the greatest depth, alone and in a list.
+/// Reads an object of the greatest depth in every form, alone and in a list.
 fn read_in_every_form(server: &Server, collection: &str, name: &str, innermost: &str) -> Result<()> {
     for path in [format!("{collection}/{name}"), collection.to_owned()] {
         let get = |query: &str, accept: &str| server.get(&format!("{path}{query}")).accept(accept).send();
@@ -352,7 +352,7 @@ fn the_deepest_object_is_like_any_other() -> Result<()> {
         server.request("DELETE", &object).send()?.expect(200)?;
         server.get(&object).send()?.expect(404)?;
     }
-    // From protobuf, and as an answer of every form to the write itself.
+    // The write is in protobuf, with an answer of every form.
     for accept in ["application/json", "application/yaml", PROTOBUF, TABLE] {
         let made = server.request("POST", REVISIONS).accept(accept);
         made.body(PROTOBUF, revision_protobuf("made", MAX_DEPTH)).send()?.expect(201)?;
@@ -361,7 +361,7 @@ fn the_deepest_object_is_like_any_other() -> Result<()> {
     serves_others(&server)
 }
 
-/// The deepest of what validation looks into.
+/// The deepest definition that validation allows is stored and read.
 #[test]
 fn the_deepest_definition_is_like_any_other() -> Result<()> {
     let server = Server::start(&[])?;
@@ -392,7 +392,7 @@ fn the_deepest_definition_is_like_any_other() -> Result<()> {
             has_all(accept, &server.get(path).accept(accept).send()?, "deeps.example.org")?;
         }
     }
-    // What came as protobuf goes back as protobuf.
+    // An object that came as protobuf goes back as protobuf.
     let message = server.get(&object).accept(PROTOBUF).send()?.expect(200)?.body;
     server.request("PUT", &object).body(PROTOBUF, message).send()?.expect(200)?;
     for (kind, patch) in [
@@ -409,7 +409,7 @@ fn the_deepest_definition_is_like_any_other() -> Result<()> {
     serves_others(&server)
 }
 
-/// Objects with whatever is odd and still allowed.
+/// Makes objects with every odd value that is still allowed.
 fn odd(server: &Server) -> Result<()> {
     let pods = "/api/v1/namespaces/default/pods";
     let post = |path: &str, body: String| -> Result<Answer> {
@@ -468,7 +468,7 @@ fn odd(server: &Server) -> Result<()> {
     ] {
         post(pods, pod(name, metadata, container))?.expect(201).context(name.to_owned())?;
     }
-    // What does not fit is refused, and not kept in any form.
+    // A value that does not fit is refused, and not kept in any form.
     for container in [
         r#","livenessProbe":{"httpGet":{"port":2147483648}}"#,
         r#","livenessProbe":{"httpGet":{"port":9223372036854775808}}"#,
@@ -479,7 +479,7 @@ fn odd(server: &Server) -> Result<()> {
         let answer = post(pods, pod("refused", "", container))?;
         ensure!((400..500).contains(&answer.status), "{container}: {}", answer.status);
     }
-    // A status is what its writer says.
+    // A status holds whatever its writer sends.
     for (name, status) in [
         (
             "huge",
@@ -537,7 +537,7 @@ fn odd_objects_stop_no_component() -> Result<()> {
     all_parts_go_on(&server, "before")?;
     odd(&server)?;
     all_parts_go_on(&server, "after")?;
-    // The odd ones themselves are looked at, too.
+    // The scheduler and controllers look at the odd objects, too.
     for name in ["odd-200", "odd-deepest", "amounts"] {
         eventually("the scheduler's word", || {
             let path = format!("/api/v1/namespaces/default/pods/{name}");
@@ -550,7 +550,7 @@ fn odd_objects_stop_no_component() -> Result<()> {
             server.get("/api/v1/namespaces/default/pods?labelSelector=odd=x").send()?.expect(200)?.json()?;
         Ok((pods["items"].as_array().is_some_and(|i| i.len() == 1)).then_some(()))
     })?;
-    // What they are allowed to do, too.
+    // The odd Roles are looked at, too.
     let role = r#","rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["list"]}]"#;
     let binding = r#","roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"odd"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"odd"}]"#;
     for (plural, kind, rest) in
@@ -564,7 +564,7 @@ fn odd_objects_stop_no_component() -> Result<()> {
         let list = server.get(CONFIG_MAPS).header("Impersonate-User", "odd").send()?;
         Ok((list.status == 200).then_some(()))
     })?;
-    // And those that read the whole state at once.
+    // The code that reads the whole state at a start goes on, too.
     server.restart()?;
     all_parts_go_on(&server, "again")?;
     server.request("DELETE", "/api/v1/namespaces/odd").send()?.expect(200)?;
@@ -573,7 +573,7 @@ fn odd_objects_stop_no_component() -> Result<()> {
     })
 }
 
-/// Puts what cannot be read any more into the store of a server that does not run, in the place of an object's bytes.
+/// Puts a value that cannot be read any more into the store of a stopped server, in the place of an object's bytes.
 fn plant(server: &Server, group: &str, plural: &str, namespace: &str, name: &str, body: &str) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -610,7 +610,7 @@ fn what_an_older_version_stored_too_deep_can_be_deleted() -> Result<()> {
     plant(&server, "apps", "controllerrevisions", "old", "bad", &body)?;
     server.restart()?;
 
-    // JSON is bytes, and goes on.
+    // A JSON list is made from bytes, and goes on.
     let list = server.get(collection).send()?.expect(200)?.text();
     ensure!(list.contains("\"bad\"") && list.contains("\"good\""), "{list:.300}");
     has_all("GET", &server.get(&object).send()?, &deep)?;
@@ -618,7 +618,7 @@ fn what_an_older_version_stored_too_deep_can_be_deleted() -> Result<()> {
     ensure!(table.contains("\"bad\"") && table.contains("\"good\""), "{table:.300}");
     let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     has_all("metadata", &server.get(collection).accept(partial).send()?, "good")?;
-    // What would have to read it says which it is.
+    // Requests that have to read the value fail and name it.
     let key = "/controllerrevisions/old/bad";
     let says_so = |what: &str, answer: Answer| -> Result<()> {
         ensure!(
@@ -636,10 +636,10 @@ fn what_an_older_version_stored_too_deep_can_be_deleted() -> Result<()> {
     let option = json!({
         "kind": "DeleteOptions", "apiVersion": "v1", "ignoreStoreReadErrorWithClusterBreakingPotential": true,
     });
-    // Only what cannot be read goes without being read.
+    // Only a value that cannot be read is deleted without being read.
     server.request("DELETE", &format!("{collection}/good")).json(&option).send()?.expect(422)?;
 
-    // A namespace with it in it says why it stays.
+    // A namespace with such a value tells why it stays.
     server.request("DELETE", "/api/v1/namespaces/old").send()?.expect(200)?;
     eventually("the namespace's word", || {
         let namespace = server.get("/api/v1/namespaces/old").send()?.expect(200)?.text();

@@ -1,4 +1,4 @@
-//! What is secret is its owner's alone from the start, and written nowhere else than where it was meant to be.
+//! Only the owner can read secret files from the start, and they are written only to their own names.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -12,7 +12,7 @@ fn mode(path: &Path) -> Result<u32> {
     Ok(fs::metadata(path).with_context(|| path.display().to_string())?.mode() & 0o777)
 }
 
-/// Runs `ferrokube snapshot save` with a umask that takes nothing away; what it says as an error, if it fails.
+/// Runs `ferrokube snapshot save` with a umask of 0; returns its error if it fails.
 fn save(server: &Server, to: &Path) -> Result<Result<(), String>> {
     let out = Command::new("sh")
         .args(["-c", "umask 0; exec \"$0\" snapshot save --kubeconfig \"$1\" \"$2\""])
@@ -39,7 +39,7 @@ fn a_snapshot_goes_into_a_new_file() -> Result<()> {
         let said = save(&server, taken)?.err().context("it was written over")?;
         ensure!(said.contains("exists and is not overwritten; remove it, or choose another name"), "{said}");
     }
-    // Where a part of a snapshot would be, if its name could be known.
+    // This would be the name of the unfinished file, if it could be guessed.
     let part = dir.join("other.part");
     symlink(&victim, &part)?;
     save(&server, &dir.join("other"))?.map_err(anyhow::Error::msg)?;

@@ -1,5 +1,5 @@
-//! Requests as large as they may be, made to cost more than they are large: each is answered in the time of a request,
-//! and others are answered meanwhile. How the cost of each step grows is looked at in the tests of `kinds`.
+//! Requests of the greatest size, made to cost more than their size: each is answered in the time of a request, and
+//! others are answered meanwhile. The tests of `kinds` check how the cost of each step grows.
 
 use std::thread;
 
@@ -10,16 +10,16 @@ use testkit::{Answer, Request, Server};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Seconds that a request may take.
+/// The time that a request may take, in seconds.
 const LIMIT: &str = "60";
-/// Seconds in which others have their answers, also from a debug build on a busy machine.
+/// The time in which others get their answers, in seconds, also from a debug build on a busy machine.
 const PATIENCE: &str = "30";
 
 fn within(request: Request, seconds: &str) -> Request {
     request.flag("--max-time").flag(seconds)
 }
 
-/// The answer to an attack. Whoever else asks meanwhile is answered.
+/// Sends an attack and returns its answer. Other clients are answered meanwhile.
 fn attack(server: &Server, name: &str, request: Request) -> Result<Answer> {
     thread::scope(|scope| {
         let attack = scope.spawn(move || within(request, LIMIT).send());
@@ -107,7 +107,7 @@ fn objects_with_very_many_parts() -> Result<()> {
             );
         }
     }
-    // Once stored, what has many owners is changed as anything else.
+    // Once stored, an object with many owners is changed like any other.
     let change = json!({"data": {"k": "v"}});
     attack(&server, "a change", server.patch(&format!("{MAPS}/owners"), "merge", &change))?.expect(200)?;
     Ok(())

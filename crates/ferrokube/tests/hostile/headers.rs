@@ -1,4 +1,4 @@
-//! Headers that are not what they usually are.
+//! Headers with unusual values.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::hostile::alive::serves_others;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// Who the server takes the caller for.
+/// A request for the user as whom the server takes the caller.
 fn whoami(server: &Server) -> Request {
     let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
     server.request("POST", REVIEWS).json(&review)
@@ -32,7 +32,7 @@ fn impersonation_is_never_ignored() -> Result<()> {
     for version in ["--http1.1", "--http2"] {
         for name in ["Impersonate-User", "Impersonate-Uid", "Impersonate-Group", "Impersonate-Extra-Scopes"] {
             let request = whoami(&server).flag(version).raw_header(&bad(name));
-            // A name that is good does not make up for it.
+            // A good name does not make up for another bad header.
             let request =
                 if name == "Impersonate-User" { request } else { request.header("Impersonate-User", "bob") };
             let answer = request.send()?.expect(400).context(name)?;
@@ -65,7 +65,7 @@ fn what_is_no_text_is_not_taken_for_nothing() -> Result<()> {
             server.request("POST", "/api/v1/namespaces").flag(version).flag("--data-binary").flag("{}");
         check(post.raw_header(b"Content-Type: \xff"), 415)?;
         check(anonymous(), 403)?;
-        // Somebody who shows something is never nobody.
+        // A client with bad credentials is never taken for anonymous.
         check(anonymous().raw_header(b"Authorization: Bearer \xff"), 401)?;
         check(anonymous().raw_header("Authorization: Bearer ü".as_bytes()), 401)?;
     }
@@ -74,7 +74,7 @@ fn what_is_no_text_is_not_taken_for_nothing() -> Result<()> {
         let request = request.header("Connection", "Upgrade").header("Upgrade", "websocket");
         request.raw_header(&[b"Sec-WebSocket-Protocol: ", protocols].concat())
     };
-    // Nor is what is asked for in a query: this is no dry run, and that selects nothing.
+    // A wrong value in a query is not ignored: this is no dry run, and that selects nothing.
     let map = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "made"}});
     check(server.request("POST", "/api/v1/namespaces?dryRun=%ff").json(&map), 422)?;
     check(server.get("/api/v1/namespaces/made"), 404)?;

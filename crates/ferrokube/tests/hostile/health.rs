@@ -1,4 +1,4 @@
-//! What the health endpoints tell, by upstream's names and in its order.
+//! The checks of the health endpoints, by upstream's names and in its order.
 
 use anyhow::{Result, ensure};
 use testkit::Server;

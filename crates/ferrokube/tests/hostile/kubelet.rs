@@ -1,4 +1,4 @@
-//! The kubelet: what strangers may do to its server, and what a Pod may do to the node and to others.
+//! The kubelet: strangers at its server, and Pods that attack the node or other Pods.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use testkit::{Cluster, Options, eventually};
 
 const IMAGE: &str = "test.local/hostile:1";
 
-/// A cluster on loopback only, and the means to speak to its kubelet as its administrator.
+/// A cluster on loopback only, with the means to call its kubelet as the administrator.
 struct Kubelet {
     cluster: Cluster,
     port: i64,
@@ -41,7 +41,7 @@ impl Kubelet {
         Ok(Self { cluster, port })
     }
 
-    /// curl with these flags; what it prints. Each `@/path` among them becomes a URL of the kubelet.
+    /// Runs curl with these flags; returns its output. Each `@/path` among them becomes a URL of the kubelet.
     fn curl(&self, flags: &[&str]) -> Result<String> {
         let urls = flags.iter().map(|flag| match flag.strip_prefix('@') {
             Some(path) => format!("https://127.0.0.1:{}{path}", self.port),
@@ -80,7 +80,7 @@ fn odd_pods_and_lost_config_maps_cost_nobody_else() -> Result<()> {
     odd_pods_cost_themselves(&k)
 }
 
-/// `--bind-address 127.0.0.1` is for the kubelet, too, and logs go on.
+/// `--bind-address 127.0.0.1` holds for the kubelet, too, and logs go on.
 fn listens_where_it_is_told(k: &Kubelet) -> Result<()> {
     let listening = k.cluster.host().run("ss", &["-Hltnp"])?;
     let ours: Vec<&str> = listening.lines().filter(|l| l.contains("ferrokube")).collect();
@@ -118,7 +118,7 @@ fn answers_to_head_have_no_body(k: &Kubelet) -> Result<()> {
 fn strangers_are_sent_away(k: &Kubelet) -> Result<()> {
     let shown = ["-o", "/dev/null", "-w", "%{http_code} %{num_connects}\n"];
     for credentials in [&[][..], &["-H", "Authorization: Bearer nonsense"][..]] {
-        // The second request, half a second later, has to come on a connection of its own.
+        // The second request, half a second later, needs a connection of its own.
         for version in ["--http2", "--http1.1"] {
             let often = [version, "--rate", "120/m"];
             let got =
@@ -128,14 +128,14 @@ fn strangers_are_sent_away(k: &Kubelet) -> Result<()> {
     }
     let large = format!("X-Large: {}", "x".repeat(100_000));
     let many = ["-H", large.as_str()].repeat(12);
-    // The answer, or that the connection was cut off before all of them were taken.
+    // Either the answer comes, or the connection was cut off before all headers were taken.
     let got = k.curl(&[&many[..], &["--http1.1", "@/metrics"], &shown].concat());
     ensure!(got.as_ref().map_or(true, |got| got.starts_with("431 ")), "{got:?}");
     ensure!(k.as_admin(&["@/healthz"])? == "ok");
     Ok(())
 }
 
-/// Many connections that say nothing: others are served, and a client's own streams go on.
+/// Many silent connections: others are served, and a client's own streams go on.
 fn silent_connections_do_not_take_all_places(k: &Kubelet) -> Result<()> {
     let script = format!(
         "for i in $(seq 300); do exec {{f}}<>/dev/tcp/127.0.0.1/{}; done; echo open; exec sleep 600",
@@ -146,14 +146,14 @@ fn silent_connections_do_not_take_all_places(k: &Kubelet) -> Result<()> {
     eventually("silent connections", || Ok(k.cluster.host().log("silent").contains("open").then_some(())))?;
     let got = k.as_admin(&["--interface", "127.0.0.2", "@/healthz"])?;
     ensure!(got == "ok", "{got}");
-    // They are sent away in time, and the places are free again.
+    // The connections are closed in time, and their places are free again.
     eventually("places", || Ok((k.as_admin(&["@/healthz"])? == "ok").then_some(())))?;
     silent.kill()?;
     silent.wait()?;
     Ok(())
 }
 
-/// What an init container leaves in a volume is read there or not at all, and holds nobody up.
+/// A file that an init container leaves in a volume is read there or not at all, and does not block the kubelet.
 fn files_of_pods_do_not_lead_to_the_node(k: &Kubelet) -> Result<()> {
     let pod = |name: &str, prepare: &str| {
         format!(
@@ -196,7 +196,7 @@ spec:
     eventually("honest", || Ok((k.cluster.kubectl(&["logs", "honest"])?.trim() == "mine").then_some(())))
 }
 
-/// A ConfigMap or Secret that goes is no reason to leave its Pods alone.
+/// Containers are tended also after a ConfigMap or Secret of their Pod is gone.
 fn containers_are_tended_without_their_config_map(k: &Kubelet) -> Result<()> {
     k.cluster.apply(&format!(
         r#"
@@ -241,7 +241,7 @@ spec:
     eventually("its files", || Ok((k.cluster.kubectl(&["logs", "tended"])?.trim() == "12").then_some(())))
 }
 
-/// Pods that cannot run as they are leave others alone.
+/// Pods that cannot run do not disturb others.
 fn odd_pods_cost_themselves(k: &Kubelet) -> Result<()> {
     let mut inits = String::new();
     for n in 0..300 {

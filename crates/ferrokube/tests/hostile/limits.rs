@@ -1,4 +1,4 @@
-//! More than there is for one.
+//! Clients that want more than the server has for one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::hostile::wire::{
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A body as large as one may be, with very many small parts.
+/// A body of the greatest size, with very many small parts.
 fn large_body() -> String {
     let data: BTreeMap<String, &str> = (0..150_000).map(|n| (format!("k{n}"), "v")).collect();
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"generateName": "large-"}, "data": data})
@@ -42,7 +42,7 @@ fn long_work_holds_up_nobody() -> Result<()> {
                 answer.map(drop)
             });
         }
-        // They are all there, and some are being worked on.
+        // All requests are there, and some are being worked on.
         eventually("the work", || Ok((in_flight(&server, "mutating")? >= 4).then_some(())))?;
         for n in 0..3 {
             serves_others(&server)?;
@@ -56,7 +56,7 @@ fn long_work_holds_up_nobody() -> Result<()> {
             ensure!(watch.json()?["object"]["data"]["n"] == value.as_str());
         }
         ensure!(left.load(Ordering::SeqCst) > 0, "they waited for the long work");
-        // Whose time is up gets its answer, whether its work has ended, was begun or not.
+        // A request whose time is up gets its answer, whether its work has ended, was begun or not.
         let late =
             server.request("POST", &format!("{path}&timeout=1s")).body("application/json", body.clone());
         let late = late.send()?.expect(504)?;
@@ -66,7 +66,7 @@ fn long_work_holds_up_nobody() -> Result<()> {
     serves_others(&server)
 }
 
-/// How many requests have a seat.
+/// The number of requests with a seat.
 fn in_flight(server: &Server, kind: &str) -> Result<usize> {
     let metrics = server.get("/metrics").send()?.expect(200)?.text();
     let name = format!("apiserver_current_inflight_requests{{request_kind=\"{kind}\"}} ");
@@ -74,7 +74,7 @@ fn in_flight(server: &Server, kind: &str) -> Result<usize> {
     Ok(line.parse()?)
 }
 
-/// The token of a new user that may do everything, but is no superuser.
+/// Makes a user that may do everything, but is no superuser; returns its token.
 fn user(server: &Server, name: &str) -> Result<String> {
     server.kubectl(&["create", "serviceaccount", name])?;
     let account = format!("--serviceaccount=default:{name}");
@@ -98,7 +98,7 @@ fn slow_bodies_take_nobodys_place() -> Result<()> {
         connection.frame(HEADERS, END_HEADERS, stream, &head(MAPS))?;
         connection.frame(DATA, 0, stream, b"{\"kind\":")?;
     }
-    // What comes on the same connection comes after them. Its body has a time, too.
+    // Further requests on the same connection come after these. The body has a time limit, too.
     connection.frame(HEADERS, END_HEADERS, 2001, &head(&format!("{MAPS}?timeout=1s")))?;
     loop {
         let frame = connection.next()?.context("the connection ended")?;
@@ -138,10 +138,10 @@ fn strangers_leave_room_for_others() -> Result<()> {
     let mut idle: Vec<TcpStream> = Vec::new();
     let mut shaken = Vec::new();
     for n in 0..1500 {
-        // Some say nothing, some begin a handshake, some end it.
+        // Some connections are silent, some begin a handshake, some end it.
         let Ok(stream) = TcpStream::connect(("127.0.0.1", server.port())) else { continue };
         if n % 3 == 0 {
-            // It may be gone already.
+            // The connection may be gone already.
             let _ = io::Write::write_all(&mut &stream, &[22, 3, 1, 1]);
         }
         idle.push(stream);
@@ -151,7 +151,7 @@ fn strangers_leave_room_for_others() -> Result<()> {
     }
     let more = files(&server)?.saturating_sub(before);
     ensure!(more <= 64 + 10, "{more} of one address are let in");
-    // Who is known stays, and whoever comes finds a place, at the latest when the others have done nothing for a while.
+    // A known client stays, and a new one finds a place, at the latest when the others have been idle for a while.
     known.send("GET /api/v1/namespaces/default HTTP/1.1\r\nHost: a\r\n\r\n")?;
     ensure!(until_status(&mut known)? == 200, "a known one was ended");
     eventually("a place for another", || Ok(serves_others(&server).ok()))?;
@@ -159,7 +159,7 @@ fn strangers_leave_room_for_others() -> Result<()> {
     serves_others(&server)
 }
 
-/// The status of the next answer, after what is left of the one before.
+/// The status of the next answer, after the rest of the one before.
 fn until_status(wire: &mut Wire) -> Result<u16> {
     let mut seen = Vec::new();
     loop {
@@ -185,7 +185,7 @@ fn headers_are_counted_in_bytes() -> Result<()> {
         wire.status()
     };
     ensure!(first(101)? == 200 && first(5_000)? == 200 && first(20_000)? == 200);
-    // DIFFERENCE: so many do not fit into what holds them.
+    // DIFFERENCE: so many headers do not fit into the table that holds them.
     ensure!(first(25_000)? == 431 && first(60_000)? == 431);
     let second = |count: usize| -> Result<Vec<u8>> {
         let mut connection = Http2::connect(&server, true)?;
@@ -206,7 +206,7 @@ fn headers_are_counted_in_bytes() -> Result<()> {
     serves_others(&server)
 }
 
-/// Whether the server says that it ends a connection, before or after an answer.
+/// Whether the server announces the end of a connection, before or after an answer.
 fn says_goodbye(connection: &mut Http2) -> Result<bool> {
     if connection.frame(PING, 0, 0, b"are you?").is_err() {
         return Ok(true);
@@ -231,8 +231,8 @@ fn http2_of_strangers_ends() -> Result<()> {
     let ask = |admin: bool, more: &[(&str, &[u8])], path: &str| -> Result<bool> {
         let mut connection = Http2::connect(&server, admin)?;
         let block = [Http2::request("GET", path), Http2::block(more)].concat();
-        // The answer may be there before the end is told, so that another request shows it. Or the connection has
-        // ended before that request is sent.
+        // The answer may come before the announcement, so that another request shows it. Or the connection has ended
+        // before that request is sent.
         for stream in [1, 3] {
             let sent = connection.frame(HEADERS, END_HEADERS | END_STREAM, stream, &block);
             if sent.is_err() || says_goodbye(&mut connection)? {
@@ -248,9 +248,9 @@ fn http2_of_strangers_ends() -> Result<()> {
     serves_others(&server)
 }
 
-/// Sends until the other end has enough, or so often.
+/// Sends bytes until the other end takes no more, or so many times.
 fn flood(connection: &mut Http2, times: usize, bytes: &[u8]) {
-    // Who does not read is not written to for ever either.
+    // A peer that does not read is not written to for ever either.
     let _ = connection.0.0.sock.set_write_timeout(Some(Duration::from_secs(1)));
     for _ in 0..times {
         if connection.0.send(bytes).is_err() {
@@ -297,7 +297,7 @@ fn floods_of_frames_end_their_connection() -> Result<()> {
     Ok(())
 }
 
-/// What a server has in memory, in KiB.
+/// The memory of a server, in KiB.
 fn memory(server: &Server) -> Result<usize> {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid()))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;

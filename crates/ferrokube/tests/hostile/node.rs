@@ -1,4 +1,4 @@
-//! A node on bad days: Pods that are deleted while they start, a runtime that hangs.
+//! A node in trouble: Pods that are deleted while they start, a runtime that hangs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,11 +8,11 @@ use testkit::image::Image;
 use testkit::{Cluster, Options, Signal, eventually};
 
 const IMAGE: &str = "test.local/app:1";
-/// How many Pods are deleted, each a moment later in its start than the one before.
+/// The number of Pods that are deleted, each a moment later in its start than the one before.
 const PODS: usize = 20;
 
 fn cluster(name: &str) -> Result<Cluster> {
-    // The machine's disk is the test machine's own business.
+    // The disk of the test machine does not matter.
     let flags = vec![
         "--eviction-hard".into(),
         "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%".into(),
@@ -42,7 +42,7 @@ fn pods(prefix: &str) -> String {
     all
 }
 
-/// What is on the host of the Pods with these uids, by kind.
+/// The remains of the Pods with these uids on the host, by kind.
 fn remains(cluster: &Cluster, uids: &[String]) -> Result<BTreeMap<&'static str, String>> {
     let host = cluster.host();
     let sh = |script: &str| host.run("sh", &["-c", script]);
@@ -77,7 +77,7 @@ fn pods_deleted_while_they_start_leave_nothing_and_down_removes_the_rest() -> Re
         let names: Vec<String> = (0..PODS).map(|i| format!("{prefix}{i}")).collect();
         let all = cluster.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"])?;
         uids.extend(all.split(' ').map(str::to_owned));
-        // Each of these takes a moment, in which the others get on with their start.
+        // Each deletion takes a moment, in which the other Pods go on with their start.
         for name in names.chunks(2) {
             let mut args = vec!["delete", "pod", "--ignore-not-found", "--wait=false"];
             args.extend(how);
@@ -93,7 +93,7 @@ fn pods_deleted_while_they_start_leave_nothing_and_down_removes_the_rest() -> Re
     })?;
     let failed = cluster.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"])?;
     ensure!(!failed.contains("context canceled"), "{failed}");
-    // Stopped in the middle of the start of Pods, the process still ends what it began: `down` finds all of it.
+    // A process that is stopped in the middle of the start of Pods still ends its work: `down` finds all of it.
     cluster.apply(&pods("stopped"))?;
     let all = cluster.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"])?;
     uids.extend(all.split(' ').map(str::to_owned));

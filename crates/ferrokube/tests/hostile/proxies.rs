@@ -1,4 +1,5 @@
-//! Whoever writes the address of a Node or a Pod does not thereby reach what only the server's machine reaches.
+//! A user that writes the address of a Node or a Pod cannot thereby reach addresses that only the server's machine
+//! reaches.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -11,7 +12,7 @@ use testkit::Server;
 
 use crate::hostile::alive::serves_others;
 
-/// Ways to say 127.0.0.1, and other addresses of this machine or its link.
+/// Spellings of 127.0.0.1, and other addresses of this machine or its link.
 const HERE: [&str; 18] = [
     "127.0.0.1",
     "127.1",
@@ -33,7 +34,7 @@ const HERE: [&str; 18] = [
     "224.0.0.1",
 ];
 
-/// Something that must not be reached; how often it was.
+/// A listener that must not be reached; returns its port, and the number of connections that it got.
 fn bait() -> Result<(u16, Arc<AtomicUsize>)> {
     let listener = TcpListener::bind("0.0.0.0:0")?;
     let port = listener.local_addr()?.port();
@@ -68,7 +69,7 @@ fn a_node_at_the_servers_own_machine_is_not_proxied_to() -> Result<()> {
     let api = server.port();
     for (i, address) in HERE.iter().enumerate() {
         let name = format!("n{i}");
-        // Its kubelet is the API server itself, which would take the server's own certificate.
+        // The Node's kubelet is the API server itself, which would accept the server's own certificate.
         node(&server, &name, address, api)?;
         for path in [
             format!("/api/v1/nodes/{name}/proxy/api/v1/secrets"),
@@ -137,7 +138,7 @@ fn a_pod_with_an_address_of_the_servers_machine_is_not_proxied_to() -> Result<()
         let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}});
         let set = server.patch(&format!("{of}/status"), "merge", &status).send()?;
         if set.status != 200 {
-            // An address that is no proper one is not stored.
+            // A malformed address is not stored.
             ensure!(set.status == 422 && ip.starts_with("::ffff"), "{ip}: {} {}", set.status, set.text());
             continue;
         }
@@ -149,7 +150,7 @@ fn a_pod_with_an_address_of_the_servers_machine_is_not_proxied_to() -> Result<()
     serves_others(&server)
 }
 
-/// The certificate that kubelets are shown may ask kubelets, and nothing else.
+/// The certificate that the server shows to kubelets gives access to kubelets, and to nothing else.
 #[test]
 fn who_calls_kubelets_is_no_superuser() -> Result<()> {
     let server = Server::start(&[])?;

@@ -1,5 +1,5 @@
-//! What Pods ask of the scheduler: rules about other Pods are kept, claims that nobody can fill leave a Pod Pending with
-//! the reason, and odd Pods cost nobody else. The nodes are objects alone: the scheduler needs no more.
+//! Pods with demands on the scheduler: rules about other Pods are kept, claims that nobody can fill leave a Pod Pending
+//! with the reason, and odd Pods disturb no other. The nodes are objects alone: the scheduler needs no more.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const NODES: [(&str, &str); 3] = [("n1", "a"), ("n2", "a"), ("n3", "b")];
 
 struct Cluster {
     server: Server,
-    /// When the nodes last said that they are well.
+    /// The time of the nodes' last heartbeat.
     beat: Cell<Option<Instant>>,
 }
 
@@ -45,7 +45,7 @@ impl Cluster {
         })
     }
 
-    /// Has the nodes say that they are well, as their kubelets would: else they are given up after 50 s.
+    /// Sends the nodes' heartbeats, as their kubelets would: otherwise they are given up after 50 s.
     fn heartbeat(&self) -> Result<()> {
         if self.beat.get().is_some_and(|at| at.elapsed() < Duration::from_secs(5)) {
             return Ok(());
@@ -60,7 +60,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A namespace for one scene, once Pods can be made in it.
+    /// Makes a namespace for one scene, and waits until Pods can be made in it.
     fn scene<'c>(&'c self, name: &str, labels: &Value) -> Result<Scene<'c>> {
         let namespace = json!({"metadata": {"name": name, "labels": labels}});
         self.server.create("/api/v1/namespaces", &namespace)?;
@@ -104,7 +104,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Waits until a Pod has a node; gives it.
+    /// Waits until a Pod has a node; returns the node.
     fn placed(&self, name: &str) -> Result<String> {
         eventually(&format!("{name} has a node"), || {
             Ok(self.get(name)?["spec"]["nodeName"].as_str().map(str::to_owned))
@@ -117,7 +117,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Waits until a Pod's condition says why it is not placed.
+    /// Waits until a Pod's condition tells the reason for which it is not placed.
     fn waits(&self, name: &str, why: &str) -> Result<()> {
         let mut last = String::new();
         eventually(&format!("{name} waits since {why}"), || {
@@ -132,7 +132,7 @@ impl Scene<'_> {
     }
 }
 
-/// The sentence for three nodes: their reasons, and what preemption found.
+/// The sentence about three nodes: their reasons, and the result of preemption.
 fn none_of_3(reasons: &str, preemption: &str) -> String {
     format!(
         "0/3 nodes are available: {reasons}. no new claims to deallocate, preemption: 0/3 nodes are available: {preemption}."
@@ -199,11 +199,11 @@ fn others_may_object(cluster: &Cluster) -> Result<()> {
     }
     s.add("x", &app("x"), &json!({}))?;
     s.waits("x", &none_of_3("3 node(s) didn't satisfy existing pods anti-affinity rules", NO_VICTIMS))?;
-    // Its own labels help it.
+    // The Pod's own labels help it.
     let labels = json!({"metadata": {"labels": app("y")}});
     s.server.patch(&format!("{}/x", s.pods), "merge", &labels).send()?.expect(200)?;
     s.on("x", &["n1", "n2", "n3"])?;
-    // And so does another's going.
+    // Another Pod's end helps it, too.
     s.add("x2", &app("x"), &json!({}))?;
     s.waits("x2", &none_of_3("3 node(s) didn't satisfy existing pods anti-affinity rules", NO_VICTIMS))?;
     s.delete("hater-b")?;
@@ -217,12 +217,12 @@ fn near_others(cluster: &Cluster) -> Result<()> {
     s.add("db", &app("db"), &json!({"nodeSelector": {"zone": "b"}}))?;
     s.on("db", &["n3"])?;
     s.on("web", &["n3"])?;
-    // The first of a group is near itself.
+    // The first Pod of a group is near itself.
     s.add("g1", &app("g"), &required("podAffinity", &about("g", "host")))?;
     let first = s.placed("g1")?;
     s.add("g2", &app("g"), &required("podAffinity", &about("g", "host")))?;
     s.on("g2", &[&first])?;
-    // matchLabelKeys: near those of the same revision alone.
+    // With matchLabelKeys, a Pod is near those of the same revision alone.
     let term = |revision: &str| {
         let mut terms = about("r", "zone");
         terms[0]["matchLabelKeys"] = json!(["rev"]);
@@ -269,7 +269,7 @@ fn spread_evenly(cluster: &Cluster) -> Result<()> {
     }
     s.add("m2", &app("m"), &spread("m", "zone", &json!({"minDomains": 3})))?;
     s.waits("m2", &none_of_3("3 node(s) didn't match pod topology spread constraints", NO_VICTIMS))?;
-    // Nodes that the Pod itself rules out count if the policy says so.
+    // Nodes that the Pod itself excludes count if the policy says so.
     let in_a = |policy: &str| {
         let constraint = spread("p", "zone", &json!({"nodeAffinityPolicy": policy}));
         merged(constraint, json!({"nodeSelector": {"zone": "a"}}))
@@ -329,7 +329,7 @@ fn claims_wait(cluster: &Cluster) -> Result<()> {
     s.waits("d", &none_of_3("resource claim \"gpu\": allocating devices is not supported yet", NO_HELP))?;
     s.add("c", &json!({}), &json!({"volumes": [{"name": "v", "csi": {"driver": "example.com"}}]}))?;
     s.waits("c", &none_of_3("volume \"v\": CSI volumes (example.com) are not supported yet", NO_HELP))?;
-    // What needs no claim is placed as ever.
+    // A Pod without claims is placed as ever.
     let plain = json!({"volumes": [
         {"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {"name": "c", "optional": true}},
         {"name": "c", "hostPath": {"path": "/tmp"}},
@@ -364,7 +364,7 @@ fn odd_pods_cost_nobody(cluster: &Cluster) -> Result<()> {
         let spec = json!({"containers": greedy(20).collect::<Vec<_>>()});
         s.add(name, &json!({}), &spec)?;
         s.waits(name, &none_of_3("3 Insufficient cpu, 3 Insufficient memory", NO_HELP))?;
-        // The same, bound past the scheduler: its sums must hold that.
+        // The same Pod is bound without the scheduler: the scheduler's sums must hold that.
         let bound = merged(spec, json!({"nodeName": "n1"}));
         s.add(&format!("{name}-bound"), &json!({}), &bound)?;
     }

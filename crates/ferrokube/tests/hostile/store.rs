@@ -1,4 +1,4 @@
-//! Whoever fills the store fills it only so far.
+//! Clients that fill the store: writes beyond its quota are refused.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn a_full_store_still_serves() -> Result<()> {
     ensure!(used > 1_900_000.0 - 100_000.0 && used <= 2_000_000.0, "{used}");
     serves_others(&server)?;
     server.get(&format!("{MAPS}/m0")).send()?.expect(200)?;
-    // What is as large as before is taken, and so is what begins a deletion.
+    // A write of the same size is taken, and so is one that begins a deletion.
     let mut same = map("m0", 100_000);
     same["data"]["k"] = "y".repeat(100_000).into();
     server.request("PUT", &format!("{MAPS}/m0")).json(&same).send()?.expect(200)?;

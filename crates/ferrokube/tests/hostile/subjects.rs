@@ -1,4 +1,4 @@
-//! Names and groups in certificates: what two readers could read differently is refused.
+//! Names and groups in certificates: subjects that two readers could read differently are refused.
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
@@ -30,7 +30,7 @@ fn subject(kind: &str, organization: &str, names: &[&str]) -> Result<Certificate
     let mut subject = DistinguishedName::new();
     subject.push(DnType::OrganizationName, value(kind, organization)?);
     for (i, name) in names.iter().enumerate() {
-        // A second one is there only by the number of its type.
+        // A second common name can only be set by the number of its type.
         let ty = if i == 0 { DnType::CommonName } else { DnType::CustomDnType(vec![2, 5, 4, 3]) };
         subject.push(ty, value("UTF8", name)?);
     }
@@ -80,7 +80,7 @@ fn no_request_makes_a_superuser() -> Result<()> {
     serves_others(&server)
 }
 
-/// What is no request, or not signed by the key in it, is not stored.
+/// A text that is no request, or is not signed by the key in it, is not stored.
 #[test]
 fn a_request_is_signed_by_its_key() -> Result<()> {
     let server = Server::start(&[])?;
@@ -90,7 +90,7 @@ fn a_request_is_signed_by_its_key() -> Result<()> {
     let text: String = text.split("-----END").next().context("no end")?.split_whitespace().collect();
     let der = BASE64_STANDARD.decode(text)?;
     let mut forged = der.clone();
-    // The name in it.
+    // This is the place of the name in the request.
     let at = forged.windows(4).position(|w| w == b"mine").context("no organization")?;
     forged[at] = b'w';
     let longer = [&der[..], b"x"].concat();

@@ -12,11 +12,12 @@ use crate::hostile::wire::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Wire};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WINDOW_UPDATE: u8 = 8;
 
-/// How often a large object changes, and how large it is.
+/// The number of changes of a large object, and its size.
 const CHANGES: usize = 44;
 const SIZE: usize = 900_000;
 
-/// More than this is not there for who did not read: what a watch may have waiting, twice, and what lies in sockets.
+/// The most bytes that a reader gets who read nothing before: twice the bytes that may wait for a watch, and those in
+/// sockets.
 const MOST: usize = 36 * SIZE;
 
 /// Changes the object once.
@@ -44,7 +45,7 @@ fn change(writer: &mut Wire, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many bytes come up to and with an end, and whether it comes before the connection ends.
+/// The number of bytes up to and with an end, and whether it comes before the connection ends.
 fn until(wire: &mut Wire, end: &[u8]) -> Result<(usize, bool)> {
     let (mut count, mut last, mut buffer) = (0, Vec::new(), vec![0; 1 << 16]);
     while !last.ends_with(end) {
@@ -89,7 +90,7 @@ fn what_waits_for_them_is_bounded() -> Result<()> {
         ensure!(data.trim_end_matches('x') == number.to_string(), "who reads gets all");
     }
 
-    // The server need not wait until who does not read takes the end, too.
+    // The server need not wait until a silent reader takes the end, too.
     let (got, _) = until(&mut first, b"\r\n0\r\n\r\n")?;
     ensure!(got < MOST, "{got} bytes waited for HTTP/1");
     let got = socket.rest()?.len();

@@ -1,4 +1,4 @@
-//! Connections on which a test says exactly what it likes.
+//! Connections on which a test sends exact bytes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -11,13 +11,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use testkit::Server;
 
-/// Nothing takes longer, unless it hangs.
+/// The longest time of any step, unless it hangs.
 const LONG: Duration = Duration::from_mins(1);
 
 /// A TLS connection to a server.
 pub(crate) struct Wire(pub(crate) StreamOwned<ClientConnection, TcpStream>);
 
-/// What clients of a server speak TLS with; the administrator shows a certificate.
+/// The TLS settings of a server's clients; the administrator shows a certificate.
 pub(crate) fn tls(server: &Server, admin: bool, protocol: &str) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(server.path("ca.pem"))?)?;
@@ -50,7 +50,7 @@ impl Wire {
         Ok(Self(stream))
     }
 
-    /// Of HTTP/1.1, the administrator's.
+    /// Connects as the administrator, for HTTP/1.1.
     pub(crate) fn h1(server: &Server) -> Result<Self> {
         Self::connect(server, &tls(server, true, "http/1.1")?)
     }
@@ -78,14 +78,14 @@ impl Wire {
         head.split(' ').nth(1).and_then(|code| code.parse().ok()).with_context(|| head.clone())
     }
 
-    /// What still comes until the server ends the connection.
+    /// The bytes that still come until the server ends the connection.
     pub(crate) fn rest(&mut self) -> Result<Vec<u8>> {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 anyhow::bail!("the server keeps the connection");
             }
-            // It need not say farewell.
+            // The server may close the connection without TLS's farewell.
             _ => Ok(rest),
         }
     }
@@ -114,7 +114,7 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
 impl Http2 {
-    /// Connects, and says what every client says first.
+    /// Connects, and sends the first frames of every client.
     pub(crate) fn connect(server: &Server, admin: bool) -> Result<Self> {
         let mut wire = Wire::connect(server, &tls(server, admin, "h2")?)?;
         wire.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")?;
@@ -123,7 +123,7 @@ impl Http2 {
         Ok(this)
     }
 
-    /// A frame's bytes.
+    /// The bytes of a frame.
     pub(crate) fn bytes(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
         let mut frame = vec![length[1], length[2], length[3], kind, flags];
@@ -174,7 +174,7 @@ impl Http2 {
         Self::block(&all)
     }
 
-    /// The next frame; none at the end, which may come within a frame.
+    /// The next frame; `None` at the end, which may come within a frame.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>> {
         let mut head = [0; 9];
         if !self.fill(&mut head)? {
@@ -186,7 +186,7 @@ impl Http2 {
         Ok(self.fill(&mut payload)?.then_some(Frame { kind: head[3], flags: head[4], stream, payload }))
     }
 
-    /// Reads so many bytes; false where the connection ends before.
+    /// Reads so many bytes; returns false if the connection ends before.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<bool> {
         let Err(e) = self.0.0.read_exact(bytes) else { return Ok(true) };
         let waits = matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);

@@ -1,4 +1,4 @@
-//! Names and types.
+//! The check of names and types.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::Issue;
 use super::parse::{Expr, Node};
 use super::types::{Env, Overload, Type, function, read};
 
-/// The type of an expression.
+/// Finds the type of an expression.
 pub(super) fn check(env: &Env, tree: &Expr, issues: &mut Vec<Issue>) -> Type {
     Checker { env, local: Vec::new(), issues }.of(tree)
 }
@@ -20,7 +20,8 @@ struct Checker<'a> {
 
 type Bound = HashMap<char, Type>;
 
-/// Whether a value of a type may stand where a function wants another; binds what the latter leaves open.
+/// Whether a value of a type may stand where a function wants another; binds the parameters that the latter leaves
+/// open.
 fn fits(wanted: &Type, given: &Type, bound: &mut Bound) -> bool {
     match (wanted, given) {
         (Type::Param(p), given) => match bound.get(p).cloned() {
@@ -156,7 +157,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Elements of one list have one type.
+    /// Finds the common type of the elements of one list.
     fn alike(&mut self, at: usize, before: Option<Type>, found: Type) -> Type {
         let Some(before) = before else { return found };
         if !fits(&before, &found, &mut Bound::new()) {
@@ -189,7 +190,7 @@ impl Checker<'_> {
         }
         let mut given: Vec<Type> = args.iter().map(|a| self.of(a)).collect();
         if matches!(name, "_&&_" | "_||_") {
-            // Any number of operands: each pair is checked as if it stood alone.
+            // There may be any number of operands: each pair is checked as if it stood alone.
             for pair in given.windows(2) {
                 let ways = function(name).unwrap_or_default();
                 self.apply(at, name, ways, false, pair);
@@ -255,7 +256,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What a macro gives; `None` if it is none.
+    /// The type of a macro's result; `None` if the function is no macro.
     fn a_macro(&mut self, at: usize, name: &str, on: Option<&Expr>, args: &[Expr]) -> Option<Type> {
         let word = |e: &Expr| match &e.node {
             Node::Name(n) => Some(n.clone()),
@@ -299,7 +300,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The macros that go through a list or map.
+    /// The type of the result of a macro that goes through a list or map.
     fn loops(&mut self, at: usize, name: &str, on: &Expr, args: &[Expr]) -> Option<Type> {
         let names = match (name, args.len()) {
             ("all" | "exists" | "exists_one" | "existsOne" | "filter", 2) | ("map", 2 | 3) => 1,

@@ -1,11 +1,11 @@
-//! Tokens.
+//! The tokens of an expression.
 
 use super::Issue;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// An identifier, or a word that the language keeps for itself.
+    /// An identifier, or a word that the language reserves.
     Word,
     Int,
     Uint,
@@ -35,7 +35,7 @@ pub(super) fn tokens(source: &str) -> (Vec<Token>, Vec<Issue>) {
     let chars: Vec<char> = source.chars().collect();
     let (mut out, mut issues) = (Vec::new(), Vec::new());
     let mut at = 0;
-    // What is wrong further on is not shown.
+    // Errors beyond those that are shown are not looked for.
     while at < chars.len() && issues.len() < super::MOST_SHOWN {
         let c = chars[at];
         let rest = &chars[at..];

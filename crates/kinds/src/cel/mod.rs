@@ -1,7 +1,8 @@
-//! Whether an expression of the Common Expression Language compiles, with the complaints of upstream's
-//! compiler: syntax, names, types. Nothing is evaluated here.
+//! Whether an expression of the Common Expression Language compiles, with the complaints of upstream's compiler:
+//! syntax, names, types. Nothing is evaluated here.
 //!
-//! What upstream's parser says after it went on from a first syntax error is not always the same text.
+//! DIFFERENCE: the complaints after a first syntax error, from which upstream's parser goes on, are not always the same
+//! text.
 
 mod check;
 mod lex;
@@ -22,7 +23,7 @@ struct Issue {
 /// At most so many complaints are shown.
 const MOST_SHOWN: usize = 100;
 
-/// The type that an expression has, or why it does not compile.
+/// The type of an expression, or the reason for which it does not compile.
 pub(crate) fn compile(env: &Env, source: &str) -> Result<Type, String> {
     let (tokens, mut issues) = lex::tokens(source);
     let tree = parse::parse(&tokens, &mut issues);

@@ -1,4 +1,4 @@
-//! From tokens to a tree.
+//! The parser: it makes a tree of tokens.
 
 use super::Issue;
 use super::lex::{Kind, Token};
@@ -7,12 +7,12 @@ use super::types::Type;
 /// How deep expressions may stand in one another, so that a thread's stack holds them. cel-go takes 250.
 const MAX_DEPTH: usize = 100;
 
-/// An expression and the place that complaints about it name: its operator's, or its first character's.
+/// An expression and the place that complaints name: that of its operator, or of its first character.
 #[derive(Debug, Clone)]
 pub(super) struct Expr {
     pub(super) at: usize,
     pub(super) node: Node,
-    /// How many expressions stand in one another from here on.
+    /// How many expressions stand in one another below this one.
     depth: usize,
 }
 
@@ -30,12 +30,12 @@ impl Expr {
     }
 }
 
-/// What an expression is.
+/// The form of an expression.
 #[derive(Debug, Clone)]
 pub(super) enum Node {
     Name(String),
     Literal(Type),
-    /// A field; with `optional` an absent one is no error.
+    /// A field; if it is `optional`, its absence is no error.
     Field {
         of: Box<Expr>,
         name: String,
@@ -54,7 +54,7 @@ pub(super) enum Node {
     Message(String),
 }
 
-/// Words that are no identifiers, besides `true`, `false`, `null` and `in`, which mean something.
+/// Reserved words, which are no identifiers, besides `true`, `false`, `null` and `in`, which have a meaning.
 pub(crate) const RESERVED: &[&str] = &[
     "as",
     "break",
@@ -76,7 +76,7 @@ pub(crate) const RESERVED: &[&str] = &[
 ];
 const OPERAND: &str = "expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-/// The tree; `None` if there is none, and then an issue says why.
+/// Parses an expression; without a tree an issue tells the reason.
 pub(super) fn parse(tokens: &[Token], issues: &mut Vec<Issue>) -> Option<Expr> {
     let mut p = Parser { tokens, at: 0, depth: 0, issues };
     let tree = p.expression()?;
@@ -101,13 +101,13 @@ struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     fn token(&self) -> &'a Token {
-        // The last token is the end, and nothing passes over it.
+        // The last token is the end, which the parser never passes.
         &self.tokens[self.at.min(self.tokens.len() - 1)]
     }
     fn is(&self, sign: &str) -> bool {
         self.token().kind == Kind::Sign && self.token().text == sign
     }
-    /// Passes over a sign and says where it was.
+    /// Passes over a sign and returns its place.
     fn take(&mut self, sign: &str) -> Option<usize> {
         let at = self.token().at;
         self.is(sign).then(|| {
@@ -148,7 +148,7 @@ impl<'a> Parser<'a> {
         Some(tree)
     }
 
-    /// Says no to an expression that is too deep.
+    /// Refuses an expression that is too deep.
     fn bounded(&mut self, e: Expr) -> Option<Expr> {
         if e.depth > MAX_DEPTH {
             self.fail(format!("expression recursion limit exceeded: {MAX_DEPTH}"));
@@ -157,7 +157,7 @@ impl<'a> Parser<'a> {
         Some(e)
     }
 
-    /// The operator that stands here, and how strongly it binds.
+    /// The operator at the current place, and its rank.
     fn operator(&self) -> Option<(&'static str, usize)> {
         const RANKS: &[&[&str]] =
             &[&["||"], &["&&"], &["<=", "<", ">=", ">", "==", "!=", "in"], &["+", "-"], &["*", "/", "%"]];
@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
             .find_map(|(rank, signs)| signs.iter().find(|s| **s == t.text).map(|sign| (*sign, rank)))
     }
 
-    /// Operators of one rank and above, which bind to the left. `&&` and `||` take any number of operands.
+    /// Parses operators of one rank and above, which bind to the left. `&&` and `||` take any number of operands.
     fn binary(&mut self, least: usize) -> Option<Expr> {
         let mut left = self.unary()?;
         while let Some((sign, rank)) = self.operator().filter(|(_, rank)| *rank >= least) {
@@ -203,7 +203,7 @@ impl<'a> Parser<'a> {
             if name == "-_" && literal {
                 signs.pop();
             }
-            // An even number of them cancels out.
+            // An even number of these signs cancels out.
             return Some(match signs.first() {
                 Some(at) if signs.len() % 2 == 1 => call(*at, name, vec![of]),
                 _ => of,
@@ -236,7 +236,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name after a point; the words of the language are names there, but for a few.
+    /// Parses a name after a point; most words of the language are names there.
     fn identifier(&mut self) -> Option<String> {
         let t = self.token();
         if t.kind == Kind::Word && !matches!(t.text.as_str(), "true" | "false" | "null" | "in") {
@@ -323,7 +323,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Something stands where an operand must. What follows it is tried, so that it is complained of too.
+    /// Reports a token that stands in the place of an operand, and parses the rest, so that its errors are reported
+    /// too.
     fn unexpected(&mut self) -> Option<Expr> {
         let t = self.token();
         let next = self.tokens.get(self.at + 1);
@@ -341,7 +342,7 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// A name, a call of a function, or a message.
+    /// Parses a name, a call of a function, or a message.
     fn name(&mut self, dot: String) -> Option<Expr> {
         let t = self.token();
         if t.kind != Kind::Word {
@@ -376,7 +377,7 @@ impl<'a> Parser<'a> {
         Some(Expr::new(t.at, Node::Name(name)))
     }
 
-    /// Expressions between commas up to a bracket, which is passed over.
+    /// Parses expressions between commas up to a bracket, which is passed over.
     fn list(&mut self, end: &str) -> Option<Vec<Expr>> {
         let mut out = Vec::new();
         if self.take(end).is_some() {
@@ -405,7 +406,7 @@ fn uint(text: &str) -> Option<u64> {
     }
 }
 
-/// Also the one number whose negative alone is an integer.
+/// Reads an integer, also the one number whose negative alone is in range.
 fn int(text: &str) -> Option<u64> {
     uint(text).filter(|u| *u <= 1 << 63)
 }

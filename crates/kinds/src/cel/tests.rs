@@ -15,7 +15,7 @@ const DEVICE: Env = Env {
     ],
 };
 
-/// The type, or the first lines of the complaints.
+/// Compares the type, or the first lines of the complaints.
 fn check(source: &str, expected: &str) {
     let got = match compile(&DEVICE, source) {
         Ok(ty) => ty.to_string(),

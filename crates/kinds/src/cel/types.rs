@@ -1,4 +1,4 @@
-//! Types, and what an expression may name.
+//! Types, and the names that an expression may use.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,16 +15,16 @@ pub(crate) enum Type {
     String,
     Bytes,
     Null,
-    /// Known when it is evaluated.
+    /// A type that is known only when the expression is evaluated.
     Dyn,
-    /// As [`Type::Dyn`], but nothing to iterate over.
+    /// Like [`Type::Dyn`], but not iterable.
     Any,
     List(Box<Type>),
     Map(Box<Type>, Box<Type>),
     Optional(Box<Type>),
     /// The type of a type.
     Type(Box<Type>),
-    /// A type of which only functions know more; its name.
+    /// A type whose inside only functions know; its name.
     Opaque(&'static str),
     /// An object whose fields the environment declares; its name.
     Object(&'static str),
@@ -57,7 +57,7 @@ impl fmt::Display for Type {
 /// A way to call a function.
 #[derive(Debug)]
 pub(super) struct Overload {
-    /// The first argument stands before the point.
+    /// Whether the first argument stands before the point.
     pub(super) member: bool,
     pub(super) args: Vec<Type>,
     pub(super) result: Type,
@@ -66,7 +66,7 @@ pub(super) struct Overload {
 /// A field of an object: the object, the field, its type.
 pub(crate) type Declared = (&'static str, &'static str, fn() -> Type);
 
-/// What an expression may name besides the functions that all have.
+/// The names that an expression may use besides the functions that all expressions have.
 pub(crate) struct Env {
     /// Variables.
     pub(crate) variables: &'static [(&'static str, Type)],
@@ -212,7 +212,7 @@ format.date () kubernetes.NamedFormat
 format.datetime () kubernetes.NamedFormat
 ";
 
-/// What can be ordered; whole numbers and floats with each other too.
+/// The types that can be ordered; whole numbers and floats also with each other.
 const ORDERED: &[&str] = &["bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"];
 
 const OPAQUE: &[(&str, &str)] = &[
@@ -255,7 +255,7 @@ pub(super) fn function(name: &str) -> Option<&'static [Overload]> {
     all.get(name).map(Vec::as_slice)
 }
 
-/// `.(A,B) C`
+/// Reads an overload such as `.(A,B) C`.
 fn overload(text: &'static str) -> Overload {
     let (args, result) = text.rsplit_once(") ").unwrap_or((text, "dyn"));
     let member = args.starts_with('.');
@@ -263,7 +263,7 @@ fn overload(text: &'static str) -> Overload {
     Overload { member, args: list(args), result: read(result) }
 }
 
-/// Types between commas.
+/// Reads types between commas.
 fn list(text: &'static str) -> Vec<Type> {
     let (mut out, mut depth, mut start) = (Vec::new(), 0, 0);
     for (i, c) in text.char_indices() {

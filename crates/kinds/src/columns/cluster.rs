@@ -1,4 +1,4 @@
-//! What the cluster itself is run with.
+//! The kinds by which the cluster itself is run.
 
 use api::view::View;
 use serde_json::Value;

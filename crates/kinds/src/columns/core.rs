@@ -1,4 +1,4 @@
-//! The core group.
+//! The kinds of the core group.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -322,7 +322,7 @@ pub(crate) const EVENT: &Columns = &Columns {
 fn event(schema: &Schema, tree: &Struct, now: Timestamp) -> Row {
     let m = Maker::new(schema, tree, now);
     let e = m.object;
-    // The same event in its two groups: some fields have two names.
+    // An event has other names for some fields in each of its two groups.
     let either = |a: &'static str, b: &'static str| if e.knows(a) { a } else { b };
     let about = e.st(either("involvedObject", "regarding"));
     let source = e.st(either("source", "deprecatedSource"));
@@ -386,7 +386,7 @@ fn completed(reason: &str, message: &str) -> Vec<Value> {
     vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
 }
 
-/// Why a container ended: its reason, signal or exit code.
+/// The reason, signal or exit code with which a container ended.
 fn ended(t: View<'_>) -> String {
     match (t.str("reason"), t.int("signal")) {
         ("", 0) => format!("ExitCode:{}", t.int("exitCode")),
@@ -412,13 +412,13 @@ impl Restarts {
     }
 }
 
-/// How many of a Pod's readiness gates are met.
+/// The number of a Pod's readiness gates that are met.
 fn readiness_gates(m: &Maker<'_>) -> String {
     let all = m.spec.len("readinessGates");
     if all == 0 {
         return "<none>".to_owned();
     }
-    // Of several of the same type the first counts, which goes in last.
+    // Of several of the same type the first one counts, so it is inserted last.
     let states: HashMap<&str, &str> =
         m.status.items("conditions").rev().map(|c| (c.str("type"), c.str("status"))).collect();
     let met = |kind: &str| states.get(kind) == Some(&"True");

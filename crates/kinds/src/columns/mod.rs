@@ -22,22 +22,22 @@ pub struct Column {
     pub kind: Text,
     /// OpenAPI format; `name` marks the object's name.
     pub format: Text,
-    /// What it tells.
+    /// The meaning of the column.
     pub description: Description,
-    /// 0 is always shown, above only in wide output.
+    /// 0 if the column is always shown; a greater one is shown only in wide output.
     pub priority: i32,
 }
 
-/// What a column tells.
+/// The meaning of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Description {
     /// This text.
     Text(Text),
-    /// What a field of a definition is described as.
+    /// The description of a field of a definition.
     Field {
         /// The definition, such as `io.k8s.api.core.v1.PodSpec`.
         definition: Text,
-        /// The JSON name of its field.
+        /// The JSON name of the definition's field.
         field: Text,
     },
 }
@@ -48,7 +48,7 @@ pub(crate) struct Definition {
     name: &'static str,
     kind: &'static str,
     format: &'static str,
-    /// What it tells; if it is empty, the table of descriptions may know.
+    /// The meaning; if it is empty, the table of descriptions may have it.
     description: &'static str,
     priority: i32,
 }
@@ -62,7 +62,7 @@ pub struct Row {
     pub conditions: Vec<Value>,
 }
 
-/// How a built-in kind is shown. Trees are of the version that is kept.
+/// The columns of a built-in kind. Trees are of the version that is kept.
 pub(crate) struct Columns {
     definitions: &'static [Definition],
     /// A row of an object at a point in time.
@@ -94,7 +94,7 @@ pub(crate) const USUAL: &Columns = &Columns {
     },
 };
 
-/// How an object is shown that is no resource's, such as the answer of a subresource.
+/// The columns of an object that is of no resource, such as the answer of a subresource.
 pub struct Shown {
     /// The columns.
     pub columns: Vec<Column>,
@@ -103,7 +103,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Of a kind.
+    /// The columns of a kind.
     pub fn of(kind: &Gvk) -> Self {
         let (columns, described_as) = match (kind.group.as_str(), kind.kind.as_str()) {
             ("autoscaling", "Scale") => (workloads::SCALE, "scale"),
@@ -132,7 +132,7 @@ impl Columns {
     }
 }
 
-/// What a column tells, by resource and column, if it is not its name or age.
+/// The meaning of a column, by resource and name, if it is not the name or age.
 fn description(resource: &str, column: &str) -> Description {
     let text = include_str!("descriptions.tsv").lines().filter(|l| !l.starts_with('#')).find_map(|l| {
         let (of, rest) = l.split_once('\t')?;
@@ -178,12 +178,12 @@ fn some_of(parts: &[String], max: usize) -> String {
     }
 }
 
-/// Text, or what stands for none.
+/// A text, or its substitute if it is empty.
 fn or<'a>(text: &'a str, none: &'a str) -> &'a str {
     if text.is_empty() { none } else { text }
 }
 
-/// How long ago a time was, as kubectl says it; `<unknown>` for none.
+/// The time since a point in time, as kubectl prints it; `<unknown>` for none.
 fn since(time: &str, now: Timestamp) -> String {
     match api::time::parse(time) {
         Some(t) => human_duration(now.duration_since(t).as_secs()),
@@ -212,7 +212,7 @@ fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// What a row is made of.
+/// The object and the schema from which a row is made.
 struct Maker<'a> {
     object: View<'a>,
     meta: View<'a>,

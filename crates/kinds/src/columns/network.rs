@@ -1,4 +1,4 @@
-//! Networking.
+//! The kinds of networking.
 
 use api::view::View;
 
@@ -34,7 +34,7 @@ pub(crate) const INGRESS: &Columns =
         ]
     });
 
-// Upstream gives the age of these a cell, but no column.
+// Upstream gives the age of such an object a cell, but no column.
 pub(crate) const IP_ADDRESS: &Columns = &shown!([NAME, text("ParentRef")], |m| {
     let parent = m.spec.opt("parentRef").map(|p| {
         let resource = api::status::qualified(p.str("group"), p.str("resource")).to_lowercase();
@@ -76,7 +76,7 @@ pub(crate) const ENDPOINT_SLICE: &Columns =
         ]
     });
 
-/// The first three hosts of an Ingress. What is not shown are rules, with a host or without.
+/// The first three hosts of an Ingress. Upstream counts the rules that are not shown, with a host or without.
 fn hosts(spec: View<'_>) -> String {
     let mut shown = Vec::new();
     for rule in spec.items("rules") {

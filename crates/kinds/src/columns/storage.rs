@@ -1,4 +1,4 @@
-//! Storage and devices.
+//! The kinds of storage and devices.
 
 use serde_json::Value;
 
@@ -134,7 +134,7 @@ pub(crate) const RESOURCE_SLICE: &Columns =
         m.age(),
     ]);
 
-/// A ResourcePoolStatusRequest: sums over its pools, unless it failed.
+/// The cells of a ResourcePoolStatusRequest: sums over its pools, unless it failed.
 fn pool_status(m: &Maker<'_>) -> [Value; 10] {
     let done = m
         .status

@@ -1,4 +1,4 @@
-//! Workloads and what scales, protects and schedules them.
+//! Workloads and the kinds that scale, protect and schedule them.
 
 use api::view::View;
 use serde_json::Value;

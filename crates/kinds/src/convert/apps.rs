@@ -4,9 +4,9 @@ use api::{Node, Schema, Struct};
 
 use api::view::{Edit, View};
 
-/// Of a DaemonSet: how often its template changed.
+/// The annotation of a DaemonSet that counts the changes of its template.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-/// Of a Deployment: the revision that `extensions/v1beta1` was asked to go back to.
+/// The annotation of a Deployment with the revision to which `extensions/v1beta1` was asked to roll it back.
 pub(crate) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
 /// The template generation of a DaemonSet, 0 if it has none.
@@ -19,12 +19,12 @@ pub(crate) fn set_template_generation(e: &mut Edit<'_>, generation: i64) {
     set(e, TEMPLATE_GENERATION, generation);
 }
 
-/// The revision that a Deployment is to go back to.
+/// The revision to which a Deployment is to be rolled back.
 pub(crate) fn rollback_to(object: View<'_>) -> Option<i64> {
     number(object, ROLLBACK_TO)
 }
 
-/// Makes the revision that a Deployment is to go back to that of another state of it.
+/// Copies the revision to which a Deployment is to be rolled back from another state of it.
 pub(crate) fn keep_rollback(e: &mut Edit<'_>, old: View<'_>) {
     match rollback_to(old) {
         Some(revision) => set(e, ROLLBACK_TO, revision),
@@ -49,7 +49,7 @@ pub(crate) fn settle_daemon_set(schema: &Schema, object: &mut Struct) -> Result<
     Ok(())
 }
 
-/// The same for a Deployment.
+/// Like [`settle_daemon_set`], for a Deployment.
 pub(crate) fn settle_deployment(schema: &Schema, object: &mut Struct) -> Result<(), String> {
     let mut e = Edit::new(schema, object);
     let text = annotation(e.view(), ROLLBACK_TO);

@@ -1,5 +1,5 @@
-//! HorizontalPodAutoscalers between version 1, which knows CPU utilization alone, and version 2. What
-//! version 1 cannot say stands in annotations, so that nothing is lost on the way.
+//! HorizontalPodAutoscalers between version 1, which knows CPU utilization alone, and version 2. Annotations of version
+//! 1 hold the fields that it lacks, so that nothing is lost on the way.
 
 use api::codec::json;
 use api::schema::Gvk;
@@ -14,7 +14,7 @@ const STATUSES: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// Sources: the type, the field, and what of it stands in version 1 beside its values.
+/// The sources of metrics: the type and its field.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("Pods", "pods"),
@@ -32,7 +32,7 @@ pub(crate) fn convert(schema: &Schema, tree: Struct, from: &Gvk, to: &Gvk) -> Re
     }
 }
 
-/// The resource metric on CPU by utilization, which is all that version 1 can say.
+/// Whether a metric is the resource metric on CPU by utilization, the only one that version 1 has.
 fn is_cpu(metric: View<'_>) -> bool {
     let resource = metric.st("resource");
     metric.str("type") == "Resource" && resource.str("name") == "cpu"
@@ -52,7 +52,7 @@ fn text(schema: &Schema, node: &Node) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A JSON object of the fields that are there, in their order.
+/// A JSON object of the present fields, in their order.
 fn object(fields: &[(&str, Option<String>)]) -> String {
     let all: Vec<String> =
         fields.iter().filter_map(|(k, v)| v.as_ref().map(|v| format!("{k:?}:{v}"))).collect();
@@ -72,8 +72,8 @@ fn or_empty(v: Option<String>) -> Option<String> {
     Some(v.unwrap_or_else(|| "\"\"".into()))
 }
 
-/// A metric of version 2 as version 1 writes it; `values` is the struct with its values, `spec` says
-/// whether they are wanted ones.
+/// A metric of version 2 as version 1 writes it; `values` is the struct with its values, `spec` tells whether they are
+/// wanted ones.
 fn metric(m: View<'_>, spec: bool) -> String {
     let prefix = if spec { "target" } else { "current" };
     let name = |what: &str| format!("{prefix}{what}");
@@ -145,7 +145,7 @@ fn list(all: impl Iterator<Item = String>) -> Option<String> {
     (!all.is_empty()).then(|| format!("[{}]", all.join(",")))
 }
 
-/// Takes the annotations out that only this conversion writes.
+/// Takes out the annotations that only this conversion writes.
 fn drop_annotations(e: &mut Edit<'_>) {
     let Some(mut meta) = e.at("metadata") else { return };
     let Some(notes) = meta.get_mut("annotations").and_then(Node::as_map_mut) else { return };
@@ -198,7 +198,7 @@ fn to_v1(schema: &Schema, tree: &Struct, root: StructId) -> Struct {
     out
 }
 
-/// A map of the entries that are there.
+/// A map of the present entries.
 fn map_of(entries: Vec<(&str, Option<Node>)>) -> Node {
     let mut map =
         Map::from_entries(entries.into_iter().filter_map(|(k, v)| v.map(|v| (k.into(), v))).collect());
@@ -206,7 +206,7 @@ fn map_of(entries: Vec<(&str, Option<Node>)>) -> Node {
     Node::Map(map)
 }
 
-/// A metric as version 1 writes it, as one of version 2.
+/// A metric of version 2 from the form of version 1.
 fn metric_from(m: &Map, spec: bool) -> Node {
     let prefix = if spec { "target" } else { "current" };
     let mut out = vec![("type", m.get("type").cloned())];
@@ -248,7 +248,7 @@ fn metric_from(m: &Map, spec: bool) -> Node {
     map_of(out)
 }
 
-/// Keys of Go's field names as JSON has them.
+/// Turns keys with Go's field names into JSON names.
 fn json_names(node: Node) -> Node {
     match node {
         Node::Map(m) => {
@@ -299,7 +299,7 @@ fn to_v2(schema: &Schema, tree: &Struct, root: StructId) -> Struct {
         let resource = map_of(vec![("name", Some(Node::from("cpu"))), (values, Some(map_of(v)))]);
         map_of(vec![("type", Some(Node::from("Resource"))), ("resource", Some(resource))])
     };
-    // What cannot be read is as good as absent.
+    // An annotation that cannot be read counts as absent.
     let put = |e: &mut Edit<'_>, field: &str, value: Node| {
         if let Some(ty) = e.view().type_of(field)
             && let Ok((Some(node), _)) = json::from_any(schema, ty, value)

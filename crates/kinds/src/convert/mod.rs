@@ -7,7 +7,7 @@ mod resource;
 use api::schema::Gvk;
 use api::{Node, Schema, Struct, StructId};
 
-/// Why a tree cannot be converted.
+/// The reason for which a tree cannot be converted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("converting ({from}) to ({to}): unknown conversion")]
 pub struct NoConversion {
@@ -33,7 +33,7 @@ const EVENT: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// Converts between versions of a kind that have the same fields, or less of them.
+/// Converts between versions of a kind that have the same fields, or fewer of them.
 pub(crate) fn same_fields(
     schema: &Schema,
     tree: Struct,

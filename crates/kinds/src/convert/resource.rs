@@ -21,7 +21,7 @@ fn parts(schema: &Schema, id: StructId) -> Option<(&str, &str)> {
     schema.st(id).name.strip_prefix("io.k8s.api.resource.")?.split_once('.')
 }
 
-/// A struct of another version, if it is one of those that are put together differently there.
+/// A struct of another version, if it is one of those that are composed differently there.
 pub(super) fn convert(schema: &Schema, from: &Struct, to: StructId) -> Option<Struct> {
     let ((old, name), (new, other)) = (parts(schema, from.id)?, parts(schema, to)?);
     if name != other || old == new {
@@ -42,7 +42,7 @@ fn wrap(schema: &Schema, from: &Struct, to: StructId, field: &str, outside: &[&s
     let api::Type::Struct(inner) = schema.ty(schema.st(to).at(no).ty) else { return out };
     let mut part = from.clone();
     part.retain(|no, _| !outside.contains(&schema.st(from.id).at(no).json.as_str()));
-    // Upstream's v1beta1 devices always have theirs.
+    // Upstream's v1beta1 devices always have that struct.
     if !part.is_empty() || schema.st(to).at(no).json == "basic" {
         out.set(no, renamed(schema, &part, *inner, &same));
     }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use super::Function;
 use crate::resources::{self, PodTotals};
 
-/// By type.
+/// The functions by type.
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("core.v1.Container", pull_policy),
     ("core.v1.EphemeralContainer", pull_policy),
@@ -57,7 +57,8 @@ pub(super) fn round_up(q: &mut Text) {
     }
 }
 
-/// The tag of an image's name as upstream reads it: `latest` if there is neither tag nor digest, "" if the name is malformed.
+/// The tag of an image's name as upstream reads it: `latest` if there is neither tag nor digest, "" if the name is
+/// malformed.
 pub(crate) fn image_tag(image: &str) -> &str {
     let hash = image.len() == 64 && image.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if image.is_empty() || image.trim() != image || hash {
@@ -81,7 +82,7 @@ pub(crate) fn image_tag(image: &str) -> &str {
     if host && !parts.next().is_some_and(is_registry) || !digest.is_none_or(is_digest) {
         return "";
     }
-    // What a registry's name without a domain stands for counts.
+    // A name without a registry's domain counts with the domain for which it stands.
     let first = path.split('/').next().unwrap_or(path);
     let added = match path.contains('/') {
         false => "docker.io/library/".len(),
@@ -197,7 +198,7 @@ fn pod_cidrs(e: &mut Edit<'_>) {
     first_of(e, "podCIDR", first, |e, cidr| e.set("podCIDRs", strings([cidr.as_str()])));
 }
 
-/// `stringData` is only written: its entries become data.
+/// Moves `stringData`, which clients only write, into the data.
 fn string_data(e: &mut Edit<'_>) {
     let Some(Node::Map(plain)) = e.remove("stringData") else { return };
     if let Some(data) = e.make_map("data") {
@@ -216,7 +217,7 @@ fn requests_from_limits(c: &mut Edit<'_>) {
     }
 }
 
-/// Adds to a map what it does not have.
+/// Adds the entries that a map does not have.
 fn fill(e: &mut Edit<'_>, field: &str, from: &Map) {
     if from.is_empty() {
         return;
@@ -259,7 +260,7 @@ fn pod(e: &mut Edit<'_>) {
     }
 }
 
-/// Pod-level limits of huge pages from those of the containers.
+/// Computes pod-level limits of huge pages from those of the containers.
 fn pod_level_limits(spec: &mut Edit<'_>) {
     let v = spec.view();
     let Some(r) = v.opt("resources") else { return };
@@ -278,7 +279,7 @@ fn pod_level_limits(spec: &mut Edit<'_>) {
     }
 }
 
-/// Pod-level requests from those of the containers, then from the pod-level limits.
+/// Computes pod-level requests from those of the containers, then from the pod-level limits.
 fn pod_level_requests(spec: &mut Edit<'_>) {
     let v = spec.view();
     let Some(r) = v.opt("resources") else { return };
@@ -382,7 +383,8 @@ fn default_labels(e: &mut Edit<'_>, labels: Node) {
     }
 }
 
-/// Not of the spec's type, since a volume that stands in a VolumeAttachment has no such defaults.
+/// Sets the defaults of a PersistentVolume. They are not of the spec's type, since a volume that stands in a
+/// VolumeAttachment has no such defaults.
 fn persistent_volume(e: &mut Edit<'_>) {
     if let Some(mut spec) = e.make("spec") {
         spec.default_str("persistentVolumeReclaimPolicy", "Retain");
@@ -419,7 +421,8 @@ fn deployment_strategy(e: &mut Edit<'_>) {
     }
 }
 
-/// Upstream's internal type has a field for it, which its conversion writes into every object.
+/// Writes the annotation of the template's generation: upstream's internal type has a field for it, which its
+/// conversion writes into every object.
 fn template_generation(e: &mut Edit<'_>) {
     const NAME: &str = "deprecated.daemonset.template.generation";
     if let Some(mut m) = e.make("metadata")
@@ -452,7 +455,7 @@ fn stateful_set_strategy(e: &mut Edit<'_>) {
     }
 }
 
-/// Templates of claims bear their type.
+/// Gives templates of claims their type.
 fn claim_types(e: &mut Edit<'_>) {
     for mut t in e.items("volumeClaimTemplates") {
         if t.view().knows("kind") {
@@ -505,7 +508,7 @@ fn scaling_rules(e: &mut Edit<'_>, policies: &[(&str, i64)]) {
     e.set("policies", list);
 }
 
-/// A Job's labels are by default its template's.
+/// Gives a Job the labels of its template as defaults.
 pub(crate) fn job_labels(e: &mut Edit<'_>) {
     if let Some(mut s) = e.make("spec") {
         job_spec(&mut s);
@@ -515,7 +518,7 @@ pub(crate) fn job_labels(e: &mut Edit<'_>) {
     }
 }
 
-/// Only of a Job itself: upstream leaves the template of a CronJob as it is.
+/// Sets the defaults of a Job itself: upstream leaves the template of a CronJob as it is.
 fn job_spec(e: &mut Edit<'_>) {
     let v = e.view();
     let (completions, parallelism) = (v.has("completions"), v.has("parallelism"));

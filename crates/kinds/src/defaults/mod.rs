@@ -1,7 +1,7 @@
-//! Defaults: what an absent field means.
+//! Defaults: the values of absent fields.
 //!
-//! Constants stand in a table and in the schema; what depends on other fields is a function. A
-//! struct's own function runs first, then its constants, then its children, as upstream's order is.
+//! Constants stand in a table and in the schema; defaults that depend on other fields are functions. A struct's own
+//! function runs first, then its constants, then its children, as upstream's order is.
 
 mod functions;
 mod table;
@@ -17,12 +17,12 @@ pub(crate) use functions::{job_labels, service_account_alias};
 /// A default that depends on other fields.
 type Function = fn(&mut Edit<'_>);
 
-/// What a struct's defaults are.
+/// The defaults of a struct.
 #[derive(Default)]
 struct Rules {
     function: Option<Function>,
     constants: Vec<(FieldNo, Node)>,
-    /// Fields below which something has a default, with what to do there.
+    /// Fields below which something has a default, with the kind of their values.
     children: Vec<(FieldNo, Child)>,
 }
 
@@ -33,7 +33,7 @@ enum Child {
     Map,
     /// A map of quantities, which are rounded up to thousandths.
     Quantities,
-    /// A plain struct that is made if it is absent, since something in it has a constant default.
+    /// A plain struct that is made if it is absent, since a field in it has a constant default.
     Made(StructId),
 }
 
@@ -70,7 +70,7 @@ fn constant(schema: &Schema, ty: TypeId, json: &str) -> Option<Node> {
 }
 
 impl Defaults {
-    /// Of a schema.
+    /// Collects the defaults of a schema.
     pub fn new(schema: &Schema) -> Self {
         let mut by_name: HashMap<&str, Vec<(&str, &str)>> = HashMap::new();
         for (ty, field, json) in table::CONSTANTS {
@@ -161,7 +161,7 @@ impl Defaults {
         for (no, value) in &r.constants {
             match s.get(*no) {
                 None => s.set(*no, value.clone()),
-                // `path: ""` of a field without `omitempty`.
+                // A field without `omitempty` that was written as `path: ""`.
                 Some(n) if n.is_zero() && !schema.st(s.id).at(*no).pointer => s.set(*no, value.clone()),
                 Some(_) => {}
             }

@@ -3,7 +3,7 @@
 //! A default stands for an absent field, or an empty one of a field that is no pointer. Those that
 //! upstream marks in the types (`+default=`) stand in the schema.
 
-/// Package prefix, type, field, value.
+/// The entries: package prefix, type, field, value.
 pub(super) const CONSTANTS: &[(&str, &str, &str)] = &[
     ("core.v1.Container", "terminationMessagePath", r#""/dev/termination-log""#),
     ("core.v1.Container", "terminationMessagePolicy", r#""File""#),

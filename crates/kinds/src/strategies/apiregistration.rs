@@ -49,7 +49,7 @@ pub(super) const API_SERVICE: Rules = Rules {
     ..CLUSTER
 };
 
-/// What this server serves itself is there.
+/// Sets the condition that an APIService which this server serves itself is available.
 fn available(c: &Ctx<'_>, s: &mut Struct) {
     let mut e = Edit::new(c.schema, s);
     let Some(mut status) = e.make("status") else { return };
@@ -121,7 +121,7 @@ fn api_service(errs: &mut Errors, v: View<'_>) {
     }
 }
 
-/// The name of an APIService is made of its version and group; upstream wants that of a prefix too.
+/// Checks that the name of an APIService is made of its version and group; upstream demands that of a prefix, too.
 fn service_meta(errs: &mut Errors, meta: View<'_>, required: &str) {
     let wrong = format!("must be `spec.version+\".\"+spec.group`: {}", api::go::quote(required));
     let mut found = Errors::new();

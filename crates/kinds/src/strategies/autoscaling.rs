@@ -65,14 +65,14 @@ pub(super) const AUTOSCALER: Rules = Rules {
     ..NAMESPACED
 };
 
-/// What a reference's apiVersion may be.
+/// The values that a reference's apiVersion may have.
 #[derive(Clone, Copy)]
 enum ApiVersion {
-    /// Anything, since the stored object has it so.
+    /// Any text, since the stored object has such a text.
     Any,
-    /// With or without a group.
+    /// A version with or without a group.
     Valid,
-    /// With a group.
+    /// A version with a group.
     Grouped,
 }
 

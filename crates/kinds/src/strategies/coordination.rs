@@ -61,7 +61,7 @@ pub(crate) const LEASE_CANDIDATE: Rules = Rules {
     ..NAMESPACED
 };
 
-/// Upstream's path of a strategy names the field twice.
+/// Checks a strategy. Upstream's path of it names the field twice.
 fn election(errs: &mut Errors, at: &Path<'_>, strategy: &str) {
     let at = at.field("strategy");
     let at = at.field("strategy");
@@ -89,7 +89,7 @@ fn candidate_spec(errs: &mut Errors, spec: View<'_>) {
     } else if semver(binary).is_none() {
         errs.invalid(&binary_at, binary, WHY);
     }
-    // What is no version counts as 0.0.0.
+    // A text that is no version counts as 0.0.0.
     let number = |v: &Option<Semver>| v.clone().unwrap_or_default();
     if !binary.is_empty() && !emulation.is_empty() && number(&semver(binary)) < number(&emulated) {
         errs.invalid(&binary_at, binary, "must be greater than or equal to `emulationVersion`");

@@ -58,7 +58,7 @@ pub(super) const ENDPOINT_SLICE: Rules = Rules {
 
 const HOST: &str = "kubernetes.io/hostname";
 
-/// Version 1 has the node's name in a field of its own; the topology is kept only where it was.
+/// Drops the topology except where it was stored. Version 1 has the node's name in a field of its own.
 fn drop_topology(e: &mut Edit<'_>, old: Option<View<'_>>) {
     if old.is_some_and(|o| same(o.get("endpoints"), e.view().get("endpoints"))) {
         return;
@@ -210,7 +210,7 @@ fn address(errs: &mut Errors, list: &Path<'_>, j: usize, a: &str, ty: &str, stri
     endpoint_ip(errs, &at, a);
 }
 
-/// A fully qualified domain name.
+/// Checks a fully qualified domain name.
 fn domain(errs: &mut Errors, at: &Path<'_>, name: &str) {
     if name.is_empty() {
         errs.required(at, "");
@@ -234,7 +234,7 @@ fn domain(errs: &mut Errors, at: &Path<'_>, name: &str) {
     }
 }
 
-/// False if there are too many.
+/// Checks hints; returns false if there are too many.
 fn hints(errs: &mut Errors, at: &Path<'_>, h: View<'_>, list: &str, check: fn(&str) -> Vec<String>) -> bool {
     let at = at.field(list);
     if h.len(list) > MAX_HINTS {

@@ -14,7 +14,7 @@ use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
-/// Upstream's limits; the last is of the bits that choosing a hand of queues takes.
+/// Upstream's limits; the last one limits the bits of hash by which a hand of queues is chosen.
 const MAX_PRECEDENCE: i64 = 10_000;
 const MAX_QUEUES: i64 = 10_000_000;
 const MAX_HASH_BITS: i64 = 60;
@@ -121,7 +121,7 @@ fn rule(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
     }
 }
 
-/// The kinds of subjects, with the fields that say who they are.
+/// The kinds of subjects, with the fields that identify them.
 const SUBJECTS: [(&str, &str); 3] =
     [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 
@@ -340,7 +340,7 @@ fn queuing(errs: &mut Errors, at: &Path<'_>, q: View<'_>) {
     }
 }
 
-/// The bits of hash that dealing a hand from a deck needs.
+/// The bits of hash that are needed to deal a hand from a deck.
 fn entropy_bits(deck: i64, hand: i64) -> i64 {
     ((deck as f64).log2() * hand as f64).ceil() as i64
 }

@@ -1,5 +1,5 @@
-//! What most kinds do: check the metadata, reset status on writes of the object and the rest on
-//! writes of the status, count generations.
+//! The rules of most kinds: check the metadata, reset status on writes of the object and the rest on writes of the
+//! status, count generations.
 
 use api::field::Errors;
 use api::names::name_subdomain;
@@ -13,22 +13,22 @@ use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::{Ctx, Deletion, Form};
 use crate::validation::meta::{object_meta, object_meta_update};
 
-/// Nothing to ready.
+/// Leaves the tree of a create as it is.
 pub(crate) fn keep(_: &Ctx<'_>, _: &mut Struct) {}
-/// Nothing to ready.
+/// Leaves the tree of an update as it is.
 pub(crate) fn keep_update(_: &Ctx<'_>, _: &mut Struct, _: &Struct) {}
 
-/// A create without its status.
+/// Drops the status of a create.
 pub(crate) fn drop_status(c: &Ctx<'_>, s: &mut Struct) {
     Edit::new(c.schema, s).remove("status");
 }
 
-/// A create of generation 1.
+/// Sets the generation of a create to 1.
 pub(crate) fn first_generation(c: &Ctx<'_>, s: &mut Struct) {
     set_generation(&mut Edit::new(c.schema, s), 1);
 }
 
-/// A create of generation 1 without its status.
+/// Drops the status of a create and sets its generation to 1.
 pub(crate) fn create(c: &Ctx<'_>, s: &mut Struct) {
     drop_status(c, s);
     first_generation(c, s);
@@ -45,12 +45,12 @@ pub(crate) fn set_generation(e: &mut Edit<'_>, generation: i64) {
     }
 }
 
-/// An update that keeps the stored status.
+/// Keeps the stored status in an update.
 pub(crate) fn keep_status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     Edit::new(c.schema, new).copy("status", old);
 }
 
-/// The next generation if one of the fields changed.
+/// Raises the generation if one of the fields changed.
 pub(crate) fn bump_if_changed(c: &Ctx<'_>, new: &mut Struct, old: &Struct, fields: &[&str]) {
     let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
     let changed = fields.iter().any(|f| !same(n.get(f), o.get(f)));
@@ -59,7 +59,7 @@ pub(crate) fn bump_if_changed(c: &Ctx<'_>, new: &mut Struct, old: &Struct, field
     }
 }
 
-/// The next generation if the field changed, or an empty list or map was written where there was none.
+/// Raises the generation if the field changed, or if an empty list or map was written where there was none.
 pub(crate) fn bump_if_written(c: &Ctx<'_>, new: &mut Struct, old: &Struct, field: &str) {
     let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
     let changed = !same_as_written(n.as_written(field), o.as_written(field));
@@ -73,13 +73,13 @@ fn bump(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     set_generation(&mut Edit::new(c.schema, new), generation + 1);
 }
 
-/// An update that keeps the stored status and counts changes of `spec`.
+/// Keeps the stored status in an update and raises the generation if `spec` changed.
 pub(crate) fn update(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     keep_status(c, new, old);
     bump_if_changed(c, new, old, &["spec"]);
 }
 
-/// An update of a kind without status that counts changes of `spec`.
+/// Raises the generation if `spec` changed, for a kind without status.
 pub(crate) fn bump_spec(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     bump_if_changed(c, new, old, &["spec"]);
 }
@@ -109,15 +109,15 @@ pub(crate) fn validate_update(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<Fi
     errs.0
 }
 
-/// No warnings.
+/// Gives no warnings.
 pub(crate) fn no_warnings(_: &Ctx<'_>, _: &Struct, _: Option<&Struct>) -> Vec<String> {
     Vec::new()
 }
 
-/// No selectable fields.
+/// Gives no values: the kind has no selectable fields.
 pub(crate) fn no_fields(_: &Schema, _: &Struct, _: &mut Vec<Text>) {}
 
-/// An update of the status alone; metadata other than labels and the like is the server's anyway.
+/// Restricts an update to the status; metadata other than labels and the like is the server's anyway.
 pub(crate) fn status_only(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     let mut e = Edit::new(c.schema, new);
     let names: Vec<Text> = c
@@ -133,7 +133,7 @@ pub(crate) fn status_only(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     }
 }
 
-/// An update of the status alone that also keeps the stored labels, annotations, finalizers and owners.
+/// Restricts an update to the status, and keeps the stored labels, annotations, finalizers and owners, too.
 pub(crate) fn status_reset_meta(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     status_only(c, new, old);
     let mut e = Edit::new(c.schema, new);
@@ -146,10 +146,10 @@ pub(crate) fn status_reset_meta(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     }
 }
 
-/// `status` of a kind whose metadata a status update may change.
+/// The subresource `status` of a kind whose metadata a status update may change.
 pub(crate) const STATUS: SubresourceRules =
     SubresourceRules { name: "status", takes: Takes::BUT_SPEC, prepare_update: status_only, validate_update };
-/// `status` of a kind whose metadata a status update leaves alone.
+/// The subresource `status` of a kind whose metadata a status update leaves alone.
 pub(crate) const STATUS_ALONE: SubresourceRules = SubresourceRules {
     name: "status",
     takes: Takes::BUT_SPEC_AND_METADATA,
@@ -157,7 +157,7 @@ pub(crate) const STATUS_ALONE: SubresourceRules = SubresourceRules {
     validate_update,
 };
 
-/// A namespaced kind without rules of its own.
+/// The rules of a namespaced kind without its own.
 pub(crate) const NAMESPACED: Rules = Rules {
     group: "",
     resource: "",
@@ -192,7 +192,7 @@ pub(crate) const NAMESPACED: Rules = Rules {
     convert: convert::same_fields,
     settle: |_, _| Ok(()),
 };
-/// A kind of the cluster without rules of its own.
+/// The rules of a kind of the cluster without its own.
 pub(crate) const CLUSTER: Rules = Rules { validate: validate_cluster, ..NAMESPACED };
 
 /// The text at a dotted path of structs, "" if absent; a list is entered at its first element.

@@ -50,7 +50,7 @@ use crate::strategy::Strategy;
 use generic::{CLUSTER, NAMESPACED, STATUS_ALONE};
 use rules::{Rules, SubresourceRules, Takes};
 
-/// The strategy of a resource; one without rules of its own has the generic one.
+/// The strategy of a resource; the generic one if the resource has no rules of its own.
 pub fn strategy(group: &str, resource: &str) -> Arc<dyn Strategy> {
     const STATUS: &[SubresourceRules] = &[SubresourceRules { takes: Takes::BUT_SPEC, ..STATUS_ALONE }];
     static IN_NAMESPACES: Rules = Rules { subresources: STATUS, ..NAMESPACED };
@@ -146,7 +146,8 @@ mod tests {
             let warning = strategy(group, resource).facts().no_effect_yet.clone();
             assert_eq!(warning.is_some(), warns, "{resource}: {warning:?}");
         };
-        // Addresses are given from it, and Pods get its overhead, its nodes and its handler.
+        // The server allocates addresses from ServiceCIDRs, and gives Pods the overhead, nodes and handler of
+        // RuntimeClasses.
         check("networking.k8s.io", "servicecidrs", false);
         check("node.k8s.io", "runtimeclasses", false);
         check("networking.k8s.io", "ingresses", false);

@@ -79,7 +79,7 @@ impl PolicyOptions<'_> {
     }
 }
 
-/// Calls with each `ipBlock` of a policy.
+/// Calls `f` with each `ipBlock` of a policy.
 fn blocks<'a>(spec: View<'a>, mut f: impl FnMut(&Path<'_>, View<'a>)) {
     let at = Path::root("spec");
     for (direction, peers) in DIRECTIONS {
@@ -455,7 +455,7 @@ fn backend(errs: &mut Errors, at: &Path<'_>, b: View<'_>, o: &IngressOptions) {
     }
 }
 
-/// `apiGroup`, `kind` and `name` of a reference.
+/// Checks `apiGroup`, `kind` and `name` of a reference.
 fn group_kind_name(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
     if let Some(g) = r.opt_str("apiGroup") {
         errs.each(&at.field("apiGroup"), g, names::dns1123_subdomain(g));
@@ -464,7 +464,7 @@ fn group_kind_name(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
     segment(errs, at, r, "name");
 }
 
-/// A field that must be a segment of a path.
+/// Checks a field that must be a segment of a path.
 fn segment(errs: &mut Errors, at: &Path<'_>, v: View<'_>, field: &str) {
     let value = v.str(field);
     if value.is_empty() {
@@ -540,7 +540,7 @@ pub(super) const IP_ADDRESS: Rules = Rules {
     ..CLUSTER
 };
 
-/// The name of an IPAddress is the address.
+/// Checks the name of an IPAddress, which is the address.
 fn address_name(name: &str, _: bool) -> Vec<String> {
     let mut errs = Errors::new();
     ip::check(&mut errs, &Path::root(""), name);
@@ -625,7 +625,7 @@ fn cidrs(errs: &mut Errors, spec: View<'_>) {
     }
 }
 
-/// A second family may be added; nothing else changes.
+/// Checks an update of the networks: a second family may be added; nothing else changes.
 fn cidrs_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     let at = Path::root("spec.cidrs");
     let (new, old): (Vec<&str>, Vec<&str>) = (n.strs("cidrs").collect(), o.strs("cidrs").collect());

@@ -1,4 +1,4 @@
-//! What a built-in kind's strategy is written as: constants and plain functions.
+//! The form in which a built-in kind's strategy is written: constants and plain functions.
 
 use std::sync::Arc;
 
@@ -38,29 +38,29 @@ pub(crate) type Path = &'static [&'static str];
 /// A path in which `None` stands for any step.
 pub(crate) type Pattern = &'static [Option<&'static str>];
 
-/// Which fields a subresource takes: nobody comes to manage others through it. Upstream's `GetResetFields` and
+/// The fields that a subresource takes: nobody comes to manage others through it. Upstream's `GetResetFields` and
 /// `GetResetFieldsFilter`.
 pub(crate) enum Takes {
-    /// All but these, which it resets with all below them.
+    /// All fields but these, which are reset with all below them.
     AllBut(&'static [Path]),
-    /// Only these.
+    /// Only these fields.
     Only(&'static [Pattern]),
 }
 
 impl Takes {
-    /// All but `spec`.
+    /// All fields but `spec`.
     pub(crate) const BUT_SPEC: Self = Self::AllBut(&[&["spec"]]);
-    /// All but `spec` and `metadata`.
+    /// All fields but `spec` and `metadata`.
     pub(crate) const BUT_SPEC_AND_METADATA: Self = Self::AllBut(&[&["spec"], &["metadata"]]);
-    /// All but `status`.
+    /// All fields but `status`.
     pub(crate) const BUT_STATUS: Self = Self::AllBut(&[&["status"]]);
 }
 
 /// A subresource on the object's own tree.
 pub(crate) struct SubresourceRules {
-    /// Its name in the path.
+    /// The subresource's name in the path.
     pub name: &'static str,
-    /// Which fields it takes.
+    /// The fields that the subresource takes.
     pub takes: Takes,
     /// As [`Subresource::prepare_update`].
     pub prepare_update: PrepareUpdate,
@@ -77,19 +77,19 @@ impl Subresource for SubresourceRules {
     }
 }
 
-/// A version that goes.
+/// A version that will be removed.
 pub(crate) struct Going {
     /// The version.
     pub version: &'static str,
     /// The minor release since which it is deprecated.
     pub since: u8,
-    /// The release that will be without it, "" if none is known.
+    /// The release that removes the version, "" if none is known.
     pub removed: &'static str,
-    /// What to use instead, "" if that is the next version.
+    /// The version to use instead, "" if that is the next one.
     pub instead: &'static str,
 }
 
-/// A version that goes, of which the next one is to be used.
+/// A version that will be removed, instead of which the next one is to be used.
 pub(crate) const fn going(version: &'static str, since: u8, removed: &'static str) -> Going {
     Going { version, since, removed, instead: "" }
 }
@@ -114,15 +114,15 @@ pub(crate) struct Rules {
     pub warnings: Warnings,
     /// Subresources on the same tree.
     pub subresources: &'static [SubresourceRules],
-    /// Which fields a write of the object itself takes.
+    /// The fields that a write of the object itself takes.
     pub takes: Takes,
     /// The paths of [`Facts::fields`].
     pub fields: &'static [&'static str],
-    /// Those of them by which the store finds objects.
+    /// The paths among them by which the store finds objects.
     pub indexed: &'static [&'static str],
-    /// Their values.
+    /// The values of these fields.
     pub field_values: FieldValues,
-    /// Its columns.
+    /// The columns of the kind.
     pub columns: &'static Columns,
     /// As [`Facts::create_on_update`].
     pub create_on_update: bool,
@@ -136,24 +136,24 @@ pub(crate) struct Rules {
     pub is_namespace: bool,
     /// As [`Facts::is_consulted`].
     pub is_consulted: bool,
-    /// How it is deleted. That a deletion answers with the object stands in the table of resources, where
-    /// OpenAPI says so.
+    /// The way of deletion. Whether a deletion answers with the object stands in the table of resources, since OpenAPI
+    /// says so.
     pub deletion: Deletion,
     /// As [`Strategy::grace`].
     pub grace: fn(&Schema, &Struct) -> Option<Grace>,
     /// As [`Strategy::is_held`].
     pub is_held: fn(&Schema, &Struct) -> bool,
-    /// The kind of what is stored though no client can ask for it.
+    /// The kind of objects that are stored though no client can ask for them.
     pub internal_kind: Option<&'static str>,
-    /// What keys in etcd begin with, if not with the plural name; from the time before there were groups.
+    /// The start of keys in etcd, if it is not the plural name; from the time before there were groups.
     pub path: Option<&'static str>,
-    /// The form in etcd.
+    /// The form of objects in etcd.
     pub form: Form,
     /// As [`Storage::expires`].
     pub expires: bool,
-    /// Versions that go.
+    /// Versions that will be removed.
     pub going: &'static [Going],
-    /// The form of `spec.selector`, if the kind has a Scale, of `spec.replicas` and `status.replicas`.
+    /// The form of `spec.selector`, if the kind has a Scale of `spec.replicas` and `status.replicas`.
     pub scale: Option<SelectorForm>,
     /// As [`Facts::field_annotation`].
     pub field_annotation: Option<&'static str>,
@@ -163,16 +163,16 @@ pub(crate) struct Rules {
     pub settle: Settle,
 }
 
-/// A built-in kind's strategy.
+/// The strategy of a built-in kind.
 struct BuiltIn {
     rules: &'static Rules,
     facts: Facts,
-    /// What a write of the object and of each subresource resets.
+    /// The fields that a write of the object and of each subresource resets.
     reset: Vec<FieldSet>,
 }
 
 impl Rules {
-    /// The strategy, for a resource of the table.
+    /// Makes the strategy for a resource of the table.
     pub(crate) fn strategy(&'static self, group: &str, resource: &str) -> Arc<dyn Strategy> {
         let takes = std::iter::once(&self.takes).chain(self.subresources.iter().map(|s| &s.takes));
         let reset = takes.map(|takes| match takes {
@@ -226,7 +226,7 @@ impl Rules {
         }
     }
 
-    /// Objects are kept in the version that is served by default, if there is one.
+    /// The storage of objects: the version that is served by default, if there is one.
     fn storage(&self, rows: &[&ResourceInfo], resource: &str) -> Option<Storage> {
         let (kind, etcd) = if let Some(kind) = self.internal_kind {
             (Gvk::new(self.group, "v1", kind), Gvk::new(self.group, "v1", kind))
@@ -239,7 +239,7 @@ impl Rules {
         let path = match (self.path, self.form) {
             (Some(path), _) => path.into(),
             (None, Form::Protobuf) => resource.into(),
-            // Servers that upstream's own delegates to keep their objects below their group.
+            // Upstream's extension servers, to which its own server delegates, keep objects below their group.
             (None, Form::Json | Form::Definition) => {
                 compact_str::format_compact!("{}/{resource}", kind.group)
             }

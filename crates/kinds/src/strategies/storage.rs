@@ -24,8 +24,8 @@ use crate::validation::meta::{SelectorOptions, label_name, label_selector};
 
 const GROUP: &str = "storage.k8s.io";
 
-/// Upstream's limits: of the bytes and the number of parameters, of an attachment's metadata, of an
-/// error's text, of a node's id and of a token's lifetime in seconds.
+/// Upstream's limits: the bytes and the number of parameters, an attachment's metadata, an error's text, a node's id
+/// and a token's lifetime in seconds.
 const MAX_PARAMETERS_SIZE: usize = 256 * 1024;
 const MAX_PARAMETERS: usize = 512;
 const MAX_METADATA: usize = 256 * 1024;
@@ -254,7 +254,7 @@ fn attachment_status(errs: &mut Errors, status: View<'_>) {
     }
 }
 
-/// So many drivers of one name are compared with those that a CSINode had.
+/// At most so many drivers of one name are compared with those that a CSINode had.
 const MOST_OF_A_NAME: usize = 16;
 
 pub(super) const CSI_NODE: Rules = Rules {

@@ -1,4 +1,4 @@
-//! How objects are stored: StorageVersions and StorageVersionMigrations.
+//! StorageVersions and StorageVersionMigrations: the forms in which objects are stored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,7 +37,7 @@ pub(super) const STORAGE_VERSION: Rules = Rules {
     ..CLUSTER
 };
 
-/// `<group>.<resource>`
+/// Checks a name of the form `<group>.<resource>`.
 fn version_name(name: &str) -> Vec<String> {
     let Some((group, resource)) = name.rsplit_once('.') else {
         return vec!["name must be in the form of <group>.<resource>".into()];
@@ -113,7 +113,7 @@ fn server_version(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     }
 }
 
-/// What all servers encode in, if they agree, must be what the status says.
+/// Checks that the status names the version in which all servers encode, if they agree on one.
 fn common_version(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {
     let mut all = status.items("storageVersions").map(|v| v.str("encodingVersion"));
     let first = all.next();
@@ -134,7 +134,7 @@ fn common_version(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {
     }
 }
 
-/// `group/version` or `version`.
+/// Checks `group/version` or `version`.
 fn api_version(text: &str) -> Vec<String> {
     const EMPTY: &str = "must be non-empty";
     let mut errs = Vec::new();
@@ -209,7 +209,7 @@ fn migration(errs: &mut Errors, v: View<'_>) {
     }
 }
 
-/// A whole number above zero, however long.
+/// Whether a text is a whole number above zero, of any length.
 fn is_resource_version(text: &str) -> bool {
     !text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit())
 }

@@ -1,4 +1,4 @@
-//! What the kinds share that make pods from a template.
+//! Rules that the kinds which make pods from a template share.
 
 use api::field::{Errors, Path, Raw};
 use api::names;
@@ -13,7 +13,7 @@ use crate::strategy::Ctx;
 use crate::validation::meta::{SelectorOptions, is_empty_selector, label_selector, selects};
 use crate::validation::print;
 
-/// Drops what is disabled in the template below the fields `at`.
+/// Drops the disabled fields of the template below the fields `at`.
 pub(crate) fn drop_in_template(c: &Ctx<'_>, s: &mut Struct, at: &[&str], old: Option<&Struct>) {
     let old = old.map(|o| {
         let mut v = View::new(c.schema, o);
@@ -62,7 +62,7 @@ pub(crate) fn template_warnings(c: &Ctx<'_>, n: &Struct, old: Option<&Struct>) -
     out
 }
 
-/// As [`template_warnings`], for kinds whose name may be anything.
+/// Like [`template_warnings`], for kinds whose name may be any text.
 pub(crate) fn unnamed_template_warnings(c: &Ctx<'_>, n: &Struct, old: Option<&Struct>) -> Vec<String> {
     let v = View::new(c.schema, n);
     let mut out = Vec::new();
@@ -86,7 +86,7 @@ pub(crate) fn labels_value(v: View<'_>) -> Raw {
 
 pub(crate) const MISMATCH: &str = "`selector` does not match template `labels`";
 
-/// The rules that pods which are always started again share.
+/// Checks the rules for pods that are always started again.
 pub(crate) fn always(errs: &mut Errors, spec_at: &Path<'_>, t: View<'_>, kind: &str) {
     let at = spec_at.field("template");
     let at = at.field("spec");
@@ -102,7 +102,7 @@ pub(crate) fn always(errs: &mut Errors, spec_at: &Path<'_>, t: View<'_>, kind: &
     }
 }
 
-/// Whether every requirement is one that a selector can be made of.
+/// Whether a selector can be made of every requirement.
 pub(crate) fn is_selector(s: View<'_>) -> bool {
     let mut e = Errors::new();
     label_selector(&mut e, &Path::root(""), Some(s), SelectorOptions::default());
@@ -122,7 +122,7 @@ pub(crate) fn selector(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, kind: &
     }
 }
 
-/// The selector and the template of a ReplicaSet or Deployment.
+/// Checks the selector and the template of a ReplicaSet or Deployment.
 pub(crate) fn selected_template(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     let t = spec.st("template");
     let sel = spec.opt("selector");
@@ -131,7 +131,7 @@ pub(crate) fn selected_template(errs: &mut Errors, at: &Path<'_>, spec: View<'_>
         return;
     }
     let template_at = at.field("template");
-    // No selector selects nothing, so that no template matches it.
+    // An absent selector selects nothing, so that no template matches it.
     let matches = sel.is_some_and(|s| is_empty_selector(s) || selects(s, t.st("metadata").map("labels")));
     if !matches {
         errs.invalid(&template_at.field("metadata.labels"), labels_value(t.st("metadata")), MISMATCH);
@@ -140,7 +140,7 @@ pub(crate) fn selected_template(errs: &mut Errors, at: &Path<'_>, spec: View<'_>
     always(errs, at, t, "ReplicaSet");
 }
 
-/// Counts of a status: none negative, none above another.
+/// Checks the counts of a status: none is negative, none is above another.
 pub(crate) fn counts(errs: &mut Errors, status: View<'_>, all: &[&str], below_replicas: &[&str]) {
     let at = Path::root("status");
     for f in all {
@@ -165,8 +165,7 @@ pub(crate) fn available_below_ready(errs: &mut Errors, status: View<'_>, what: &
     }
 }
 
-/// The status of what keeps a number of Pods: ReplicaSets and, but for what they do not count,
-/// ReplicationControllers.
+/// The status of ReplicaSets and ReplicationControllers, which keep a number of Pods; the latter have fewer counts.
 pub(crate) const REPLICAS_STATUS: SubresourceRules = SubresourceRules {
     name: "status",
     takes: Takes::BUT_SPEC,
@@ -196,7 +195,7 @@ pub(crate) fn replicas_text(schema: &api::Schema, s: &Struct, out: &mut Vec<Text
     out.push(compact_str::format_compact!("{}", View::new(schema, s).st("status").int("replicas")));
 }
 
-/// A count or a percentage.
+/// Checks a count or a percentage.
 pub(crate) fn int_or_percent(errs: &mut Errors, at: &Path<'_>, v: Option<&Node>) {
     match v {
         Some(Node::Str(s)) => errs.each(at, s, names::percent(s)),
@@ -219,14 +218,14 @@ pub(crate) fn amount(v: Option<&Node>) -> i64 {
     })
 }
 
-/// A percentage above 100.
+/// Checks that a percentage is not above 100.
 pub(crate) fn at_most_100_percent(errs: &mut Errors, at: &Path<'_>, v: Option<&Node>) {
     if percent(v).is_some_and(|p| p > 100) {
         errs.invalid(at, v, "must not be greater than 100%");
     }
 }
 
-/// The Warning about a name that is no label, for kinds whose pods bear it.
+/// Warns of a name that is no label, for kinds whose pods bear it.
 pub(crate) fn name_warning(out: &mut Vec<String>, meta: View<'_>) {
     let bad = names::dns1123_label(meta.str("name"));
     if !bad.is_empty() {

@@ -1,5 +1,5 @@
-//! scheduling.k8s.io/v1alpha2: Workloads and PodGroups. Rules come from the field tags of upstream's types
-//! (`+k8s:required`, `+k8s:format`, …): what an update leaves as it was is not checked again.
+//! scheduling.k8s.io/v1alpha2: Workloads and PodGroups. The rules come from the field tags of upstream's types
+//! (`+k8s:required`, `+k8s:format`, …): a field that an update leaves as it was is not checked again.
 
 use std::collections::HashSet;
 
@@ -76,7 +76,7 @@ fn kept(new: View<'_>, old: Option<View<'_>>, name: &str) -> bool {
     old.is_some_and(|o| same(new.get(name), o.get(name)))
 }
 
-/// Reports a field that an update changes, without its value; the answer is whether there is more to check.
+/// Reports a field that an update changes, without its value; returns whether there is more to check.
 fn fixed(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: Option<View<'_>>, name: &str) -> bool {
     if kept(new, old, name) {
         return false;
@@ -107,7 +107,7 @@ fn path_segment(value: &str) -> Vec<String> {
     names::path_segment(value, false)
 }
 
-/// Exactly one of the members must be there.
+/// Checks that exactly one of the members is present.
 fn union(errs: &mut Errors, at: &Path<'_>, of: View<'_>, members: &[&str]) {
     let has: Vec<&str> = members.iter().copied().filter(|m| of.has(m)).collect();
     let quoted = |all: &[&str]| all.iter().map(|m| format!("`{m}`")).collect::<Vec<_>>().join(", ");
@@ -160,7 +160,7 @@ fn workload(errs: &mut Errors, c: &Ctx<'_>, spec: View<'_>, old: Option<View<'_>
     }
 }
 
-/// Names that stand twice; the element is reported.
+/// Reports elements whose names stand twice.
 fn unique(errs: &mut Errors, at: &Path<'_>, of: View<'_>, list: &str) {
     let mut seen: HashSet<&str> = HashSet::new();
     for (i, item) in of.items(list).enumerate() {
@@ -189,7 +189,7 @@ fn policy(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
     }
 }
 
-/// What stands in groups and in templates of groups, most of it behind gates.
+/// Checks the parts that groups and templates of groups share, most of them behind gates.
 fn gated(errs: &mut Errors, c: &Ctx<'_>, at: &Path<'_>, g: View<'_>, old: Option<View<'_>>) {
     let constraints = "schedulingConstraints";
     if !(c.gate)("TopologyAwareWorkloadScheduling") {

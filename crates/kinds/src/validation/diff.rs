@@ -54,12 +54,12 @@ struct Block {
     len: usize,
 }
 
-/// So many pairs of lines are looked at. What is left then counts as changed.
+/// At most so many pairs of lines are compared. The remaining lines then count as changed.
 ///
-/// DIFFERENCE: upstream looks at all, which of 20,000 entries in another order are 200 million.
+/// DIFFERENCE: upstream compares all, which are 200 million for 20,000 entries in another order.
 const MOST_STEPS: usize = 500_000;
 
-/// The longest run of equal lines within the bounds, the earliest of several; it counts its steps.
+/// The longest run of equal lines within the bounds, the earliest of several; counts its steps.
 fn longest(
     a: &[&str],
     at_b: &HashMap<&str, Vec<usize>>,

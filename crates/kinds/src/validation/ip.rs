@@ -8,7 +8,7 @@ use api::go::quote;
 
 use api::field::{Errors, Path};
 
-/// An address as old fields take it: IPv4 parts may have leading zeros.
+/// Reads an address as old fields take it: IPv4 parts may have leading zeros.
 pub fn parse_sloppy(s: &str) -> Option<IpAddr> {
     if s.contains(':') {
         return s.parse::<Ipv6Addr>().ok().map(IpAddr::V6).map(unmap);
@@ -37,7 +37,7 @@ fn is_mapped(s: &str) -> bool {
     s.parse::<Ipv6Addr>().is_ok_and(|v| v.to_ipv4_mapped().is_some())
 }
 
-/// A network as old fields take it: its address, its masked address and its prefix length.
+/// Reads a network as old fields take it: its address, its masked address and its prefix length.
 pub fn parse_cidr_sloppy(s: &str) -> Option<(IpAddr, IpAddr, u8)> {
     let (addr, len) = s.split_once('/')?;
     let v6 = addr.contains(':');
@@ -74,7 +74,7 @@ fn mask(ip: IpAddr, len: u8) -> IpAddr {
 /// Values of a stored object that an update may keep.
 pub type Kept<'a> = HashSet<&'a str>;
 
-/// An address of a field that predates strict checks; values that an update found are kept.
+/// Checks an address of a field that predates strict checks; values that the stored object has are kept.
 pub fn check_legacy(errs: &mut Errors, at: &Path<'_>, value: &str, strict: bool, old: &Kept<'_>) {
     if !old.contains(value) {
         parse(errs, at, value, strict);
@@ -101,7 +101,7 @@ fn parse(errs: &mut Errors, at: &Path<'_>, value: &str, strict: bool) -> Option<
     Some(ip)
 }
 
-/// An address in its canonical form.
+/// Checks that an address is in its canonical form.
 pub fn check(errs: &mut Errors, at: &Path<'_>, value: &str) {
     if let Some(ip) = parse(errs, at, value, true) {
         let canonical = ip.to_string();
@@ -111,7 +111,7 @@ pub fn check(errs: &mut Errors, at: &Path<'_>, value: &str) {
     }
 }
 
-/// A network of a field that predates strict checks.
+/// Checks a network of a field that predates strict checks.
 pub fn check_cidr_legacy(errs: &mut Errors, at: &Path<'_>, value: &str, strict: bool, old: &Kept<'_>) {
     if !old.contains(value) {
         parse_cidr(errs, at, value, strict);
@@ -140,7 +140,7 @@ fn parse_cidr(errs: &mut Errors, at: &Path<'_>, value: &str, strict: bool) -> Op
     Some((net, len))
 }
 
-/// A network in its canonical form.
+/// Checks that a network is in its canonical form.
 pub fn check_cidr(errs: &mut Errors, at: &Path<'_>, value: &str) {
     if let Some((net, len)) = parse_cidr(errs, at, value, true) {
         let canonical = format!("{net}/{len}");
@@ -150,7 +150,7 @@ pub fn check_cidr(errs: &mut Errors, at: &Path<'_>, value: &str) {
     }
 }
 
-/// An address with the length of its network's prefix, in its canonical form.
+/// Checks that an address with the length of its network's prefix is in its canonical form.
 pub fn check_interface(errs: &mut Errors, at: &Path<'_>, value: &str) {
     let Some((ip, _, len)) = parse_cidr_sloppy(value) else {
         errs.invalid(at, value, "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)");

@@ -14,19 +14,19 @@ use super::print::value;
 /// Annotations may have this many bytes together.
 pub const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// `metadata` of a create.
+/// Checks `metadata` of a create.
 pub fn object_meta(errs: &mut Errors, meta: View<'_>, namespaced: bool, check: NameCheck) {
     object_meta_at(errs, &Path::root("metadata"), meta, namespaced, check);
 }
 
-/// What every create is checked for once its own rules found nothing.
+/// Checks every create once its own rules found nothing.
 pub fn common_create(schema: &Schema, object: &Struct, namespaced: bool) -> Vec<FieldError> {
     let mut errs = Errors::new();
     object_meta(&mut errs, View::new(schema, object).st("metadata"), namespaced, names::path_segment);
     errs.0
 }
 
-/// What every update is checked for before its own rules; both lists are reported, this one first.
+/// Checks every update before its own rules; both lists are reported, this one first.
 pub fn common_update(schema: &Schema, new: &Struct, old: &Struct, namespaced: bool) -> Vec<FieldError> {
     let mut errs = Errors::new();
     let (n, o) = (View::new(schema, new).st("metadata"), View::new(schema, old).st("metadata"));
@@ -35,7 +35,7 @@ pub fn common_update(schema: &Schema, new: &Struct, old: &Struct, namespaced: bo
     errs.0
 }
 
-/// Metadata of a create at a path.
+/// Checks metadata of a create at a path.
 pub fn object_meta_at(errs: &mut Errors, at: &Path<'_>, meta: View<'_>, namespaced: bool, check: NameCheck) {
     let generate = meta.str("generateName");
     if !generate.is_empty() {
@@ -65,12 +65,12 @@ pub fn object_meta_at(errs: &mut Errors, at: &Path<'_>, meta: View<'_>, namespac
     managed_fields(errs, &at.field("managedFields"), meta);
 }
 
-/// `metadata` of an update.
+/// Checks `metadata` of an update.
 pub fn object_meta_update(errs: &mut Errors, new: View<'_>, old: View<'_>) {
     object_meta_update_at(errs, &Path::root("metadata"), new, old);
 }
 
-/// Metadata of an update at a path.
+/// Checks metadata of an update at a path.
 pub fn object_meta_update_at(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>) {
     if old.has("deletionTimestamp") {
         let kept: HashSet<&str> = old.strs("finalizers").collect();
@@ -110,12 +110,12 @@ pub fn object_meta_update_at(errs: &mut Errors, at: &Path<'_>, new: View<'_>, ol
     managed_fields(errs, &at.field("managedFields"), new);
 }
 
-/// A label key.
+/// Checks a label key.
 pub fn label_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
     errs.each(at, name, names::qualified_name(name));
 }
 
-/// A map of labels in the field `name` of `of`; errors are reported at `at` itself.
+/// Checks a map of labels in the field `name` of `of`; errors are reported at `at` itself.
 pub fn labels(errs: &mut Errors, at: &Path<'_>, of: View<'_>, name: &str) {
     for (k, v) in of.texts(name) {
         label_name(errs, at, k);
@@ -123,7 +123,7 @@ pub fn labels(errs: &mut Errors, at: &Path<'_>, of: View<'_>, name: &str) {
     }
 }
 
-/// Annotations.
+/// Checks annotations.
 pub fn annotations(errs: &mut Errors, at: &Path<'_>, meta: View<'_>) {
     let mut size = 0;
     for (k, v) in meta.texts("annotations") {
@@ -217,7 +217,7 @@ fn managed_fields(errs: &mut Errors, at: &Path<'_>, meta: View<'_>) {
     }
 }
 
-/// The name of a field manager.
+/// Checks the name of a field manager.
 pub fn field_manager(errs: &mut Errors, at: &Path<'_>, manager: &str) {
     if manager.len() > 128 {
         errs.too_long(at, 128);
@@ -229,14 +229,14 @@ pub fn field_manager(errs: &mut Errors, at: &Path<'_>, manager: &str) {
     }
 }
 
-/// What a label selector may hold beyond the rule.
+/// Faults that a label selector may have.
 #[derive(Clone, Copy, Default)]
 pub struct SelectorOptions {
     /// Values that are no label values, since the stored object has such.
     pub invalid_values: bool,
 }
 
-/// A label selector.
+/// Checks a label selector.
 pub fn label_selector(errs: &mut Errors, at: &Path<'_>, s: Option<View<'_>>, o: SelectorOptions) {
     let Some(s) = s else { return };
     labels(errs, &at.field("matchLabels"), s, "matchLabels");
@@ -274,7 +274,7 @@ pub fn has_invalid_value(s: Option<View<'_>>) -> bool {
     })
 }
 
-/// Whether a label selector says nothing.
+/// Whether a label selector has no terms.
 pub fn is_empty_selector(s: View<'_>) -> bool {
     s.len("matchLabels") == 0 && s.len("matchExpressions") == 0
 }
@@ -295,7 +295,7 @@ pub fn selects(s: View<'_>, labels: Option<&api::Map>) -> bool {
         })
 }
 
-/// `metav1.Condition`s.
+/// Checks `metav1.Condition`s.
 pub fn conditions(errs: &mut Errors, at: &Path<'_>, of: View<'_>, name: &str) {
     let mut seen: HashSet<&str> = HashSet::new();
     for (i, c) in of.items(name).enumerate() {

@@ -1,4 +1,4 @@
-//! What the rules of several kinds share.
+//! Rules that several kinds share.
 
 mod diff;
 pub mod ip;

@@ -1,4 +1,4 @@
-//! PEM blocks (RFC 7468), as Go's decoder finds them: what stands around them is passed over.
+//! PEM blocks (RFC 7468), as Go's decoder finds them: text around them is passed over.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 /// A block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// What stands after `BEGIN`.
+    /// The text after `BEGIN`.
     pub(crate) kind: String,
     /// Whether there are headers (`Key: value`) before the data.
     pub(crate) headers: bool,

@@ -17,8 +17,8 @@ pub fn value(schema: &Schema, ty: TypeId, node: Option<&Node>, pointer: bool) ->
     out
 }
 
-/// A field of a struct as [`value`] prints it. A list or map that was written as an empty one prints so;
-/// one that was not written is null.
+/// A field of a struct as [`value`] prints it. A list or map that was written empty is printed empty; one that was not
+/// written is null.
 pub fn field(v: View<'_>, name: &str) -> String {
     let Some((id, no)) = v.id().and_then(|id| Some((id, v.schema.st(id).field(name)?))) else {
         return "null".into();
@@ -69,12 +69,12 @@ pub fn selected(schema: &Schema, st: &Struct, internal: &str) -> String {
     out
 }
 
-/// What differs between two JSON texts.
+/// The difference between two JSON texts.
 pub fn diff_json(a: &str, b: &str) -> String {
     super::diff::unified(&super::diff::pretty(a), &super::diff::pretty(b))
 }
 
-/// What differs between two structs of the same type: a unified diff of their JSON, three lines around.
+/// The difference between two structs of the same type: a unified diff of their JSON, with three lines of context.
 pub fn diff_structs(schema: &Schema, a: &Struct, b: &Struct) -> String {
     super::diff::unified(
         &super::diff::pretty(&internal(schema, a)),
@@ -115,7 +115,7 @@ fn write(
     }
 }
 
-/// A struct or what may stand in its place, as the internal type that has a field for each.
+/// Writes a struct, or the simpler form in its place, as the internal type that has a field for each.
 fn write_or(schema: &Schema, of: StructId, or: Or, node: &Node, out: &mut String) {
     let (one, many) = match or {
         Or::Bool => ("Schema", "Allows"),
@@ -127,7 +127,7 @@ fn write_or(schema: &Schema, of: StructId, or: Or, node: &Node, out: &mut String
         _ => out.push_str("null"),
     };
     let rest = |out: &mut String| match (or, node) {
-        // A schema is allowed what it allows.
+        // Upstream's reader sets `Allows` beside a schema.
         (Or::Bool, n) => out.push_str(if n.as_bool() == Some(false) { "false" } else { "true" }),
         (_, Node::List(l)) => json_list(l, out, |n, out| match n {
             Node::Struct(s) => write_struct(schema, of, Some(s), None, out),
@@ -135,7 +135,7 @@ fn write_or(schema: &Schema, of: StructId, or: Or, node: &Node, out: &mut String
         }),
         _ => out.push_str("null"),
     };
-    // The boolean goes first.
+    // Of a boolean and a schema, the boolean goes first.
     let mut parts = [(one, true), (many, false)];
     if or == Or::Bool {
         parts.reverse();
@@ -151,17 +151,17 @@ fn write_or(schema: &Schema, of: StructId, or: Or, node: &Node, out: &mut String
 
 /// A field of an internal type.
 struct Internal {
-    /// Its name there.
+    /// The field's name in the internal type.
     name: &'static str,
-    /// Its JSON name here.
+    /// The field's JSON name in this schema.
     json: &'static str,
-    /// Whether its absence prints as null.
+    /// Whether the absent field prints as null.
     null: bool,
-    /// Whether it is a field of the struct around this one here.
+    /// Whether this schema has the field in the enclosing struct.
     around: bool,
 }
 
-/// The internal types by the last parts of their names here. Read when the first value is printed.
+/// The internal types by the last parts of their names in this schema. Read when the first value is printed.
 static INTERNAL: LazyLock<HashMap<&'static str, Vec<Internal>>> = LazyLock::new(|| {
     let field = |word: &'static str| {
         let (name, json) = word.split_once('=').unwrap_or((word, ""));
@@ -224,7 +224,7 @@ fn comma(first: &mut bool, out: &mut String) {
     }
 }
 
-/// The fields of a struct that has its JSON names inside upstream too.
+/// Writes the fields of a struct whose internal type has JSON names, too.
 fn tagged(schema: &Schema, id: StructId, st: Option<&Struct>, first: &mut bool, out: &mut String) {
     for (i, f) in schema.st(id).fields.iter().enumerate() {
         if st.is_none_or(|s| !s.has(FieldNo(i as u16))) && f.omitempty {

@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
-/// A version; what stands after `+` counts for nothing.
+/// A version; the text after `+` does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Semver {
     numbers: [u64; 3],
-    /// What comes before the release of this number, such as `alpha.1`.
+    /// The identifiers of a prerelease, such as `alpha.1`.
     before: Vec<Part>,
 }
 
@@ -43,7 +43,7 @@ fn word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Reads a version such as `1.2.3-beta.1+build`; `None` if it is none.
+/// Reads a version such as `1.2.3-beta.1+build`; `None` if the text is no version.
 pub fn semver(text: &str) -> Option<Semver> {
     let (text, build) = text.split_once('+').map_or((text, None), |(t, b)| (t, Some(b)));
     if build.is_some_and(|b| !b.split('.').all(word)) {

@@ -29,6 +29,7 @@ fn errors(kind: &Gvk, resource: &str, text: &str) -> Vec<FieldError> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn writes() {
     for (name, group, kind, resource, object) in [
         (
@@ -160,7 +161,7 @@ fn what_an_answer_shows_is_bounded() {
         value: Some("x".repeat(value)),
         detail: "wrong".into(),
     };
-    // How many errors of which size there are, and how many causes stand for them.
+    // Each case is a number of errors, their size, and the number of causes in the answer.
     for (count, size, causes) in [(1000, 10, 1000), (1001, 10, 1001), (100_000, 10, 1001), (3, 2 << 20, 2)] {
         let all: Vec<FieldError> = (0..count).map(|i| error(i, size)).collect();
         let status = Status::invalid("", "Thing", "a", &all);
@@ -174,7 +175,7 @@ fn what_an_answer_shows_is_bounded() {
         };
         assert!(status.message.ends_with(&rest), "{count} of {size}");
     }
-    // Rules stop to collect; the count goes on.
+    // Rules stop to collect errors; the count goes on.
     let labels = joined(50_000, |i| format!(r#""-{i}":"x""#));
     let text = format!(r#"{{"metadata":{{"name":"a","namespace":"b","labels":{{{labels}}}}}}}"#);
     let found = errors(&Gvk::new("", "v1", "ConfigMap"), "configmaps", &text);

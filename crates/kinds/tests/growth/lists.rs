@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::measure::{Times, too_fast};
 use super::sample::{Place, VARIANTS, Variant, fill, places, shown};
 
-/// As many entries have the lists at first.
+/// The number of entries at the first size.
 const N: usize = 320;
 
 /// An object of each kind that other tests recorded.
@@ -54,7 +54,7 @@ fn cases() -> Vec<Case> {
     let schema = Schema::builtin();
     let mut seen = HashSet::new();
     let mut out = Vec::new();
-    // Pods first: what is in templates, too, is looked at there.
+    // Pods come first: structs that templates share with them are looked at there.
     let (pods, others): (Vec<_>, Vec<_>) = builtin().iter().partition(|r| r.kind == "Pod");
     for info in pods.into_iter().chain(others) {
         let kind = Gvk::new(info.group, info.version, info.kind);
@@ -85,7 +85,7 @@ impl Case {
         object.to_string().into_bytes()
     }
 
-    /// What a request does with the text of an object.
+    /// The steps of a request that read the text of an object.
     fn read(&self, t: &mut Times, text: &[u8]) -> Option<Struct> {
         let schema = Schema::builtin();
         let mut tree = t.step("decode", || json::decode(schema, self.root, text)).ok()?.tree;
@@ -128,7 +128,7 @@ impl Case {
         t.step("columns", || rules.row(schema, new, "2026-01-02T03:04:05Z".parse().unwrap()));
     }
 
-    /// The rules: of a write that turns the order around.
+    /// The steps of the rules, for a write that reverses the order.
     fn rules_at(&self, n: usize, v: Variant, t: &mut Times) {
         let Some(old) = self.read(t, &self.text(n, v, "1")) else { return };
         let mut new = old.clone();
@@ -136,7 +136,7 @@ impl Case {
         self.rules_of_a_write(t, &new, &old);
     }
 
-    /// What steps that know only the schema see of the place.
+    /// The properties of the place that matter to steps which know only the schema.
     fn form(&self) -> String {
         let schema = Schema::builtin();
         let (id, no) = self.place[self.place.len() - 1];
@@ -148,7 +148,7 @@ impl Case {
         format!("{of} {:?} {:?} {}", f.patch, f.mark, f.pointer)
     }
 
-    /// What knows only the schema.
+    /// The steps that know only the schema.
     fn forms_at(&self, n: usize, v: Variant, t: &mut Times) {
         let schema = Schema::builtin();
         let Ok(decoded) = json::decode(schema, self.root, &self.text(n, v, "1")) else { return };
@@ -199,7 +199,7 @@ impl Case {
     }
 }
 
-/// Turns the order of the longest list around.
+/// Reverses the order of the longest list.
 fn turn_around(tree: &mut Struct) {
     fn find(node: &mut Node) {
         match node {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The thread's CPU time since it began.
+/// The CPU time that the thread has used.
 fn now() -> Duration {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec as u32)
@@ -16,7 +16,7 @@ fn now() -> Duration {
 pub(crate) struct Times(BTreeMap<&'static str, Duration>);
 
 impl Times {
-    /// Takes the time of a step.
+    /// Measures a step.
     pub(crate) fn step<T>(&mut self, name: &'static str, f: impl FnOnce() -> T) -> T {
         let start = now();
         let out = f();
@@ -48,8 +48,8 @@ fn best(run: &dyn Fn(usize, &mut Times), n: usize) -> BTreeMap<&'static str, Dur
     best
 }
 
-/// Runs steps at sizes up to about `n` and says which of them grow too fast. They are looked at closely, and at
-/// greater sizes, only if a first look says so.
+/// Runs steps at sizes up to about `n` and returns those that grow too fast. A step that seems to is measured again,
+/// more closely and at greater sizes.
 pub(crate) fn too_fast(what: &str, n: usize, run: &dyn Fn(usize, &mut Times)) -> Vec<String> {
     let (mut few, mut many) = (Times::default(), Times::default());
     run(n / 16, &mut few);

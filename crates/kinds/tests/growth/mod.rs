@@ -1,5 +1,5 @@
-//! How the cost of each pure step grows with an object: with each list and map of every kind, with patches, with
-//! managedFields. No step may be quadratic in what one request can hold.
+//! The growth of the cost of each pure step with an object: with each list and map of every kind, with patches, with
+//! managedFields. No step may be quadratic in the size of one request.
 //!
 //! This is the one place where tests look at time: the thread's CPU time at several sizes, in one run.
 

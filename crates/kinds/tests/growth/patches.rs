@@ -50,7 +50,7 @@ fn json_patches() {
 #[test]
 fn merge_patches() {
     let keys = |n: usize, from: usize, value: &str| {
-        // In an order that is no order.
+        // The keys are in no order.
         format!("{{{}}}", joined(n, |i| format!(r#""k{}":{value}"#, from + (i * 7919) % n)))
     };
     check("a merge patch", 2000, |n, t| {

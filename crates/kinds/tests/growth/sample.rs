@@ -6,14 +6,14 @@ use api::schema::{AnyKind, Or, Type};
 use api::{FieldNo, Schema, StructId, TypeId};
 use serde_json::{Map, Value, json};
 
-/// What the elements of a list are.
+/// The kind of elements in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// Distinct, and as valid as the schema knows.
+    /// Distinct elements, valid as far as the schema tells.
     Distinct,
-    /// All the same.
+    /// Equal elements.
     Equal,
-    /// Distinct, and values that rules refuse.
+    /// Distinct elements, with values that rules refuse.
     Bad,
 }
 
@@ -22,7 +22,7 @@ pub(crate) const VARIANTS: [Variant; 3] = [Variant::Distinct, Variant::Equal, Va
 /// The way to a list or map: fields from the root, through the first elements of lists and maps.
 pub(crate) type Place = Vec<(StructId, FieldNo)>;
 
-/// Every list and map below a struct, but for those that the walk through another kind came to.
+/// Every list and map below a struct, but for those that the walk through another kind found.
 pub(crate) fn places(schema: &Schema, root: StructId, seen: &mut HashSet<(StructId, FieldNo)>) -> Vec<Place> {
     fn walk(
         schema: &Schema,
@@ -33,7 +33,7 @@ pub(crate) fn places(schema: &Schema, root: StructId, seen: &mut HashSet<(Struct
     ) {
         for (i, f) in schema.st(id).fields.iter().enumerate() {
             let no = FieldNo(i as u16);
-            // Structs that hold themselves are gone through once; selectors, which are everywhere, too.
+            // Structs that hold themselves are walked once; so are selectors, which are everywhere.
             let selector = schema.st(id).name.ends_with("Selector");
             let known = |w: &(StructId, FieldNo)| *w == (id, no);
             if seen.contains(&(id, no)) || selector && out.iter().flatten().any(known) {
@@ -67,7 +67,7 @@ fn inner(schema: &Schema, ty: TypeId) -> Option<StructId> {
     }
 }
 
-/// The names on a way, for people.
+/// The names on a way, as text.
 pub(crate) fn shown(schema: &Schema, place: &Place) -> String {
     place.iter().map(|(id, no)| schema.st(*id).at(*no).json.as_str()).collect::<Vec<_>>().join(".")
 }
@@ -133,7 +133,7 @@ fn many(schema: &Schema, ty: TypeId, n: usize, v: Variant) -> Value {
     }
 }
 
-/// Puts `n` entries at a place of an object, on the way to which what is missing is made.
+/// Puts `n` entries at a place of an object, and makes the parts that are missing on the way.
 pub(crate) fn fill(schema: &Schema, object: &mut Value, place: &[(StructId, FieldNo)], n: usize, v: Variant) {
     let Some(((id, no), rest)) = place.split_first() else { return };
     let field = schema.st(*id).at(*no);
@@ -144,7 +144,7 @@ pub(crate) fn fill(schema: &Schema, object: &mut Value, place: &[(StructId, Fiel
     if rest.is_empty() {
         let sample = at.as_array().and_then(|a| a.first()).filter(|e| e.is_object()).cloned();
         *at = many(schema, field.ty, n, v);
-        // Elements that a recorded object has are more likely to be valid than those of the schema alone.
+        // Elements from a recorded object are more likely to be valid than those that the schema alone gives.
         if let (Some(sample), Variant::Distinct | Variant::Equal) = (sample, v)
             && let Some(list) = at.as_array_mut()
         {

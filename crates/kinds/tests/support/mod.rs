@@ -1,4 +1,4 @@
-//! What the tables of recorded writes need.
+//! Functions that the tables of recorded writes share.
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
 use std::sync::LazyLock;

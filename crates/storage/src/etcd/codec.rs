@@ -1,17 +1,17 @@
-//! The seam to who knows kinds: the store itself decodes nothing.
+//! The interface to the code that knows kinds: the store itself decodes nothing.
 
 use api::{NewObject, Text};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-/// Where the objects of a resource are in etcd, below the prefix.
+/// The place of the objects of a resource in etcd, below the prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     /// Group, "" for the core group.
     pub group: Text,
     /// Plural name.
     pub plural: Text,
-    /// What its keys begin with, without slashes around it: `services/specs`.
+    /// The start of its keys, without slashes around it: `services/specs`.
     pub path: String,
 }
 
@@ -21,12 +21,12 @@ pub struct Placement {
 pub struct CodecError {
     /// The sentence.
     pub why: String,
-    /// What is wrong is how it is encrypted, not what it says.
+    /// Whether the fault is in the value's encryption, not in its content.
     pub sealed: bool,
 }
 
 impl CodecError {
-    /// What it says is wrong.
+    /// An error in the content of a value.
     pub fn new(why: impl Into<String>) -> Self {
         Self { why: why.into(), sealed: false }
     }
@@ -34,15 +34,15 @@ impl CodecError {
 
 /// Translates between the store's objects and the values that upstream keeps in etcd.
 pub trait Codec: Send + Sync + 'static {
-    /// Every built-in resource, served or not. What is in no list is a custom resource if its key begins
-    /// with a group's name, and left alone otherwise.
+    /// Every built-in resource, served or not. A key of a resource that is not in the list is a custom resource's if it
+    /// begins with a group's name, and is left alone otherwise.
     fn placements(&self) -> Vec<Placement>;
 
     /// The value of an object at a key.
     fn encode(&self, group: &str, plural: &str, key: &[u8], object: &NewObject) -> Result<Bytes, CodecError>;
 
-    /// Fetches what it takes to decode a value and must be waited for, as a key that another process has; `None` if
-    /// that is nothing. An error says that it cannot be fetched now; what can never be, decoding tells.
+    /// Fetches data that must be waited for before a value can be decoded, such as a key that another process has;
+    /// `None` if nothing is needed. An error says that it cannot be fetched now; if it never can be, decoding fails.
     fn prepare<'a>(
         &'a self,
         group: &str,
@@ -53,7 +53,7 @@ pub trait Codec: Send + Sync + 'static {
         None
     }
 
-    /// Fetches what it takes to encode one value and must be waited for; `None` if that is nothing.
+    /// Fetches data that must be waited for before a value can be encoded; `None` if nothing is needed.
     fn prepare_write(&self, group: &str, plural: &str) -> Option<BoxFuture<'_, Result<(), CodecError>>> {
         let _ = (group, plural);
         None

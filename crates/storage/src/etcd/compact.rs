@@ -1,4 +1,4 @@
-//! Compaction as upstream's API servers do it together: who changes `compact_rev_key` compacts, the others
+//! Compaction as upstream's API servers do it together: the server that changes `compact_rev_key` compacts, the others
 //! take the revision from it. The key's version is their common clock.
 
 use std::time::Duration;
@@ -13,19 +13,19 @@ use etcd::{Client, Error};
 
 use super::Engine;
 
-/// Outside of the prefix: it is etcd that is compacted, for all.
+/// The common key of all servers, outside of the prefix, since etcd is compacted as a whole.
 pub(crate) const KEY: &[u8] = b"compact_rev_key";
 
-/// What one round of compaction knows for the next.
+/// The knowledge that one round of compaction passes to the next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Round {
     /// The version of the key.
     time: i64,
-    /// The revision at that time; in the next round everything before it goes.
+    /// The revision at that time; the next round drops the history before it.
     revision: u64,
 }
 
-/// Compacts at every interval what happened before the last one.
+/// Compacts, at every interval, the history before the last one.
 pub(crate) async fn run(engine: &Engine, interval: Duration, stop: &Shutdown) {
     let mut round = Round::default();
     while stop.run(tokio::time::sleep(interval)).await.is_some() {
@@ -41,7 +41,7 @@ pub(crate) async fn run(engine: &Engine, interval: Duration, stop: &Shutdown) {
     }
 }
 
-/// One round; the revision that was compacted, by us or by another, 0 if none was.
+/// Runs one round; returns the revision that was compacted, by this server or by another, 0 if none was.
 async fn step(client: &Client, round: Round) -> Result<(Round, u64), Error> {
     let key = Bytes::from_static(KEY);
     let unchanged = rpc::Compare {
@@ -70,7 +70,7 @@ async fn step(client: &Client, round: Round) -> Result<(Round, u64), Error> {
     }
     if round.revision > 0 {
         match client.compact(round.revision).await {
-            // Somebody else did, by hand or by etcd's own compaction.
+            // Somebody else compacted, by hand or by etcd's own compaction.
             Ok(()) | Err(Error::Compacted) => {}
             Err(e) => return Err(e),
         }

@@ -1,4 +1,4 @@
-//! What changes in etcd, into the index: each resource through a watch of its own, so that none waits for another.
+//! Follows the changes in etcd: each resource through a watch of its own, so that none waits for another.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,24 +25,24 @@ use crate::store::{Cause, Event, ResourceId};
 use crate::view::Live;
 use crate::watch::Delivery;
 
-/// How long to wait after a watch broke, at first and at most.
+/// The times to wait after a watch broke, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
-/// How a watch ended.
+/// The end of a watch.
 enum End {
     /// The store closes.
     Stopped,
-    /// etcd no longer has what comes next.
+    /// etcd no longer has the next events.
     Compacted,
-    /// etcd was set back.
+    /// etcd was set back to an older state.
     SetBack,
-    /// It can go on from where it was.
+    /// The watch broke, and can go on from where it was.
     Broken(Error),
-    /// What it takes to read a value cannot be fetched now; it can go on from where it was.
+    /// Data for reading a value cannot be fetched now; the watch can go on from where it was.
     Waits(String),
 }
 
-/// What is followed.
+/// The target of a follower.
 #[derive(Debug)]
 pub(crate) enum Target {
     Resource(Arc<Resource>),
@@ -50,27 +50,26 @@ pub(crate) enum Target {
     Servers,
 }
 
-/// How the keys of one resource are followed.
+/// The state of following the keys of one resource.
 #[derive(Debug)]
 pub(crate) struct Follower {
     pub(super) target: Target,
-    /// What its keys begin with.
+    /// The start of its keys.
     pub(super) prefix: Bytes,
-    /// The watch has come so far; 0 before anything was loaded. What is shown may be known to be the state of a later
-    /// revision.
+    /// The revision up to which the watch has come; 0 before anything was loaded. The index may already be known to be
+    /// current at a later revision.
     seen: AtomicU64,
-    /// Who waits for what.
+    /// The callers that wait for a revision.
     pub(super) waiting: Waiting,
-    /// Somebody wants to know how far the watch is.
+    /// Notified when a caller wants to know the watch's progress.
     pub(super) nudge: Notify,
-    /// Held by who asks etcd about it.
+    /// Held by the task that asks etcd for a verdict.
     pub(super) judging: tokio::sync::Mutex<()>,
-    /// Its keys that are no object's.
+    /// Its keys that belong to no object.
     pub(super) strange: Mutex<BTreeSet<Bytes>>,
-    /// The state that events led to of which it is known already that those to come take them back: what is shown is
-    /// the state after them.
+    /// The state after events of which it is known that later ones revert them: the index shows the state after those.
     undone: Mutex<Option<Live>>,
-    /// Why it cannot be followed now.
+    /// The reason for which the resource cannot be followed now.
     broken: Mutex<Option<Error>>,
 }
 
@@ -89,7 +88,7 @@ impl Follower {
         }
     }
 
-    /// What is shown is the state of this revision.
+    /// The revision of the state that is shown.
     pub(super) fn known(&self) -> u64 {
         match &self.target {
             Target::Resource(resource) => resource.known(),
@@ -97,19 +96,19 @@ impl Follower {
         }
     }
 
-    /// Why it cannot be followed now.
+    /// The reason for which the resource cannot be followed now.
     pub(super) fn broken(&self) -> Option<Error> {
         self.broken.lock().clone()
     }
 
-    /// For the log.
+    /// The name for the log.
     fn name(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.prefix)
     }
 }
 
-/// Whether a version of etcd answers requests for progress truly; before these, it could say that a watch
-/// was at a revision of which events were still to come.
+/// Whether a version of etcd answers requests for progress correctly; earlier versions could answer with a revision of
+/// which events were still to come.
 pub(crate) fn progress_is_reliable(version: &str) -> bool {
     let mut parts = version.split(['.', '-']).map(|p| p.parse::<u32>().ok());
     let mut part = || parts.next().flatten().unwrap_or(0);
@@ -121,7 +120,7 @@ pub(crate) fn progress_is_reliable(version: &str) -> bool {
 }
 
 impl Engine {
-    /// Follows until the store closes.
+    /// Follows the resource until the store closes.
     pub(super) async fn follow(self: &Arc<Self>, follower: &Follower, stop: &Shutdown) {
         let mut pause = BACKOFF.0;
         let mut failing = false;
@@ -132,7 +131,7 @@ impl Engine {
                     return self.reload(follower).await;
                 }
                 match self.watch(follower, stop).await {
-                    // Often nothing was missed.
+                    // Often no event was missed.
                     End::Compacted => match self.judge(follower, u64::MAX).await {
                         Ok(Verdict::Same(at)) => {
                             self.advance(follower, at);
@@ -164,7 +163,7 @@ impl Engine {
                 Some(Err(End::Broken(error))) => {
                     let well = self.healthy().is_ok();
                     *follower.broken.lock() = Some(error.clone());
-                    // What breaks all watches is said once.
+                    // A failure that breaks all watches is logged once.
                     failing |= !well;
                     error.to_string()
                 }
@@ -186,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// Reads everything of it anew.
+    /// Reads the whole resource anew.
     async fn reload(self: &Arc<Self>, follower: &Follower) -> Result<(), End> {
         match self.load(&follower.prefix, None).await {
             Ok(mut state) => {
@@ -199,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// Shows what was loaded of it, whatever was shown before.
+    /// Shows the loaded state of the resource, whatever was shown before.
     pub(super) fn install(&self, follower: &Follower, state: &mut State) {
         let revision = state.revision;
         let mine = |key: &&Bytes| key.starts_with(&follower.prefix);
@@ -227,7 +226,7 @@ impl Engine {
 
     async fn watch(self: &Arc<Self>, follower: &Follower, stop: &Shutdown) -> End {
         let seen = follower.seen.load(Ordering::Relaxed);
-        // Asked of the leader: a member alone may lag behind what we have seen.
+        // The leader is asked: a member alone may lag behind the revisions that were seen.
         match self.revision().await {
             Ok(revision) if revision < follower.known() => return End::SetBack,
             Ok(_) => {}
@@ -257,7 +256,7 @@ impl Engine {
                 }
                 response = watch.next() => response,
             };
-            // What cannot be fetched now is waited for: an event that is passed over would be missing for good.
+            // Data that cannot be fetched now is waited for: an event that is passed over would be missing for good.
             for kv in response.iter().flat_map(|r| &r.events).filter_map(|e| e.kv.as_ref()) {
                 if let Err(error) = self.prepare(kv).await {
                     return End::Waits(load::unreadable(&String::from_utf8_lossy(&kv.key), &error));
@@ -293,7 +292,7 @@ impl Engine {
         }
         let header = response.header.map_or(0, |h| h.revision as u64);
         if response.events.is_empty() && parts.is_empty() {
-            // An answer about progress; the one to the watch's creation says nothing about it.
+            // This is an answer about progress; the one to the watch's creation says nothing about it.
             if !response.created && self.progress.load(Ordering::Relaxed) {
                 self.advance(follower, header);
             }
@@ -306,7 +305,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Everything up to a revision was seen.
+    /// Notes that everything up to a revision was seen.
     fn advance(&self, follower: &Follower, revision: u64) {
         if revision <= follower.seen.load(Ordering::Relaxed) {
             return;
@@ -328,7 +327,7 @@ impl Engine {
         else {
             return;
         };
-        // Decoded before any lock is taken.
+        // Changes are decoded before any lock is taken.
         let changes: Vec<_> = changes.into_iter().filter_map(|e| self.understand(follower, e)).collect();
         if let Target::Resource(resource) = &follower.target {
             let deliveries = self.show(follower, resource, changes, last);
@@ -339,7 +338,7 @@ impl Engine {
         follower.waiting.wake(last);
     }
 
-    /// Shows changes to readers; what watchers are to be told of them.
+    /// Shows changes to readers; returns the deliveries to watchers.
     fn show(
         &self,
         follower: &Follower,
@@ -351,7 +350,7 @@ impl Engine {
         let mut deliveries = Vec::with_capacity(changes.len());
         let (_writing, mut live) = Index::edit(resource);
         if let Some(mut undone) = follower.undone.lock().take() {
-            // Others fields may be indexed by now.
+            // Other fields may be indexed by now.
             if !undone.indexed().eq(live.indexed()) {
                 undone.index_by(&live.indexed().collect::<Vec<_>>());
             }
@@ -387,7 +386,7 @@ impl Engine {
         deliveries
     }
 
-    /// Changes a state; the event of it.
+    /// Changes a state; returns the event of the change.
     fn change(&self, id: ResourceId, live: &mut Live, change: Change) -> Option<Arc<Event>> {
         let event = match change {
             Change::Put(object) => {
@@ -409,7 +408,7 @@ impl Engine {
         Some(Arc::new(event))
     }
 
-    /// What an event of etcd is to the index, if anything.
+    /// The change that an event of etcd makes in the index, if any.
     fn understand(&self, follower: &Follower, event: rpc::Event) -> Option<Change> {
         let gone = event.r#type == EventType::Delete as i32;
         let kv = event.kv?;

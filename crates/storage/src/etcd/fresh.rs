@@ -1,8 +1,8 @@
-//! Reads that must see every write that was acknowledged, by whichever server.
+//! Reads that must see every write that was acknowledged, by any server.
 //!
-//! etcd is asked for its revision, once for all who ask at that time, and they wait until the resources that they
-//! read are there. A resource of which nothing was written has no event that says so: then its watch is asked how far
-//! it has come, or, where etcd does not answer that truly, etcd whether the resource is still what is known of it.
+//! etcd is asked for its revision, once for all callers of that time, and they wait until the resources that they read
+//! are there. A resource to which nothing was written has no event that shows it: then its watch is asked for its
+//! progress, or, where etcd does not answer that correctly, etcd is asked whether the resource is unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use crate::backend::ReadError;
 use crate::index::Index;
 use crate::store::ResourceId;
 
-/// How long a resource may take to get where etcd is; upstream's limit for consistent reads.
+/// The time that a resource may take to reach etcd's revision; upstream's limit for consistent reads.
 const CATCH_UP: Duration = Duration::from_secs(3);
-/// How often it is asked for while somebody waits; upstream's period.
+/// The interval at which progress is asked for while a caller waits; upstream's period.
 const ASK: Duration = Duration::from_millis(100);
 
-/// Who waits for etcd's revision.
+/// The callers that wait for etcd's revision.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     waiting: Mutex<Vec<oneshot::Sender<Result<u64, Error>>>>,
     asked: Notify,
 }
 
-/// What etcd says of a resource.
+/// etcd's answer about a resource.
 pub(super) enum Verdict {
-    /// What is shown is its state as of this revision.
+    /// The shown state is the resource's as of this revision.
     Same(u64),
-    /// It has changed: at this revision, if it is known at which.
+    /// The resource has changed: at this revision, if it is known.
     Changed(Option<u64>),
 }
 
@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// The revision that etcd is at: nothing that was acknowledged before this call is above it.
+    /// The current revision of etcd: no write that was acknowledged before this call is above it.
     pub(super) async fn revision(&self) -> Result<u64, ReadError> {
         let (answer, revision) = oneshot::channel();
         self.questions.waiting.lock().push(answer);
@@ -72,7 +72,7 @@ impl Engine {
         Ok(revision.await.map_err(|_| ReadError::Closed)??)
     }
 
-    /// Answers questions until the store closes; those that come while etcd is asked wait for the next answer.
+    /// Answers questions until the store closes; questions that come while etcd is asked wait for the next answer.
     pub(super) async fn answer_questions(self: &Arc<Self>, stop: &Shutdown) {
         while stop.run(self.questions.asked.notified()).await.is_some() {
             let waiting = std::mem::take(&mut *self.questions.waiting.lock());
@@ -81,15 +81,15 @@ impl Engine {
             }
             let Some(revision) = stop.run(self.client.revision(self.keys.health())).await else { break };
             for answer in waiting {
-                // A caller that went away does not want it.
+                // A caller that went away does not want the answer.
                 let _ = answer.send(revision.clone());
             }
         }
         self.questions.waiting.lock().clear();
     }
 
-    /// Waits until a resource is shown as of a revision; whether it is within the time. The revision of a write to it
-    /// comes by itself, others may be of other keys.
+    /// Waits until a resource is shown as of a revision; returns whether it is within the time. The event of an own
+    /// write comes by itself; a foreign revision may be of other keys.
     pub(super) async fn catch_up(
         &self,
         follower: &Follower,
@@ -104,7 +104,7 @@ impl Engine {
         let mut ask = !own;
         loop {
             let mut shown = follower.waiting.wait(revision);
-            // Looked at after it is waited for: nothing is missed between.
+            // The state is checked after the wait began, so that nothing is missed between.
             if follower.known() >= revision {
                 return true;
             }
@@ -121,7 +121,7 @@ impl Engine {
                     match verdict {
                         Ok(Verdict::Same(at)) if at >= revision => return true,
                         Ok(Verdict::Changed(at)) => {
-                            // The watch will tell what; then it is asked again.
+                            // The watch will tell the change; then etcd is asked again.
                             let next = at.unwrap_or(follower.known() + 1).min(revision);
                             shown = follower.waiting.wait(next);
                             if follower.known() >= next {
@@ -134,17 +134,17 @@ impl Engine {
                 }
             }
             ask = true;
-            // An end of the time is seen above.
+            // The end of the time is handled above.
             let _ = tokio::time::timeout_at(deadline.min(Instant::now() + ASK), &mut shown.shown).await;
         }
     }
 
-    /// Asks etcd whether a resource is still what is shown of it, unless it is shown as of `wanted` by then. If etcd
-    /// has nothing of it that is newer, and as many keys as are known, these are the same: each of etcd's was there
-    /// already, and none has gone.
+    /// Asks etcd whether a resource is still as it is shown, unless it is shown as of `wanted` by then. If etcd has no
+    /// key of it that is newer, and as many keys as are known, these are the same: each of etcd's was there already,
+    /// and none has gone.
     pub(super) async fn judge(&self, follower: &Follower, wanted: u64) -> Result<Verdict, Error> {
         let Target::Resource(resource) = &follower.target else { return Ok(Verdict::Changed(None)) };
-        // One at a time: what one is told is an answer to those that waited meanwhile.
+        // One caller asks at a time: its answer serves those that waited meanwhile.
         let _turn = follower.judging.lock().await;
         let counted = || {
             let (writing, live) = Index::edit(resource);
@@ -162,7 +162,7 @@ impl Engine {
             key: follower.prefix.clone(),
             keys_only: true,
             min_mod_revision: known as i64 + 1,
-            // The newest alone.
+            // Only the newest key is wanted.
             sort_order: SortOrder::Descend as i32,
             sort_target: SortTarget::Mod as i32,
             limit: 1,
@@ -177,7 +177,7 @@ impl Engine {
         }
         let (writing, now, _) = counted();
         if now != known {
-            // Events came meanwhile, and what they led to was not asked about.
+            // Events came meanwhile, and the state after them was not asked about.
             return Ok(if now >= wanted { Verdict::Same(now) } else { Verdict::Changed(None) });
         }
         Index::advance_one(resource, at);
@@ -187,7 +187,7 @@ impl Engine {
     }
 }
 
-/// Who waits until a resource is shown as of a revision: each is woken once, and for it alone.
+/// The callers that wait until a resource is shown as of a revision: each is woken once, and for it alone.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(Mutex<BTreeMap<u64, Vec<oneshot::Sender<()>>>>);
 
@@ -198,12 +198,12 @@ impl Waiting {
         Shown { waiting: self, revision, shown }
     }
 
-    /// It is shown as of this revision.
+    /// Wakes the callers that wait for this revision or an earlier one.
     pub(super) fn wake(&self, revision: u64) {
         let mut waiting = self.0.lock();
         let later = waiting.split_off(&(revision + 1));
         for done in std::mem::replace(&mut *waiting, later).into_values().flatten() {
-            // Who went away does not want to know.
+            // A caller that went away does not want to know.
             let _ = done.send(());
         }
     }
@@ -217,7 +217,7 @@ struct Shown<'w> {
 }
 
 impl Drop for Shown<'_> {
-    /// Also who waits for what never comes leaves nothing behind.
+    /// Removes the caller, so that one which waits in vain leaves nothing behind.
     fn drop(&mut self) {
         self.shown.close();
         let mut waiting = self.waiting.0.lock();

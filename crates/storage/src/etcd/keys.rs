@@ -7,26 +7,26 @@ use bytes::Bytes;
 
 use super::codec::Placement;
 
-/// Where API servers keep their addresses.
+/// The start of the keys of API servers' addresses.
 const SERVERS: &str = "masterleases";
 
 /// The layout of the keys below a prefix.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// Begins and ends with a slash.
+    /// The prefix, which begins and ends with a slash.
     prefix: String,
     by_path: HashMap<String, (Text, Text)>,
     paths: HashMap<(Text, Text), String>,
 }
 
-/// What a key is.
+/// The meaning of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Place<'k> {
     /// An object.
     Object { group: &'k str, plural: &'k str, namespace: &'k str, name: &'k str },
     /// The address of an API server.
     Server(&'k str),
-    /// Something else.
+    /// The key of something else.
     Other,
 }
 
@@ -42,17 +42,17 @@ impl Keys {
         keys
     }
 
-    /// What every key begins with.
+    /// The start of every key.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// A key that may always be asked for; upstream's health check reads it.
+    /// A key that every server may read; upstream's health check reads it.
     pub(crate) fn health(&self) -> Bytes {
         format!("{}health", self.prefix).into()
     }
 
-    /// What the keys of a resource begin with, but for a slash.
+    /// The start of the keys of a resource, without the last slash.
     fn above(&self, group: &Text, plural: &Text) -> String {
         let mut key = String::with_capacity(self.prefix.len() + 64);
         key.push_str(&self.prefix);
@@ -66,12 +66,12 @@ impl Keys {
         key
     }
 
-    /// What the keys of a resource begin with.
+    /// The start of the keys of a resource.
     pub(crate) fn resource(&self, group: &Text, plural: &Text) -> Bytes {
         (self.above(group, plural) + "/").into()
     }
 
-    /// What the keys of the API servers' addresses begin with.
+    /// The start of the keys of the API servers' addresses.
     pub(crate) fn servers(&self) -> Bytes {
         format!("{}{SERVERS}/", self.prefix).into()
     }
@@ -98,7 +98,7 @@ impl Keys {
         format!("{}{SERVERS}/{address}", self.prefix).into()
     }
 
-    /// What a key is.
+    /// The meaning of a key.
     pub(crate) fn place<'k>(&'k self, key: &'k [u8]) -> Place<'k> {
         self.find(key).unwrap_or(Place::Other)
     }

@@ -1,5 +1,5 @@
-//! Leases for objects that expire. As upstream has it, objects written at about the same time share one, so
-//! that an event costs no call of its own.
+//! Leases for objects that expire. As in upstream, objects written at about the same time share one, so that an event
+//! costs no call of its own.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use etcd::{Client, Error};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// For how long a lease is given out at most, and which part of its time.
+/// The longest time for which a lease is given out, and the part of its time for which it is.
 const REUSE: (Duration, u32) = (Duration::from_mins(1), 20);
-/// How many objects share a lease at most.
+/// The number of objects that share a lease at most.
 const OBJECTS: u32 = 1000;
 
 /// The lease that is being given out.
@@ -23,14 +23,14 @@ struct Current {
     objects: u32,
 }
 
-/// How much longer than asked for a lease lives, so that it can be given out again.
+/// The time by which a lease lives longer than asked for, so that it can be given out again.
 fn extra(ttl: Duration) -> Duration {
     Duration::from_secs((ttl / REUSE.1).min(REUSE.0).as_secs())
 }
 
 impl Current {
-    /// Whether an object that is to live for `ttl` may have it: it does not end early, nor late by more
-    /// than what is added.
+    /// Whether an object that is to live for `ttl` may have the lease: it does not end early, and not late by more than
+    /// the added time.
     fn fits(&self, ttl: Duration, now: Instant) -> bool {
         self.objects < OBJECTS && now + ttl < self.expires && now + ttl + extra(ttl) >= self.expires
     }
@@ -71,13 +71,13 @@ mod tests {
             let current = Current { lease: 1, expires: now + Duration::from_secs(left), objects };
             assert_eq!(current.fits(Duration::from_secs(ttl), now), expected, "{left} {objects} {ttl}");
         };
-        // Granted for an hour and a minute.
+        // The lease was granted for an hour and a minute.
         check(3660, 1, 3600, true);
         check(3601, 999, 3600, true);
         check(3600, 1, 3600, false);
         check(3601, 1000, 3600, false);
         check(3661, 1, 3600, false);
-        // Another time to live.
+        // The object has another time to live.
         check(3660, 1, 60, false);
         check(63, 1, 60, true);
         check(64, 1, 60, false);

@@ -16,34 +16,35 @@ use crate::engine::View;
 use crate::store::{Unreadable, WriteError};
 use crate::view::Live;
 
-/// How many objects are read at once, as upstream does at most; etcd counts all that are left with every page.
+/// The number of objects that are read at once, as upstream does at most; etcd counts all remaining ones with every
+/// page.
 const PAGE: i64 = 10_000;
 
-/// Why a state cannot be loaded.
+/// The reason for which a state cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error(transparent)]
     Etcd(#[from] Error),
-    /// What it takes to read a value cannot be fetched now.
+    /// Data for reading a value cannot be fetched now.
     #[error("{0}")]
     Value(String),
     #[error("reading the objects of etcd ended: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
 
-/// What etcd has at a revision.
+/// etcd's state at a revision.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) revision: u64,
     pub(crate) parts: Vec<Part>,
     pub(crate) servers: BTreeSet<Text>,
-    /// Keys that are no object's, though perhaps in a resource's range.
+    /// Keys that belong to no object, though perhaps in a resource's range.
     pub(crate) strange: BTreeSet<Bytes>,
-    /// Which revisions have a lease.
+    /// The revisions with a lease.
     leased: Vec<(u64, i64)>,
 }
 
-/// What it has of a resource.
+/// The state of a resource in etcd.
 pub(crate) struct Part {
     pub(crate) group: Text,
     pub(crate) plural: Text,
@@ -52,7 +53,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Whether it is that of a resource.
+    /// Whether the part is that of a resource.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural
     }
@@ -68,7 +69,7 @@ impl State {
         self.parts.last_mut()
     }
 
-    /// The first value that cannot be read and is as asked.
+    /// The first value that cannot be read and that `is` selects.
     pub(crate) fn unreadable(&self, is: impl Fn(&Entry) -> bool) -> Option<&Arc<Unreadable>> {
         let all = self.parts.iter().flat_map(|p| &p.unreadable);
         all.map(|(_, _, entry)| entry).find(|entry| is(entry)).map(|entry| &entry.what)
@@ -80,7 +81,7 @@ pub(super) fn is_encrypted(value: &[u8]) -> bool {
     value.starts_with(b"k8s:enc:")
 }
 
-/// What is said of a value that cannot be read.
+/// The sentence about a value that cannot be read.
 pub(super) fn unreadable(key: &str, why: &dyn std::fmt::Display) -> String {
     format!("{key} in etcd cannot be read: {why}")
 }
@@ -94,7 +95,7 @@ fn next(key: &[u8]) -> Bytes {
 }
 
 impl Engine {
-    /// Loads the keys that begin with something, at a revision or of now.
+    /// Loads the keys with a prefix, at a revision or now.
     pub(super) async fn load(self: &Arc<Self>, prefix: &Bytes, at: Option<u64>) -> Result<State, LoadError> {
         let mut state = State { revision: at.unwrap_or(0), ..State::default() };
         let mut from = Some(prefix.clone());
@@ -132,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// Fetches what it takes to read a value.
+    /// Fetches the data for reading a value.
     pub(super) async fn prepare(&self, kv: &KeyValue) -> Result<(), CodecError> {
         if is_encrypted(&kv.value)
             && let Place::Object { group, plural, .. } = self.keys.place(&kv.key)
@@ -169,13 +170,13 @@ impl Engine {
         }
     }
 
-    /// Everything below the prefix at one revision, as etcd has it: also what no resource was made known for. With
-    /// what expires when.
+    /// Everything below the prefix at one revision, as etcd has it, also of resources that were not made known, with
+    /// the times at which objects expire.
     pub(super) async fn whole(self: &Arc<Self>) -> Result<View, WriteError> {
         let failed = |e: &dyn std::fmt::Display| WriteError::Engine(e.to_string().into());
         let prefix = Bytes::copy_from_slice(self.keys.prefix().as_bytes());
         let state = self.load(&prefix, None).await.map_err(|e| failed(&e))?;
-        // What is silently left out would be lost.
+        // A value that is left out silently would be lost.
         if let Some(bad) = state.unreadable(|_| true) {
             return Err(failed(&unreadable(&bad.key, &bad.why)));
         }
@@ -188,7 +189,7 @@ impl Engine {
         })
     }
 
-    /// When objects expire, in milliseconds since 1970, by their revision.
+    /// The times at which objects expire, in milliseconds since 1970, by the objects' revisions.
     async fn expiries(&self, leased: &[(u64, i64)]) -> Result<OrdMap<u64, u64>, Error> {
         let now = u64::try_from(self.clock.now().as_millisecond()).unwrap_or(0);
         let mut ends = HashMap::new();

@@ -1,4 +1,4 @@
-//! A whole store into an etcd that has none yet.
+//! Writes a whole store into an etcd that has none yet.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,18 +14,18 @@ use super::{CodecError, EtcdConfig};
 use crate::engine::View;
 use crate::store::WriteError;
 
-/// How many writes are under way.
+/// The number of concurrent writes.
 const WRITES: usize = 128;
-/// By how much a migration raises the revision at most: each costs a write.
+/// The greatest number of revisions by which a migration raises etcd's: each costs a write.
 const MAX_RAISE: u64 = 20_000_000;
 
-/// Why a store was not moved. Each sentence says what to do.
+/// The reason for which a store was not moved. Each sentence tells the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
-    /// The configuration.
+    /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// etcd.
+    /// etcd failed.
     #[error(transparent)]
     Etcd(#[from] Error),
     /// The old store cannot be read.
@@ -34,12 +34,12 @@ pub enum MigrateError {
     /// An object has no form in etcd.
     #[error("{key} cannot be written to etcd: {source}")]
     Object {
-        /// Its key.
+        /// The object's key.
         key: String,
-        /// Why.
+        /// The reason.
         source: CodecError,
     },
-    /// There is something already.
+    /// etcd holds keys already.
     #[error(
         "etcd holds {0} keys below {1}: move into an empty one (`etcdctl del --prefix {1}` empties it), or choose another --etcd-prefix"
     )]
@@ -58,14 +58,14 @@ pub enum MigrateError {
     },
 }
 
-/// What was moved.
+/// The result of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migrated {
-    /// How many objects.
+    /// The number of objects.
     pub objects: u64,
     /// The revision of the old store.
     pub from: u64,
-    /// The new one's; nothing before it can be watched.
+    /// The revision of the new store; changes before it can't be watched.
     pub to: u64,
 }
 
@@ -110,7 +110,7 @@ pub(crate) async fn fill(view: View, config: EtcdConfig) -> Result<Migrated, Mig
     Ok(Migrated { objects, from: view.revision, to })
 }
 
-/// Brings etcd to a revision: with writes, for etcd counts nothing else.
+/// Raises etcd's revision: with writes, for etcd counts nothing else.
 async fn raise(client: &Client, keys: &Keys, revision: u64) -> Result<(), MigrateError> {
     let now = client.revision(keys.health()).await?;
     let missing = revision.saturating_sub(now);
@@ -128,7 +128,7 @@ async fn raise(client: &Client, keys: &Keys, revision: u64) -> Result<(), Migrat
     Ok(())
 }
 
-/// A lease for every minute in which something expires.
+/// Makes a lease for every minute in which objects expire.
 async fn leases(client: &Client, view: &View, now: u64) -> Result<HashMap<u64, i64>, Error> {
     let mut leases = HashMap::new();
     for (_, at) in &view.expiries {

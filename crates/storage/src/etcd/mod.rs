@@ -1,13 +1,13 @@
-//! The etcd engine: an index that follows an etcd which other API servers write to as well.
+//! The etcd engine: an index that follows an etcd to which other API servers write as well.
 //!
 //! - `keys`, `codec`: upstream's keys and values.
-//! - `load`: the state at a revision. `follow`: what comes after it, through one watch a resource: what holds up one,
-//!   as a value whose key cannot be fetched, or a state that must be read anew, does not concern the others. So each
-//!   resource has a revision of its own.
+//! - `load`: the state at a revision. `follow`: the changes after it, through one watch a resource: a delay of one
+//!   resource, such as a value whose key cannot be fetched, or a state that must be read anew, does not concern the
+//!   others. So each resource has a revision of its own.
 //! - `write`: a write is a transaction, and answered once the index has seen its revision.
-//! - `fresh`: reads that must see every write that was acknowledged anywhere.
+//! - `fresh`: reads that must see every write that any server acknowledged.
 //! - `unreadable`: values that cannot be read.
-//! - `lease`, `compact`, `servers`: what expires, what is forgotten, and who else serves.
+//! - `lease`, `compact`, `servers`: expiry, compaction, and the list of the servers.
 //! - `migrate`: another store into an empty etcd.
 
 mod codec;
@@ -53,35 +53,35 @@ use follow::{Follower, Target};
 use keys::Keys;
 use load::{LoadError, State};
 
-/// How many writes may be under way; more wait.
+/// The number of concurrent writes; more wait.
 const WRITES: usize = 1024;
 /// The patience of [`EtcdConfig::new`].
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a start waits for what changed while it read everything.
+/// The time for which a start waits for the changes that came while it read everything.
 const START: Duration = Duration::from_secs(10);
-/// How many changes of the past are read at the start, so that watches and continue tokens of other servers go on.
+/// The number of past changes that are read at the start, so that watches and continue tokens of other servers go on.
 const REPLAY: u64 = 16 << 10;
 
-/// How a store in etcd is opened.
+/// The configuration of a store in etcd.
 pub struct EtcdConfig {
-    /// Where etcd is.
+    /// The addresses of etcd.
     pub servers: etcd::Config,
-    /// What all keys begin with (`--etcd-prefix`).
+    /// The start of all keys (`--etcd-prefix`).
     pub prefix: String,
-    /// Reads and writes the values.
+    /// The codec that reads and writes the values.
     pub codec: Arc<dyn Codec>,
     /// The wall clock.
     pub clock: Clock,
-    /// How often watchers that asked for it learn how far they have come.
+    /// The interval at which watchers that asked for it learn their progress.
     pub progress_interval: Duration,
-    /// How long opening waits for an etcd that cannot be reached; it may be starting as well.
+    /// The time for which opening waits for an etcd that cannot be reached; it may be starting as well.
     pub patience: Duration,
-    /// Opens also if there are encrypted values that cannot be read: what hides them may be what deletes them.
+    /// Whether to open although there are encrypted values that cannot be read, since they may be there to be deleted.
     pub allow_sealed: bool,
 }
 
 impl EtcdConfig {
-    /// The defaults.
+    /// Makes the default configuration.
     pub fn new(servers: etcd::Config, codec: Arc<dyn Codec>) -> Self {
         Self {
             servers,
@@ -104,16 +104,16 @@ impl fmt::Debug for EtcdConfig {
     }
 }
 
-/// Why a store in etcd cannot be opened. Each sentence says what to do.
+/// The reason for which a store in etcd cannot be opened. Each sentence tells the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdOpenError {
-    /// The configuration.
+    /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// etcd did not answer, or refused.
     #[error("{error}{}", hint(error))]
     Etcd {
-        /// Why.
+        /// The reason.
         error: Error,
     },
     /// A value cannot be read by this configuration.
@@ -122,7 +122,7 @@ pub enum EtcdOpenError {
 }
 
 impl From<Error> for EtcdOpenError {
-    // Not its source: what it says is said already.
+    // The text is kept, not the source, which would repeat it.
     fn from(error: Error) -> Self {
         Self::Etcd { error }
     }
@@ -145,7 +145,7 @@ fn hint(error: &Error) -> &'static str {
     }
 }
 
-/// What follows etcd.
+/// The engine that follows etcd.
 pub(crate) struct Engine {
     me: Weak<Self>,
     pub(crate) index: Arc<Index>,
@@ -154,35 +154,35 @@ pub(crate) struct Engine {
     codec: Arc<dyn Codec>,
     pub(crate) clock: Clock,
     progress_interval: Duration,
-    /// Whether etcd says reliably how far a watch has come.
+    /// Whether etcd tells the progress of watches reliably.
     progress: AtomicBool,
-    /// How each resource is followed that is known.
+    /// The followers of all known resources.
     followers: ArcSwap<BTreeMap<ResourceId, Arc<Follower>>>,
-    /// Held by who adds one.
+    /// Held by the task that adds a follower.
     adding: Mutex<()>,
-    /// How the addresses of the API servers are followed.
+    /// The follower of the API servers' addresses.
     addresses: Arc<Follower>,
-    /// What is being written: an event with the same bytes needs no decoding.
+    /// The objects that are being written: an event with the same bytes needs no decoding.
     writing: Mutex<write::Writing>,
     leases: lease::Leases,
     places: Arc<Semaphore>,
     questions: fresh::Questions,
-    /// A watcher wants to hear of progress, and none did before.
+    /// Notified when the first watcher wants to hear of progress.
     bookmarks: Notify,
     servers: watch::Sender<BTreeSet<Text>>,
     /// The values that could not be read.
     unreadable: unreadable::Entries,
-    /// Where it runs.
+    /// The runtime of the engine.
     runtime: Handle,
-    /// What is being written; ends first.
+    /// The writes under way; they end first.
     writes: Shutdown,
-    /// What runs in the background.
+    /// The tasks in the background.
     tasks: Shutdown,
 }
 
 impl Engine {
-    /// Connects, loads the state and follows it. Returns once the index shows what etcd had when this was called. It
-    /// stops when it is closed; `shutdown` learns of tasks that are lost.
+    /// Connects, loads the state and follows it. Returns once the index shows the state that etcd had at the call. The
+    /// engine stops when it is closed; `shutdown` learns of tasks that are lost.
     pub(crate) async fn open(config: EtcdConfig, shutdown: &Shutdown) -> Result<Arc<Self>, EtcdOpenError> {
         let client = Client::new(&config.servers)?;
         let keys = Keys::new(&config.prefix, config.codec.placements());
@@ -212,7 +212,7 @@ impl Engine {
         });
         engine.wait_for_etcd(config.patience).await?;
         let state = engine.load_past().await?;
-        // Whoever starts without the keys would hide what is there.
+        // A server that starts without the keys would hide the objects.
         if let Some(bad) = state.unreadable(|entry| entry.encrypted && !config.allow_sealed) {
             return Err(EtcdOpenError::Value(load::unreadable(&bad.key, &bad.why)));
         }
@@ -223,7 +223,7 @@ impl Engine {
         engine.begin(state);
         let error = match engine.caught_up().await {
             Ok(()) => {
-                // Also among what changed while it was loaded.
+                // A value may also have come while the rest was loaded.
                 let Some(bad) = engine.unreadable.encrypted().filter(|_| !config.allow_sealed) else {
                     return Ok(engine);
                 };
@@ -235,7 +235,7 @@ impl Engine {
         Err(error)
     }
 
-    /// Shows what was loaded and follows it: every resource that has a place, and whatever else there is.
+    /// Shows the loaded state and follows it: every resource that has a place, and all others that were found.
     fn begin(self: &Arc<Self>, mut state: State) {
         let found = state.parts.iter().map(|p| (p.group.clone(), p.plural.clone()));
         let all: BTreeSet<_> = self.keys.placed().cloned().chain(found).collect();
@@ -246,7 +246,8 @@ impl Engine {
         self.spawn(self.addresses.clone());
     }
 
-    /// Follows a resource from now on, if it is not. What is not loaded yet will be, and is waited for by who reads it.
+    /// Follows a resource from now on, if it is not followed. A resource that is not loaded yet is loaded, and readers
+    /// wait for it.
     pub(crate) fn register(self: &Arc<Self>, id: ResourceId, loaded: Option<&mut State>) {
         if self.follower(id).is_some() {
             return;
@@ -270,12 +271,12 @@ impl Engine {
         self.tasks.spawn(async move { engine.follow(&follower, &stop).await });
     }
 
-    /// How a resource is followed.
+    /// The follower of a resource.
     fn follower(&self, id: ResourceId) -> Option<Arc<Follower>> {
         self.followers.load().get(&id).cloned()
     }
 
-    /// Waits until the index shows what etcd has now, as long as etcd can be followed.
+    /// Waits until the index shows etcd's present state, as long as etcd can be followed.
     async fn caught_up(&self) -> Result<(), Error> {
         let unavailable = |e: ReadError| match e {
             ReadError::Etcd(e) => e,
@@ -291,7 +292,7 @@ impl Engine {
         Err(Error::Unavailable("the watches on etcd do not come to where it is".into()))
     }
 
-    /// Tells the watchers that want it how far they have come, while there are any.
+    /// Tells progress to the watchers that want it, while there are any.
     async fn tell_progress(&self, stop: &Shutdown) {
         while stop.run(self.bookmarks.notified()).await.is_some() {
             while self.index.hub.progress.load(Ordering::Relaxed) > 0 {
@@ -299,7 +300,7 @@ impl Engine {
                     return;
                 }
                 self.index.progress();
-                // Where nothing happens nothing else tells: for the next time.
+                // Without changes no event shows the progress: it is asked for, for the next time.
                 for follower in self.followers.load().values() {
                     if let Target::Resource(resource) = &follower.target
                         && resource.routes.lock().wants_progress()
@@ -311,7 +312,7 @@ impl Engine {
         }
     }
 
-    /// Asks every member what it is, until one answers.
+    /// Asks every member for its version, until one answers.
     async fn wait_for_etcd(&self, patience: Duration) -> Result<(), EtcdOpenError> {
         let deadline = Instant::now() + patience;
         let mut told = false;
@@ -321,7 +322,7 @@ impl Engine {
                     let reliable =
                         !versions.is_empty() && versions.iter().all(|v| follow::progress_is_reliable(v));
                     self.progress.store(reliable, Ordering::Relaxed);
-                    // A read tells whether there is a leader, and whether we may read.
+                    // A read tells whether there is a leader, and whether reading is allowed.
                     self.client.revision(self.keys.health()).await.map(drop)
                 }
                 Err(e) => Err(e),
@@ -340,7 +341,7 @@ impl Engine {
         }
     }
 
-    /// The state to begin with: a little in the past if etcd still has that.
+    /// The first state: a little in the past if etcd still has that.
     async fn load_past(self: &Arc<Self>) -> Result<State, EtcdOpenError> {
         let (now, compacted) =
             (self.client.revision(self.keys.health()).await?, compact::last(&self.client).await?);
@@ -361,7 +362,7 @@ impl Engine {
         all.into_iter().find_map(|f| f.broken()).map_or(Ok(()), Err)
     }
 
-    /// Writes in a task of its own: a caller that goes away does not stop the write.
+    /// Runs a write in a task of its own: it goes on if the caller drops the future.
     async fn run<T: Send + 'static, F: Future<Output = Result<T, WriteError>> + Send + 'static>(
         &self,
         write: impl FnOnce(Arc<Self>) -> F,
@@ -385,7 +386,7 @@ impl Engine {
             return Ok(None);
         };
         let mut data = self.codec.decode(group, plural, key, value)?;
-        // What an object is called is what its key says, as for everybody who looks it up.
+        // The names of an object are those of its key, by which everybody looks it up.
         if data.namespace != namespace {
             data.namespace = namespace.into();
         }

@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use super::Engine;
 
-/// How long an address stays when its server is gone, and how often a server says that it is there;
+/// The time for which an address stays when its server is gone, and the interval at which a server renews it;
 /// upstream's numbers.
 const TTL: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(10);
-/// How long to wait after a failure.
+/// The time to wait after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The addresses of all API servers.
@@ -34,20 +34,20 @@ impl Servers {
         Self { engine, addresses }
     }
 
-    /// The addresses now, ordered.
+    /// The present addresses, ordered.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.addresses.borrow().iter().filter_map(|a| a.parse().ok()).collect()
     }
 
-    /// Resolves when they change; never after the store closed.
+    /// Resolves when the addresses change; never after the store closed.
     pub async fn changed(&mut self) {
         if self.addresses.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Announces an address and keeps it until the shutdown's signal, then takes it back. Returns once it stands
-    /// there.
+    /// Announces an address and keeps it until the shutdown's signal, then takes it back. Returns once the address is
+    /// written.
     pub async fn announce(&self, address: IpAddr, shutdown: &Shutdown) -> Result<(), Error> {
         let mut lease = self.put(address).await?;
         let (this, stop) = (self.clone(), shutdown.clone());
@@ -55,7 +55,7 @@ impl Servers {
             let mut pause = RENEW;
             while stop.run(tokio::time::sleep(pause)).await.is_some() {
                 let renewed = match this.engine.client.keep_alive(lease).await {
-                    // It ended while etcd could not be reached, or somebody removed the key.
+                    // The lease ended while etcd could not be reached, or somebody removed the key.
                     Err(Error::NoLease) => this.put(address).await.map(|new| lease = new),
                     Ok(()) if !this.addresses().contains(&address) => {
                         this.put(address).await.map(|new| lease = new)
@@ -87,7 +87,7 @@ impl Servers {
     }
 }
 
-/// What upstream keeps there: Endpoints without a name.
+/// The object that upstream stores for an address: Endpoints without a name.
 fn endpoints(address: &str) -> NewObject {
     const HEAD: &str = r#"{"metadata":{"resourceVersion":""#;
     let body = format!(r#"{HEAD}","generation":1}},"subsets":[{{"addresses":[{{"ip":"{address}"}}]}}]}}"#);

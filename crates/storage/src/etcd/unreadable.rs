@@ -1,4 +1,4 @@
-//! Values that cannot be read: whoever asks for their objects is told, as upstream does, and everybody else goes on.
+//! Values that cannot be read: a caller who asks for their objects gets an error, as in upstream, and all others go on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Entry {
     }
 }
 
-/// All of them, by resource, namespace and name. Costs nothing while there are none.
+/// All such values, by resource, namespace and name. Costs nothing while there are none.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     count: AtomicUsize,
@@ -39,7 +39,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Those of a resource are now these.
+    /// Replaces the values of a resource.
     pub(crate) fn replace(&self, resource: ResourceId, all: Vec<(Text, Text, Entry)>) {
         let mut entries = self.entries.lock();
         entries.retain(|(id, ..), _| *id != resource);
@@ -53,7 +53,7 @@ impl Entries {
         self.count.store(entries.len(), Ordering::Release);
     }
 
-    /// It can be read now, or is gone.
+    /// Removes a value, which can be read now, or is gone.
     pub(crate) fn remove(&self, resource: ResourceId, namespace: &str, name: &str) {
         if self.count.load(Ordering::Acquire) > 0 {
             let mut entries = self.entries.lock();
@@ -62,7 +62,7 @@ impl Entries {
         }
     }
 
-    /// Looks at those of a resource until something is found.
+    /// Looks at the values of a resource until `f` finds something.
     fn of<T>(
         &self,
         resource: ResourceId,
@@ -77,7 +77,7 @@ impl Entries {
         of_it.map(|((_, namespace, name), entry)| (namespace, name, entry)).find_map(find)
     }
 
-    /// One of a scope that was written after a revision.
+    /// A value of a scope that was written after a revision.
     pub(crate) fn find(&self, resource: ResourceId, scope: &Scope, after: u64) -> Option<Arc<Unreadable>> {
         self.of(resource, |(namespace, name, entry)| {
             let asked = entry.what.revision > after && scope.may_have(namespace, name);
@@ -85,7 +85,7 @@ impl Entries {
         })
     }
 
-    /// Those of a scope, in the order of their keys; at most so many.
+    /// The values of a scope, in the order of their keys; at most so many.
     pub(crate) fn all(&self, resource: ResourceId, scope: &Scope, limit: usize) -> Vec<Arc<Unreadable>> {
         let mut all = Vec::new();
         self.of::<()>(resource, |(namespace, name, entry)| {
@@ -97,7 +97,7 @@ impl Entries {
         all
     }
 
-    /// How many of a resource are not in its state, as they would be if they had been readable before.
+    /// The number of a resource's values that are not in its state; values that were readable before still are.
     pub(crate) fn missing(&self, resource: ResourceId, live: &Live) -> usize {
         let mut count = 0;
         self.of::<()>(resource, |(namespace, name, _)| {
@@ -107,7 +107,7 @@ impl Entries {
         count
     }
 
-    /// An encrypted one, if there is any.
+    /// An encrypted value, if there is any.
     pub(crate) fn encrypted(&self) -> Option<Arc<Unreadable>> {
         self.entries.lock().values().find(|entry| entry.encrypted).map(|entry| entry.what.clone())
     }

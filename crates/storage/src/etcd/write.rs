@@ -19,12 +19,12 @@ use super::unreadable::Entry;
 use super::{CodecError, Engine};
 use crate::store::{ResourceId, Write, WriteError};
 
-/// How long a write is tried while etcd has no leader.
+/// The time for which a write is tried while etcd has no leader.
 const BUDGET: Duration = Duration::from_secs(20);
-/// How long an answer waits for the index to show the write.
+/// The time for which an answer waits for the index to show the write.
 const SHOWN: Duration = Duration::from_secs(10);
 
-/// What is being written: the values of each key, with their objects.
+/// The objects that are being written: the values of each key, with their objects.
 #[derive(Debug, Default)]
 pub(crate) struct Writing(HashMap<Bytes, Vec<(Bytes, NewObject)>>);
 
@@ -62,7 +62,7 @@ impl Drop for Announced<'_> {
     }
 }
 
-/// What a transaction does if the key is at the revision that is expected.
+/// The effect of a transaction if the key is at the expected revision.
 #[derive(Debug, Clone)]
 enum Action {
     Put {
@@ -70,15 +70,15 @@ enum Action {
         ttl: Option<Duration>,
     },
     Delete,
-    /// Only tells whether it is.
+    /// Only tells whether the key is at that revision.
     Check,
 }
 
-/// How a transaction went.
+/// The outcome of a transaction.
 enum Outcome {
-    /// It was made, at this revision.
+    /// The transaction was made, at this revision.
     Done(u64),
-    /// The key is at another revision; what it is, and when.
+    /// The key is at another revision; its value, and etcd's revision.
     Refused(Option<KeyValue>, u64),
 }
 
@@ -115,8 +115,8 @@ impl Engine {
         }
     }
 
-    /// The object at the revision that the caller read from the index. The index is never ahead of etcd, so
-    /// that what it refuses etcd would refuse as well.
+    /// The object at the revision that the caller read from the index. The index is never ahead of etcd, so that etcd
+    /// would refuse all that the index refuses.
     fn at_revision(
         &self,
         resource: ResourceId,
@@ -186,7 +186,7 @@ impl Engine {
         }
     }
 
-    /// Deletes what is at a key at this revision, whatever it is.
+    /// Deletes the value of a key at this revision, whatever it is.
     pub(super) async fn delete_value(
         &self,
         resource: ResourceId,
@@ -207,7 +207,8 @@ impl Engine {
         outcome
     }
 
-    /// An update that changes nothing is not written, but what it is compared with must be current.
+    /// Answers an update that changes nothing: it is not written, but the object that it is compared with must be
+    /// current.
     async fn unchanged(&self, resource: ResourceId, current: Arc<Object>) -> Result<Arc<Object>, WriteError> {
         let data = &current.data;
         let (_, _, key) = self.key_of(resource, &data.namespace, &data.name).ok_or(WriteError::NotFound)?;
@@ -223,7 +224,7 @@ impl Engine {
         }
     }
 
-    /// What stands in the way of a write: as the index shows it, once it does.
+    /// The object because of which a write is refused: as the index shows it, once it does.
     async fn current(
         &self,
         resource: ResourceId,
@@ -244,8 +245,8 @@ impl Engine {
         }
     }
 
-    /// Makes a transaction. One of which it is not known whether it was made is made again: the comparison
-    /// lets only one of them through.
+    /// Makes a transaction. If it is not known whether it was made, it is made again: the comparison lets only one of
+    /// the attempts through.
     async fn transact(&self, key: &Bytes, expect: u64, action: Action) -> Result<Outcome, WriteError> {
         let deadline = Instant::now() + BUDGET;
         let mut perhaps_done = false;
@@ -299,14 +300,14 @@ impl Engine {
     }
 }
 
-/// What a refused transaction means whose like may have been made before.
+/// The outcome of a refused transaction that may have been made by an earlier attempt.
 fn after_doubt(action: &Action, expect: u64, kv: Option<KeyValue>, at: u64) -> Result<Outcome, WriteError> {
     match (action, kv) {
-        // The bytes hold the object's uid or what it was changed to: they are there because of us.
+        // The value holds the object's uid or the new content: it is there because of this write.
         (Action::Put { value, .. }, Some(kv)) if kv.value == *value && kv.mod_revision as u64 > expect => {
             Ok(Outcome::Done(kv.mod_revision as u64))
         }
-        // Gone is gone, whoever did it.
+        // The object is gone, as it should be, whoever deleted it.
         (Action::Delete, None) => Ok(Outcome::Done(at)),
         (Action::Check, kv) => Ok(Outcome::Refused(kv, at)),
         _ => Err(WriteError::Engine(
@@ -317,7 +318,7 @@ fn after_doubt(action: &Action, expect: u64, kv: Option<KeyValue>, at: u64) -> R
     }
 }
 
-/// The store keeps the body for long: not as a part of something larger.
+/// Makes the body a buffer of its own: the store keeps it for long, so it must not keep a larger one alive.
 fn settle(object: &mut NewObject) {
     object.body = Bytes::from(Box::<[u8]>::from(object.body.as_ref()));
 }

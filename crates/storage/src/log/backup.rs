@@ -54,62 +54,62 @@ impl Iterator for Backup {
     }
 }
 
-/// What a backup holds. Who has one has seen that every checksum is right.
+/// The content of a backup. A value of this type shows that every checksum was right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupInfo {
-    /// The version of its format.
+    /// The version of the backup's format.
     pub format: u32,
-    /// When it was taken, in milliseconds since 1970; format 1 does not tell.
+    /// The time of the backup, in milliseconds since 1970; format 1 does not tell.
     pub taken: Option<u64>,
-    /// The revision of the store that it shows.
+    /// The revision of the store that the backup shows.
     pub revision: u64,
-    /// How many objects it has.
+    /// The number of objects.
     pub objects: u64,
-    /// Its size.
+    /// The size of the file.
     pub bytes: u64,
 }
 
-/// Why a backup cannot be used. Every sentence says what to do.
+/// The reason for which a backup cannot be used. Every sentence tells the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// It is something else.
+    /// The file is something else.
     #[error("{} is not a snapshot of FerroKube: choose a file that `ferrokube snapshot save` wrote", .0.display())]
     NotOurs(PathBuf),
-    /// It was written by a newer version.
+    /// The backup was written by a newer version.
     #[error("{} has format {found}, this version reads up to {NEWEST_READ}: use a newer version", file.display())]
     Newer {
         /// The file.
         file: PathBuf,
-        /// Its format's version.
+        /// The version of its format.
         found: u32,
     },
-    /// A newer version wrote something into it that must be known to read it.
+    /// A newer version wrote something into the backup that must be known to read it.
     #[error("{} has {what}: use a newer version", file.display())]
     Unknown {
         /// The file.
         file: PathBuf,
-        /// What it has.
+        /// The unknown thing.
         what: String,
     },
-    /// It is damaged or cut off.
+    /// The backup is damaged or cut off.
     #[error("{} is damaged at byte {at}: {what}: use another snapshot", file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where.
+        /// The place of the damage.
         at: u64,
-        /// What was found there.
+        /// The damage found there.
         what: &'static str,
     },
-    /// It cannot be read.
+    /// The backup cannot be read.
     #[error("cannot read {}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// There is a store already.
+    /// There is a store in the directory already.
     #[error("{} holds a store: restore into a fresh data directory", .0.display())]
     Exists(PathBuf),
     /// The new store cannot be written.
@@ -117,7 +117,7 @@ pub enum BackupError {
     Write {
         /// The directory.
         dir: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
@@ -127,9 +127,9 @@ pub fn inspect(file: &Path) -> Result<BackupInfo, BackupError> {
     read(file, &mut |_| {})
 }
 
-/// Makes a store of a backup in a directory that does not exist yet or is empty, durably: either all of it is
-/// there afterwards or none. The store goes on at a revision far above the backup's and knows of nothing
-/// before it, so that who watched the old store must list anew.
+/// Makes a store of a backup in a directory that does not exist yet or is empty, durably: afterwards either all of it
+/// is there or nothing. The store goes on at a revision far above the backup's and has no history before it, so that
+/// watchers of the old store must list anew.
 pub fn restore(file: &Path, dir: &Path) -> Result<BackupInfo, BackupError> {
     let failed = |source| BackupError::Write { dir: dir.to_owned(), source };
     match fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
@@ -137,7 +137,7 @@ pub fn restore(file: &Path, dir: &Path) -> Result<BackupInfo, BackupError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Ok(false) | Err(_) => return Err(BackupError::Exists(dir.to_owned())),
     }
-    // Read once before anything is written: a file that is no good leaves nothing behind.
+    // The file is read once before anything is written: a bad one leaves nothing behind.
     let info = inspect(file)?;
     let making = dir.with_extension("restoring");
     match fs::remove_dir_all(&making) {

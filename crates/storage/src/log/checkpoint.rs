@@ -1,4 +1,4 @@
-//! Writes a snapshot, and removes what it makes superfluous.
+//! Writes a snapshot, and removes the files that it makes superfluous.
 
 use std::io;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::view::Key;
 
 /// The size of a frame, in bytes.
 pub(super) const FRAME_BYTES: usize = 1 << 20;
-/// Synced in parts of this size, so that the log's syncs never wait for all of it.
+/// The size of the parts that are synced, so that the log's syncs never wait for a whole snapshot.
 pub(super) const SYNC_BYTES: u64 = 8 << 20;
 
-/// A state as frames, the one that ends it included. Each is made when it is asked for.
+/// A state as frames, with the one that ends it. Each frame is made when it is asked for.
 pub(super) struct Frames {
     view: View,
     seed: Seed,
-    /// The resource that is being written, and the last of its objects that was.
+    /// The resource that is being written, and the last object of it that was.
     at: usize,
     after: Option<Key>,
     number: u64,
@@ -29,13 +29,13 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Those of a file with this header, of about so many bytes each.
+    /// Makes the frames of a file with this header, of about so many bytes each.
     pub(super) fn new(view: View, format: &'static Format, header: &Header, bytes: usize) -> Self {
         let (seed, encoder) = (header.seed(format), Encoder::new(format));
         Self { view, seed, at: 0, after: None, number: 0, objects: 0, encoder, bytes }
     }
 
-    /// Encodes objects until a frame is full; whether there may be more.
+    /// Encodes objects until a frame is full; returns whether there may be more.
     fn fill(&mut self) -> bool {
         while let Some((group, plural, live)) = self.view.resources.get(self.at) {
             for (key, object) in live.after(self.after.take()) {
@@ -81,7 +81,7 @@ pub(super) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Begins one.
+    /// Begins a snapshot.
     pub(super) fn create(files: Arc<dyn Files>, format: &Format, header: &Header) -> io::Result<Self> {
         let name = format.snapshot(header.number);
         let temporary = format!("{name}.tmp");
@@ -104,7 +104,7 @@ impl Unfinished {
         Ok(())
     }
 
-    /// Makes it durable, and lets it count. Its size.
+    /// Makes the snapshot durable, and lets it count. Returns its size.
     pub(super) fn finish(mut self) -> io::Result<u64> {
         if let Some(file) = &mut self.file {
             file.sync()?;
@@ -119,7 +119,7 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // Gives its space back; opening removes it otherwise.
+            // This gives the space back; otherwise the next opening of the store would remove the file.
             self.files.remove(&self.temporary).ok();
         }
     }
@@ -145,8 +145,8 @@ impl Writing {
         Self { files, format, header, frames, unfinished: None }
     }
 
-    /// Does the next step; after the last one the size of the snapshot, which then counts, and what came before
-    /// it is removed.
+    /// Does the next step. The last one returns the size of the snapshot, which then counts, and removes the files
+    /// before it.
     pub(super) fn step(&mut self) -> io::Result<Option<u64>> {
         let Some(unfinished) = &mut self.unfinished else {
             self.unfinished = Some(Unfinished::create(self.files.clone(), self.format, &self.header)?);
@@ -175,7 +175,7 @@ impl Writing {
 pub(super) trait Running: Send {
     /// Whether [`Running::wait`] would not wait.
     fn ended(&mut self) -> bool;
-    /// Its size, once it counts.
+    /// Waits until the snapshot counts; returns its size.
     fn wait(self: Box<Self>) -> io::Result<u64>;
 }
 
@@ -191,7 +191,7 @@ impl Running for JoinHandle<io::Result<u64>> {
     }
 }
 
-/// Writes it in a thread of its own.
+/// Writes a snapshot in a thread of its own.
 pub(super) fn in_thread(writing: Writing) -> io::Result<Box<dyn Running>> {
     let thread = std::thread::Builder::new().name("store-snapshot".into());
     Ok(Box::new(thread.spawn(move || writing.run())?))

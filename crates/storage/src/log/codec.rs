@@ -13,9 +13,9 @@ use bytes::Bytes;
 use super::format::{Format, OPTIONAL, Seed};
 use crate::engine::{Change, Record};
 
-/// Begins a frame.
+/// The mark that begins a frame.
 pub(super) const MARK: [u8; 4] = [0xff, 0xfe, b'F', b'K'];
-/// No frame is longer; a length above it is not a length.
+/// The greatest length of a frame; a greater one is damage.
 pub(super) const MAX_PAYLOAD: u32 = 1 << 30;
 /// The number of the frame that ends a snapshot.
 pub(super) const END: u64 = u64::MAX;
@@ -26,13 +26,13 @@ const DEFINE: u8 = 1;
 const PUT: u8 = 2;
 const DELETE: u8 = 3;
 
-/// Writes records. A resource is named once in a file, and by its number from then on.
+/// Writes records. A resource is named once in a file, and then by its number.
 #[derive(Debug)]
 pub(super) struct Encoder {
     format: &'static Format,
     resources: Vec<(Text, Text)>,
     payload: Vec<u8>,
-    /// How many records the payload has.
+    /// The number of records in the payload.
     records: u32,
 }
 
@@ -41,7 +41,7 @@ impl Encoder {
         Self { format, resources: Vec::new(), payload: Vec::new(), records: 0 }
     }
 
-    /// How many bytes wait for [`Encoder::frame`].
+    /// The number of bytes that wait for [`Encoder::frame`].
     pub(super) fn len(&self) -> usize {
         self.payload.len()
     }
@@ -111,7 +111,7 @@ impl Encoder {
         self.resources.len() as u64 - 1
     }
 
-    /// Begins a record; where its content does.
+    /// Begins a record; returns the place where its content begins.
     fn begin(&mut self, kind: u8) -> usize {
         self.records += 1;
         self.payload.push(kind);
@@ -131,7 +131,7 @@ impl Encoder {
         }
     }
 
-    /// Takes what was added, as a frame of a file.
+    /// Takes the added records, as a frame of a file.
     pub(super) fn frame(&mut self, seed: &Seed, number: u64) -> Vec<u8> {
         let payload = std::mem::take(&mut self.payload);
         let records = std::mem::take(&mut self.records);
@@ -160,18 +160,18 @@ impl Encoder {
 /// The header of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameHeader {
-    /// Of the payload, in bytes.
+    /// The length of the payload, in bytes.
     pub(super) len: u32,
-    /// How many records there are, if it says so.
+    /// The number of records, if the format has it.
     pub(super) records: Option<u32>,
-    /// How the payload is encoded.
+    /// The encoding of the payload.
     encoding: u32,
     pub(super) number: u64,
     crc: u32,
 }
 
 impl FrameHeader {
-    /// Reads one from the first bytes of a frame.
+    /// Reads a header from the first bytes of a frame.
     pub(super) fn parse(format: &Format, bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(&MARK)?;
         let mut field = || {
@@ -192,7 +192,7 @@ impl FrameHeader {
         payload.len() == self.len as usize && seed.checksum(header, payload) == self.crc
     }
 
-    /// Whether the payload is encoded as this version knows it.
+    /// Whether this version knows the encoding of the payload.
     pub(super) fn is_known(&self) -> bool {
         self.encoding == PLAIN
     }
@@ -218,12 +218,12 @@ pub(super) struct Decoder {
     resources: Vec<(Text, Text)>,
 }
 
-/// Why bytes cannot be read as records.
+/// The reason for which bytes cannot be read as records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BadRecord {
-    /// They are none.
+    /// The bytes are no records.
     Malformed,
-    /// One is of a kind that a later version writes, and must not be passed over.
+    /// A record is of a kind that a later version writes, and must not be passed over.
     Unknown(u8),
 }
 
@@ -335,7 +335,7 @@ impl<'a> Cursor<'a> {
         if n > self.0.len() as u64 {
             return Err(Malformed);
         }
-        // Of exactly this size, and not of what growing leaves.
+        // The capacity is exact, so that no memory is left over from growth.
         let mut all = Vec::with_capacity(n.min(64) as usize);
         for _ in 0..n {
             all.push(read(self)?);

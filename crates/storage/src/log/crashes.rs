@@ -1,8 +1,8 @@
-//! The power goes, at any moment; calls fail. What was acknowledged is there, and nothing is there by half.
+//! The power goes, at any moment; calls fail. Acknowledged writes are there afterwards, and nothing is there by half.
 //!
-//! `FERROKUBE_CRASH_POINTS` says how many power cuts each test tries, `FERROKUBE_CRASH_SEED` with which seed
-//! it begins. A failure names the seed of its run; a run depends on nothing else, threads apart where a test
-//! says so.
+//! `FERROKUBE_CRASH_POINTS` is the number of power cuts that each test tries, `FERROKUBE_CRASH_SEED` the seed with
+//! which it begins. A failure names the seed of its run; a run depends on nothing else, threads apart where a test says
+//! so.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use crate::facade::Store;
 use crate::store::{Batch, ResourceId, Scope, WatchStart, Write, WriteError};
 use crate::watch::WatchOptions;
 
-/// How many power cuts one run has.
+/// The number of power cuts in one run.
 const CYCLES: usize = 5;
 
 /// Runs with seed after seed until there were so many power cuts.
@@ -36,7 +36,7 @@ pub(super) fn runs(points: usize, run: impl Fn(u64)) {
     }
 }
 
-/// Names the seed of a run that fails.
+/// Names the seed of a run that fails, when it is dropped.
 struct Named(u64);
 
 impl Drop for Named {
@@ -47,7 +47,7 @@ impl Drop for Named {
     }
 }
 
-/// Writes a snapshot step by step between the batches, as chance has it.
+/// Writes a snapshot step by step between the batches, at random.
 struct Stepped {
     writing: Writing,
     outcome: Option<io::Result<u64>>,
@@ -107,14 +107,14 @@ pub(super) fn batch(random: &mut fastrand::Rng, state: &State, mut revision: u64
     (batch, after)
 }
 
-/// What is found after each power cut is the state after a batch, whole: none before the last that must have
-/// been durable, and none after the last but one that failed.
+/// Each power cut leaves the state after a batch, whole: none before the last that must have been durable, and none
+/// after the last but one that failed.
 fn run(seed: u64, durability: Durability, faults: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut sim = Sim::new(random.u64(..));
     // The states after the acknowledged batches that a crash may bring back, the oldest of them durable.
     let mut states = vec![State::new()];
-    // The last revision that anybody was told.
+    // The last revision that was acknowledged.
     let mut told = 0;
     for _cycle in 0..CYCLES {
         let (state, loaded) = reload(&sim).unwrap();
@@ -160,7 +160,7 @@ fn run(seed: u64, durability: Durability, faults: usize) {
             }
         }
         if random.bool() {
-            // In order, if the power is still on.
+            // The store closes in order, if the power is still on.
             log.close();
         }
         sim = sim.power_cycle();
@@ -187,11 +187,11 @@ fn what_is_left_of_unsynced_writes_is_a_state_that_was() {
     runs(1_000, |seed| run(seed, Durability::EverySecond, 3 + seed as usize % 40));
 }
 
-/// One client: it alone writes its objects, and knows what may have become of them.
+/// One client: it alone writes its objects, and knows their possible states.
 struct Client {
     random: fastrand::Rng,
     names: Vec<String>,
-    /// What an object may be now: the acknowledged body first, then what failed writes would have made of it.
+    /// The possible states of an object: the acknowledged body first, then those of failed writes.
     possible: BTreeMap<String, Vec<Option<String>>>,
     acknowledged: u64,
 }
@@ -278,14 +278,15 @@ async fn clients_and_crashes(seed: u64) {
     }
 }
 
-/// The store's own threads take part.
+/// This test runs with the store's own threads.
 #[test]
 fn acknowledged_writes_of_concurrent_clients_survive() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runs(300, |seed| runtime.block_on(clients_and_crashes(seed)));
 }
 
-/// A call that fails for a while: writes are refused in a sentence or done, never half; reads and watches go on; once the
+/// A call fails for a while: writes are refused in a sentence or done, never half; reads and watches go on; once the
+/// call works again everything does, without a hand, and the disk is as full as it would be.
 /// call works again everything does, without a hand, and the disk is as full as it would be.
 async fn outage(call: Call, error: i32, sentence: &str) {
     let sim = Sim::new(7);
@@ -322,7 +323,7 @@ async fn outage(call: Call, error: i32, sentence: &str) {
     }
     match call {
         Call::Append | Call::Sync => assert_eq!(refused, 40, "{call:?}"),
-        // These are of snapshots and of new segments; what is there is written to as long as can be.
+        // These calls belong to snapshots and new segments; the present segment is written to as long as possible.
         Call::Rename | Call::Remove | Call::Truncate => assert_eq!(refused, 0, "{call:?}"),
         Call::Create | Call::SyncDir => {}
     }

@@ -27,8 +27,8 @@ pub(crate) trait Files: Send + Sync {
 pub(crate) trait Appender: Send {
     /// Appends all of these bytes, or fails with some of them written.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Writes so many zeros, which what is appended next takes the place of. To sync bytes in place of others is
-    /// faster than to sync a file that has grown, whose new length must be written as well.
+    /// Writes so many zeros, which the next bytes overwrite. To sync bytes in place of others is faster than to sync a
+    /// file that has grown, whose new length must be written as well.
     fn reserve(&mut self, bytes: usize) -> io::Result<()>;
     /// Makes what was appended durable.
     fn sync(&mut self) -> io::Result<()>;
@@ -80,7 +80,7 @@ impl Files for Disk {
     }
 }
 
-/// A file that is being written, and how far it is.
+/// A file that is being written, and its length.
 struct DiskFile {
     file: File,
     at: u64,

@@ -1,30 +1,30 @@
-//! The formats of the files, as data: what is written is the newest, and every other one is rewritten to it.
+//! The formats of the files, as data: the newest one is written, and files of every other one are rewritten to it.
 //!
 //! **Format 1**: a header of 44 bytes (mark, number, floor, predecessor and how much of it counts, checksum), then
-//! frames; a frame is a batch, or a part of a snapshot's objects. The checksum of a frame also covers the number
-//! of its file. Records follow each other without a length of their own.
+//! frames; a frame is a batch, or a part of a snapshot's objects. The checksum of a frame also covers the number of its
+//! file. Records follow each other without a length of their own.
 //!
-//! **Format 2** is what format 1 lacked:
-//! - Every file names its format, the store it belongs to, and when it was made. A file of another store among
-//!   those of this one is found, and a backup tells its age.
-//! - Every file has a salt that all its checksums cover. What the disk held before, a segment of the same number
-//!   included, is never taken for a part of it.
-//! - A header tells its own length, and features that a reader must know: what a later version writes is told from
-//!   damage, also if it needs no format of its own. The same holds for frames (how they are encoded) and records (a
-//!   kind, a length): a kind from [`OPTIONAL`] on may be passed over by who does not know it.
-//! - A frame tells how many records it has, and the end of a snapshot how many objects.
+//! **Format 2** has these additions:
+//! - Every file names its format, the store to which it belongs, and the time at which it was made. A file of another
+//!   store among those of this one is found, and a backup tells its age.
+//! - Every file has a salt that all its checksums cover. Bytes that the disk held before, of a segment of the same
+//!   number included, are never taken for a part of it.
+//! - A header tells its own length, and the features that a reader must know: additions of a later version are told
+//!   from damage, also if they need no format of their own. The same holds for frames (their encoding) and records (a
+//!   kind, a length): a reader may pass over a kind from [`OPTIONAL`] on that it does not know.
+//! - A frame tells its number of records, and the end of a snapshot the number of objects.
 //!
 //! The names of files end with their format's number from 2 on, so that the files of two formats never meet: a
-//! migration writes the new ones beside the old, and the one line in `format` says which of them count.
+//! migration writes the new ones beside the old, and the one line in `format` tells which of them count.
 
 /// A format of the files.
 #[derive(Debug)]
 pub(super) struct Format {
-    /// Its version, as in the file `format`.
+    /// The format's version, as in the file `format`.
     pub(super) version: u32,
-    /// What the names of its files end with.
+    /// The end of the names of its files.
     pub(super) suffix: &'static str,
-    /// The marks that its files begin with: of a segment, of a snapshot, of a backup.
+    /// The marks at the start of its files: of a segment, of a snapshot, of a backup.
     pub(super) marks: [[u8; 8]; 3],
     /// The length of a file's header, in bytes.
     pub(super) header: usize,
@@ -34,7 +34,7 @@ pub(super) struct Format {
     pub(super) explicit: bool,
 }
 
-/// The first kind of record that may be passed over by who does not know it.
+/// The first kind of record over which a reader may pass that does not know it.
 pub(super) const OPTIONAL: u8 = 0x80;
 
 pub(super) const FORMAT_1: Format = Format {
@@ -61,7 +61,7 @@ pub(super) static FORMATS: [Format; 2] = [FORMAT_1, FORMAT_2];
 /// The format that is written.
 pub(super) static NEWEST: &Format = &FORMATS[FORMATS.len() - 1];
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Segment,
@@ -69,34 +69,34 @@ pub(super) enum Kind {
     Backup,
 }
 
-/// What a file begins with.
+/// The header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
-    /// The store it belongs to; 0 for a file of format 1, and for a backup.
+    /// The store to which the file belongs; 0 for a file of format 1, and for a backup.
     pub(super) store: u128,
-    /// Covered by every checksum of the file; 0 for a file of format 1.
+    /// A number that every checksum of the file covers; 0 for a file of format 1.
     pub(super) salt: u64,
-    /// When it was made, in milliseconds since 1970; 0 for a file of format 1.
+    /// The time at which the file was made, in milliseconds since 1970; 0 for a file of format 1.
     pub(super) made: u64,
     /// A segment's sequence number; the revision of a snapshot or backup.
     pub(super) number: u64,
-    /// All revisions up to this were given out before.
+    /// The greatest revision that was given out before the file.
     pub(super) floor: u64,
-    /// Of a segment: its predecessor. Of a snapshot: the first segment after it.
+    /// In a segment, its predecessor. In a snapshot, the first segment after it.
     pub(super) seq: u64,
-    /// Of a segment: how many bytes of the predecessor count. Of a backup of format 1: that number.
+    /// In a segment, how many bytes of the predecessor count. In a backup of format 1, the number of those.
     pub(super) len: u64,
 }
 
-/// Why a header cannot be used.
+/// The reason for which a header cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BadHeader {
-    /// It is not one, or damaged.
+    /// The bytes are no header, or damaged.
     Broken,
-    /// It is whole, and of a later format.
+    /// The header is whole, and of a later format.
     Version(u32),
-    /// It is whole, and names features that are not known.
+    /// The header is whole, and names features that are not known.
     Features(u32),
 }
 
@@ -132,7 +132,7 @@ impl Header {
             out.extend_from_slice(&field.to_le_bytes());
         }
         if format.explicit {
-            // Features that a reader must know.
+            // These are the features that a reader must know.
             out.extend_from_slice(&0u32.to_le_bytes());
         }
         let crc = crc32fast::hash(&out);
@@ -174,7 +174,7 @@ impl Header {
         }
     }
 
-    /// What the checksums of the file's frames begin with.
+    /// The seed of the checksums of the file's frames.
     pub(super) fn seed(&self, format: &Format) -> Seed {
         let mut crc = crc32fast::Hasher::new();
         if format.explicit {
@@ -211,7 +211,7 @@ impl Fields<'_> {
 }
 
 impl Format {
-    /// The mark that a file of a kind begins with.
+    /// The mark at the start of a file of a kind.
     fn mark(&self, kind: Kind) -> [u8; 8] {
         let [segment, snapshot, backup] = self.marks;
         match kind {
@@ -237,7 +237,7 @@ impl Format {
     }
 }
 
-/// What the names of segments begin with.
+/// The start of the names of segments.
 pub(super) const SEGMENT: &str = "log-";
-/// What the names of snapshots begin with.
+/// The start of the names of snapshots.
 pub(super) const SNAPSHOT: &str = "snapshot-";

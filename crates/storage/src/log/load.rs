@@ -9,7 +9,7 @@ use super::format::{BadHeader, Format, Header, Kind, SEGMENT, SNAPSHOT, Seed};
 use super::{NONE, RAISE, UNSYNCED, checkpoint};
 use crate::engine::Record;
 
-/// Why the files of a store cannot be read.
+/// The reason for which the files of a store cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     /// A system call failed.
@@ -21,21 +21,21 @@ pub(crate) enum LoadError {
     /// A file is not there.
     #[error("{0} is missing")]
     Missing(String),
-    /// A whole file has what only a later version knows.
+    /// A file is whole, but has something that only a later version knows.
     #[error("{file} has {what}")]
     Newer { file: String, what: String },
 }
 
-/// Where the log stands after loading.
+/// The state of the log after loading.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Loaded {
-    /// The revision of the snapshot; the log tells what came after it.
+    /// The revision of the snapshot; the log has the changes after it.
     pub(crate) floor: u64,
     /// The last revision that was given out.
     pub(crate) last: u64,
-    /// Acknowledged writes may be missing at the end: the revision is raised, and `floor` with it.
+    /// Whether acknowledged writes may be missing at the end: the revision is raised, and `floor` with it.
     pub(crate) lossy: bool,
-    /// The store whose files these are; `None` before there are any, and in format 1.
+    /// The store to which the files belong; `None` before there are any, and in format 1.
     pub(super) store: Option<u128>,
     pub(super) previous: (u64, u64),
     pub(super) next_seq: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Loaded {
     pub(super) segments: usize,
 }
 
-/// What is read: first the snapshot's objects, if there is one, then the segments' changes after it.
+/// An item of the files: first the snapshot's objects, if there is one, then the segments' changes after it.
 pub(crate) enum Item {
     /// The snapshot begins.
     Snapshot(Header),
@@ -58,11 +58,11 @@ pub(crate) enum Item {
     Change(Record),
 }
 
-/// One frame, or how the reading of one ended.
+/// One frame, or the reason for which there is none.
 enum Frame {
     Whole(FrameHeader),
     End,
-    /// The bytes from where a frame should begin to the end of the file.
+    /// The bytes from the place where a frame should begin to the end of the file.
     Broken(Vec<u8>),
 }
 
@@ -71,19 +71,19 @@ pub(super) struct Reader {
     format: &'static Format,
     inner: BufReader<Box<dyn Read>>,
     seed: Option<Seed>,
-    /// How much of it was read and was in order.
+    /// The length of the part that was read and was in order.
     pub(super) at: u64,
     payload: Vec<u8>,
 }
 
-/// Why a state cannot be read from its frames.
+/// The reason for which a state cannot be read from its frames.
 pub(super) enum StateError {
     Io(io::Error),
     Damaged(&'static str),
     Newer(String),
 }
 
-/// What a frame or a record has that only a later version knows.
+/// The sentence about the part of a frame or a record that only a later version knows.
 fn unknown(kind: Option<u8>) -> String {
     match kind {
         Some(kind) => format!("records of a kind ({kind}) that this version does not know"),
@@ -106,7 +106,7 @@ impl Reader {
         Ok((header, Self { format, inner, seed, at: bytes.len() as u64, payload: Vec::new() }))
     }
 
-    /// Reads a state, with its end: object after object. How many there were.
+    /// Reads a state, object after object, with its end. Returns the number of objects.
     pub(super) fn state(&mut self, sink: &mut dyn FnMut(Record)) -> Result<u64, StateError> {
         let mut decoder = Decoder::new(self.format);
         let mut objects = 0;
@@ -181,7 +181,7 @@ struct Loading<'a> {
     sink: &'a mut dyn FnMut(Item),
 }
 
-/// Reads everything, cuts a torn tail, and removes what does not count.
+/// Reads everything, cuts a torn tail, and removes the files that do not count.
 pub(super) fn load(
     files: &dyn Files,
     format: &'static Format,
@@ -211,7 +211,8 @@ pub(super) fn load(
     for (i, header) in segments.iter().enumerate() {
         let counts = segments.get(i + 1).map(|next| next.len);
         if !loading.segment(header, counts)? {
-            // From behind, and also those that do not count: whichever is the last leads back to those before.
+            // Segments are removed from the last one back, also those that do not count: the last one leads to those
+            // before.
             let mut lost: Vec<_> = numbers(SEGMENT).filter(|&n| n > header.number).collect();
             lost.sort_unstable();
             for name in lost.into_iter().rev().map(|n| format.segment(n)) {
@@ -249,7 +250,7 @@ impl Loading<'_> {
         }
     }
 
-    /// Sees to it that all files are of one store.
+    /// Checks that all files are of one store.
     fn belongs(&mut self, name: &str, header: &Header) -> Result<(), LoadError> {
         if !self.format.explicit || *self.loaded.store.get_or_insert(header.store) == header.store {
             return Ok(());
@@ -277,14 +278,14 @@ impl Loading<'_> {
         Ok(header.seq)
     }
 
-    /// The headers of the segments that count, oldest first: those that the last one leads back to.
+    /// The headers of the segments that count, oldest first: the last one leads back to them.
     fn chain(&mut self, numbers: impl Iterator<Item = u64>, first: u64) -> Result<Vec<Header>, LoadError> {
         let mut headers = BTreeMap::new();
         for seq in numbers {
             let name = self.format.segment(seq);
             let (header, mut reader) = self.open(&name, Kind::Segment)?;
             let Some(header) = header.filter(|h| h.number == seq) else {
-                // A crash while it was begun leaves such a file. Frames only follow once the header is durable.
+                // A crash at the start of a segment leaves such a file. Frames only follow once the header is durable.
                 let mut next = [0];
                 if reader.inner.read(&mut next).map_err(|e| LoadError::Io(name.clone(), e))? > 0 {
                     let what = "its header is broken, but not its content";
@@ -309,7 +310,8 @@ impl Loading<'_> {
         Ok(chain)
     }
 
-    /// Reads a segment; `counts` is how much of it counts, known unless it is the last. Whether all of that is there.
+    /// Reads a segment; `counts` is the length of the part that counts, known unless it is the last segment. Returns
+    /// whether all of that part is there.
     fn segment(&mut self, header: &Header, counts: Option<u64>) -> Result<bool, LoadError> {
         let name = self.format.segment(header.number);
         let io = |e| LoadError::Io(name.clone(), e);
@@ -342,11 +344,11 @@ impl Loading<'_> {
                     })?;
                 }
                 Frame::End if counts.is_none() => break,
-                // Room for what was to come.
+                // The rest is reserved room for later frames.
                 Frame::Broken(rest) if counts.is_none() && rest.iter().all(|b| *b == 0) => break,
                 Frame::Broken(rest) if loaded.lossy || counts.is_none() && !reader.holds_frame(&rest) => {
-                    // Synced, it is the batch that was being written when the power went; nobody was told that it is
-                    // durable. Unsynced, any later bytes may have come without earlier ones.
+                    // Synced, this is the batch that was being written when the power went; it was not acknowledged.
+                    // Unsynced, any later bytes may have reached the disk without earlier ones.
                     let bytes = rest.len();
                     tracing::info!(file = name, at, bytes, "cutting an incomplete batch off the log");
                     self.files.truncate(&name, at).map_err(io)?;
@@ -366,7 +368,7 @@ impl Loading<'_> {
     }
 }
 
-/// Removes what a crash left behind, the files of other formats included. Nothing depends on it.
+/// Removes the remains of a crash, and the files of other formats. No file that counts is among them.
 fn tidy(
     files: &dyn Files,
     format: &Format,

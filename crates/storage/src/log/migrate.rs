@@ -15,7 +15,7 @@ use super::open::write_version;
 use super::{NONE, checkpoint};
 use crate::engine::Record;
 
-/// Rewrites files of the version `found` to the last of `formats`; a step for each format between. `now` is the time
+/// Rewrites files of the version `found` to the last of `formats`; in a step for each format between. `now` is the time
 /// in milliseconds since 1970.
 pub(super) fn migrate(
     files: &dyn Files,
@@ -28,7 +28,7 @@ pub(super) fn migrate(
         remove_all(files, to).map_err(|e| LoadError::Io("the directory".to_owned(), e))?;
         let written = rewrite(files, from, to, now);
         if written.is_err() {
-            // Gives the room back; the next start would do it otherwise.
+            // This gives the room back now; otherwise the next start would.
             remove_all(files, to).ok();
         }
         written?;
@@ -69,11 +69,11 @@ struct File {
     seed: Seed,
     encoder: Encoder,
     len: u64,
-    /// Not yet synced, in bytes.
+    /// The number of bytes that are not yet synced.
     unsynced: u64,
     /// The number of the next frame.
     number: u64,
-    /// How many records it has.
+    /// The number of its records.
     records: u64,
     snapshot: bool,
 }
@@ -101,7 +101,7 @@ impl File {
         Ok(())
     }
 
-    /// Writes the records that wait as a frame.
+    /// Writes the waiting records as a frame.
     fn flush(&mut self) -> io::Result<()> {
         if self.encoder.len() == 0 {
             return Ok(());
@@ -123,7 +123,7 @@ impl Rewriter<'_> {
             Item::Snapshot(header) => self.begin(header, true),
             Item::Segment(header) => {
                 self.end_file()?;
-                // How much counts of a predecessor that a snapshot replaced nobody asks.
+                // A snapshot replaced any other predecessor, so its length is not asked for.
                 let len = if header.seq == self.written.0 { self.written.1 } else { 0 };
                 self.begin(Header { len, ..header }, false)
             }
@@ -172,7 +172,7 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// Writes what is left of the current file, and makes it durable.
+    /// Writes the rest of the current file, and makes it durable.
     fn end_file(&mut self) -> io::Result<()> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         file.flush()?;

@@ -15,19 +15,19 @@ use super::tests::{State, put, reload_format, view};
 use crate::durability::Durability;
 use crate::engine::{Engine, Record};
 
-/// The formats there are, and one after them.
+/// The existing formats, and one after them.
 static AND_NEXT: [Format; 3] = [
     FORMAT_1,
     FORMAT_2,
     Format { version: 3, suffix: ".3", marks: [*b"3-log---", *b"3-snap--", *b"3-save--"], ..FORMAT_2 },
 ];
 
-/// Everything that a directory holds.
+/// The whole content of a directory.
 #[derive(Debug, PartialEq)]
 struct Content {
     snapshot: Option<u64>,
     state: Vec<Record>,
-    /// Number, floor and predecessor.
+    /// Number, floor and predecessor of each segment.
     segments: Vec<(u64, u64, u64)>,
     batches: Vec<u64>,
     changes: Vec<Record>,
@@ -109,7 +109,7 @@ fn run(seed: u64, durability: Durability) {
     }
     assert_eq!(version(&sim), 3);
     assert_eq!(content(&sim, &AND_NEXT[2]), expected);
-    // What a cut left of the older formats is gone once the new one has been read.
+    // Files of older formats that a cut left are gone once the new one has been read.
     let old = |name: &String| name.starts_with("log-") || name.starts_with("snapshot-");
     assert!(sim.list().unwrap().iter().filter(|name| old(name)).all(|name| name.ends_with(".3")));
 }

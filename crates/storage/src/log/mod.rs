@@ -1,18 +1,18 @@
 //! The embedded engine: an append-only, checksummed log and snapshots of the state, so that the log can be cut.
 //!
-//! - `format`: one line, the version of everything else.
+//! - `format`: one line, the version of all other files.
 //! - `lock`: held by the process that has the store open.
 //! - `log-N.F` (of format F): segments. A batch is one frame, synced before the next begins, so that only the last
-//!   frame of the last segment can be torn. A segment names its predecessor and how much of it counts: after a
-//!   failed write or sync nothing is appended to a segment any more, and its tail is not read.
-//! - `unsynced`: there while a store is open at a level of durability that does not sync every batch, and
-//!   after such a store did not end in order. Then the log counts only up to where it is whole, and the
-//!   revision is raised, because later revisions may have been seen.
-//! - `snapshot-R.F`: all objects at revision R, and the first segment that goes on from there. Written beside
-//!   the writer, renamed when durable; then older files are removed. The log therefore never grows
-//!   much beyond the larger of [`MIN_LOG`] and the last snapshot.
+//!   frame of the last segment can be torn. A segment names its predecessor and how much of it counts: after a failed
+//!   write or sync nothing is appended to a segment any more, and its tail is not read.
+//! - `unsynced`: there while a store is open at a level of durability that does not sync every batch, and after such a
+//!   store did not end in order. Then the log counts only as far as it is whole, and the revision is raised, because
+//!   later revisions may have been seen.
+//! - `snapshot-R.F`: all objects at revision R, and the number of the first segment after it. It is written beside the
+//!   writer and renamed when durable; then older files are removed. The log therefore never grows much beyond the
+//!   larger of [`MIN_LOG`] and the last snapshot.
 //!
-//! `format` tells what the bytes in the files are, `migrate` how those of an older version are rewritten.
+//! The module `format` defines the bytes in the files, `migrate` rewrites those of an older version.
 
 mod backup;
 mod checkpoint;
@@ -48,24 +48,24 @@ use load::Loaded;
 pub use open::OpenError;
 pub(crate) use open::open;
 
-/// A log shorter than this is not worth a snapshot, in bytes.
+/// The length of log, in bytes, below which no snapshot is written.
 const MIN_LOG: u64 = 32 << 20;
-/// How much of a segment is reserved at once, in bytes.
+/// The bytes of a segment that are reserved at once.
 const ROOM: usize = 1 << 20;
-/// More segments than this (a restart begins a new one) are worth one too.
+/// The number of segments (a restart begins a new one) above which a snapshot is written, too.
 const MAX_SEGMENTS: usize = 16;
-/// After what time a snapshot is tried again that could not be written.
+/// The time after which a snapshot that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// The mark of a store that does not sync every batch.
 const UNSYNCED: &str = "unsynced";
-/// By how much the revision is raised where revisions above the last known one may have been given out: after a
-/// restore, and after a loss of unsynced writes. More than what can have been written.
+/// The step by which the revision is raised where revisions above the last known one may have been given out: after a
+/// restore, and after a loss of unsynced writes. It is more than the number of writes that there can have been.
 const RAISE: u64 = 1_000_000_000;
-/// After what time at most a write is synced with [`Durability::EverySecond`].
+/// The time after which at most a write is synced with [`Durability::EverySecond`].
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// In the place of a segment's predecessor: there is none.
+/// Stands in the place of a segment's predecessor if there is none.
 const NONE: u64 = u64::MAX;
 /// The time of day, in milliseconds since 1970.
 fn millis(clock: Clock) -> u64 {
@@ -78,24 +78,24 @@ struct Segment {
     seed: Seed,
     file: Box<dyn Appender>,
     len: u64,
-    /// How many bytes more have their place in the file already.
+    /// The number of reserved bytes that are left in the file.
     room: usize,
     encoder: Encoder,
 }
 
-/// What a log can be told.
+/// The settings of a log.
 pub(crate) struct Settings {
     durability: Durability,
-    /// Tells when files are made.
+    /// The clock of the times at which files are made.
     clock: Clock,
-    /// What is written.
+    /// The format that is written.
     format: &'static Format,
     min_log: u64,
     /// The size of a snapshot's frame, in bytes.
     frame: usize,
-    /// How much of a segment is reserved at once, in bytes.
+    /// The bytes of a segment that are reserved at once.
     room: usize,
-    /// After what time a snapshot is tried again that could not be written.
+    /// The time after which a snapshot that could not be written is tried again.
     retry: Duration,
     beside: Beside,
 }
@@ -119,36 +119,36 @@ impl Settings {
 /// A snapshot that is being written.
 struct Checkpoint {
     running: Box<dyn Running>,
-    /// It makes good what the log is missing.
+    /// Whether the snapshot has the changes that the log lacks.
     fills: bool,
 }
 
-/// The engine.
+/// The log, an engine.
 pub(crate) struct Log {
     files: Arc<dyn Files>,
-    /// The number by which its files know each other.
+    /// The number of the store, which its files hold.
     store: u128,
     segment: Option<Segment>,
     /// The last segment that holds something, but for the current one, and how much of it counts.
     previous: (u64, u64),
     next_seq: u64,
-    /// Since the last snapshot.
+    /// The bytes since the last snapshot.
     bytes: u64,
     segments: usize,
     snapshot_bytes: u64,
     settings: Settings,
-    /// When the current segment is to be synced.
+    /// The time at which the current segment is to be synced.
     sync_at: Option<Instant>,
-    /// The log may be missing something, as after a failed sync; only a snapshot makes that good.
+    /// Whether the log may lack changes, as after a failed sync; only a snapshot mends that.
     holes: bool,
     checkpoint: Option<Checkpoint>,
     retry_at: Option<Instant>,
-    /// Keeps the directory locked.
+    /// The lock of the directory.
     _lock: Option<std::fs::File>,
 }
 
 impl Log {
-    /// Goes on after what was loaded.
+    /// Continues after the loaded files.
     fn new(files: Arc<dyn Files>, loaded: &Loaded, settings: Settings, lock: Option<std::fs::File>) -> Self {
         Self {
             files,
@@ -168,8 +168,8 @@ impl Log {
         }
     }
 
-    /// Goes on after loading, before anything is committed: where acknowledged writes may have been lost, a snapshot
-    /// of what is left marks the revision from which on there is a history.
+    /// Finishes loading, before anything is committed: where acknowledged writes may have been lost, a snapshot of the
+    /// remaining state marks the revision at which the history begins.
     pub(crate) fn begun(&mut self, loaded: &Loaded, view: impl FnOnce() -> View) -> io::Result<()> {
         if loaded.lossy {
             tracing::warn!(
@@ -200,7 +200,7 @@ impl Log {
         Header { kind, store: self.store, salt: fastrand::u64(..), made, number, floor, seq, len }
     }
 
-    /// A snapshot to be written, which segment `first` continues.
+    /// Prepares a snapshot, which segment `first` continues.
     fn snapshot(&self, view: View, first: u64) -> Writing {
         let format = self.settings.format;
         let header = self.header(Kind::Snapshot, view.revision, view.revision, (first, 0));
@@ -208,7 +208,7 @@ impl Log {
         Writing::new(self.files.clone(), format, header, frames)
     }
 
-    /// Syncs what was committed without.
+    /// Syncs the changes that were committed without a sync.
     fn sync(&mut self) {
         self.sync_at = None;
         let Some(segment) = &mut self.segment else { return };
@@ -221,7 +221,7 @@ impl Log {
     /// Begins a segment, durably, for revisions above `floor`.
     fn begin(&mut self, floor: u64) -> io::Result<Segment> {
         let seq = self.next_seq;
-        // Not reused if this fails: the remains of a segment must not be taken for a later one.
+        // The number is not reused if this fails: the remains of a segment must not be taken for a later one.
         self.next_seq += 1;
         let format = self.settings.format;
         let header = self.header(Kind::Segment, seq, floor, self.previous);
@@ -247,7 +247,7 @@ impl Log {
         }
     }
 
-    /// Removes a file that does not matter; opening removes it otherwise.
+    /// Removes a file that does not count; opening the store removes it otherwise.
     fn remove(&self, name: &str) {
         if let Err(error) = self.files.remove(name)
             && error.kind() != io::ErrorKind::NotFound
@@ -289,7 +289,8 @@ impl Log {
         let appended = appended.map(|()| {
             segment.room = match segment.room.checked_sub(frame.len()) {
                 Some(rest) => rest,
-                // Without room it is only slower, as it is for large batches, where the length matters little.
+                // Without reserved room writes are only slower, as they are for large batches, where the length matters
+                // little.
                 None if frame.len() > self.settings.room / 8 => 0,
                 None => segment.file.reserve(self.settings.room).map_or(0, |()| self.settings.room),
             };
@@ -312,7 +313,7 @@ impl Log {
             Err(e) => {
                 self.segment = Some(segment);
                 self.retire();
-                // Gives the space back. The next segment says anyhow that the tail does not count.
+                // This gives the space back. The next segment tells anyhow that the tail does not count.
                 let format = self.settings.format;
                 if len > format.header as u64
                     && let Err(error) = self.files.truncate(&format.segment(seq), len)
@@ -324,7 +325,7 @@ impl Log {
         }
     }
 
-    /// Takes note of how the snapshot that was being written turned out; waits for it.
+    /// Waits for the snapshot that is being written, and notes its outcome.
     fn join(&mut self) {
         let Some(Checkpoint { running, fills }) = self.checkpoint.take() else { return };
         match running.wait() {

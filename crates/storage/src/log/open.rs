@@ -1,4 +1,4 @@
-//! Opens the directory of a log: whose it is, whether somebody else has it open, and what version it has.
+//! Opens the directory of a log: checks that it is a store's, that no process has it open, and its version.
 
 use std::fs::TryLockError;
 use std::io::{self, Read};
@@ -17,37 +17,37 @@ const NEWEST_READ: u32 = FORMATS[FORMATS.len() - 1].version;
 /// The first word of the `format` file.
 const FORMAT: &str = "ferrokube-store";
 
-/// Why a store could not be opened. Every sentence says what to do.
+/// The reason for which a store could not be opened. Every sentence tells the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The directory holds something else.
     #[error("{} is not empty and not a FerroKube store: choose another data directory", .0.display())]
     NotOurs(PathBuf),
-    /// Another process has it open.
+    /// Another process has the store open.
     #[error("the store in {} is in use by another process: stop that one, or choose another data directory", .0.display())]
     Locked(PathBuf),
-    /// It was written by a newer version.
+    /// The store was written by a newer version.
     #[error("the store in {} has format {found}, this version reads up to {NEWEST_READ}: use a newer version", dir.display())]
     Newer {
         /// The directory.
         dir: PathBuf,
-        /// Its format's version.
+        /// The version of its format.
         found: u32,
     },
-    /// It was written by a version so old that its format is no longer read.
+    /// The store was written by a version so old that its format is no longer read.
     #[error("the store in {} has format {found}, this version reads {OLDEST_READ} to {NEWEST_READ}: open it with an older version first, which rewrites it", dir.display())]
     Older {
         /// The directory.
         dir: PathBuf,
-        /// Its format's version.
+        /// The version of its format.
         found: u32,
     },
-    /// A newer version wrote something into it that must be known to read it.
+    /// A newer version wrote something into the store that must be known to read it.
     #[error("the store in {} cannot be read by this version: {what}: use a newer version", dir.display())]
     Unknown {
         /// The directory.
         dir: PathBuf,
-        /// What is in which file.
+        /// The unknown thing and its file.
         what: String,
     },
     /// The directory or a file in it is not accessible.
@@ -56,7 +56,7 @@ pub enum OpenError {
     /// The file system is mounted read-only.
     #[error("the store in {} is on a read-only file system: remount it, or choose another data directory", .0.display())]
     ReadOnly(PathBuf),
-    /// No room for even the store's first files.
+    /// There is no room for even the store's first files.
     #[error("the disk of the store in {} is full: free some space", .0.display())]
     Full(PathBuf),
     /// A file is damaged or missing, beyond what a crash can do.
@@ -64,7 +64,7 @@ pub enum OpenError {
     Damaged {
         /// The directory.
         dir: PathBuf,
-        /// Which file, where.
+        /// The file, and the place in it.
         what: String,
     },
     /// Another failure of the system.
@@ -72,7 +72,7 @@ pub enum OpenError {
     Io {
         /// The directory.
         dir: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
@@ -90,7 +90,7 @@ impl OpenError {
     }
 }
 
-/// Opens a directory and hands over what is in it: the objects of the snapshot, and the changes since.
+/// Opens a directory and hands over its content: the objects of the snapshot, and the changes since.
 pub(crate) fn open(
     dir: &Path,
     settings: Settings,
@@ -99,7 +99,7 @@ pub(crate) fn open(
 ) -> Result<(Log, Loaded), OpenError> {
     let failed = |e| OpenError::of(dir, e);
     let disk = Disk::open(dir).map_err(failed)?;
-    // Looked at before anything is written into what may be somebody else's directory.
+    // The version is read before anything is written: the directory may be somebody else's.
     let version = version(&disk, dir)?;
     let lock = disk.lock_file().map_err(failed)?;
     match lock.try_lock() {
@@ -130,7 +130,7 @@ pub(crate) fn open(
     Ok((Log::new(disk, &loaded, settings, Some(lock)), loaded))
 }
 
-/// The version of the format; `None` of an empty directory.
+/// The version of the format; `None` for an empty directory.
 fn version(files: &dyn Files, dir: &Path) -> Result<Option<u32>, OpenError> {
     let failed = |e| OpenError::of(dir, e);
     let names = files.list().map_err(failed)?;
@@ -156,7 +156,7 @@ fn version(files: &dyn Files, dir: &Path) -> Result<Option<u32>, OpenError> {
     }
 }
 
-/// From now on the files of this format count, and those of no other.
+/// Makes the files of this format count from now on, and those of no other.
 pub(super) fn write_version(files: &dyn Files, version: u32) -> io::Result<()> {
     let mut file = files.create("format.tmp")?;
     file.append(format!("{FORMAT} {version}\n").as_bytes())?;

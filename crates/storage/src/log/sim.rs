@@ -1,4 +1,4 @@
-//! A disk that loses its power: what was not synced is lost, torn or reordered, and calls fail on request.
+//! A disk that loses its power: unsynced changes are lost, torn or reordered, and calls fail on request.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read};
@@ -31,7 +31,7 @@ pub(crate) const EIO: i32 = 5;
 struct Inode {
     durable: Vec<u8>,
     current: Vec<u8>,
-    /// A sync failed: the kernel took the pages for clean, and later syncs write nothing.
+    /// Whether a sync failed: the kernel took the pages for clean, and later syncs write nothing.
     given_up: bool,
 }
 
@@ -47,11 +47,11 @@ struct State {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     unsynced_names: Vec<DirChange>,
-    /// After so many calls that write, the power goes.
+    /// The number of calls that write after which the power goes.
     power: Option<usize>,
     /// One call in so many fails; 0 for none.
     faults: usize,
-    /// Every such call fails, so.
+    /// The calls that all fail, and their error.
     broken: Option<(Call, i32)>,
     random: fastrand::Rng,
 }
@@ -61,7 +61,7 @@ struct State {
 pub(crate) struct Sim(Arc<Mutex<State>>);
 
 impl Sim {
-    /// A new disk whose chances come from a seed.
+    /// A new disk whose random choices come from a seed.
     pub(crate) fn new(seed: u64) -> Self {
         let sim = Self::default();
         sim.0.lock().random = fastrand::Rng::with_seed(seed);
@@ -78,12 +78,12 @@ impl Sim {
         self.0.lock().faults = calls;
     }
 
-    /// Lets every such call fail with an error of the system, or none any more.
+    /// Lets every such call fail with an error of the system; `None` lets them work again.
     pub(crate) fn fail_all(&self, broken: Option<(Call, i32)>) {
         self.0.lock().broken = broken;
     }
 
-    /// The disk as it is found when the power is back; the old one stays off.
+    /// The disk after the power is back; the old one stays off.
     pub(crate) fn power_cycle(&self) -> Self {
         let mut guard = self.0.lock();
         let old = &mut *guard;
@@ -113,12 +113,12 @@ impl Sim {
                     (true, _) | (_, 0..4) => {
                         durable[start..end].copy_from_slice(&current[start..end]);
                     }
-                    // Torn within: its first bytes are there.
+                    // The sector is torn: its first bytes are there.
                     (_, 4) => {
                         let torn = old.random.usize(start..end);
                         durable[start..torn].copy_from_slice(&current[start..torn]);
                     }
-                    // What was on the disk there before the file was.
+                    // The sector holds old bytes from before the file.
                     (_, 5) if start >= synced => old.random.fill(&mut durable[start..end]),
                     _ => {}
                 }
@@ -221,7 +221,7 @@ impl Files for Sim {
         let outcome = state.call(Call::Truncate);
         let at = state.inode(name)?;
         let inode = &mut state.inodes[at];
-        // Cutting may work where making that durable does not.
+        // The cut may have worked although to make it durable did not.
         if outcome.is_ok() || was_on && state.random.bool() {
             inode.current.truncate(len as usize);
         }
@@ -257,7 +257,7 @@ struct SimFile {
 }
 
 impl SimFile {
-    /// Writes where the file is, in place of what is there; how many of the bytes if the call fails, chance says.
+    /// Writes over the bytes at the file's place; a failing call writes a random part.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.sim.0.lock();
         let was_on = state.power != Some(0);

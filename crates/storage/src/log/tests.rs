@@ -26,7 +26,7 @@ use crate::store::{Batch, ResourceId, ResourceSpec, Scope, WatchStart, Write, Wr
 use crate::view::Live;
 use crate::watch::WatchOptions;
 
-/// A log of this size is worth a snapshot in these tests.
+/// The log size from which a snapshot is written in these tests.
 const SMALL: u64 = 4096;
 
 pub(super) fn new_object(name: &str, body: String) -> NewObject {
@@ -56,7 +56,7 @@ pub(super) fn delete(name: &str, revision: u64) -> Record {
     Record { group: "".into(), plural: "things".into(), revision, change }
 }
 
-/// Name to revision and body.
+/// The objects: name to revision and body.
 pub(super) type State = BTreeMap<String, (u64, String)>;
 
 pub(super) fn change(state: &mut State, record: &Record) {
@@ -91,7 +91,7 @@ pub(super) fn reload_format(sim: &Sim, format: &'static Format) -> Result<(State
     Ok((state, loaded))
 }
 
-/// What makes a log cut itself often.
+/// Settings with which a log is cut often.
 pub(super) fn small(durability: Durability) -> Settings {
     Settings {
         min_log: SMALL,
@@ -143,7 +143,7 @@ proptest! {
     }
 }
 
-/// What a later version may write without another format is told from damage, or passed over.
+/// Additions of a later version without another format are told from damage, or passed over.
 #[test]
 fn what_a_later_version_adds() {
     let with = |kind: u8, encoding: u32| {
@@ -255,7 +255,7 @@ async fn a_failed_write_changes_nothing_and_the_next_one_works() {
     };
     assert_eq!(create("a").await.unwrap().revision, 1);
     sim.fail_one_in(1);
-    // Neither is told of the other, who is not there.
+    // Neither answer names the other object, which is not there.
     for outcome in join_all([create("b"), create("b")]).await {
         assert!(matches!(outcome, Err(WriteError::Engine(_))), "{outcome:?}");
     }

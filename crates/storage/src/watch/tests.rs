@@ -28,7 +28,7 @@ async fn create(store: &Store, resource: ResourceId, name: &str, size: usize) {
         rv_at: 0,
     };
     let made = store.commit(Write::Create { resource, object, ttl: None }).await.unwrap();
-    // Who wrote may know before those who watch.
+    // The writer may know the change before the watchers.
     let any = watch(store, resource, WatchStart::After(made.revision));
     while any.delivered() < made.revision {
         tokio::task::yield_now().await;
@@ -40,7 +40,7 @@ fn watch(store: &Store, resource: ResourceId, start: WatchStart) -> Watcher {
     store.watch(resource, Scope::default(), start, options).unwrap()
 }
 
-/// How many events there are to be taken; an error once it has ended.
+/// The number of events that can be taken; an error once the watcher has ended.
 fn take(watcher: &mut Watcher) -> Result<usize, WatchEnd> {
     match watcher.next().now_or_never() {
         Some(Some(Ok(Batch::Events(events)))) => Ok(events.len()),
@@ -56,7 +56,7 @@ async fn as_many_bytes_wait_as_may() {
     let (mut idle, mut slow) = (watch(&store, pods, start), watch(&store, pods, start));
     create(&store, pods, "large", 50_000).await;
     assert_eq!(take(&mut slow), Ok(1), "one may be as large as it likes");
-    // What it took last counts until it comes for more.
+    // The events that the watcher took last count until it comes for more.
     create(&store, pods, "small", 10).await;
     assert_eq!(take(&mut slow), Err(WatchEnd::Behind));
     assert_eq!(take(&mut idle), Err(WatchEnd::Behind));
@@ -112,7 +112,7 @@ async fn nobody_sleeps_while_much_passes() {
     create(&store, pods, "a", 10).await;
     let shutdown = Shutdown::new();
     store.end_stuck_watchers(&shutdown);
-    // Of another resource: memory is one.
+    // Another resource counts, too: memory is shared.
     let other = ResourceSpec { group: "".into(), plural: "secrets".into(), indexed: Vec::new() };
     let secrets = store.register(other);
     for n in 0..=(PASSING + OFTEN) >> 20 {

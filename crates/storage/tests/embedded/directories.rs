@@ -20,7 +20,7 @@ fn content(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|e| of(e.unwrap())).filter(|(name, _)| name != "lock").collect()
 }
 
-/// Opening fails with this sentence, after the words "the store in DIR" where it has `{}`.
+/// Checks that opening fails with this sentence, after the words "the store in DIR" where it has `{}`.
 fn refused(dir: &Path, sentence: &str) {
     let before = content(dir);
     let error = open(dir).unwrap_err().to_string();
@@ -61,7 +61,7 @@ fn what_is_not_a_store() {
     );
     assert!(open(&with("empty", &[])).is_ok());
     assert!(open(&dir.path().join("a/new/one")).is_ok());
-    // What an interrupted first start leaves.
+    // An interrupted first start leaves these files.
     assert!(open(&with("begun", &[("lock", ""), ("format.tmp", "ferro")])).is_ok());
 }
 

@@ -18,10 +18,10 @@ use crate::suite::histories;
 struct Mount(tempfile::TempDir);
 
 impl Mount {
-    /// `None` where the test may not mount.
+    /// Mounts the file system; `None` where the test may not mount.
     fn new() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        // Not by a program: a child would hold the other tests' locks for a moment.
+        // It is not mounted by a program: a child would hold the other tests' locks for a moment.
         let mounted = mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), c"size=4m");
         mounted.is_ok().then_some(Self(dir))
     }
@@ -131,7 +131,7 @@ async fn a_read_only_disk_is_named() {
     }
 }
 
-/// What clients are told stays linearizable while the disk is full again and again.
+/// The answers to clients stay linearizable while the disk is full again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_of_a_disk_that_is_full_at_times() {
     for seed in 0..5 {

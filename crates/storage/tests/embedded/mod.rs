@@ -1,4 +1,4 @@
-//! The embedded engine does what every store must do.
+//! The embedded engine does all that every store must do.
 
 mod directories;
 mod full_disk;

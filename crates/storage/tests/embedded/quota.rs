@@ -1,4 +1,4 @@
-//! A store that may hold only so much.
+//! A store with a quota.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ async fn nothing_new_comes_in_until_something_went() {
     assert!((1..=5).contains(&changed), "{changed}");
     let held = live(&store);
     assert!(held > QUOTA && held <= QUOTA + QUOTA / 16, "{held}");
-    // What adds nothing goes on, and so does the beginning of a deletion.
+    // Writes that add nothing go on, and so does the beginning of a deletion.
     all[0] = update(&store, pods, &all[0], "", &"y".repeat(1000)).await.unwrap();
     assert_eq!(live(&store), held);
     all[1] = update(&store, pods, &all[1], "n", "").await.unwrap();
@@ -82,7 +82,7 @@ async fn nothing_new_comes_in_until_something_went() {
     full(store.commit(write).await);
     all.push(last);
 
-    // Another start counts the same.
+    // Another start counts the same size.
     let held = live(&store);
     store.close().await;
     drop(store);

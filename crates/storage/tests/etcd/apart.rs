@@ -1,4 +1,4 @@
-//! Each resource is followed on its own: what happens to one is no matter to another.
+//! Each resource is followed on its own: an event of one does not delay another.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use ferrokube_storage::{Batch, ReadError, ResourceId, ResourceSpec, Scope, Watch
 use super::*;
 use crate::suite::{self, create, delete, event, expect, histories, late, pods, update, watch};
 
-/// Those whose values are called encrypted.
+/// The resource whose values are called encrypted.
 pub(crate) fn nodes(s: &Store) -> ResourceId {
     s.register(ResourceSpec { group: "".into(), plural: "nodes".into(), indexed: vec![] })
 }
@@ -17,8 +17,8 @@ async fn etcd(old: bool) -> Etcd {
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 
-/// While the keys of nodes cannot be fetched, these stay as they were, and consistent reads of them say so; all others
-/// go on, and nodes too once there are keys.
+/// While the keys of nodes cannot be fetched, these stay as they were, and consistent reads of them fail; all others go
+/// on, and nodes too once there are keys.
 async fn one_that_waits(old: bool) {
     let etcd = etcd(old).await;
     let a = open(&etcd, "/registry").await;
@@ -60,14 +60,14 @@ async fn one_that_waits_old() {
     one_that_waits(true).await;
 }
 
-/// Clients of two stores on one etcd that read what is newest: no answer is older than what anybody knew.
+/// Clients of two stores on one etcd read the newest state: no answer is older than any earlier answer.
 async fn consistent_reads(old: bool) {
     let etcd = etcd(old).await;
     for seed in 0..3 {
         let prefix = format!("/registry{seed}");
         let stores = [open(&etcd, &prefix).await, open(&etcd, &prefix).await];
         let n = nodes(&stores[0]);
-        // Revisions that are none of the resource's.
+        // These revisions are of no key of the resource.
         let foreign = async {
             let mut object = create(&stores[0], n, "", "n", "").await;
             for text in 0..200 {
@@ -88,8 +88,8 @@ async fn consistent_reads_old() {
     consistent_reads(true).await;
 }
 
-/// Where a watch cannot be asked how far it is, keys are counted: also those that cannot be read, and those that are no
-/// object's.
+/// Where a watch cannot be asked for its progress, keys are counted: also those that cannot be read, and those that
+/// belong to no object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_counted() {
     let etcd = etcd(true).await;
@@ -116,13 +116,13 @@ async fn what_is_counted() {
     delete(&s, r, &kept).await.unwrap();
     fresh("nothing").await;
     assert_eq!(s.snapshot(r).count(&Scope::default(), None), 0);
-    // What is not there yet is waited for, and no longer than asked.
+    // A revision that is not there yet is waited for, and no longer than asked.
     let future = s.current(r) + 1_000_000;
     assert!(!s.wait_for(r, future, Duration::from_millis(300)).await);
     fresh("after it").await;
 }
 
-/// A resource of which a store did not know is loaded and followed once it does.
+/// A resource that a store did not know is loaded and followed once it is made known.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_becomes_known() {
     let etcd = etcd(false).await;
@@ -139,7 +139,7 @@ async fn one_that_becomes_known() {
     expect(&mut w, &[event("Deleted", &gone)]).await;
 }
 
-/// Also who watches what does not change learns how far it has come.
+/// A watcher of objects that do not change learns its progress, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn progress_where_nothing_happens() {
     let etcd = etcd(false).await;

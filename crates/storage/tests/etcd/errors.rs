@@ -1,4 +1,4 @@
-//! What is wrong is said in one sentence, with what to do.
+//! Errors are one sentence each, with the remedy.
 
 use std::path::Path;
 use std::process::Command;
@@ -50,7 +50,7 @@ fn openssl(dir: &Path, args: &[&str]) {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// `NAME.key` and `NAME.crt`, signed by `ca`, or by themselves.
+/// Makes `NAME.key` and `NAME.crt`, signed by `ca`, or by themselves.
 fn certificate(dir: &Path, name: &str, ca: Option<&str>, subject: &str) {
     let (key, request, file) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
     match ca {
@@ -165,7 +165,7 @@ async fn users() {
     );
 }
 
-/// A full etcd takes no writes and says what to do; reads go on, and writes too once there is room.
+/// A full etcd takes no writes and tells the remedy; reads go on, and writes too once there is room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_space() {
     let etcd = Etcd::start_with(&["--unsafe-no-fsync", "--quota-backend-bytes=2097152"], "http").unwrap();

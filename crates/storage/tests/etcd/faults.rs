@@ -14,11 +14,11 @@ async fn etcd(old: bool, members: usize) -> Etcd {
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 
-/// How long clients work between two faults.
+/// The time for which clients work between two faults.
 const BETWEEN: Duration = Duration::from_millis(400);
 
-/// The only member is killed and comes back, again and again: nothing acknowledged is lost, nothing is done
-/// twice, no answer is wrong.
+/// The only member is killed and comes back, again and again: no acknowledged write is lost, nothing is done twice, no
+/// answer is wrong.
 async fn restarts_under_load(old: bool) {
     let etcd = etcd(old, 1).await;
     let s = open(&etcd, "/registry").await;
@@ -46,7 +46,7 @@ async fn restarts_under_load_old() {
     restarts_under_load(true).await;
 }
 
-/// Of three members the one that leads is killed, or stands still, under load.
+/// Of three members the leader is killed, or stands still, under load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn leaders_go() {
     let etcd = etcd(false, 3).await;
@@ -86,8 +86,8 @@ async fn watches_go_on() {
     expect(&mut w, &[event("Modified", &y)]).await;
 }
 
-/// What happened while a store could not see etcd was compacted before it came back: watchers must list anew, and
-/// the list is right.
+/// Events that a store could not see were compacted before etcd came back: watchers must list anew, and the list is
+/// right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compacted_behind_its_back() {
     let etcd = etcd(false, 3).await;
@@ -96,7 +96,7 @@ async fn compacted_behind_its_back() {
     let r = pods(&a);
     let x = create(&a, r, "ns", "x", "").await;
     let mut w = watch(&a, r, Scope::default(), WatchStart::After(x.revision));
-    // Of these nothing is missed, since nothing happens.
+    // No event of this resource is missed, since there is none.
     let mut of_nodes = watch(&a, nodes(&a), Scope::default(), WatchStart::After(x.revision));
     etcd.freeze(0, true).unwrap();
     let b = try_open(all[1..].to_vec(), "/registry").await.unwrap();
@@ -136,7 +136,7 @@ async fn compacted_behind_its_back() {
     expect(&mut of_nodes, &[event("Added", &n)]).await;
 }
 
-/// While there is no etcd, reads that need not be the newest go on; the others and writes end with an error, in time.
+/// While there is no etcd, reads that may be older go on; the others and writes end with an error, in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_etcd() {
     let mut etcd = etcd(false, 1).await;

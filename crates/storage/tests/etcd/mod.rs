@@ -1,5 +1,5 @@
-//! The etcd engine against real etcd: what every store must do, and what only happens to one that is shared and
-//! can fail. `cargo xtask setup` installs both versions.
+//! The etcd engine against real etcd: the properties of every store, and those of one that is shared and can fail.
+//! `cargo xtask setup` installs both versions.
 
 mod apart;
 mod errors;
@@ -19,11 +19,11 @@ use ferrokube_storage::{Codec, CodecError, EtcdConfig, EtcdOpenError, EtcdServer
 use futures::future::BoxFuture;
 use testkit::Etcd;
 
-/// Values as simple as the suite's objects: what the body does not tell, and the body. Those of nodes are called
-/// encrypted.
+/// Values as simple as the suite's objects: the fields that the body does not have, and the body. Values of nodes are
+/// called encrypted.
 #[derive(Clone, Default)]
 pub(crate) struct Simple {
-    /// While this is set, what it takes to read encrypted values cannot be fetched.
+    /// While this is set, the data for reading encrypted values cannot be fetched.
     pub(crate) away: Arc<AtomicBool>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) async fn open(etcd: &Etcd, prefix: &str) -> Store {
     try_open(etcd.urls(), prefix).await.unwrap()
 }
 
-/// One etcd for all tests of the suite, each under its own prefix: what one writes is foreign to the others.
+/// One etcd for all tests of the suite, each under its own prefix: the keys of one are foreign to the others.
 struct Shared<const OLD: bool> {
     store: Store,
     prefix: String,
@@ -108,7 +108,7 @@ struct Shared<const OLD: bool> {
 }
 
 impl<const OLD: bool> Shared<OLD> {
-    /// That of the tests that run now.
+    /// The etcd of the tests that run now.
     fn etcd() -> Arc<Etcd> {
         static ETCD: [Mutex<Weak<Etcd>>; 2] = [const { Mutex::new(Weak::new()) }; 2];
         let mut running = ETCD[usize::from(OLD)].lock().unwrap();

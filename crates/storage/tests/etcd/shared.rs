@@ -15,7 +15,7 @@ async fn etcd(old: bool, members: usize) -> Etcd {
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 
-/// What one store acknowledged, another shows to whoever asks it for what is newest, at once.
+/// A write that one store acknowledged is shown at once by another one to a reader of the newest state.
 async fn read_after_write(old: bool) {
     let etcd = etcd(old, 1).await;
     let (a, b) = (open(&etcd, "/registry").await, open(&etcd, "/registry").await);
@@ -25,7 +25,7 @@ async fn read_after_write(old: bool) {
         b.fresh(&[q]).await.unwrap();
         let found = b.get(q, "ns", &format!("o{n}")).unwrap();
         assert_eq!((found.revision, &found.data.body), (made.revision, &made.data.body));
-        // A revision that is none of ours must not be waited for in vain.
+        // A foreign revision must not be waited for in vain.
         etcd.etcdctl(&["put", "foreign", &n.to_string()]).unwrap();
         if n % 50 == 0 {
             b.fresh(&[q]).await.unwrap();
@@ -80,7 +80,7 @@ async fn watchers_see_what_others_write() {
     let y = update(&a, r, &x, "n2", "2").await.unwrap();
     let gone = delete(&a, r, &y).await.unwrap();
     expect(&mut w, &[event("Added", &x), event("Modified", &y), event("Deleted", &gone)]).await;
-    // Many that go in one revision, as those of a lease that ends.
+    // Many objects go in one revision, as those of a lease that ends.
     for n in 0..5 {
         create(&a, r, "ns", &format!("e{n}"), "").await;
     }
@@ -91,8 +91,8 @@ async fn watchers_see_what_others_write() {
     assert_eq!(all[5..].iter().map(|e| e.revision).collect::<BTreeSet<_>>().len(), 1, "all at once");
 }
 
-/// A value that cannot be read ends the watches that would have its event, after what came before it, and is told to
-/// whoever asks for its object, also after a start. Everybody else goes on.
+/// A value that cannot be read ends the watches that would have its event, after the events before it, and is reported
+/// to readers of its object, also after a start. Everybody else goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_that_cannot_be_read() {
     let etcd = etcd(false, 1).await;
@@ -120,7 +120,7 @@ async fn a_value_that_cannot_be_read() {
     expect(&mut other, &[event("Added", &y)]).await;
     expect(&mut named, &[event("Added", &z)]).await;
     expect(&mut of_nodes, &[event("Added", &n)]).await;
-    // Others are shown as they are, and a watch that begins after it goes on.
+    // Other objects are shown as they are, and a watch that begins after the value goes on.
     b.fresh(&[q]).await.unwrap();
     assert_eq!(suite::names(&b.snapshot(q), &Scope::default(), None), ["ns/x", "ns/z", "other/y"]);
     let mut w = watch(&b, q, Scope::default(), WatchStart::After(z.revision));
@@ -146,7 +146,7 @@ async fn a_value_that_cannot_be_read() {
     b.backup().await.unwrap();
 }
 
-/// Both stores compact, and etcd is compacted once; what is compacted is gone for both.
+/// Both stores compact, and etcd is compacted once; the compacted history is gone for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compaction_is_agreed_on() {
     let etcd = etcd(false, 1).await;
@@ -170,9 +170,9 @@ async fn compaction_is_agreed_on() {
     assert!(version.contains("\"Version\" : "), "{version}");
     let old = etcd.etcdctl(&["get", "/registry/pods/ns/first", "--rev", &(first.revision - 1).to_string()]);
     assert!(old.unwrap_err().to_string().contains("has been compacted"));
-    // A third one starts with what the others compacted to, and can tell what happened since.
+    // A third store starts at the revision to which the others compacted, and knows the changes since.
     let last = create(&a, r, "ns", "last", "").await;
-    // They would go on compacting while it starts.
+    // The others would go on compacting while it starts.
     a.close().await;
     b.close().await;
     let c = open(&etcd, "/registry").await;
@@ -244,14 +244,14 @@ async fn many_objects_are_loaded() {
     assert_eq!(found, revisions);
 }
 
-/// What a backup of a store in etcd holds, an embedded store restores, with what is left of the time of what expires.
+/// An embedded store restores a backup of a store in etcd, with the remaining times of objects that expire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_restored_locally() {
     let etcd = etcd(false, 1).await;
     let a = open(&etcd, "/registry").await;
     let r = pods(&a);
     let kept = create(&a, r, "ns", "kept", "n1").await;
-    // Also what nobody made known to the store that makes the backup.
+    // The backup also has a resource that was not made known to the store.
     let unknown = late(&a).await;
     let other = create(&a, unknown, "ns", "other", "").await;
     let object = suite::object("ns", "short", "", "");

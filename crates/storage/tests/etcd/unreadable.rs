@@ -35,13 +35,13 @@ async fn deletion(old: bool) {
         async |name: &str, expect: u64| s.delete_unreadable(r, "ns".into(), name.into(), expect).await;
     let bad = s.unreadable(r, &named("ns", "bad"), 0).unwrap();
     assert!(!bad.sealed);
-    // What is not what was asked for stays.
+    // A value of another revision stays.
     let stale = delete("bad", bad.revision - 1).await;
     assert!(matches!(&stale, Err(WriteError::Unreadable(now)) if **now == *bad), "{stale:?}");
     let readable = delete("good", bad.revision).await;
     assert!(matches!(&readable, Err(WriteError::Changed(o)) if o.revision == good.revision), "{readable:?}");
     assert!(matches!(delete("none", bad.revision).await, Err(WriteError::NotFound)));
-    // The name of one that was never read is free again; who saw one before learns that it is gone.
+    // The name of a value that was never read is free again; watchers that saw an object before learn that it is gone.
     let refused = try_create(&s, r, "ns", "bad", "").await;
     assert!(matches!(refused, Err(WriteError::Unreadable(_))), "{refused:?}");
     delete("bad", bad.revision).await.unwrap();
@@ -51,7 +51,7 @@ async fn deletion(old: bool) {
     other.fresh(&[q]).await.unwrap();
     assert!(other.unreadable(q, &Scope::default(), 0).is_none());
     for (store, id) in [(&s, r), (&other, q)] {
-        // The last thing that happened.
+        // This is the last event.
         let gone = format!("Deleted ns/worse {}", store.current(id));
         let mut after = watch(store, id, named("ns", "worse"), WatchStart::After(worse.revision));
         expect(&mut after, &[gone]).await;
@@ -69,7 +69,7 @@ async fn deletion_old() {
     deletion(true).await;
 }
 
-/// A store does not begin without the keys, unless it may delete what these would read.
+/// A store does not start without the keys, unless it may delete the values that need them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_has_the_key_for() {
     let etcd = tokio::task::spawn_blocking(|| Etcd::start(1)).await.unwrap().unwrap();

@@ -1,6 +1,6 @@
 //! Data directories and backups that older versions wrote, byte by byte: they open and hold everything.
 //!
-//! `format-N/NAME` is such a directory and `format-N/NAME.txt` what it held, as the version that wrote it told.
+//! `format-N/NAME` is such a directory and `format-N/NAME.txt` its content, as the version that wrote it printed it.
 //! They are never written anew.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail so")]
@@ -36,7 +36,7 @@ fn resources(s: &Store) -> [ResourceId; 3] {
     })
 }
 
-/// Everything that a store tells: its revisions, every object and the history.
+/// Prints the whole content of a store: its revisions, every object and the history.
 async fn tell(s: &Store) -> String {
     let mut out = String::new();
     let all = resources(s);
@@ -82,8 +82,8 @@ async fn directories_of_format_1_hold_everything() {
         let tmp = tempfile::tempdir().unwrap();
         let dir = copied(name, tmp.path());
         let expected = fs::read_to_string(golden().join(format!("{name}.txt"))).unwrap();
-        // Rewritten by the first start, and read by the second. Unsynced the revision was raised once, and a start
-        // that finds a store in order has a history no longer than that.
+        // The first start rewrites the directory, and the second reads it. An unsynced store's revision was raised
+        // once, and a start that finds a store in order has a history no longer than that.
         for start in 0..if name == "unsynced" { 1 } else { 2 } {
             let s = open_at(&dir, TIME, Durability::Synced);
             assert_eq!(tell(&s).await, expected, "{name}, start {start}");
@@ -107,7 +107,7 @@ async fn a_store_of_format_1_goes_on() {
         assert!(new.revision > before);
         s.close().await;
         drop(s);
-        // What was to expire an hour after it was written (by the minute) expires, and nothing else does.
+        // Objects that were to expire an hour after they were written (by the minute) expire, and no other does.
         let s = open_at(&dir, "2026-01-01T01:01:00Z", Durability::Synced);
         let [pods, events, nodes] = resources(&s);
         let count = |s: &Store, r| s.snapshot(r).count(&Scope::default(), None);

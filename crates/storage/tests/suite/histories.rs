@@ -1,8 +1,7 @@
 //! Histories of concurrent clients, checked for linearizability.
 //!
-//! Every write has a revision, and one watch shows them all: their order is known, and does not have to be guessed.
-//! A history is linearizable if each answer is right at one moment between its question and itself, in
-//! that order.
+//! Every write has a revision, and one watch shows them all: their order is known, and does not have to be guessed. A
+//! history is linearizable if each answer is right at one moment between its question and itself, in that order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +15,7 @@ const CLIENTS: usize = 12;
 const OPERATIONS: usize = 120;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// What a client asked for.
+/// The question of a client.
 #[derive(Debug, Clone)]
 enum Question {
     Create { name: &'static str, body: Bytes },
@@ -26,16 +25,16 @@ enum Question {
     List,
 }
 
-/// What it was told.
+/// The answer to a question.
 #[derive(Debug, Clone)]
 enum Answer {
     /// The write was done, at a revision.
     Done(u64),
-    /// What is there is of this revision; 0 for nothing.
+    /// The revision of the present object; 0 if there is none.
     There(u64),
-    /// The names and revisions at a revision.
+    /// The names and revisions of all objects at a revision.
     All(u64, BTreeMap<Text, u64>),
-    /// Nobody knows whether the write was done.
+    /// It is not known whether the write was done.
     Unknown,
 }
 
@@ -48,7 +47,8 @@ pub(crate) struct Operation {
     answer: Answer,
 }
 
-/// `shared`: others write to the store through another one; then every operation begins with what is newest.
+/// Runs a client. With `shared`, others write to the store through another one; then every operation begins with the
+/// newest state.
 async fn client(
     s: Store,
     r: ResourceId,
@@ -57,7 +57,7 @@ async fn client(
     shared: bool,
 ) -> Vec<Operation> {
     let mut history = Vec::new();
-    // What it last saw of each object, which may be long gone.
+    // The revisions that the client last saw of each object, which may be long gone.
     let mut seen = BTreeMap::<&str, u64>::new();
     for _ in 0..OPERATIONS {
         let name = random.choice(NAMES).unwrap();
@@ -119,10 +119,10 @@ async fn client(
     history
 }
 
-/// The revisions of one object's states, 0 for none, each with the revision from which on it was so.
+/// The revisions of one object's states, 0 for none, each with the revision since which it was so.
 type States = Vec<(u64, u64)>;
 
-/// Checks the answers against what happened.
+/// Checks the answers against the events.
 pub(crate) fn check(mut history: Vec<Operation>, happened: &[Arc<Event>]) {
     let mut states: BTreeMap<Text, States> =
         NAMES.iter().map(|name| (Text::from(*name), vec![(0, 0)])).collect();
@@ -137,7 +137,7 @@ pub(crate) fn check(mut history: Vec<Operation>, happened: &[Arc<Event>]) {
         bodies.insert(event.revision, (event.cause, &event.object.data.body));
     }
     let mut unanswered: Vec<_> = happened.iter().map(|e| e.revision).collect();
-    // When the write of a revision was asked for, which is the earliest that anybody can have seen it.
+    // The time at which the write of a revision was asked for, the earliest at which any client can have seen it.
     let mut asked_at = BTreeMap::new();
     for op in &history {
         let Answer::Done(at) = op.answer else { continue };
@@ -165,7 +165,7 @@ pub(crate) fn check(mut history: Vec<Operation>, happened: &[Arc<Event>]) {
             Question::Get { .. } | Question::List => unreachable!("reads are not done"),
         }
     }
-    // What nobody was told of must at least have been asked for.
+    // A write without an answer must at least have been asked for.
     for at in unanswered {
         let (cause, body) = bodies[&at];
         let asked = history.iter().find(|op| {
@@ -179,7 +179,7 @@ pub(crate) fn check(mut history: Vec<Operation>, happened: &[Arc<Event>]) {
         });
         asked_at.insert(at, asked.expect("nobody asked for this").asked);
     }
-    // Everything that was known before a question was asked is known to its answer.
+    // An answer is not older than any answer given before its question.
     history.sort_by_key(|op| op.answered);
     let mut by_question: Vec<_> = history.iter().collect();
     by_question.sort_by_key(|op| op.asked);
@@ -217,7 +217,7 @@ pub(crate) fn check(mut history: Vec<Operation>, happened: &[Arc<Event>]) {
                 if let Question::Update { expect, .. } | Question::Delete { expect, .. } = &op.question {
                     assert!(*at == 0 || at != expect, "refused for no reason: {op:?}");
                 }
-                // It was so at some moment after all that was known.
+                // The object was in this state at some moment after all that was known.
                 let states = &states[*name];
                 let was = (0..states.len()).any(|i| {
                     let until = states.get(i + 1).map_or(u64::MAX, |s| s.0);
@@ -231,12 +231,12 @@ pub(crate) fn check(mut history: Vec<Operation>, happened: &[Arc<Event>]) {
     }
 }
 
-/// Lets clients work on an empty store, beside whatever is done to it meanwhile, and checks what they were told.
+/// Lets clients work on an empty store, with a task meanwhile, and checks their answers.
 pub(crate) async fn run(s: &Store, seed: u64, meanwhile: impl Future<Output = ()>) {
     run_on(std::slice::from_ref(s), seed, meanwhile).await;
 }
 
-/// The same through several stores that share their data.
+/// Like [`run`], through several stores that share their data.
 pub(crate) async fn run_on(stores: &[Store], seed: u64, meanwhile: impl Future<Output = ()>) {
     println!("seed {seed}");
     let s = &stores[0];
@@ -253,7 +253,7 @@ pub(crate) async fn run_on(stores: &[Store], seed: u64, meanwhile: impl Future<O
         .collect();
     let (clients, ()) = tokio::join!(futures::future::join_all(clients), meanwhile);
     let history: Vec<_> = clients.into_iter().flat_map(Result::unwrap).collect();
-    // The last thing that happens, so that the watch has an end.
+    // This is the last event, so that the watch has an end.
     let end = create(s, r, "ns", "end", "").await.revision;
     let mut w = watch(s, r, Scope::default(), WatchStart::After(start));
     let mut happened = Vec::new();

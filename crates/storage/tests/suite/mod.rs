@@ -1,6 +1,6 @@
-//! What every store must do, whatever keeps its data: cases after upstream's store and watcher tests, a sequential
-//! model, and histories of concurrent clients. Revisions are compared, never counted on: a store may be
-//! one of several users of the same sequence.
+//! Tests for every store, whatever keeps its data: cases after upstream's store and watcher tests, a sequential model,
+//! and histories of concurrent clients. Revisions are compared, never counted on: a store may be one of several users
+//! of the same sequence.
 //!
 //! An engine joins with a [`Fixture`] and `suite!(ItsFixture)`.
 
@@ -20,19 +20,19 @@ use storage::{
     WriteError,
 };
 
-/// Far more than anything takes, so that only a hang runs into it.
+/// A time far longer than any step, so that only a hang reaches it.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// The field by which objects are indexed.
 pub(crate) const NODE: usize = 0;
 
-/// A store of a test's own.
+/// A store for one test.
 pub(crate) trait Fixture: Sized {
-    /// One with nothing in it.
+    /// Makes an empty store.
     async fn fresh() -> Self;
     /// The store.
     fn store(&self) -> &Store;
-    /// Closes it, and opens the same data.
+    /// Closes the store, and opens the same data.
     async fn reopen(self) -> Self;
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn pods(store: &Store) -> ResourceId {
     store.register(ResourceSpec { group: "".into(), plural: "pods".into(), indexed: vec![NODE] })
 }
 
-/// A resource of which nobody knew, once it can be read.
+/// Makes a resource known, and waits until it can be read.
 pub(crate) async fn late(store: &Store) -> ResourceId {
     let spec = ResourceSpec { group: "late.example.com".into(), plural: "things".into(), indexed: vec![] };
     let resource = store.register(spec);
@@ -141,13 +141,13 @@ pub(crate) fn on_node(namespace: &str, node: &str) -> Scope {
     Scope { field: Some((NODE, node.into())), ..in_namespace(namespace) }
 }
 
-/// The next thing a watcher yields.
+/// The next item of a watcher.
 pub(crate) async fn next(w: &mut Watcher) -> Batch {
     let next = tokio::time::timeout(LONG, w.next()).await.expect("something comes");
     next.expect("the watch goes on").expect("the watch goes on")
 }
 
-/// The next events, at least so many.
+/// The next events of a watcher, at least so many.
 pub(crate) async fn events(w: &mut Watcher, count: usize) -> Vec<Arc<Event>> {
     let mut all = Vec::new();
     while all.len() < count {
@@ -160,19 +160,19 @@ pub(crate) async fn events(w: &mut Watcher, count: usize) -> Vec<Arc<Event>> {
     all
 }
 
-/// As `Cause namespace/name revision`.
+/// An event as `Cause namespace/name revision`.
 pub(crate) fn shown(event: &Event) -> String {
     let data = &event.object.data;
     format!("{:?} {}/{} {}", event.cause, data.namespace, data.name, event.revision)
 }
 
-/// The next events are these and no others. What comes after them shows with the next call.
+/// Checks the next events. Any further ones show with the next call.
 pub(crate) async fn expect(w: &mut Watcher, expected: &[String]) {
     let found: Vec<_> = events(w, expected.len()).await.iter().map(|e| shown(e)).collect();
     assert_eq!(found, expected);
 }
 
-/// As [`shown`].
+/// The text of [`shown`] for an event of an object.
 pub(crate) fn event(cause: &str, object: &Object) -> String {
     format!("{cause} {}/{} {}", object.data.namespace, object.data.name, object.revision)
 }

@@ -7,7 +7,8 @@ use storage::Compacted;
 
 use super::*;
 
-/// The steps of the sequence; `FERROKUBE_MODEL_STEPS` asks for more, `FERROKUBE_MODEL_SEED` for another.
+/// The number of steps in the sequence; `FERROKUBE_MODEL_STEPS` sets another number, `FERROKUBE_MODEL_SEED` another
+/// seed.
 const STEPS: u64 = 1500;
 
 type Key = (&'static str, &'static str);
@@ -32,7 +33,7 @@ impl Stored {
     }
 }
 
-/// What happened at a revision: to which object, and its state before and after.
+/// A write: its revision, its object, and the object's state before and after.
 #[derive(Debug, Clone)]
 struct Step {
     revision: u64,
@@ -41,12 +42,12 @@ struct Step {
     after: Option<Stored>,
 }
 
-/// Everything that happened.
+/// The model: all writes.
 #[derive(Debug, Default)]
 struct Model {
     state: BTreeMap<Key, Stored>,
     steps: Vec<Step>,
-    /// What is before this is forgotten.
+    /// The revision before which the history is dropped.
     floor: u64,
 }
 
@@ -129,6 +130,7 @@ fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|n| n.parse().ok())
 }
 
+#[expect(clippy::too_many_lines, reason = "an arm for each kind of step")]
 pub(crate) async fn sequential<F: Fixture>() {
     let seed = from_environment("FERROKUBE_MODEL_SEED").unwrap_or(1);
     println!("FERROKUBE_MODEL_SEED={seed}");
@@ -141,7 +143,7 @@ pub(crate) async fn sequential<F: Fixture>() {
         let s = f.store();
         let key @ (namespace, name) = random.choice(KEYS).unwrap();
         let there = model.state.get(&key).cloned();
-        // As often as not the right revision, otherwise one that was or never was.
+        // Half of the time this is the right revision, otherwise one that was or never was.
         let expect = match &there {
             Some(stored) if random.u8(..4) > 0 => stored.revision,
             _ => model.steps.last().map_or(1, |s| s.revision) - random.u64(..2),
@@ -225,7 +227,7 @@ pub(crate) async fn sequential<F: Fixture>() {
                 }
             }
             17 => {
-                // All that it was due by now, in order.
+                // The watcher yields all events that are due by now, in order.
                 if watchers.is_empty() {
                     continue;
                 }
@@ -244,7 +246,7 @@ pub(crate) async fn sequential<F: Fixture>() {
                 let last = model.steps.last().map_or(0, |s| s.revision);
                 assert!(f.store().current(r) >= last);
                 model.check_list(&f.store().snapshot(r), &Scope::default(), &mut random);
-                // What is known of the past after a restart is the engine's business.
+                // The history that is known after a restart is the engine's choice.
                 model.floor = f.store().current(r);
             }
             _ => {}

@@ -235,7 +235,7 @@ pub(crate) async fn pages_of_one_revision<F: Fixture>() {
         let after = after.as_deref().map(|name| ("ns", name));
         assert_eq!(page.count(&Scope::default(), after), 10 - read.len());
         read.extend(page.scan(&Scope::default(), after).take(3).cloned());
-        // Nothing of what happens between the pages shows.
+        // The pages show none of the writes between them.
         let old = &made[(read.len() * 7) % 10];
         if let Some(old) = s.get(r, "ns", &old.data.name) {
             delete(s, r, &old).await.unwrap();

@@ -82,13 +82,13 @@ pub(crate) async fn of_a_scope<F: Fixture>() {
     expect(&mut watchers[1], &of(&[0, 1, 3])).await;
     expect(&mut watchers[2], &of(&[0, 3])).await;
     expect(&mut watchers[3], &of(&[0, 2, 3, 4])).await;
-    // The event by which it leaves, too.
+    // The watcher also gets the event with which the object leaves its scope.
     expect(&mut watchers[4], &of(&[0, 3])).await;
     expect(&mut watchers[5], &of(&[2, 4])).await;
     for w in &watchers {
         assert!(w.progress() >= gone.revision);
     }
-    // And the same from history.
+    // The history gives the same events.
     for (scope, at) in
         scopes.into_iter().zip([&[0, 1, 2, 3, 4][..], &[0, 1, 3], &[0, 3], &[0, 2, 3, 4], &[0, 3], &[2, 4]])
     {
@@ -209,7 +209,7 @@ pub(crate) async fn one_that_is_slow<F: Fixture>() {
         create(s, r, "ns", name, "").await;
     }
     assert_eq!(events(&mut other, 4).await.len(), 4, "others are not held up");
-    // What waited for it went with it: it goes on from what it took.
+    // The waiting events went with the watcher: it goes on from those that it took.
     assert!(slow.progress() < s.get(r, "ns", "a").unwrap().revision);
     assert_eq!(slow.next().await.unwrap().unwrap_err(), WatchEnd::Behind);
     assert!(slow.next().await.is_none());

@@ -1,4 +1,4 @@
-//! A connection over a byte stream: one task reads, one writes, streams are handles.
+//! A connection over a byte stream: one task reads, one writes, and streams are handles.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,37 +14,37 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Headers;
 use super::frame::{Decoder, Encoder, Frame, MAX_DATA};
 
-/// Data frames that wait to be written; with [`MAX_DATA`] this bounds a connection's memory.
+/// The number of data frames that wait to be written; with [`MAX_DATA`] this bounds a connection's memory.
 const QUEUE: usize = 16;
-/// Answers (PING, SYN_REPLY, RST_STREAM) that wait to be written.
+/// The number of answers (PING, SYN_REPLY, RST_STREAM) that wait to be written.
 const URGENT: usize = 256;
-/// Pieces that wait for a stream's reader before the connection is held up.
+/// The number of pieces that wait for a stream's reader before the connection is held up.
 const PIECES: usize = 16;
-/// Streams that wait to be accepted.
+/// The number of streams that wait to be accepted.
 const BACKLOG: usize = 64;
-/// Streams at a time.
+/// The number of open streams.
 const MAX_STREAMS: usize = 4096;
-/// How long the other side may take to accept a stream; upstream's limit.
+/// The time that the other side may take to accept a stream; upstream's limit.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the last frames may take once the connection is given up.
+/// The time that the last frames may take once the connection is given up.
 const LINGER: Duration = Duration::from_secs(5);
 
 const REFUSED_STREAM: u32 = 3;
 const CANCEL: u32 = 5;
 
-/// Which side of the connection this is.
+/// The side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Opens odd streams.
+    /// The side that opens odd streams.
     Client,
-    /// Opens even streams.
+    /// The side that opens even streams.
     Server,
 }
 
-/// Why a stream ended otherwise than by its end.
+/// The reason for which a stream did not end normally.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
-    /// The other side ended it with this status.
+    /// The other side reset the stream with this status.
     #[error("stream reset with status {0}")]
     Reset(u32),
     /// The connection is gone.
@@ -53,7 +53,7 @@ pub enum StreamError {
     /// The other side did not accept the stream in time.
     #[error("timed out waiting for the stream to be accepted")]
     Timeout,
-    /// This side has already ended it.
+    /// This side has already ended the stream.
     #[error("stream is closed for writing")]
     Finished,
 }
@@ -62,7 +62,7 @@ const OPEN: u8 = 0;
 const ENDED: u8 = 1;
 const RESET: u8 = 2;
 
-/// How the other side's half ended, readable after its channel is closed.
+/// The end of the other side's half, readable after its channel is closed.
 #[derive(Default)]
 struct Ending {
     how: AtomicU8,
@@ -98,7 +98,7 @@ impl Shared {
     fn with_streams<R>(&self, f: impl FnOnce(&mut HashMap<u32, Entry>) -> R) -> R {
         f(&mut self.streams.lock().unwrap_or_else(PoisonError::into_inner))
     }
-    /// Queues an answer. A peer that makes more of them than it reads loses its connection.
+    /// Queues an answer. A peer that causes more answers than it reads loses its connection.
     fn answer(&self, frame: Frame) {
         if self.urgent.try_send(frame).is_err() {
             self.closed.cancel();
@@ -132,7 +132,7 @@ impl Shared {
             entry.ending.set(RESET, status);
         }
     }
-    /// Ends this side's half; whether it was open.
+    /// Ends this side's half; returns whether it was open.
     fn local_ended(&self, id: u32) -> bool {
         self.with_streams(|streams| match streams.get_mut(&id) {
             Some(entry) if entry.writing => {
@@ -149,7 +149,7 @@ impl Shared {
 
 type Parts = (mpsc::Receiver<Bytes>, Arc<Ending>);
 
-/// Held by every handle of a connection; the last one to go ends it.
+/// Held by every user of a connection; the connection ends when the last one is dropped.
 struct Handle {
     shared: Arc<Shared>,
     next: tokio::sync::Mutex<u32>,
@@ -256,20 +256,20 @@ async fn send(shared: &Shared, frame: Frame) -> Result<(), StreamError> {
 
 /// A stream. Dropping it before both sides ended it resets it.
 pub struct Stream {
-    /// What the opening side said about it.
+    /// The headers with which the opening side described the stream.
     pub headers: Headers,
     read: ReadHalf,
     write: WriteHalf,
 }
 
-/// What arrives on a stream.
+/// The receiving half of a stream.
 pub struct ReadHalf {
     incoming: mpsc::Receiver<Bytes>,
     ending: Arc<Ending>,
     _handle: Arc<Handle>,
 }
 
-/// What is sent on a stream. Dropping it before [`WriteHalf::close`] resets the stream.
+/// The sending half of a stream. Dropping it before [`WriteHalf::close`] resets the stream.
 pub struct WriteHalf {
     id: u32,
     handle: Arc<Handle>,
@@ -280,27 +280,27 @@ impl Stream {
         let read = ReadHalf { incoming, ending, _handle: handle.clone() };
         Self { headers, read, write: WriteHalf { id, handle } }
     }
-    /// Both directions, to be used by different tasks.
+    /// Splits the stream into both directions, to be used by different tasks.
     pub fn split(self) -> (ReadHalf, WriteHalf) {
         (self.read, self.write)
     }
-    /// See [`ReadHalf::read`].
+    /// Reads as [`ReadHalf::read`] does.
     pub async fn read(&mut self) -> Result<Option<Bytes>, StreamError> {
         self.read.read().await
     }
-    /// See [`WriteHalf::write`].
+    /// Writes as [`WriteHalf::write`] does.
     pub async fn write(&mut self, data: Bytes) -> Result<(), StreamError> {
         self.write.write(data).await
     }
-    /// See [`WriteHalf::close`].
+    /// Ends this side's half as [`WriteHalf::close`] does.
     pub async fn close(&mut self) -> Result<(), StreamError> {
         self.write.close().await
     }
 }
 
 impl ReadHalf {
-    /// The next piece; `None` at the end. What arrived before a reset or the loss of the
-    /// connection is still delivered.
+    /// The next piece; `None` at the end. Pieces that arrived before a reset or the loss of the connection are still
+    /// delivered.
     pub async fn read(&mut self) -> Result<Option<Bytes>, StreamError> {
         if let Some(data) = self.incoming.recv().await {
             return Ok(Some(data));
@@ -331,7 +331,7 @@ impl WriteHalf {
         }
         Ok(())
     }
-    /// Says that nothing more is sent. Saying it twice is no error.
+    /// Ends this side's half: nothing more is sent. A second call is no error.
     pub async fn close(&mut self) -> Result<(), StreamError> {
         if self.handle.shared.local_ended(self.id) {
             let fin = Frame::Data { stream: self.id, fin: true, data: Bytes::new() };
@@ -351,7 +351,7 @@ impl Drop for WriteHalf {
     }
 }
 
-/// How the reader hands streams to the acceptor.
+/// The means by which the reader hands streams to the acceptor.
 struct Offer {
     accepted: mpsc::Sender<Stream>,
     handle: std::sync::Weak<Handle>,
@@ -384,7 +384,7 @@ async fn read_frames<R: AsyncRead>(
     };
     closed.run_until_cancelled(run).await;
     closed.cancel();
-    // Readers see the end of their channel, openers that of their reply.
+    // Readers see the end of their channel, openers see that of their reply.
     shared.with_streams(HashMap::clear);
 }
 
@@ -396,7 +396,7 @@ async fn take(shared: &Arc<Shared>, offer: &mut Option<Offer>, frame: Frame) {
             if let Some(incoming) = incoming
                 && !data.is_empty()
             {
-                // A reader that was dropped does not want it.
+                // A reader that was dropped does not want the data.
                 let _ = incoming.send(data).await;
             }
             if fin {
@@ -425,7 +425,7 @@ async fn take(shared: &Arc<Shared>, offer: &mut Option<Offer>, frame: Frame) {
         Frame::Headers { stream, fin: true, .. } => shared.remote_ended(stream),
         Frame::RstStream { stream, status } => shared.remote_reset(stream, status),
         Frame::Ping(id) => {
-            // Ours are never sent, so every ping is a question.
+            // This side never sends pings, so every ping is a question.
             shared.answer(Frame::Ping(id));
         }
         Frame::GoAway { .. } | Frame::Headers { .. } | Frame::Settings(_) | Frame::WindowUpdate { .. } => {}
@@ -465,7 +465,7 @@ async fn write_frames<W: AsyncWrite>(
                 biased;
                 Some(frame) = urgent.recv() => frame,
                 Some(frame) = frames.recv() => frame,
-                // With what was queued before the end everything is said.
+                // All frames that were queued before the end have been taken.
                 () = shared.closed.cancelled() => break,
             };
             let mut next = Some(frame);

@@ -10,13 +10,13 @@ const VERSION: u16 = 3;
 const HEAD: usize = 8;
 /// The longest control frame taken; header blocks stay far below it.
 const MAX_CONTROL: usize = 64 << 10;
-/// The longest data frame written; what is read may be longer and arrives in pieces.
+/// The longest data frame written; a longer one that is read arrives in pieces.
 pub(super) const MAX_DATA: usize = 32 << 10;
 
 const FIN: u8 = 1;
 const UNIDIRECTIONAL: u8 = 2;
 
-/// What is wrong with received bytes. The connection cannot go on after it.
+/// An error in received bytes. The connection cannot go on after it.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FrameError {
     /// Another protocol version.
@@ -49,22 +49,22 @@ pub enum Frame {
     SynStream {
         /// The new stream.
         stream: u32,
-        /// The stream it belongs to, 0 for none.
+        /// The stream to which it belongs, 0 for none.
         associated: u32,
-        /// 0 (highest) to 7.
+        /// The priority: 0 (highest) to 7.
         priority: u8,
-        /// Nothing else follows from the sender.
+        /// Whether nothing else follows from the sender.
         fin: bool,
-        /// The receiver may not send.
+        /// Whether the receiver may not send.
         unidirectional: bool,
-        /// Its headers.
+        /// The stream's headers.
         headers: Headers,
     },
     /// Accepts a stream.
     SynReply {
         /// The stream.
         stream: u32,
-        /// Nothing else follows from the sender.
+        /// Whether nothing else follows from the sender.
         fin: bool,
         /// Headers of the answer.
         headers: Headers,
@@ -73,7 +73,7 @@ pub enum Frame {
     RstStream {
         /// The stream.
         stream: u32,
-        /// Why; 5 is CANCEL.
+        /// The reason; 5 is CANCEL.
         status: u32,
     },
     /// Settings: flags, id, value.
@@ -82,16 +82,16 @@ pub enum Frame {
     Ping(u32),
     /// The sender takes no new streams.
     GoAway {
-        /// The last stream it took.
+        /// The last stream that the sender took.
         last: u32,
-        /// Why; 0 is OK.
+        /// The reason; 0 is OK.
         status: u32,
     },
     /// More headers of a stream.
     Headers {
         /// The stream.
         stream: u32,
-        /// Nothing else follows from the sender.
+        /// Whether nothing else follows from the sender.
         fin: bool,
         /// The headers.
         headers: Headers,
@@ -100,21 +100,21 @@ pub enum Frame {
     WindowUpdate {
         /// The stream, 0 for the connection.
         stream: u32,
-        /// How many bytes more.
+        /// The number of further bytes.
         delta: u32,
     },
     /// Data, or a piece of it.
     Data {
         /// The stream.
         stream: u32,
-        /// Nothing else follows from the sender.
+        /// Whether nothing else follows from the sender.
         fin: bool,
         /// The bytes.
         data: Bytes,
     },
 }
 
-/// Makes bytes of frames, in the order in which they are sent.
+/// Encodes frames, in the order in which they are sent.
 pub struct Encoder {
     deflater: Deflater,
 }
@@ -126,7 +126,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// For a new connection.
+    /// Makes the encoder of a new connection.
     pub fn new() -> Self {
         Self { deflater: Deflater::new() }
     }
@@ -229,7 +229,7 @@ struct Partial {
     missing: usize,
 }
 
-/// Makes frames of bytes.
+/// Decodes frames.
 pub struct Decoder {
     inflater: Inflater,
     partial: Option<Partial>,
@@ -242,7 +242,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// For a new connection.
+    /// Makes the decoder of a new connection.
     pub fn new() -> Self {
         Self { inflater: Inflater::new(), partial: None }
     }
@@ -359,7 +359,7 @@ impl Decoder {
     }
 }
 
-/// Big-endian; the caller has checked the length.
+/// Reads a big-endian number; the caller has checked the length.
 fn be32(b: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
 }
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!((got, fins), (data.to_vec(), 1));
     }
 
-    /// What Go's spdystream 0.5 writes for one connection.
+    /// The bytes that Go's spdystream 0.5 writes for one connection.
     #[test]
     fn golden_frames() {
         let hex = "80030001000000290000000100000000000078f9e3c6a7c26260606004a7b392a2d4c45c6851c29a0a0a6800000000ffff\

@@ -112,7 +112,7 @@ fn parse(mut plain: &[u8]) -> Result<Headers, FrameError> {
     let mut headers = Headers::with_capacity(count.min(16));
     for _ in 0..count {
         let name = text(&mut plain)?;
-        // As upstream's framer, which ends the connection.
+        // Upstream's framer ends the connection here, too.
         if name.chars().any(char::is_uppercase) {
             return Err(FrameError::Headers);
         }

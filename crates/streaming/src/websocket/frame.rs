@@ -3,7 +3,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
-/// What a frame carries.
+/// The content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opcode {
     /// The next part of a message.
@@ -16,7 +16,7 @@ pub enum Opcode {
     Close,
     /// A question.
     Ping,
-    /// Its answer.
+    /// The answer to a ping.
     Pong,
 }
 
@@ -47,7 +47,7 @@ impl Opcode {
     }
 }
 
-/// What is wrong with received bytes. The connection cannot go on after it.
+/// An error in received bytes. The connection cannot go on after it.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FrameError {
     /// Reserved bits or an unknown opcode.
@@ -70,17 +70,17 @@ pub enum FrameError {
 /// One frame, unmasked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Whether the message ends with it.
+    /// Whether the frame ends its message.
     pub fin: bool,
-    /// What it carries.
+    /// The kind of the content.
     pub opcode: Opcode,
-    /// Its bytes.
+    /// The bytes of the content.
     pub payload: Bytes,
 }
 
-/// Takes the next frame off the buffer; `None` if it has to be filled first.
+/// Takes the next frame off the buffer; `None` if the buffer has to be filled first.
 ///
-/// `masked` says whether the other side must mask, as clients do; `limit` is the longest payload.
+/// `masked` tells whether the other side must mask, as clients do; `limit` is the longest payload.
 pub fn decode(buffer: &mut BytesMut, masked: bool, limit: usize) -> Result<Option<Frame>, FrameError> {
     if buffer.len() < 2 {
         return Ok(None);

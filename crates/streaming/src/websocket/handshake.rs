@@ -12,24 +12,24 @@ use thiserror::Error;
 /// The constant of RFC 6455, section 1.3.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Why a handshake is refused.
+/// The reason for which a handshake is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum HandshakeError {
     /// The request does not ask for a WebSocket.
     #[error("not a websocket request")]
     NotWebSocket,
-    /// It asks for another version than 13.
+    /// The request asks for another version than 13.
     #[error("missing or bad WebSocket Version")]
     Version,
-    /// It has no key.
+    /// The request has no key.
     #[error("missing or bad WebSocket key")]
     Key,
-    /// None of its subprotocols is served.
+    /// None of the request's subprotocols is served.
     #[error("requested protocol(s) are not supported: [{requested}]; supports [{supported}]")]
     Protocol {
-        /// What was asked for.
+        /// The requested subprotocols.
         requested: String,
-        /// What there is.
+        /// The served subprotocols.
         supported: String,
     },
 }
@@ -56,7 +56,8 @@ pub fn is_websocket(headers: &HeaderMap) -> bool {
         && is_upgrade(headers)
 }
 
-/// The subprotocols a request asks for, in its order; in the place of one that is no text, one that nobody serves.
+/// The subprotocols that a request asks for, in its order. A name that is no text is replaced by one that nobody
+/// serves.
 pub fn requested_protocols(headers: &HeaderMap) -> Vec<&str> {
     let all = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter();
     all.flat_map(|v| v.as_bytes().split(|b| *b == b','))

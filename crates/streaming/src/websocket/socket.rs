@@ -10,13 +10,13 @@ use tokio::sync::Mutex;
 
 use super::frame::{self, Frame, FrameError, Opcode};
 
-/// The longest message taken. Clients send at most 32 KiB of a stream in one; Go's own servers
-/// take up to 32 MiB, but nothing needs it.
+/// The longest message taken. Clients send at most 32 KiB of a stream in one; Go's own servers take up to 32 MiB, but
+/// no client needs that.
 const MAX_MESSAGE: usize = 4 << 20;
-/// How long the closing frame may take.
+/// The time that the closing frame may take.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Why a connection ended otherwise than by a closing handshake.
+/// The reason for which a connection ended without a closing handshake.
 #[derive(Debug, Error)]
 pub enum SocketError {
     /// The byte stream failed.
@@ -37,7 +37,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Its bytes.
+    /// The message's bytes.
     pub fn into_bytes(self) -> Bytes {
         match self {
             Self::Binary(b) | Self::Text(b) => b,
@@ -71,7 +71,7 @@ impl<T> Clone for Sender<T> {
     }
 }
 
-/// The server's side of a connection whose handshake is done.
+/// Makes the server's side of a connection whose handshake is done.
 pub fn server<T: AsyncRead + AsyncWrite>(io: T) -> (Receiver<T>, Sender<T>) {
     let (read, write) = tokio::io::split(io);
     let output = Output { io: write, buffer: BytesMut::new(), closed: false };
@@ -152,7 +152,7 @@ impl<T: AsyncWrite> Sender<T> {
         let parts: Vec<&[u8]> = parts.iter().map(|p| p.as_bytes()).collect();
         self.send(Opcode::Text, &parts).await
     }
-    /// Says that nothing more is sent (status 1000), and ends the byte stream.
+    /// Tells the client that nothing more is sent (status 1000), and ends the byte stream.
     pub async fn close(&self) {
         let normal = 1000u16.to_be_bytes();
         // A client that does not read is gone.
@@ -180,7 +180,7 @@ impl<T: AsyncWrite> Sender<T> {
 
 impl<T: AsyncWrite> Output<T> {
     async fn write(&mut self, opcode: Opcode, parts: &[&[u8]]) -> Result<(), SocketError> {
-        // What a cancelled call left unsent goes out first.
+        // Bytes that a cancelled call left unsent go out first.
         frame::encode(true, opcode, parts, None, &mut self.buffer);
         while !self.buffer.is_empty() {
             self.io.write_buf(&mut self.buffer).await?;

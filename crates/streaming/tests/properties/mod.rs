@@ -1,4 +1,4 @@
-//! What must hold of any bytes from a peer. The fuzz targets in `fuzz/` run these, too.
+//! Properties that hold for any bytes from a peer. The fuzz targets in `fuzz/` run these, too.
 
 use bytes::{Bytes, BytesMut};
 use ferrokube_streaming::channel::{Input, Protocol};
@@ -9,14 +9,14 @@ use ferrokube_streaming::websocket::frame;
 /// A property, and the name of its seeds and of its fuzz target.
 pub type Property = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All properties.
 pub const ALL: [Property; 3] =
     [("spdy", spdy_frames), ("websocket", websocket_frames), ("channel", channel_messages)];
 
 /// The longest payload of a WebSocket frame here.
 const LIMIT: usize = 1 << 16;
 
-/// The frames of a connection whose bytes come `step` at a time, data joined; and whether it broke.
+/// The frames of a connection whose bytes come `step` at a time, their data joined; and whether the connection broke.
 fn spdy(data: &[u8], step: usize) -> (Vec<Frame>, bool) {
     let (mut decoder, mut buffer, mut frames) = (Decoder::new(), BytesMut::new(), Vec::new());
     for part in data.chunks(step) {
@@ -47,8 +47,8 @@ fn join(frames: &mut Vec<Frame>, frame: Frame) {
     frames.push(frame);
 }
 
-/// It does not matter in what pieces bytes come, and frames that were read are written such that they read the
-/// same.
+/// Frames are the same for any pieces in which their bytes come, and frames that were read are written such that they
+/// read the same.
 pub fn spdy_frames(data: &[u8]) {
     let (frames, broken) = spdy(data, data.len().max(1));
     let (pieces, piecewise_broken) = spdy(data, 1);
@@ -78,7 +78,7 @@ pub fn websocket_frames(data: &[u8]) {
     }
 }
 
-/// A message is of a stream, ends one, or breaks the protocol.
+/// A message carries data of a stream, ends a stream, or breaks the protocol.
 pub fn channel_messages(data: &[u8]) {
     for name in
         ["", "v4.channel.k8s.io", "v5.channel.k8s.io", "base64.channel.k8s.io", "v4.base64.channel.k8s.io"]

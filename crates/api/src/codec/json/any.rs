@@ -1,4 +1,4 @@
-//! Between trees by the schema and values without one, which patches work on.
+//! Conversions between trees by the schema and values without one, on which patches work.
 
 use std::borrow::Cow;
 
@@ -14,31 +14,31 @@ pub fn root_from_any(schema: &Schema, root: StructId, node: Node) -> Result<Deco
     convert(schema, root, node, Numbers::Read)
 }
 
-/// As [`root_from_any`], for what JSON and merge patches made: a number that was written with a point
-/// or an exponent is no integer, as it is none in JSON text.
+/// Like [`root_from_any`], for the results of JSON and merge patches: a number that was written with a point or an
+/// exponent is no integer, as it is none in JSON text.
 pub fn root_from_patched(schema: &Schema, root: StructId, node: Node) -> Result<Decoded, DecodeError> {
     convert(schema, root, node, Numbers::AsWritten)
 }
 
-/// As [`root_from_any`], but a whole number that an integer field cannot hold wraps around, as it does
-/// in Go's conversion of what apply and strategic merge patches made. Validation then sees it.
+/// Like [`root_from_any`], but a whole number that an integer field cannot hold wraps around, as it does in Go's
+/// conversion of the results of apply and strategic merge patches. Validation then sees it.
 pub fn root_from_merged(schema: &Schema, root: StructId, node: Node) -> Result<Decoded, DecodeError> {
     convert(schema, root, node, Numbers::Wrap)
 }
 
-/// Refuses what JSON text of the value would be refused for.
+/// Refuses a value whose JSON text would be refused for its depth.
 fn bounded(node: &Node) -> Result<(), DecodeError> {
     if depth::is_bounded(node) { Ok(()) } else { Err(DecodeError::Syntax(depth::TOO_DEEP.into())) }
 }
 
-/// What becomes of numbers in places of integers.
+/// How numbers in the places of integers are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbers {
-    /// A whole one is taken.
+    /// A whole number is taken.
     Read,
-    /// One with a point or an exponent is refused.
+    /// A number with a point or an exponent is refused.
     AsWritten,
-    /// A whole one that is too large wraps around.
+    /// A whole number that is too large wraps around.
     Wrap,
 }
 
@@ -236,7 +236,7 @@ impl Converter<'_> {
         }
     }
 
-    /// What Go's conversion of a value without a schema says of one that is none of a type.
+    /// The complaint of Go's conversion about a value that does not fit a type.
     fn unconvertible(&self, ty: TypeId, node: &Node) -> Option<String> {
         let kind = match node {
             Node::Null => return None,
@@ -284,7 +284,7 @@ impl Converter<'_> {
         out
     }
 
-    /// See `Decoder::value`: these types have decoders of their own, which are lenient.
+    /// Converts a value of one of the types with decoders of their own, which are lenient; see `Decoder::value`.
     fn or(&mut self, of: StructId, or: Or, node: Node) -> Option<Node> {
         self.report.lenient += 1;
         let out = match (or, node) {

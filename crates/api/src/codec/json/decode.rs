@@ -1,4 +1,4 @@
-//! From JSON text to trees, by the schema, in one pass.
+//! Decoding of JSON text to trees, by the schema, in one pass.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::depth::{AROUND, MAX_DEPTH};
 use crate::schema::{AnyKind, Field, Or, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct, Text};
 
-/// Invalid UTF-8 is replaced, as Go does.
+/// The text of a body. Invalid UTF-8 is replaced, as Go does.
 fn text(body: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(body) {
         Ok(t) => Cow::Borrowed(t),
@@ -25,7 +25,7 @@ pub fn decode(schema: &Schema, root: StructId, body: &[u8]) -> Result<Decoded, D
     decode_to(schema, root, body, MAX_DEPTH)
 }
 
-/// As [`decode`], down to a depth.
+/// Like [`decode`], with a limit of depth.
 pub(crate) fn decode_to(
     schema: &Schema,
     root: StructId,
@@ -69,17 +69,17 @@ pub fn decode_any(body: &[u8]) -> Result<Node, DecodeError> {
     decode_any_strict(body).map(|(node, _)| node)
 }
 
-/// As [`decode_any`], with the complaints of strict validation about duplicate fields.
+/// Like [`decode_any`], with the complaints of strict validation about duplicate fields.
 pub fn decode_any_strict(body: &[u8]) -> Result<(Node, Vec<String>), DecodeError> {
     decode_within(body, MAX_DEPTH)
 }
 
-/// As [`decode_any`], of a value that stands in another at this depth.
+/// Like [`decode_any`], for a value that stands in another one at this depth.
 pub(crate) fn decode_any_at(body: &[u8], depth: usize) -> Result<Node, DecodeError> {
     decode_within(body, MAX_DEPTH.saturating_sub(depth)).map(|(node, _)| node)
 }
 
-/// As [`decode_any`], of an answer that this process made, which may be a list of objects.
+/// Like [`decode_any`], for an answer that this process made, which may be a list of objects.
 pub fn decode_answer(body: &[u8]) -> Result<Node, DecodeError> {
     decode_within(body, MAX_DEPTH + AROUND).map(|(node, _)| node)
 }
@@ -93,8 +93,8 @@ fn decode_within(body: &[u8], depth: usize) -> Result<(Node, Vec<String>), Decod
     Ok((node, d.report.finish()?))
 }
 
-/// The text of an embedded object in a tree, without the white space that no form shows: upstream drops it from
-/// JSON and YAML, and a watch is split at line breaks by some clients. All else stays as it was written.
+/// The text of an embedded object in a tree, without the white space that no form shows: upstream drops it from JSON
+/// and YAML, and a watch is split at line breaks by some clients. The rest stays as it was written.
 pub(crate) fn raw(text: &str) -> Node {
     let (mut inside, mut escaped) = (false, false);
     let kept = |c: &char| {
@@ -106,8 +106,8 @@ pub(crate) fn raw(text: &str) -> Node {
     Node::Raw(text.chars().filter(kept).collect())
 }
 
-/// The value of an embedded object's text; the text itself if it holds what no value can, as a number
-/// without bounds.
+/// The value of an embedded object's text, or the text itself if a value cannot hold it, such as a number without
+/// bounds.
 pub(crate) fn raw_value(text: &str) -> Node {
     decode_any(text.as_bytes()).unwrap_or_else(|_| Node::Raw(text.into()))
 }
@@ -115,12 +115,12 @@ pub(crate) fn raw_value(text: &str) -> Node {
 struct Decoder<'s, 'a> {
     lexer: Lexer<'a>,
     report: Report<'s, 'a>,
-    /// Whether a map came in several parts: they are sorted once, at the end.
+    /// Whether a map came in several parts: such maps are sorted once, at the end.
     unsettled: bool,
 }
 
 impl Decoder<'_, '_> {
-    /// Passes over a value and says what it is.
+    /// Passes over a value and returns the name of its type.
     fn compound_or_scalar(&mut self) -> Lexed<&'static str> {
         let what = match self.lexer.peek() {
             b'{' => "object",
@@ -133,7 +133,7 @@ impl Decoder<'_, '_> {
         Ok(what)
     }
 
-    /// The fields of an object, its brace not yet consumed, into a struct.
+    /// Decodes the fields of an object, whose brace is not yet consumed, into a struct.
     fn fields(&mut self, into: &mut Struct) -> Lexed<()> {
         let schema = self.report.schema;
         let st = schema.st(into.id);
@@ -167,7 +167,7 @@ impl Decoder<'_, '_> {
         Ok(())
     }
 
-    /// A field's value. Go decodes a duplicate of a struct or map into what was there `before`.
+    /// Decodes a field's value. Like Go, it decodes a duplicate of a struct or map into the value `before`.
     fn field(&mut self, field: &Field, before: Option<Node>) -> Lexed<Option<Node>> {
         if before.is_some() {
             match (self.report.schema.ty(field.ty), self.lexer.peek(), before) {
@@ -194,7 +194,7 @@ impl Decoder<'_, '_> {
         self.value(field.ty)
     }
 
-    /// A value; `None` for `null` and for what does not fit, which is reported.
+    /// Decodes a value; `None` for `null` and for a value that does not fit, which is reported.
     fn value(&mut self, ty: TypeId) -> Lexed<Option<Node>> {
         let schema = self.report.schema;
         let next = self.lexer.peek();
@@ -267,7 +267,7 @@ impl Decoder<'_, '_> {
         }
     }
 
-    /// Go takes a list of numbers for bytes.
+    /// Decodes a list of numbers as bytes, as Go does.
     fn byte_list(&mut self) -> Lexed<Node> {
         self.lexer.open()?;
         let mut out = Vec::new();
@@ -301,7 +301,7 @@ impl Decoder<'_, '_> {
         Ok(None)
     }
 
-    /// A value that is neither the struct nor what may stand in its place: two of the three types take it for nothing.
+    /// Handles a value that is neither the struct nor its simpler form: two of the three types take it for nothing.
     fn not_or(&mut self, or: Or) {
         if or == Or::Bool {
             self.report.stop_invalid("boolean or JSON schema expected");
@@ -400,7 +400,7 @@ impl Decoder<'_, '_> {
         }
     }
 
-    /// A value without a schema, its maps sorted by key or in the order of arrival.
+    /// Decodes a value without a schema, its maps sorted by key or in the order of arrival.
     fn any(&mut self, sorted: bool) -> Lexed<Node> {
         match self.lexer.peek() {
             b'"' => Ok(Node::Str(self.lexer.string()?.into())),

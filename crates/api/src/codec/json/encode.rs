@@ -1,11 +1,11 @@
-//! From trees to JSON text, as Go's encoder writes it.
+//! Encoding of trees to JSON text, as Go's encoder writes it.
 
 use bytes::Bytes;
 
 use crate::schema::{Field, FieldNo, Schema, StructId, Type, TypeId};
 use crate::tree::{Map, Node, Struct};
 
-/// Appends a struct: present fields, and those that are always written, in upstream's order.
+/// Appends a struct: its present fields, and the fields that are always written, in upstream's order.
 pub fn encode(schema: &Schema, tree: &Struct, out: &mut Vec<u8>) {
     out.push(b'{');
     fields(schema, tree, None, out);
@@ -36,12 +36,12 @@ pub fn encode_any(node: &Node, out: &mut Vec<u8>) {
         Node::List(l) => list(l, out, encode_any),
         Node::Map(m) => map(m, out, encode_any),
         Node::Raw(text) => out.extend_from_slice(text.as_bytes()),
-        // A struct needs its schema; none stands inside a value without one.
+        // A struct can't be written without its schema; none stands inside a value without a schema.
         Node::Struct(_) => out.extend_from_slice(b"{}"),
     }
 }
 
-/// The text of an embedded object as Go's encoder writes it: without white space, and escaped for HTML's sake.
+/// The text of an embedded object as Go's encoder writes it: without white space, and escaped for HTML.
 pub fn compact(raw: &str) -> String {
     use std::fmt::Write;
     let mut out = String::with_capacity(raw.len());
@@ -60,7 +60,7 @@ pub fn compact(raw: &str) -> String {
     out
 }
 
-/// Appends a value of the schema's types: what stands in it says what it is.
+/// Appends a value of the schema's types. The value itself tells its type.
 pub fn encode_node(schema: &Schema, node: &Node, out: &mut Vec<u8>) {
     match node {
         Node::Struct(s) => encode(schema, s, out),
@@ -103,8 +103,8 @@ fn name(field: &Field, first: &mut bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\":");
 }
 
-/// The fields between the braces. With `rv_at` it is the root: type metadata is left out, and
-/// metadata gets its place for the resourceVersion.
+/// Writes the fields between the braces. With `rv_at` the struct is the root: type metadata is left out, and the place
+/// of the resourceVersion in metadata is noted.
 fn fields(schema: &Schema, tree: &Struct, mut rv_at: Option<&mut u32>, out: &mut Vec<u8>) {
     let st = schema.st(tree.id);
     let mut present = tree.iter().peekable();
@@ -162,7 +162,7 @@ fn metadata(schema: &Schema, id: StructId, tree: Option<&Struct>, rv_at: &mut u3
     out.push(b'}');
 }
 
-/// What Go writes for the zero value of a field that is always written.
+/// Appends the zero value that Go writes for a field that is always written.
 fn absent(schema: &Schema, field: &Field, out: &mut Vec<u8>) {
     if field.pointer {
         out.extend_from_slice(b"null");
@@ -205,8 +205,8 @@ fn float(f: f64, out: &mut Vec<u8>) {
     };
 }
 
-/// Bytes that a string can't hold as they are: control characters, the quote, the backslash, what
-/// Go escapes for HTML's sake, and the first byte of U+2028 and U+2029.
+/// Bytes that a string can't hold as they are: control characters, the quote, the backslash, the characters that Go
+/// escapes for HTML, and the first byte of U+2028 and U+2029.
 const SPECIAL: [bool; 256] = {
     let mut t = [false; 256];
     let mut i = 0;

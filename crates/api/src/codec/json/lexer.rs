@@ -13,11 +13,11 @@ pub(super) struct Lexer<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
-    /// How many more levels may open.
+    /// The number of further levels that may open.
     left: usize,
 }
 
-/// Go's way to show the byte that surprised it.
+/// Prints a byte that may not stand in its place, as Go does.
 fn shown(byte: u8) -> String {
     match byte {
         b'\'' => "'\\''".into(),
@@ -30,7 +30,7 @@ fn shown(byte: u8) -> String {
 }
 
 impl<'a> Lexer<'a> {
-    /// Of a text that may nest so deeply.
+    /// Makes a lexer of a text that may nest so deeply.
     pub(super) fn new(text: &'a str, depth: usize) -> Self {
         Self { text, bytes: text.as_bytes(), at: 0, left: depth }
     }
@@ -55,13 +55,13 @@ impl<'a> Lexer<'a> {
         0
     }
 
-    /// After the root value nothing but white space may stand.
+    /// Checks that nothing but white space follows the root value.
     pub(super) fn end(&mut self) -> Lexed<()> {
         self.peek();
         if self.at == self.bytes.len() { Ok(()) } else { Err(self.unexpected("after top-level value")) }
     }
 
-    /// The error of a value that starts with no value's first byte.
+    /// The error for a byte with which no value starts.
     pub(super) fn no_value(&self) -> DecodeError {
         self.unexpected("looking for beginning of value")
     }
@@ -212,7 +212,7 @@ impl<'a> Lexer<'a> {
         Ok(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
-    /// A number's text; the next byte is its first.
+    /// The text of a number, of which the next byte is the first.
     pub(super) fn number(&mut self) -> Lexed<&'a str> {
         let start = self.at;
         if self.bytes[self.at] == b'-' {
@@ -250,7 +250,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// One of `null`, `true` and `false`; the next byte is its first.
+    /// Consumes `null`, `true` or `false`, of which the next byte is the first.
     pub(super) fn word(&mut self, word: &'static str) -> Lexed<()> {
         for expected in word.bytes() {
             if self.bytes.get(self.at) != Some(&expected) {

@@ -21,8 +21,8 @@ fn round(kind: &str, body: &str) -> Result<(String, Vec<String>), DecodeError> {
     Ok((String::from_utf8(out).unwrap(), d.strict))
 }
 
-/// Of an embedded object the text counts, not the value.
-/// DIFFERENCE: upstream compares white space too, which it shows to nobody who speaks JSON.
+/// Embedded objects are compared by text, not by value.
+/// DIFFERENCE: upstream compares white space too, which it shows to no client that speaks JSON.
 #[test]
 fn embedded_objects_keep_their_text() {
     let schema = Schema::builtin();

@@ -11,7 +11,7 @@ use crate::tree::{Struct, Text};
 
 use wire::{Reader, put_bytes};
 
-/// What every protobuf body begins with.
+/// The first bytes of every protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// A body in its envelope.

@@ -1,4 +1,4 @@
-//! Messages to trees in normal form.
+//! Decoding of messages to trees in normal form.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -25,9 +25,9 @@ pub(super) fn message(schema: &Schema, id: StructId, bytes: &[u8]) -> Result<Str
 
 struct Decoder<'s> {
     schema: &'s Schema,
-    /// At how many levels of the object's JSON the current value stands; messages have some that JSON has not.
+    /// The depth of the current value in the object's JSON; some messages have no level of their own in JSON.
     depth: usize,
-    /// Whether entries of a map came unsorted: they are sorted once, at the end.
+    /// Whether entries of a map came unsorted: such maps are sorted once, at the end.
     unsettled: bool,
 }
 
@@ -36,13 +36,13 @@ fn broken(text: String) -> DecodeError {
 }
 
 impl Decoder<'_> {
-    /// Begins an object or a list; `depth` goes down at its end.
+    /// Begins an object or a list, one level deeper; the caller lowers `depth` at its end.
     fn open(&mut self) -> Result<(), DecodeError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH { Err(broken("proto: exceeded max depth".into())) } else { Ok(()) }
     }
 
-    /// The fields of a struct that was opened.
+    /// Decodes the fields of a struct that was opened.
     fn message(
         &mut self,
         tree: &mut Struct,
@@ -160,7 +160,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// What an entry of a map without a value holds.
+    /// The value of a map's entry that holds none.
     fn empty(&self, ty: TypeId) -> Node {
         match self.schema.ty(ty) {
             Type::Struct(id) => Struct::new(*id).into(),
@@ -173,7 +173,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// One value; `None` for a zero time or an empty value without a schema.
+    /// Decodes one value; `None` for a zero time or an empty value without a schema.
     fn value(&mut self, ty: TypeId, r: &mut Reader<'_>, wire: Wire) -> Result<Option<Node>, DecodeError> {
         Ok(Some(match self.schema.ty(ty) {
             Type::Bool => Node::Bool(r.int(wire)? != 0),
@@ -272,7 +272,7 @@ impl Decoder<'_> {
         if raw.is_empty() {
             return Ok(None);
         }
-        // Clients put what they have into a RawExtension: JSON, or a body with an envelope of its own.
+        // A RawExtension holds JSON, or a body with an envelope of its own: clients send both.
         if matches!(self.schema.ty(ty), Type::Any(AnyKind::RawExtension)) && raw.starts_with(super::MAGIC) {
             let envelope = super::open(raw)?;
             let (group, version) =

@@ -4,7 +4,7 @@ use super::DecodeError;
 use crate::depth::MAX_DEPTH;
 use crate::tree::Text;
 
-/// How a field is laid out.
+/// The layout of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
     Varint,

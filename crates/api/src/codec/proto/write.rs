@@ -1,4 +1,5 @@
-//! Trees to messages: every plain scalar is written, also a zero; pointers and lists only if they are there.
+//! Encoding of trees to messages: every plain scalar is written, also a zero; pointers and lists only if they are
+//! present.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -30,7 +31,7 @@ fn fields(schema: &Schema, tree: &Struct, message: &[MessageField], out: &mut Ve
     }
 }
 
-/// What upstream writes for a plain field without a value.
+/// Writes the value that upstream writes for a plain field without one.
 fn zero(schema: &Schema, number: u32, field: &Field, out: &mut Vec<u8>) {
     match schema.ty(field.ty) {
         Type::Bool | Type::Int32 | Type::Int64 => put_int(number, 0, out),
@@ -121,7 +122,7 @@ fn int_or_string(node: &Node, out: &mut Vec<u8>) {
     put_bytes(3, text.as_bytes(), out);
 }
 
-/// The messages of the three `JSONSchemaPropsOr…` types.
+/// Writes the message of one of the three `JSONSchemaPropsOr…` types.
 fn either(schema: &Schema, or: Or, node: &Node, out: &mut Vec<u8>) {
     match (or, node) {
         (Or::Bool, Node::Bool(b)) => put_int(1, i64::from(*b), out),

@@ -1,4 +1,4 @@
-//! OpenAPI v2 as gnostic's protobuf (`openapi.v2.Document`), which clients of old prefer over JSON.
+//! OpenAPI v2 as gnostic's protobuf (`openapi.v2.Document`), which old clients prefer over JSON.
 
 pub(super) mod v3;
 

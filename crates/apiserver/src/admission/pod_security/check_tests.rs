@@ -515,6 +515,7 @@ fn set(mut pod: Value, at: &str, to: &Value) -> Value {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn one_rule_broken_at_a_time() {
     use Level::{Baseline, Restricted};
     // What is set, what the lower and the higher level then say, and from which version on.

@@ -350,6 +350,7 @@ struct Sent {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 async fn pods_and_templates() {
     let namespaces = [
         ("exempt", "enforce=restricted warn=restricted audit=restricted"),

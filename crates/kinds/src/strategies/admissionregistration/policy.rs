@@ -87,7 +87,7 @@ pub(in crate::strategies) const MUTATING_BINDING: Rules = Rules {
     ..SPEC_ONLY
 };
 
-/// What both kinds of policies have before their own parts.
+/// Checks the parts that both kinds of policies share.
 fn common(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, mutating: bool) {
     object_meta(errs, v.st("metadata"), false, name_subdomain);
     let at = Path::root("spec");
@@ -209,7 +209,7 @@ fn match_resources(errs: &mut Errors, at: &Path<'_>, m: View<'_>) {
     }
 }
 
-/// A deletion leaves nothing to mutate.
+/// Reports deletions among the operations of a mutating policy: they leave nothing to mutate.
 fn mutating_operations(errs: &mut Errors, rules_at: &Path<'_>, m: View<'_>) {
     let at = rules_at.field("operations");
     for o in m.items("resourceRules").flat_map(|r| r.strs("operations")) {

@@ -1,4 +1,4 @@
-//! What webhooks and policies share: which requests they see.
+//! Rules that webhooks and policies share: the choice of the requests that they see.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ pub(super) const MATCH_POLICIES: &[&str] = &["Equivalent", "Exact"];
 pub(super) const REINVOCATIONS: &[&str] = &["IfNeeded", "Never"];
 const MAX_CONDITIONS: usize = 64;
 
-/// A wildcard beside others.
+/// Reports a wildcard beside other values.
 fn not_alone(errs: &mut Errors, at: &Path<'_>, r: View<'_>, list: &str, what: &str) {
     if r.len(list) > 1 && r.strs(list).any(|v| v == "*") {
         errs.invalid(
@@ -22,7 +22,7 @@ fn not_alone(errs: &mut Errors, at: &Path<'_>, r: View<'_>, list: &str, what: &s
     }
 }
 
-/// Operations, groups, versions, resources and scope.
+/// Checks operations, groups, versions, resources and scope.
 pub(super) fn rule(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
     let operations_at = at.field("operations");
     if r.len("operations") == 0 {
@@ -95,7 +95,7 @@ fn resources(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
     }
 }
 
-/// Conditions in words that every request must fulfil.
+/// Checks the conditions, as expressions, that every request must fulfil.
 pub(super) fn match_conditions(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
     let at = at.field("matchConditions");
     let count = of.len("matchConditions");

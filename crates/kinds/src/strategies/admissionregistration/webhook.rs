@@ -41,7 +41,7 @@ pub(in crate::strategies) const VALIDATING_WEBHOOK: Rules = Rules {
     ..WEBHOOK
 };
 
-/// What is let be since the stored object has it so.
+/// Faults that are let be since the stored object has them.
 #[derive(Default)]
 struct Options {
     same_conditions: bool,
@@ -101,7 +101,7 @@ fn configuration(errs: &mut Errors, v: View<'_>, o: &Options) {
     }
 }
 
-/// A name of at least three segments.
+/// Checks a name, which must have at least three segments.
 fn qualified(errs: &mut Errors, at: &Path<'_>, name: &str) {
     if name.is_empty() {
         errs.required(at, "");
@@ -139,7 +139,7 @@ fn webhook(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
     for f in ["namespaceSelector", "objectSelector"] {
         label_selector(errs, &at.field(f), h.opt(f), o.selector);
     }
-    // Only mutating webhooks have it.
+    // Only mutating webhooks have the field.
     if h.knows("reinvocationPolicy")
         && let Some(p) = h.opt_str("reinvocationPolicy")
     {
@@ -151,7 +151,7 @@ fn webhook(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
     }
 }
 
-/// Where a webhook is: at a URL, or behind a Service.
+/// Checks the address of a webhook: a URL, or a Service.
 pub(in crate::strategies) fn client_config(errs: &mut Errors, at: &Path<'_>, client: View<'_>) {
     match (client.opt_str("url"), client.opt("service")) {
         (Some(u), None) => url(errs, &at.field("url"), u),
@@ -184,7 +184,7 @@ fn review_versions(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
     }
 }
 
-/// Why Go can't read a text as a URL.
+/// The reason for which Go can't read a text as a URL.
 fn unreadable(text: &str) -> Option<String> {
     if text.bytes().any(|b| b < b' ' || b == 0x7f) {
         return Some("net/url: invalid control character in URL".into());
@@ -200,13 +200,13 @@ fn unreadable(text: &str) -> Option<String> {
     if scheme.is_none() && path.split('/').next().is_some_and(|first| first.contains(':')) {
         return Some("first path segment in URL cannot contain colon".into());
     }
-    // What follows a scheme without a slash is not read.
+    // The rest of a URL whose scheme no slash follows is not read.
     let opaque = scheme.is_some_and(|(_, rest)| !rest.starts_with('/'));
     let escaped = [if opaque { "" } else { path }, fragment];
     escaped.into_iter().find_map(bad_escape).map(|bad| format!("invalid URL escape {}", quote(bad)))
 }
 
-/// The first percent sign that two hexadecimal digits don't follow, with what stands there.
+/// The first percent sign that two hexadecimal digits don't follow, with the text that stands there.
 fn bad_escape(text: &str) -> Option<&str> {
     let bad = text.match_indices('%').map(|(i, _)| i).find(|i| {
         let digits = text.as_bytes().get(i + 1..i + 3).unwrap_or_default();
@@ -215,7 +215,7 @@ fn bad_escape(text: &str) -> Option<&str> {
     Some(&text[bad..text.ceil_char_boundary((bad + 3).min(text.len()))])
 }
 
-/// The parts of a URL; there is no scheme without a colon before any slash.
+/// Checks the parts of a URL; there is no scheme without a colon before any slash.
 fn url(errs: &mut Errors, at: &Path<'_>, text: &str) {
     const FORM: &str = "; desired format: https://host[/path]";
     if let Some(why) = unreadable(text) {
@@ -255,7 +255,7 @@ fn url(errs: &mut Errors, at: &Path<'_>, text: &str) {
 }
 
 fn service(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
-    // Upstream has these two the wrong way round.
+    // Upstream has these two messages the wrong way round.
     if s.str("namespace").is_empty() {
         errs.required(&at.field("name"), "");
     }

@@ -1,7 +1,7 @@
-//! What a CustomResourceDefinition says besides its schemas.
+//! The parts of a CustomResourceDefinition besides its schemas.
 //!
-//! Upstream's rules see what all versions share (schema, subresources, columns) once, above the
-//! versions; so do these, and their paths say so.
+//! Upstream's rules see the parts that all versions share (schema, subresources, columns) once, above the versions; so
+//! do these, and their paths show it.
 
 use std::collections::HashSet;
 
@@ -72,7 +72,7 @@ fn unknown_formats(v: View<'_>) -> Vec<&str> {
     out
 }
 
-/// The storage version is among those in which objects may be stored.
+/// Adds the storage version to the versions in which objects may be stored.
 fn store_version(e: &mut Edit<'_>) {
     let v = e.view();
     let Some(name) = v.st("spec").items("versions").find(|v| v.bool("storage")).map(|v| v.str("name")) else {
@@ -97,7 +97,7 @@ fn definition(errs: &mut Errors, v: View<'_>) {
     preserve_unknown(errs, v, None);
 }
 
-/// Metadata, with the name that the plural and the group make.
+/// Checks the metadata, with the name that consists of the plural and the group.
 fn named(errs: &mut Errors, meta: View<'_>, required: &str) {
     const WHY: &str = "must be spec.names.plural+\".\"+spec.group";
     let name = meta.str("name");
@@ -108,7 +108,7 @@ fn named(errs: &mut Errors, meta: View<'_>, required: &str) {
     }
     let mut one = Errors::new();
     one.invalid(&Path::root("metadata.name"), name, WHY);
-    // After what else is said of the name.
+    // The error stands after the other errors about the name.
     let first = first.min(errs.0.len());
     let place = errs.0[first..]
         .iter()
@@ -117,7 +117,7 @@ fn named(errs: &mut Errors, meta: View<'_>, required: &str) {
     errs.0.splice(place..place, one.0);
 }
 
-/// Whether every version has the same in a field.
+/// Whether a field is the same in every version.
 fn shared(spec: View<'_>, field: &str) -> bool {
     let mut versions = spec.items("versions");
     let Some(first) = versions.next() else { return false };
@@ -212,7 +212,7 @@ fn spec(errs: &mut Errors, s: View<'_>, old: Option<View<'_>>) {
     conversion(errs, &at.field("conversion"), s, old);
 }
 
-/// The versions as upstream's rules see them: without what is shared.
+/// The versions as upstream's rules see them: without the parts that they share.
 fn shown(s: View<'_>) -> api::field::Raw {
     let Some(raw) = s.raw().filter(|_| s.has("versions") || s.written_empty("versions")) else {
         return api::field::Raw("null".into());

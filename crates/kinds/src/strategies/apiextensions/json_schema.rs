@@ -1,5 +1,5 @@
-//! The schema of a custom resource: it must be structural. Whether expressions compile and defaults
-//! fit is not checked here.
+//! The schema of a custom resource: it must be structural. Whether expressions compile and defaults fit is not checked
+//! here.
 
 use std::collections::HashSet;
 
@@ -48,7 +48,7 @@ const FORMATS: &[&str] = &[
     "k8slongname",
 ];
 
-/// Appends the formats that are not checked, since nobody knows them.
+/// Appends the formats that are unknown and so not checked.
 pub(super) fn unknown_formats<'a>(s: View<'a>, out: &mut Vec<&'a str>) {
     let format = s.str("format");
     let known = match s.str("type") {
@@ -78,7 +78,7 @@ enum Level {
     Field,
 }
 
-/// Checks a version's schema; `status` if it has that subresource.
+/// Checks a version's schema; `status` tells whether the version has that subresource.
 pub(super) fn check(errs: &mut Errors, at: &Path<'_>, s: View<'_>, status: bool) {
     let ty = s.str("type");
     if status && !ty.is_empty() && ty != "object" {
@@ -194,7 +194,7 @@ fn metadata(errs: &mut Errors, at: &Path<'_>, m: View<'_>, is_resource: bool, le
     }
 }
 
-/// `allOf`, `anyOf`, `oneOf` and `not` only narrow values; they say nothing of the structure.
+/// Checks `allOf`, `anyOf`, `oneOf` and `not`, which only narrow values and may not tell the structure.
 fn values(errs: &mut Errors, at: &Path<'_>, s: View<'_>, int_or_string: bool) {
     for f in JUNCTORS {
         if int_or_string && f == "anyOf" {
@@ -246,7 +246,7 @@ fn nested(errs: &mut Errors, at: &Path<'_>, n: View<'_>) {
     }
 }
 
-/// What of OpenAPI is not supported, and what extensions need.
+/// Reports the parts of OpenAPI that are not supported, and checks the needs of extensions.
 fn supported(errs: &mut Errors, at: &Path<'_>, s: View<'_>) {
     let ty = s.str("type");
     if !ty.is_empty() {

@@ -1,4 +1,4 @@
-//! apps: the kinds that keep Pods running.
+//! The group apps: the kinds that keep Pods running.
 
 mod controller_revision;
 mod daemon_set;

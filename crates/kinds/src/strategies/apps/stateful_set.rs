@@ -21,7 +21,7 @@ use crate::strategies::template::{
 use crate::strategy::Ctx;
 use crate::validation::meta::{is_empty_selector, selects};
 
-/// The default, or nothing where the feature is off.
+/// Sets the default of `maxUnavailable`, or drops the field where its feature is off.
 fn max_unavailable(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     let used = old.is_some_and(|o| {
         View::new(c.schema, o).st("spec").st("updateStrategy").st("rollingUpdate").has("maxUnavailable")
@@ -201,8 +201,7 @@ fn stateful_set(errs: &mut Errors, v: View<'_>, o: &Options<'_>, is_update: bool
     }
 }
 
-/// The template as its pods will be: with a volume for each claim, and without the names that the
-/// set gives.
+/// Checks the template as its pods will be: with a volume for each claim, and without the names that the set gives.
 fn stateful_template(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     let sel = spec.opt("selector");
     if let Some(s) = sel.filter(|s| !is_selector(*s)) {

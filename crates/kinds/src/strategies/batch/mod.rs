@@ -52,7 +52,7 @@ pub(super) const JOB: Rules = Rules {
     prepare_create: |c, s| {
         let v = View::new(c.schema, s);
         let of_template = v.st("spec").st("template").st("metadata").get("labels");
-        // Labels that the Job has from its template are upstream's same map.
+        // Labels that the Job has from its template are the same map in upstream's server.
         let shared = of_template.is_some() && of_template == v.st("metadata").get("labels");
         if !v.st("spec").bool("manualSelector") {
             generate_selector(&mut Edit::new(c.schema, s));
@@ -106,7 +106,8 @@ fn labels_of_template(e: &mut Edit<'_>) {
     }
 }
 
-/// Pods of a Job are told apart by the Job's uid, in labels of the template and in the selector.
+/// Generates the selector: pods of a Job are told apart by the Job's uid, in labels of the template and in the
+/// selector.
 fn generate_selector(e: &mut Edit<'_>) {
     let meta = e.view().st("metadata");
     let (name, uid) = (Text::from(meta.str("name")), Text::from(meta.str("uid")));
@@ -208,7 +209,7 @@ fn job_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
         ),
     }
     let meta = spec.st("template").st("metadata");
-    // No selector selects nothing.
+    // An absent selector selects nothing.
     if selector.is_none_or(|s| is_selector(s) && !selects(s, meta.map("labels"))) {
         errs.invalid(
             &at.field("template.metadata.labels"),
@@ -218,7 +219,7 @@ fn job_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     }
 }
 
-/// The spec of a Job or of a CronJob's template.
+/// Checks the spec of a Job or of a CronJob's template.
 fn common_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     for f in [
         "parallelism",
@@ -491,7 +492,7 @@ fn success_policy(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, policy: View
     }
 }
 
-/// How many indexes a text such as `0,2-4` names; all must be below `completions` and rise.
+/// The number of indexes that a text such as `0,2-4` names; all must be below `completions` and rise.
 fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);
@@ -552,7 +553,7 @@ fn job_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
     }
 }
 
-/// Only an Indexed Job may be scaled, together with its parallelism.
+/// Checks an update of the completions: only an Indexed Job may be scaled, together with its parallelism.
 fn completions_update(errs: &mut Errors, at: &Path<'_>, n: View<'_>, o: View<'_>) {
     if n.str("completionMode") != "Indexed" {
         immutable(errs, at, n, o, "completions");
@@ -564,7 +565,8 @@ fn completions_update(errs: &mut Errors, at: &Path<'_>, n: View<'_>, o: View<'_>
     }
 }
 
-/// A suspended Job's template may change where it says how pods are scheduled, and their resources.
+/// Checks an update of the template: a suspended Job may change the fields about the scheduling of pods, and their
+/// resources.
 fn template_update(errs: &mut Errors, at: &Path<'_>, n: View<'_>, old: View<'_>, c: &Ctx<'_>) {
     let o = old.st("spec");
     let status = old.st("status");
@@ -754,7 +756,7 @@ fn cron_spec(errs: &mut Errors, spec: View<'_>, old: Option<View<'_>>, o: &Optio
     }
 }
 
-/// The name of a time zone that is in the database.
+/// Checks the name of a time zone, which must be in the database.
 fn time_zone(errs: &mut Errors, at: &Path<'_>, zone: &str) {
     if zone.is_empty() {
         errs.invalid(at, zone, "timeZone must be nil or non-empty string");

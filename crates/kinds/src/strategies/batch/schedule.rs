@@ -19,7 +19,7 @@ const FIELDS: [Bounds; 5] = [
     Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] },
 ];
 
-/// Says what is wrong with a schedule.
+/// Checks a schedule; the error tells what is wrong.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     let mut rest = text;
     if text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {

@@ -1,5 +1,5 @@
-//! What may be written to a Job's status. Most rules hold only for what a write changes: a stored
-//! status that breaks them can still be updated elsewhere.
+//! The rules for writes to a Job's status. Most hold only for fields that a write changes: a stored status that breaks
+//! them can still be updated elsewhere.
 
 use std::collections::HashSet;
 
@@ -150,7 +150,7 @@ fn times(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>, complet
     }
 }
 
-/// `changed` says it of the completed indexes, of the failed ones, and of either.
+/// Checks the lists of indexes. `changed` tells whether the completed indexes changed, the failed ones, and either.
 fn index_lists(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, new: View<'_>, changed: [bool; 3]) {
     let completions = spec.opt_int("completions");
     let completed = new.str("completedIndexes");
@@ -214,7 +214,7 @@ fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     None
 }
 
-/// What was reached is not taken back.
+/// Checks that nothing that the Job reached is taken back.
 fn transitions(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, new: View<'_>, old: View<'_>) {
     let conditions = at.field("conditions");
     for ty in ["Failed", "Complete", "FailureTarget"] {
@@ -225,7 +225,7 @@ fn transitions(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, new: View<'_>, 
     if new.int("failed") < old.int("failed") {
         errs.invalid(&at.field("failed"), new.int("failed"), "cannot decrease the failed counter");
     }
-    // A Job that runs as many as it wants done may be scaled down.
+    // A Job whose parallelism equals its completions may be scaled down.
     let scalable =
         spec.str("completionMode") == "Indexed" && spec.opt_int("completions") == spec.opt_int("parallelism");
     if !scalable && new.int("succeeded") < old.int("succeeded") {

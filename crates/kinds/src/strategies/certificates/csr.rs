@@ -1,4 +1,4 @@
-//! What a certificate is asked for with: a PKCS#10 request that the key in it signed.
+//! The request for a certificate: a PKCS#10 request that the key in it signed.
 
 use aws_lc_rs::signature::{self as sig, UnparsedPublicKey, VerificationAlgorithm};
 use x509_parser::certification_request::X509CertificationRequest;
@@ -8,9 +8,9 @@ const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
 
-/// How a signature is verified, by its algorithm and the curve of its key; nothing for what is not known or too weak.
+/// The verification of a signature, by its algorithm and the curve of its key; `None` if they are unknown or too weak.
 ///
-/// `DIFFERENCE`: Go verifies curve P-224 as well.
+/// DIFFERENCE: Go verifies curve P-224 as well.
 fn algorithm(name: &str, curve: &str) -> Option<&'static dyn VerificationAlgorithm> {
     Some(match (name, curve) {
         ("1.3.101.112", _) => &sig::ED25519,
@@ -31,7 +31,7 @@ fn algorithm(name: &str, curve: &str) -> Option<&'static dyn VerificationAlgorit
     })
 }
 
-/// Checks the DER of a request; what is wrong with it.
+/// Checks the DER of a request; the error tells what is wrong.
 pub(super) fn check(der: &[u8]) -> Result<(), &'static str> {
     let (rest, request) =
         X509CertificationRequest::from_der(der).map_err(|_| "x509: malformed certificate request")?;

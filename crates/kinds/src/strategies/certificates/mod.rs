@@ -1,4 +1,4 @@
-//! certificates.k8s.io: CertificateSigningRequests, ClusterTrustBundles and PodCertificateRequests.
+//! The group certificates.k8s.io: CertificateSigningRequests, ClusterTrustBundles and PodCertificateRequests.
 
 mod csr;
 mod pod_request;
@@ -28,7 +28,7 @@ const MIN_EXPIRATION: i64 = 600;
 const MAX_SUBDOMAIN: usize = 253;
 const MAX_LABEL: usize = 63;
 
-/// Who asks is set where the request is known.
+/// The rules of CertificateSigningRequests. The requester is set by the API server, which knows the request.
 pub(super) const REQUEST: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "certificatesigningrequests",
@@ -75,8 +75,8 @@ pub(super) const REQUEST: Rules = Rules {
     ..CLUSTER
 };
 
-/// The conditions of a request's status, by type, as they were: who approved or denied is not for the signer
-/// to change. One that comes or goes is left for validation to refuse.
+/// Puts back the stored approvals and denials, which are not for the signer to change. An added or removed one is left
+/// for validation to refuse.
 fn keep_decisions(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     for ty in ["Approved", "Denied"] {
         let conditions = View::new(c.schema, old).st("status").items("conditions");
@@ -99,12 +99,12 @@ fn keep_decisions(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     }
 }
 
-/// When each condition was updated and when it became what it is, where the client does not say.
+/// Sets the times at which each condition was updated and came to its status, where the client does not.
 fn set_times(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     let before = View::new(c.schema, old).st("status");
     let mut e = Edit::new(c.schema, new);
     let Some(mut status) = e.make("status") else { return };
-    // Of several that are alike the first counts, which goes in last.
+    // Of several equal ones the first one counts, so it is inserted last.
     let known: HashMap<[&str; 2], &str> = before
         .items("conditions")
         .rev()
@@ -145,7 +145,7 @@ const USAGES: &[&str] = &[
     "timestamping",
 ];
 
-/// The first block of a PEM text, if it is of the type.
+/// Whether the first block of a PEM text is of the type.
 fn is_pem(text: &str, ty: &str) -> bool {
     let Ok(bytes) = STANDARD.decode(text) else { return false };
     let text = String::from_utf8_lossy(&bytes);
@@ -159,7 +159,7 @@ fn is_pem(text: &str, ty: &str) -> bool {
     })
 }
 
-/// Whether the first block of a PEM text is a request that its key signed; what is wrong if not.
+/// Checks that the first block of a PEM text is a request that its key signed; the error tells what is wrong.
 fn signed(text: &str) -> Result<(), &'static str> {
     let pem = STANDARD.decode(text).unwrap_or_default();
     let first = blocks(&String::from_utf8_lossy(&pem)).into_iter().next();
@@ -271,7 +271,7 @@ fn conditions(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>) {
     }
 }
 
-/// An update; `may` names what the path may set besides.
+/// Checks an update; `may` names the fields that the path may set besides.
 fn update(errs: &mut Errors, n: View<'_>, o: View<'_>, may: &[&str]) {
     request(errs, n, Some(o));
     let at = Path::root("status.conditions");
@@ -309,7 +309,7 @@ fn update(errs: &mut Errors, n: View<'_>, o: View<'_>, may: &[&str]) {
     core_meta_update(errs, n.st("metadata"), o.st("metadata"));
 }
 
-/// The name of a signer: a domain and a path.
+/// Checks the name of a signer: a domain and a path.
 pub(super) fn signer_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
     if name.is_empty() {
         errs.required(at, "");

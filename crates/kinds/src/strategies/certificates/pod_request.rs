@@ -28,9 +28,9 @@ const MAX_KEY: usize = 10 * 1024;
 const MAX_CHAIN: usize = 100 * 1024;
 const MAX_UID: usize = 128;
 const HOUR: i64 = 3600;
-/// How long Kubernetes' own signers may issue for, in seconds.
+/// The longest lifetime, in seconds, for which Kubernetes' own signers may issue.
 const MAX_OF_KUBERNETES: i64 = 24 * HOUR;
-/// How long others may.
+/// The longest lifetime for which other signers may issue.
 const MAX_OF_OTHERS: i64 = 91 * 24 * HOUR;
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
@@ -47,7 +47,7 @@ pub(in crate::strategies) const POD_REQUEST: Rules = Rules {
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
-            // No stub and an empty one are the same.
+            // An absent stub equals an empty one.
             let spec = |v: View<'_>| {
                 let mut spec = v.st("spec").raw()?.clone();
                 let mut fields = Edit::new(v.schema, &mut spec);
@@ -131,7 +131,7 @@ fn create(errs: &mut Errors, v: View<'_>) {
     }
 }
 
-/// Keys are paths below a domain.
+/// Checks annotations, whose keys are paths below a domain.
 fn annotations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, name: &str) {
     let mut size = 0;
     for (key, value) in of.texts(name) {
@@ -143,7 +143,7 @@ fn annotations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, name: &str) {
     }
 }
 
-/// A certificate that a pod asks for in a projected volume; the paths are checked where volumes are.
+/// Checks a certificate that a pod asks for in a projected volume; the paths are checked where volumes are.
 pub(in crate::strategies) fn projected(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
     let signer = p.str("signerName");
     signer_name(errs, &at.field("signerName"), signer);
@@ -174,7 +174,7 @@ enum Key<'a> {
     Rsa(&'a [u8]),
 }
 
-/// What is wrong with a key: a curve or a size by name, or its kind.
+/// A fault of a key: its curve or its size by name, or its kind.
 enum BadKey {
     Curve(&'static str),
     Modulus(usize),
@@ -201,7 +201,7 @@ fn key<'a>(info: &'a SubjectPublicKeyInfo<'_>) -> Result<Key<'a>, BadKey> {
             Ok(PublicKey::RSA(rsa)) => Err(BadKey::Modulus(rsa.key_size())),
             _ => Err(BadKey::Malformed),
         },
-        // DSA and X25519 are read, but not taken.
+        // DSA and X25519 are read, but refused.
         "1.2.840.10040.4.1" | "1.3.101.110" => Err(BadKey::Kind),
         _ => Err(BadKey::Malformed),
     }
@@ -345,7 +345,7 @@ fn status(errs: &mut Errors, now: &str, n: View<'_>, o: View<'_>) {
     }
 }
 
-/// The key that a certificate was asked for, as its DER text.
+/// The key for which a certificate was requested, as its DER text.
 fn wanted_key(spec: View<'_>) -> Result<Vec<u8>, (&'static str, &'static str)> {
     let stub = bytes(spec, "stubPKCS10Request");
     if stub.is_empty() {
@@ -444,7 +444,7 @@ fn alternative_names(errs: &mut Errors, at: &Path<'_>, certificate: &X509Certifi
     }
 }
 
-/// Seconds since 1970 of a `metav1.Time`.
+/// The seconds since 1970 of a `metav1.Time`.
 fn seconds(time: &str) -> i64 {
     api::time::parse(time).map_or(0, jiff::Timestamp::as_second)
 }

@@ -39,7 +39,7 @@ pub(in crate::strategies) const TRUST_BUNDLE: Rules = Rules {
     ..CLUSTER
 };
 
-/// Why a name is none for a bundle of a signer.
+/// The reasons for which a name does not suit a bundle of a signer.
 pub(crate) fn name(signer: &str, name: &str, prefix: bool) -> Vec<String> {
     if signer.is_empty() {
         if name.contains(':') {
@@ -78,7 +78,7 @@ fn bundle(errs: &mut Errors, v: View<'_>, parse: bool) {
     }
 }
 
-/// Certificates of authorities, each once, at least one.
+/// Checks certificates of authorities: at least one, and each once.
 fn anchors(errs: &mut Errors, at: &Path<'_>, text: &str) {
     if text.len() > MAX_BUNDLE {
         errs.too_long(at, MAX_BUNDLE);
@@ -116,7 +116,7 @@ fn anchors(errs: &mut Errors, at: &Path<'_>, text: &str) {
             .filter(|(_, b)| b.bytes == block.bytes)
             .map(|(j, _)| j.to_string())
             .collect();
-        // Once for all of them, at the first.
+        // Equal ones are reported once, at the first.
         if same.len() > 1 && same[0] == i.to_string() {
             bad(errs, format!("duplicate trust anchor (indices [{}])", same.join(" ")));
         }

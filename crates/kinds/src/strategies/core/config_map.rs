@@ -1,4 +1,4 @@
-//! ConfigMaps, and what Secrets share with them.
+//! ConfigMaps, and the rules that they share with Secrets.
 
 use api::Node;
 use api::field::{Errors, Path};
@@ -30,7 +30,7 @@ pub(crate) const CONFIG_MAP: Rules = Rules {
     ..NAMESPACED
 };
 
-/// When two values of a field are the same.
+/// The test by which two values of a field are the same.
 type Equality = fn(Option<&Node>, Option<&Node>) -> bool;
 
 pub(crate) fn sealed(errs: &mut Errors, new: View<'_>, old: View<'_>, fields: &[(&'static str, Equality)]) {
@@ -47,7 +47,7 @@ pub(crate) fn sealed(errs: &mut Errors, new: View<'_>, old: View<'_>, fields: &[
     }
 }
 
-/// The length of what base64 text stands for.
+/// The length of the bytes that a base64 text encodes.
 pub(crate) fn decoded_len(text: &str) -> usize {
     text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count()
 }

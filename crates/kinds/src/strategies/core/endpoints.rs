@@ -102,7 +102,7 @@ fn endpoints(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, c: &Ctx<'_>)
     }
 }
 
-/// An address that an endpoint or an external IP may have.
+/// Checks an address of an endpoint or an external IP.
 pub(crate) fn endpoint_ip(errs: &mut Errors, at: &Path<'_>, value: &str) {
     use std::net::IpAddr;
     let Some(addr) = ip::parse_sloppy(value) else {

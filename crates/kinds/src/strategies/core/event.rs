@@ -38,19 +38,19 @@ const EVENT: Rules = Rules {
     ..NAMESPACED
 };
 
-/// Events as the core group takes them: few checks.
+/// The rules of the core group's Events: few checks.
 pub(crate) const CORE_EVENT: Rules = Rules {
     validate: |c, s| check(c, s, |e, v| legacy_event(e, v, "reportingComponent")),
     validate_update: |c, n, o| check_update(c, n, o, |e, n, _| legacy_event(e, n, "reportingComponent")),
     ..EVENT
 };
 
-/// Events as events.k8s.io/v1 takes them. The tree is the core group's, in which both are stored.
+/// The rules of events.k8s.io/v1's Events. The tree is the core group's, in which both are stored.
 pub(crate) const NEW_EVENT: Rules = Rules {
     group: "events.k8s.io",
     validate: new_event,
     validate_update: new_event_update,
-    // Its own names for the same values; it has none for `source`.
+    // The group has its own names for the same values; it has none for `source`.
     fields: &[
         "regarding.kind",
         "regarding.namespace",

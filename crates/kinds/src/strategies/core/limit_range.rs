@@ -19,7 +19,7 @@ pub(crate) const LIMIT_RANGE: Rules = Rules {
     no_effect_yet: inert!("LimitRanges"),
     create_on_update: true,
     prepare_create: |c, s| {
-        // One without a name is named by its uid.
+        // An object without a name gets its uid as its name.
         if let Some(mut m) = Edit::new(c.schema, s).at("metadata") {
             let uid = Text::from(m.view().str("uid"));
             if m.view().str("name").is_empty() && !uid.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) const LIMIT_RANGE: Rules = Rules {
         }
     },
     validate: |c, s| check(c, s, limit_range),
-    // Upstream compares nothing with what is stored here.
+    // Upstream does not compare with the stored object here.
     validate_update: |c, n, _| check(c, n, limit_range),
     ..NAMESPACED
 };
@@ -152,7 +152,7 @@ fn limit_values(errs: &mut Errors, at: &Path<'_>, l: View<'_>, k: &str, pod: boo
             report(&ratio_at, ratio, format!("ratio {r} is less than 1"));
         }
         if let (Some(lo), Some(hi)) = (min, max) {
-            // Thousandths, unless one of them is too great for that; Go's whole numbers wrap around.
+            // Amounts are compared in thousandths, unless one is too great for that; Go's whole numbers wrap around.
             let whole = [r, lo, hi].map(value);
             let (asked, lo, hi) = if whole.iter().all(|n| *n < i64::MAX / 1000) {
                 (milli(r) as f64 / 1000.0, milli(lo), milli(hi))

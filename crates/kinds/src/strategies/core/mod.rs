@@ -1,4 +1,4 @@
-//! The core group, but for Pods.
+//! The kinds of the core group, but for Pods.
 
 mod config_map;
 pub(crate) mod endpoints;
@@ -35,7 +35,7 @@ use super::generic::CLUSTER;
 use super::rules::{Going, Rules};
 use crate::columns;
 
-/// The health of components; nothing of it is kept.
+/// The rules of ComponentStatuses, which are not stored.
 pub(super) const COMPONENT_STATUS: Rules = Rules {
     resource: "componentstatuses",
     columns: columns::core::COMPONENT_STATUS,
@@ -43,7 +43,7 @@ pub(super) const COMPONENT_STATUS: Rules = Rules {
     ..CLUSTER
 };
 
-/// The node ports in use, in one object that no client can ask for.
+/// The rules of the one object with the node ports in use, which no client can ask for.
 pub(super) const NODE_PORTS: Rules = Rules {
     resource: "servicenodeportallocations",
     internal_kind: Some("RangeAllocation"),

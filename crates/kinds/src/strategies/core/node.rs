@@ -28,7 +28,7 @@ pub(crate) const NODE: Rules = Rules {
         }
         if let Some(mut st) = e.at("status") {
             st.remove("config");
-            // An update of the status keeps them.
+            // An update of the status keeps the features.
             if !(c.gate)("NodeDeclaredFeatures") {
                 st.remove("declaredFeatures");
             }

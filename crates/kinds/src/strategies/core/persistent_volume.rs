@@ -214,7 +214,7 @@ fn attributes_class(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     }
 }
 
-/// The spec of a volume that stands in a VolumeAttachment: a CSI volume, and little else.
+/// Checks the spec of a volume that stands in a VolumeAttachment: a CSI volume, and little else.
 pub(crate) fn inline_volume(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     const NOT_HERE: &str = "may not be specified in the context of inline volumes";
     if spec.has("claimRef") {
@@ -273,7 +273,7 @@ fn sources(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, name: &str) {
             let before = errs.len();
             check(errs, &at_source, s);
             if portal.is_empty() && before < errs.0.len() {
-                // Reported above, before the length.
+                // The name was reported above, before the length.
                 errs.0.remove(before);
             }
         } else {
@@ -370,7 +370,7 @@ fn same_but_labels(new: View<'_>, old: View<'_>) -> bool {
     a == b
 }
 
-/// Labels of nodes, and what they are called since they are stable.
+/// Beta labels of nodes, with the stable ones that replace them.
 const BETA_LABELS: &[(&str, &str)] = &[
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),

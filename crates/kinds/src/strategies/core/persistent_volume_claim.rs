@@ -100,7 +100,7 @@ fn status_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     }
 }
 
-/// What a claim may be given: of Kubernetes' own resources only `storage`.
+/// Checks a resource that a claim names: of Kubernetes' own resources only `storage` is allowed.
 fn resource_key(errs: &mut Errors, at: &Path<'_>, name: &str) -> bool {
     let bad = names::qualified_name(name);
     if !bad.is_empty() {
@@ -114,7 +114,7 @@ fn resource_key(errs: &mut Errors, at: &Path<'_>, name: &str) -> bool {
     known
 }
 
-/// `dataSource` and `dataSourceRef` say the same where one of them is absent.
+/// Copies `dataSource` and `dataSourceRef` to each other where one of them is absent.
 fn data_sources(c: &Ctx<'_>, e: &mut Edit<'_>, old: Option<View<'_>>) {
     let Some(mut spec) = e.at("spec") else { return };
     let elsewhere = |v: View<'_>| !v.st("dataSourceRef").str("namespace").is_empty();
@@ -229,19 +229,19 @@ fn claim_update(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     }
 }
 
-/// What a stored claim already has and may keep.
+/// Faults that a stored claim has and may keep.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ClaimOptions {
-    /// Values of its selector that are no label values.
+    /// Values of the selector that are no label values.
     pub selector_values: bool,
-    /// Any group of a data source.
+    /// Any API group of a data source.
     pub api_groups: bool,
 }
 
 pub(crate) const ACCESS_MODES: &[&str] =
     &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
-/// The access modes of a claim or volume, besides their number.
+/// Checks the access modes of a claim or volume, but not their number.
 pub(crate) fn access_modes(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     let at = at.field("accessModes");
     let (mut single, mut other) = (false, false);
@@ -258,7 +258,7 @@ pub(crate) fn access_modes(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     }
 }
 
-/// A claim's spec.
+/// Checks a claim's spec.
 pub(crate) fn claim_spec(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, keep: ClaimOptions) {
     if spec.len("accessModes") == 0 {
         errs.required(&at.field("accessModes"), "at least 1 access mode is required");

@@ -28,7 +28,7 @@ pub(crate) const REPLICATION_CONTROLLER: Rules = Rules {
     validate: |c, s| {
         check(c, s, |e, v| {
             let meta = v.st("metadata");
-            // Its generated name is not checked: only the name that came of it.
+            // The prefix of a generated name is not checked: only the generated name.
             core_meta(
                 e,
                 meta,

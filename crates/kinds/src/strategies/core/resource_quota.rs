@@ -64,7 +64,7 @@ pub(crate) const RESOURCE_QUOTA: Rules = Rules {
     ..NAMESPACED
 };
 
-/// Requests that can never be used up, since the limits are smaller.
+/// Warns of requests that can never be used up, since the limits are smaller.
 fn warnings(spec: View<'_>) -> Vec<String> {
     let Some(hard) = spec.map("hard") else { return Vec::new() };
     let mut out = Vec::new();
@@ -135,7 +135,7 @@ fn is_scope(s: &str) -> bool {
     SCOPES.contains(&s)
 }
 
-/// Whether a scope says anything about a resource.
+/// Whether a scope applies to a resource.
 fn scope_fits(scope: &str, resource: &str) -> bool {
     let compute = matches!(
         resource,
@@ -153,7 +153,7 @@ fn scope_fits(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// How many of a quota's resources each scope says nothing about.
+/// For each scope, the number of a quota's resources to which it does not apply.
 #[derive(Default)]
 struct Misfits<'a>(HashMap<&'a str, usize>);
 

@@ -95,7 +95,7 @@ fn has_node_ports(spec: View<'_>) -> bool {
     matches!(spec.str("type"), "NodePort" | "LoadBalancer")
 }
 
-/// What belongs to the stored type and was sent back unchanged goes with the type.
+/// Drops the fields that belong to the stored type and were sent back unchanged, if the type changes.
 fn drop_dependent(e: &mut Edit<'_>, old: View<'_>) {
     let os = old.st("spec");
     let Some(mut spec) = e.at("spec") else { return };
@@ -282,7 +282,7 @@ fn affinity(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     }
 }
 
-/// What is wrong with a Service's addresses and families; asked before any are given to it, too.
+/// Checks a Service's addresses and families; also run before any addresses are allocated.
 pub fn service_addresses(
     schema: &Schema,
     new: &Struct,

@@ -37,7 +37,7 @@ pub(crate) const SERVICE_ACCOUNT: Rules = Rules {
     ..NAMESPACED
 };
 
-/// References to Secrets keep their names alone.
+/// Reduces references to Secrets to their names.
 fn only_names(e: &mut Edit<'_>) {
     for r in e.items("secrets") {
         let schema = r.schema;

@@ -16,13 +16,13 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 pub(super) const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// A 32 bit integer without a plus sign or leading zeros.
+/// Whether a text is a 32 bit integer without a plus sign or leading zeros.
 pub(super) fn is_deletion_cost(v: &str) -> bool {
     let first = v.starts_with(|c| matches!(c, '-' | '1'..='9')) || v == "0";
     first && v.parse::<i32>().is_ok()
 }
 
-/// What a pod's annotations may say.
+/// Checks the annotations of a pod.
 pub(crate) fn check(errs: &mut Errors, at: &Path<'_>, meta: View<'_>, spec: View<'_>, o: &Options<'_>) {
     let Some(all) = meta.map("annotations") else { return };
     if let Some(v) = all.get(MIRROR)
@@ -67,7 +67,7 @@ pub(crate) fn check(errs: &mut Errors, at: &Path<'_>, meta: View<'_>, spec: View
     }
 }
 
-/// What an update may not do to them.
+/// Checks an update of the annotations.
 pub(super) fn check_update(
     errs: &mut Errors,
     at: &Path<'_>,
@@ -101,7 +101,7 @@ pub(super) fn check_update(
     check(errs, at, new, spec, o);
 }
 
-/// Annotations and fields that say the same must agree.
+/// Checks that annotations agree with the fields that mean the same.
 pub(crate) fn match_fields(errs: &mut Errors, spec_at: &Path<'_>, meta: View<'_>, spec: View<'_>) {
     let Some(all) = meta.map("annotations") else { return };
     let sc_at = spec_at.field("securityContext");

@@ -13,7 +13,7 @@ use super::security;
 use super::volumes::{self, Volumes};
 use crate::validation::print;
 
-/// What containers are checked against.
+/// The parts of a pod against which its containers are checked.
 pub(super) struct Pod<'a> {
     pub(super) spec: View<'a>,
     pub(super) volumes: Volumes<'a>,
@@ -23,7 +23,7 @@ pub(super) struct Pod<'a> {
     pub(super) o: Options<'a>,
 }
 
-/// `spec.containers`
+/// Checks `spec.containers`.
 pub(super) fn regular(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
     if p.spec.len("containers") == 0 {
         errs.required(at, "");
@@ -55,7 +55,7 @@ pub(super) fn regular(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
     }
 }
 
-/// `spec.initContainers`
+/// Checks `spec.initContainers`.
 pub(super) fn init(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
     let mut seen: HashSet<&str> = p.spec.items("containers").map(|c| c.str("name")).collect();
     for (i, c) in p.spec.items("initContainers").enumerate() {
@@ -85,7 +85,7 @@ pub(super) fn init(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
         } else if !name.is_empty() {
             seen.insert(name);
         }
-        // Upstream looks at each alone, and so counts from zero.
+        // Upstream looks at each container alone, and so counts from zero.
         host_ports(errs, &at.index(0), c, &mut HashSet::new());
         if always {
             if let Some(l) = c.opt("lifecycle") {
@@ -130,7 +130,7 @@ const EPHEMERAL_NOT: &[&str] = &[
     "lifecycle",
 ];
 
-/// `spec.ephemeralContainers`
+/// Checks `spec.ephemeralContainers`.
 pub(super) fn ephemeral(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
     const NOT: &str = "cannot be set for an Ephemeral Container";
     let others: HashSet<&str> =
@@ -169,7 +169,7 @@ pub(super) fn ephemeral(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
     }
 }
 
-/// Spaces around an image's name, which templates may have.
+/// Reports spaces around an image's name, which templates may have.
 pub(super) fn image_whitespace(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
     let image = c.str("image");
     if image.trim() != image {
@@ -211,7 +211,7 @@ fn common(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
     }
 }
 
-/// `imagePullPolicy`
+/// Checks `imagePullPolicy`.
 pub(super) fn pull_policy(errs: &mut Errors, at: &Path<'_>, policy: &str) {
     if policy.is_empty() {
         errs.required(at, "");
@@ -260,7 +260,7 @@ fn port_number(errs: &mut Errors, at: &Path<'_>, n: i64) {
     }
 }
 
-/// A port by number or name.
+/// Checks a port by number or name.
 pub(crate) fn port_or_name(errs: &mut Errors, at: &Path<'_>, port: Option<&api::Node>) {
     match port {
         Some(api::Node::Str(s)) => errs.each(at, s, names::port_name(s)),
@@ -382,7 +382,7 @@ fn file_key(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
     }
 }
 
-/// `metadata.labels['key']` as path and key.
+/// The path and key of a text such as `metadata.labels['key']`.
 fn subscripted(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_suffix("']")?;
     let (path, key) = rest.split_once("['")?;
@@ -406,7 +406,7 @@ const POD_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-/// A reference to a field of the pod.
+/// Checks a reference to a field of the pod.
 pub(super) fn field_ref(errs: &mut Errors, at: &Path<'_>, r: View<'_>, allowed: &[&str]) {
     let (version, path) = (r.str("apiVersion"), r.str("fieldPath"));
     if version.is_empty() {
@@ -451,7 +451,7 @@ const RESOURCE_FIELDS: &[&str] = &[
     "requests.memory",
 ];
 
-/// A reference to a container's resource.
+/// Checks a reference to a container's resource.
 pub(super) fn resource_field_ref(errs: &mut Errors, at: &Path<'_>, r: View<'_>, volume: bool) {
     const SIZES: &str = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the";
     let resource = r.str("resource");
@@ -792,7 +792,7 @@ fn lifecycle(errs: &mut Errors, at: &Path<'_>, l: View<'_>, p: &Pod<'_>) {
     }
 }
 
-/// Claims that the pod declares.
+/// Checks the claims that the pod declares.
 pub(super) fn resource_claims(errs: &mut Errors, at: &Path<'_>, meta: Option<View<'_>>, spec: View<'_>) {
     let mirror =
         meta.and_then(|m| m.map("annotations")).is_some_and(|a| a.get(super::annotations::MIRROR).is_some());

@@ -101,7 +101,7 @@ fn field_values(schema: &Schema, s: &Struct, out: &mut Vec<Text>) {
     out.push(status.str("nominatedNodeName").into());
 }
 
-/// A Pod that is on no node or has ended goes at once.
+/// The grace of a deletion. A Pod that is on no node or has ended goes at once.
 fn grace(schema: &Schema, s: &Struct) -> Option<Grace> {
     let v = View::new(schema, s);
     let (spec, phase) = (v.st("spec"), v.st("status").str("phase"));
@@ -116,7 +116,7 @@ fn old_of<'a>(c: &Ctx<'a>, old: &'a Struct) -> (View<'a>, View<'a>) {
     (o.st("spec"), o.st("metadata"))
 }
 
-/// Finalizers of Kubernetes' own kinds must be qualified or known.
+/// Checks that finalizers of Kubernetes' own kinds are qualified or known.
 pub(crate) fn finalizers(errs: &mut Errors, at: &Path<'_>, meta: View<'_>) {
     let at = at.field("finalizers");
     for (i, f) in meta.strs("finalizers").enumerate() {
@@ -130,19 +130,19 @@ pub(crate) fn finalizers(errs: &mut Errors, at: &Path<'_>, meta: View<'_>) {
     }
 }
 
-/// Metadata of a create of one of Kubernetes' own kinds.
+/// Checks the metadata of a create of one of Kubernetes' own kinds.
 pub(crate) fn core_meta(errs: &mut Errors, meta: View<'_>, namespaced: bool, check: api::names::NameCheck) {
     object_meta(errs, meta, namespaced, check);
     finalizers(errs, &Path::root("metadata"), meta);
 }
 
-/// Metadata of an update of one of Kubernetes' own kinds.
+/// Checks the metadata of an update of one of Kubernetes' own kinds.
 pub(crate) fn core_meta_update(errs: &mut Errors, new: View<'_>, old: View<'_>) {
     object_meta_update(errs, new, old);
     finalizers(errs, &Path::root("metadata"), new);
 }
 
-/// Metadata and spec of a pod.
+/// Checks the metadata and spec of a pod.
 fn metadata_and_spec(errs: &mut Errors, pod: View<'_>, o: &Options<'_>) {
     let (meta_at, spec_at) = (Path::root("metadata"), Path::root("spec"));
     let (meta, spec) = (pod.st("metadata"), pod.st("spec"));

@@ -1,5 +1,5 @@
-//! What validation of a pod's spec depends on besides the spec: feature gates, and what the stored
-//! pod already violates.
+//! The conditions on which the validation of a pod's spec depends besides the spec: feature gates, and the rules that
+//! the stored pod already violates.
 
 use api::names;
 use api::view::View;
@@ -7,21 +7,21 @@ use api::view::View;
 use crate::strategy::Ctx;
 use crate::validation::meta::has_invalid_value;
 
-/// See the module.
+/// The conditions of a validation; see the module.
 #[derive(Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "independent permissions")]
 pub(crate) struct Options<'a> {
     /// Feature gates and the like.
     pub ctx: Ctx<'a>,
-    /// A Pod, not a template.
+    /// Whether the spec is of a Pod, not of a template.
     pub is_pod: bool,
     /// Keeps an annotation that is no number.
     pub invalid_deletion_cost: bool,
     /// Keeps values of selectors that are no label values.
     pub invalid_selector_values: bool,
-    /// Keeps such values in required node affinity.
+    /// Keeps values in required node affinity that are no label values.
     pub invalid_node_affinity_values: bool,
-    /// Keeps such selectors of spread constraints.
+    /// Keeps selectors of spread constraints with values that are no label values.
     pub invalid_spread_selectors: bool,
     /// Keeps amounts of huge pages that are no multiple of the page.
     pub indivisible_huge_pages: bool,
@@ -35,17 +35,16 @@ pub(crate) struct Options<'a> {
     pub restart_of_plain_init: bool,
     /// Takes every way of changing SELinux labels, not only the recursive one.
     pub any_selinux_policy: bool,
-    /// Keys of spread constraints are checked in the other way than the gate says, since the stored
-    /// ones pass only that.
+    /// Checks keys of spread constraints in the other way than the gate demands, since the stored ones pass only that.
     pub other_spread_keys: bool,
-    /// Gates that count as on because the stored pod uses what they are for; "" for none.
+    /// Gates that count as on because the stored pod uses their features; "" for none.
     in_use: [&'static str; 5],
 }
 
-/// Whether a stored spec uses something.
+/// Whether a stored spec uses a feature.
 type Used = fn(View<'_>) -> bool;
 
-/// What of a stored spec lets a feature stay although its gate is off.
+/// Features that stay although their gates are off, with the use in a stored spec that lets them stay.
 const USES: [(&str, Used); 5] = [
     ("ContainerRestartRules", super::prepare::restart_rules_used),
     ("RestartAllContainersOnContainerExits", |spec| {
@@ -70,7 +69,7 @@ fn containers(spec: View<'_>) -> impl Iterator<Item = View<'_>> {
 }
 
 impl<'a> Options<'a> {
-    /// For a spec and its metadata, given the stored ones on an update.
+    /// The conditions for a spec and its metadata, given the stored ones on an update.
     pub(crate) fn new(ctx: Ctx<'a>, is_pod: bool, old: Option<(View<'_>, View<'_>)>) -> Self {
         let mut o = Self {
             ctx,
@@ -166,7 +165,7 @@ impl<'a> Options<'a> {
         });
         o
     }
-    /// Whether a feature gate is on, or what it is for is in use.
+    /// Whether a feature gate is on, or its feature is in use.
     pub(crate) fn gate(&self, name: &str) -> bool {
         (self.ctx.gate)(name) || self.in_use.contains(&name)
     }

@@ -1,4 +1,4 @@
-//! What is set and dropped before a pod is checked.
+//! The changes that are made to a pod before it is checked.
 
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
     }
 }
 
-/// A pod with scheduling gates says why it is not scheduled.
+/// Sets the condition that a pod is not scheduled because of its scheduling gates.
 fn gated_condition(e: &mut Edit<'_>, now: &str) {
     if e.view().st("spec").len("schedulingGates") == 0 {
         return;
@@ -98,7 +98,7 @@ fn merge_affinity(spec: &mut Edit<'_>, labels: &Map) {
     }
 }
 
-/// The field that an old AppArmor annotation means: type and profile.
+/// The type and profile of the field for which an old AppArmor annotation stands.
 pub(super) fn app_armor_annotation(v: &str) -> Option<(&'static str, Option<&str>)> {
     match v {
         "unconfined" => Some(("Unconfined", None)),
@@ -132,7 +132,7 @@ fn app_armor_fields(c: &Ctx<'_>, spec: &mut Edit<'_>, notes: &Map) {
                 }
                 Some(field)
             });
-            // What the pod's profile says already is not repeated, nor warned of.
+            // A profile that equals the pod's is not repeated, nor warned of.
             if field.is_some() && field == pod {
                 continue;
             }
@@ -264,7 +264,7 @@ pub(super) fn status(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     if s.view().int("observedGeneration") == 0 {
         s.put("observedGeneration", os.get("observedGeneration").cloned());
     }
-    // The stored ones of each type, the first one last.
+    // The stored conditions of each type, the first one last.
     let mut stored: HashMap<&str, Vec<View<'_>>> = HashMap::new();
     for c in os.items("conditions").rev() {
         stored.entry(c.str("type")).or_default().push(c);
@@ -288,7 +288,7 @@ pub(super) fn ephemeral_containers(c: &Ctx<'_>, new: &mut Struct, old: &Struct) 
     bump(c, new, old);
 }
 
-/// Spec, status and the metadata that only the object itself may change, as they are stored.
+/// Puts back spec, status and the metadata that only the object itself may change, as they are stored.
 fn restore(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     let mut e = Edit::new(c.schema, new);
     e.copy("spec", old);

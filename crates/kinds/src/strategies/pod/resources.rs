@@ -1,4 +1,4 @@
-//! What containers and pods ask for.
+//! Rules of the resources that containers and pods ask for.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use super::options::Options;
 use crate::resources::{self, PodTotals, is_huge_page};
 use crate::strategy::Ctx;
 
-/// Whose resources.
+/// The owner of resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// A container's, or a pod's overhead.
@@ -20,7 +20,7 @@ pub(crate) enum Whose {
     Pod,
 }
 
-/// An amount: not negative, and whole where the resource is counted.
+/// Checks an amount: it is not negative, and whole where the resource is counted.
 pub(crate) fn quantity_value(errs: &mut Errors, at: &Path<'_>, resource: &str, q: &str) {
     if nano(q) < 0 {
         errs.invalid(at, q, NEGATIVE);
@@ -40,14 +40,14 @@ pub(super) fn is_divisible(name: &str, q: &str) -> bool {
     !is_huge_page(name) || page_size(name).is_some_and(|size| value(q) % size == 0)
 }
 
-/// An amount of huge pages is one of whole pages.
+/// Checks that an amount of huge pages is one of whole pages.
 pub(crate) fn divisible_huge_pages(errs: &mut Errors, at: &Path<'_>, name: &str, q: &str) {
     if !is_divisible(name, q) {
         errs.invalid(at, q, format!("{q} is not positive integer multiple of {name}"));
     }
 }
 
-/// A resource's name; true if it is well formed.
+/// Checks a resource's name; returns whether it is well formed.
 pub(crate) fn resource_name(errs: &mut Errors, at: &Path<'_>, name: &str) -> bool {
     let bad = names::qualified_name(name);
     if !bad.is_empty() {
@@ -61,7 +61,7 @@ pub(crate) fn resource_name(errs: &mut Errors, at: &Path<'_>, name: &str) -> boo
     true
 }
 
-/// A resource's name as containers may use it.
+/// Checks a resource's name as containers may use it.
 pub(crate) fn container_resource_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
     name_for(errs, at, name, Whose::Container);
 }
@@ -87,7 +87,7 @@ fn name_for(errs: &mut Errors, at: &Path<'_>, name: &str, whose: Whose) {
     }
 }
 
-/// Requests and limits.
+/// Checks requests and limits.
 pub(crate) fn requirements(
     errs: &mut Errors,
     at: &Path<'_>,
@@ -162,7 +162,7 @@ impl<'a> Claims<'a> {
 
 fn claim_names(errs: &mut Errors, at: &Path<'_>, r: View<'_>, pod_claims: &Claims<'_>) {
     let mut seen: HashSet<String> = HashSet::new();
-    // How often a claim was named with a request.
+    // The number of times that a claim was named with a request.
     let mut parts: HashMap<&str, usize> = HashMap::new();
     for (i, c) in r.items("claims").enumerate() {
         let at = at.index(i);
@@ -199,7 +199,7 @@ fn claim_names(errs: &mut Errors, at: &Path<'_>, r: View<'_>, pod_claims: &Claim
     }
 }
 
-/// The resources of the pod as a whole.
+/// Checks the resources of the pod as a whole.
 pub(super) fn pod_level(
     errs: &mut Errors,
     spec_at: &Path<'_>,

@@ -1,4 +1,4 @@
-//! Where a pod may run: selectors, affinity, tolerations, spreading.
+//! Rules of the fields that choose a pod's node: selectors, affinity, tolerations, spreading.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::validation::meta::{SelectorOptions, label_name, label_selector};
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Affinity to nodes and to pods.
+/// Checks affinity to nodes and to pods.
 pub(super) fn affinity(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     let Some(a) = spec.opt("affinity") else { return };
     if let Some(n) = a.opt("nodeAffinity") {
@@ -50,7 +50,7 @@ fn weight(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
     }
 }
 
-/// A selector of nodes; `keep_values` keeps values that are no label values.
+/// Checks a selector of nodes; `keep_values` keeps values that are no label values.
 pub(crate) fn node_selector(errs: &mut Errors, at: &Path<'_>, s: View<'_>, keep_values: bool) {
     let at = at.field("nodeSelectorTerms");
     if s.len("nodeSelectorTerms") == 0 {
@@ -136,7 +136,7 @@ fn pod_term(errs: &mut Errors, at: &Path<'_>, t: View<'_>, o: &Options<'_>) {
     label_name(errs, &at.field("topologyKey"), key);
 }
 
-/// `matchLabelKeys` and `mismatchLabelKeys`.
+/// Checks `matchLabelKeys` and `mismatchLabelKeys`.
 pub(super) fn label_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>, mismatch: &[&str]) {
     let selector = t.opt("labelSelector");
     let keys: Vec<&str> = t.strs("matchLabelKeys").collect();
@@ -158,7 +158,7 @@ pub(super) fn label_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>, mismatch
         let last: HashMap<&str, usize> = keys.iter().enumerate().map(|(i, k)| (*k, i)).collect();
         for e in s.items("matchExpressions") {
             let key = e.str("key");
-            // A key that a merge put in stands there once; twice means that the user wrote it.
+            // A key that a merge added stands there once; twice means that the user wrote it.
             if let Some(i) = last.get(key)
                 && seen.contains(&key)
             {
@@ -176,8 +176,7 @@ pub(super) fn label_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>, mismatch
     }
 }
 
-/// `matchLabelKeys` of a spread constraint before they were merged into its selector: none of them
-/// may be in it.
+/// Checks `matchLabelKeys` of a spread constraint before they are merged into its selector: none of them may be in it.
 pub(super) fn spread_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
     if t.len("matchLabelKeys") == 0 {
         return;
@@ -198,7 +197,7 @@ pub(super) fn spread_keys(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
     }
 }
 
-/// `spec.topologySpreadConstraints`
+/// Checks `spec.topologySpreadConstraints`.
 pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     let all: Vec<View<'_>> = spec.items("topologySpreadConstraints").collect();
     let kind = |t: &View<'_>| (t.str("topologyKey").to_owned(), t.str("whenUnsatisfiable").to_owned());
@@ -246,7 +245,7 @@ pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
     }
 }
 
-/// `spec.tolerations`
+/// Checks `spec.tolerations`.
 pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Options<'_>) {
     for (i, t) in of.items("tolerations").enumerate() {
         let at = at.index(i);
@@ -307,7 +306,7 @@ pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Op
     }
 }
 
-/// The effect of a taint.
+/// Checks the effect of a taint.
 pub(crate) fn taint_effect(errs: &mut Errors, at: &Path<'_>, effect: &str) {
     errs.one_of(at, effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
 }

@@ -35,7 +35,7 @@ fn ids(errs: &mut Errors, at: &Path<'_>, sc: View<'_>, fields: &[&str]) {
     }
 }
 
-/// Of a container.
+/// Checks the security context of a container.
 pub(super) fn of_container(errs: &mut Errors, at: &Path<'_>, sc: View<'_>, host_users: bool) {
     ids(errs, at, sc, &["runAsUser", "runAsGroup"]);
     if let Some(p) = sc.opt_str("procMount") {
@@ -68,7 +68,7 @@ pub(super) fn of_container(errs: &mut Errors, at: &Path<'_>, sc: View<'_>, host_
     app_armor(errs, &at.field("appArmorProfile"), sc.opt("appArmorProfile"));
 }
 
-/// Of the pod.
+/// Checks the security context of the pod.
 pub(super) fn of_pod(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     let Some(sc) = spec.opt("securityContext") else { return };
     ids(errs, at, sc, &["fsGroup", "runAsUser", "runAsGroup"]);
@@ -141,7 +141,7 @@ fn sysctls(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, sc: View<'_>, o: &O
     }
 }
 
-/// Why a sysctl may not be set: it is of a namespace that the pod shares with the host.
+/// The reason for which a sysctl may not be set: it is of a namespace that the pod shares with the host.
 pub(super) fn host_sysctl(spec: View<'_>, name: &str) -> Option<&'static str> {
     let name = name.replace('/', ".");
     let net = name.starts_with("net.");
@@ -173,7 +173,7 @@ fn seccomp(errs: &mut Errors, at: &Path<'_>, p: Option<View<'_>>) {
     }
 }
 
-/// An AppArmor profile.
+/// Checks an AppArmor profile.
 pub(super) fn app_armor(errs: &mut Errors, at: &Path<'_>, p: Option<View<'_>>) {
     let Some(p) = p else { return };
     let profile_at = at.field("localhostProfile");
@@ -202,14 +202,14 @@ pub(super) fn app_armor(errs: &mut Errors, at: &Path<'_>, p: Option<View<'_>>) {
     }
 }
 
-/// A NetBIOS name.
+/// Whether a text is a NetBIOS name.
 fn is_net_bios(s: &str) -> bool {
     (1..=15).contains(&s.chars().count())
         && !s.starts_with('.')
         && !s.contains(['\\', '/', ':', '*', '?', '"', '<', '>', '|'])
 }
 
-/// A DNS name whose letters may be of either case.
+/// Whether a text is a DNS name, in letters of either case.
 fn is_domain(s: &str) -> bool {
     s.split('.').all(|l| l.len() <= 63 && names::dns1123_label(&l.to_ascii_lowercase()).is_empty())
 }
@@ -275,7 +275,7 @@ fn windows(errs: &mut Errors, at: &Path<'_>, w: Option<View<'_>>) {
     }
 }
 
-/// Host process containers: all or none.
+/// Checks that all containers are host processes, or none is.
 pub(super) fn host_process(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     let of = |v: View<'_>| v.st("securityContext").st("windowsOptions").opt_bool("hostProcess");
     let pod = of(spec);
@@ -315,7 +315,7 @@ pub(super) fn host_process(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     }
 }
 
-/// What may not be set for the pod's operating system.
+/// Reports fields that may not be set for the pod's operating system.
 pub(super) fn os(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     let Some(os) = spec.opt("os") else { return };
     match os.str("name") {
@@ -393,7 +393,7 @@ fn windows_pod(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     });
 }
 
-/// What a pod with its own user namespace may not share.
+/// Reports namespaces of the host that a pod with its own user namespace may not share.
 pub(super) fn host_users(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     const NOT: &str = "when `hostUsers` is false";
     if spec.opt_bool("hostUsers") != Some(false) {

@@ -1,4 +1,4 @@
-//! A pod's spec as a whole.
+//! Rules of a pod's spec as a whole.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use super::{annotations, scheduling, security, volumes};
 use crate::validation::ip;
 use crate::validation::meta::{annotations as check_annotations, labels};
 
-/// A spec; `meta` is the pod's metadata, absent in a template.
+/// Checks a spec; `meta` is the pod's metadata, absent in a template.
 pub(crate) fn check(
     errs: &mut Errors,
     at: &Path<'_>,
@@ -227,7 +227,7 @@ fn scalars(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
     }
 }
 
-/// `preemptionPolicy` of a pod or a PriorityClass.
+/// Checks `preemptionPolicy` of a pod or a PriorityClass.
 pub(crate) fn preemption_policy(errs: &mut Errors, at: &Path<'_>, policy: &str) {
     if policy.is_empty() {
         errs.required(at, "");
@@ -237,7 +237,7 @@ pub(crate) fn preemption_policy(errs: &mut Errors, at: &Path<'_>, policy: &str) 
 }
 
 fn overhead(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
-    // Checked as the limits of a container that has nothing else.
+    // The overhead is checked as the limits of a container that has nothing else.
     let Some(id) = spec.schema.named("io.k8s.api.core.v1.ResourceRequirements") else { return };
     let mut r = api::Struct::new(id);
     if let (Some(no), Some(v)) = (spec.schema.st(id).field("limits"), spec.get("overhead")) {
@@ -266,7 +266,7 @@ fn file_key_volumes(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     });
 }
 
-/// A pod template.
+/// Checks a pod template.
 pub(crate) fn template(errs: &mut Errors, at: &Path<'_>, t: View<'_>, o: &Options<'_>) {
     let (meta, spec) = (t.st("metadata"), t.st("spec"));
     let notes = at.field("annotations");

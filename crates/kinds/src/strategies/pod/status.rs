@@ -90,14 +90,14 @@ pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldErro
     errs.0
 }
 
-/// The lists of states of containers, and the lists of the containers that they are of.
+/// The lists of states of containers, each with the list of its containers.
 const STATUS_LISTS: [(&str, Option<&str>); 3] = [
     ("containerStatuses", Some("containers")),
     ("initContainerStatuses", Some("initContainers")),
     ("ephemeralContainerStatuses", None),
 ];
 
-/// The claim that was made for the extended resources of a pod.
+/// Checks the claim that was made for the extended resources of a pod.
 fn extended_claim(errs: &mut Errors, at: &Path<'_>, claim: View<'_>, spec: View<'_>) {
     let maps = at.field("requestMappings");
     if claim.len("requestMappings") == 0 {
@@ -143,7 +143,7 @@ fn extended_claim(errs: &mut Errors, at: &Path<'_>, claim: View<'_>, spec: View<
     }
 }
 
-/// What claims take of a node's own resources.
+/// Checks the amounts of the node's own resources that claims take.
 fn node_allocatable(errs: &mut Errors, at: &Path<'_>, pod: View<'_>) {
     let status = pod.st("status");
     let refs: HashSet<&str> = pod
@@ -185,7 +185,7 @@ fn node_allocatable(errs: &mut Errors, at: &Path<'_>, pod: View<'_>) {
     }
 }
 
-/// Users that containers run as.
+/// Checks the users as which containers run.
 fn users(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str, os: Option<&str>) {
     for (i, s) in status.items(list).enumerate() {
         let at = at.index(i);
@@ -228,7 +228,7 @@ fn no_health(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str) {
 /// The longest message about a resource's health, in bytes.
 const MAX_HEALTH_MESSAGE: usize = 1024;
 
-/// The health of what containers were given.
+/// Checks the health of the resources that containers were given.
 fn health(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str, spec: View<'_>, of: &str) {
     let containers = by_name(spec, of);
     let mut claims: HashMap<&str, HashSet<String>> = HashMap::new();
@@ -289,7 +289,7 @@ fn health(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str, spec: 
 /// The longest reference to an image, in bytes.
 const MAX_IMAGE_REF: usize = 256;
 
-/// What image volumes turned out to be.
+/// Checks the images to which image volumes were resolved.
 fn image_digests(errs: &mut Errors, at: &Path<'_>, status: View<'_>, list: &str) {
     for (i, s) in status.items(list).enumerate() {
         let at = at.index(i);
@@ -323,9 +323,9 @@ fn conditions(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {
     }
 }
 
-/// The containers of a list by name; of several with the same name the first.
+/// The containers of a list by name; of several with the same name, the first.
 fn by_name<'a>(spec: View<'a>, list: &str) -> HashMap<&'a str, View<'a>> {
-    // The last one that goes in counts.
+    // The container that is inserted last counts.
     spec.items(list).rev().map(|c| (c.str("name"), c)).collect()
 }
 
@@ -351,7 +351,7 @@ fn restarts(spec: View<'_>, container: Option<&View<'_>>, code: i64) -> bool {
     }
 }
 
-/// A container that ended for good stays so.
+/// Checks that a container that ended for good stays so.
 fn transitions(
     errs: &mut Errors,
     at: &Path<'_>,

@@ -1,4 +1,4 @@
-//! What an update may change in a pod.
+//! The rules for updates of a pod.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldErro
     errs.0
 }
 
-/// Containers may not come or go, and their images must be named. False ends the checks.
+/// Checks that no container comes or goes, and that their images are named. False ends the checks.
 fn images(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>, list: &str) -> bool {
     let at = at.field(list);
     if new.len(list) != old.len(list) {
@@ -101,7 +101,7 @@ fn check(errs: &mut Errors, new: View<'_>, old: View<'_>, o: &Options<'_>) {
     }
 }
 
-/// Puts back what may change, so that what is left may not.
+/// Puts back the fields that may change, so that any other difference is an error.
 fn munge(errs: &mut Errors, at: &Path<'_>, munged: &mut Struct, ns: View<'_>, os: View<'_>) {
     let Some(old_spec) = os.raw() else { return };
     let mut m = Edit::new(ns.schema, munged);
@@ -237,7 +237,7 @@ pub(super) fn validate_ephemeral_containers(c: &Ctx<'_>, new: &Struct, old: &Str
     errs.0
 }
 
-/// How upstream prints the path of no field.
+/// Upstream's text for the path of no field.
 const NOWHERE: &str = "[]";
 
 const ONLY_COMPUTE: &str = "only cpu and memory resources are mutable";
@@ -341,7 +341,7 @@ pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<Fi
     errs.0
 }
 
-/// What a pod as a whole asks for; in `left`, what may change is put back.
+/// Checks the resources of the pod as a whole; in `left`, the fields that may change are put back.
 fn resize_of_pod(errs: &mut Errors, at: &Path<'_>, left: &mut Edit<'_>, ns: View<'_>, os: View<'_>) {
     let here = at.field("resources");
     if os.has("resources") && !ns.has("resources") {
@@ -357,7 +357,7 @@ fn resize_of_pod(errs: &mut Errors, at: &Path<'_>, left: &mut Edit<'_>, ns: View
     }
 }
 
-/// Whether there are the same containers in the same order.
+/// Checks that there are the same containers in the same order.
 fn same_containers(errs: &mut Errors, at: &Path<'_>, ns: View<'_>, os: View<'_>) -> bool {
     let before = errs.len();
     for list in ["containers", "initContainers"] {
@@ -379,7 +379,7 @@ fn same_containers(errs: &mut Errors, at: &Path<'_>, ns: View<'_>, os: View<'_>)
     errs.len() == before
 }
 
-/// Requests and limits that are no longer there.
+/// Reports requests and limits that were removed.
 fn removed(errs: &mut Errors, at: &Path<'_>, whose: &str, new: View<'_>, old: View<'_>) {
     for f in ["requests", "limits"] {
         let new = new.st("resources").map(f);
@@ -389,8 +389,7 @@ fn removed(errs: &mut Errors, at: &Path<'_>, whose: &str, new: View<'_>, old: Vi
     }
 }
 
-/// Makes cpu and memory what they were, so that a difference lies elsewhere. A container's claims
-/// are forgotten, a pod's are not.
+/// Puts back cpu and memory, so that a difference lies elsewhere. A container's claims are forgotten, a pod's are not.
 fn put_back_compute(new: &mut Edit<'_>, old: View<'_>, keep_claims: bool) {
     let Some(mut resources) = new
         .view()

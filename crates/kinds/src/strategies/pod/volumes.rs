@@ -1,4 +1,4 @@
-//! Volumes of a pod.
+//! Rules of a pod's volumes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ pub(crate) const MODE: &str = "must be a number between 0 and 0777 (octal), both
 /// The volumes without errors by name.
 pub(super) type Volumes<'a> = HashMap<&'a str, View<'a>>;
 
-/// All volumes; `pod_name` is the pod's, "" in a template.
+/// Checks all volumes; `pod_name` is the pod's, "" in a template.
 pub(super) fn check<'a>(
     errs: &mut Errors,
     at: &Path<'_>,
@@ -138,7 +138,7 @@ fn source(errs: &mut Errors, at: &Path<'_>, v: View<'_>, name: &str, pod_name: &
 
 pub(crate) const ISCSI_LENGTH: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
 
-/// Strings that must not be empty.
+/// Checks strings that must not be empty.
 pub(crate) fn required(errs: &mut Errors, at: &Path<'_>, v: View<'_>, fields: &[&str]) {
     for f in fields {
         if v.str(f).is_empty() {
@@ -157,7 +157,7 @@ fn host_path(errs: &mut Errors, at: &Path<'_>, v: View<'_>, _: &Options<'_>) {
     host_path_source(errs, at, v);
 }
 
-/// Of pods and PersistentVolumes.
+/// Checks a hostPath of a pod or a PersistentVolume.
 pub(crate) fn host_path_source(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     if v.str("path").is_empty() {
         errs.required(&at.field("path"), "");
@@ -197,7 +197,7 @@ fn partition(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
 fn gce_disk(errs: &mut Errors, at: &Path<'_>, v: View<'_>, _: &Options<'_>) {
     gce_disk_source(errs, at, v);
 }
-/// Of pods and PersistentVolumes.
+/// Checks a GCE disk of a pod or a PersistentVolume.
 pub(crate) fn gce_disk_source(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     required(errs, at, v, &["pdName"]);
     partition(errs, at, v);
@@ -206,7 +206,7 @@ pub(crate) fn gce_disk_source(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
 fn aws_disk(errs: &mut Errors, at: &Path<'_>, v: View<'_>, _: &Options<'_>) {
     aws_disk_source(errs, at, v);
 }
-/// Of pods and PersistentVolumes.
+/// Checks an AWS disk of a pod or a PersistentVolume.
 pub(crate) fn aws_disk_source(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     required(errs, at, v, &["volumeID"]);
     partition(errs, at, v);
@@ -245,7 +245,7 @@ fn key_to_path(errs: &mut Errors, at: &Path<'_>, kp: View<'_>) {
     mode(errs, &at.field("mode"), kp.opt_int("mode"));
 }
 
-/// Of pods and PersistentVolumes.
+/// Checks an NFS source of a pod or a PersistentVolume.
 pub(crate) fn nfs(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     required(errs, at, v, &["server", "path"]);
     if !v.str("path").starts_with('/') {
@@ -253,7 +253,7 @@ pub(crate) fn nfs(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     }
 }
 
-/// The forms of an iSCSI name, by prefix; `None` for another prefix.
+/// Whether an iSCSI name is well formed, by its prefix; `None` for another prefix.
 fn iscsi_form(s: &str) -> Option<bool> {
     let alnum = |s: &str, extra: &[char]| {
         !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(&c))
@@ -283,7 +283,7 @@ fn iscsi_form(s: &str) -> Option<bool> {
     }
 }
 
-/// Of pods and (`pv`) PersistentVolumes.
+/// Checks an iSCSI source of a pod or (`pv`) a PersistentVolume.
 pub(crate) fn iscsi(errs: &mut Errors, at: &Path<'_>, v: View<'_>, pv: bool) {
     let prefix_text =
         if pv { "must be valid format" } else { "must be valid format starting with iqn, eui, or naa" };
@@ -313,7 +313,7 @@ pub(crate) fn iscsi(errs: &mut Errors, at: &Path<'_>, v: View<'_>, pv: bool) {
     }
 }
 
-/// Of pods and PersistentVolumes.
+/// Checks a Flocker source of a pod or a PersistentVolume.
 pub(crate) fn flocker(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     let (name, uuid) = (v.str("datasetName"), v.str("datasetUUID"));
     if name.is_empty() && uuid.is_empty() {
@@ -327,20 +327,20 @@ pub(crate) fn flocker(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     }
 }
 
-/// Of pods and PersistentVolumes.
+/// Checks Ceph monitors of a pod or a PersistentVolume.
 pub(crate) fn monitors(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     if v.len("monitors") == 0 {
         errs.required(&at.field("monitors"), "");
     }
 }
 
-/// Of pods and PersistentVolumes.
+/// Checks an RBD source of a pod or a PersistentVolume.
 pub(crate) fn rbd(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     monitors(errs, at, v);
     required(errs, at, v, &["image"]);
 }
 
-/// Of pods and (`pv`) PersistentVolumes.
+/// Checks a Cinder source of a pod or (`pv`) a PersistentVolume.
 pub(crate) fn cinder(errs: &mut Errors, at: &Path<'_>, v: View<'_>, pv: bool) {
     required(errs, at, v, &["volumeID"]);
     secret_ref(errs, at, v, pv);
@@ -357,7 +357,7 @@ fn secret_ref(errs: &mut Errors, at: &Path<'_>, v: View<'_>, pv: bool) {
     }
 }
 
-/// Of pods and PersistentVolumes.
+/// Checks a Quobyte source of a pod or a PersistentVolume.
 pub(crate) fn quobyte(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     const PAIR: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = v.str("registry");
@@ -381,7 +381,7 @@ pub(crate) fn quobyte(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     required(errs, at, v, &["volume"]);
 }
 
-/// Of pods and PersistentVolumes.
+/// Checks a Fibre Channel source of a pod or a PersistentVolume.
 pub(crate) fn fc(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     let (targets, wwids) = (v.len("targetWWNs"), v.len("wwids"));
     if targets == 0 && wwids == 0 {
@@ -405,7 +405,7 @@ pub(crate) fn fc(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     }
 }
 
-/// Of pods and PersistentVolumes.
+/// Checks a flexVolume of a pod or a PersistentVolume.
 pub(crate) fn flex(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     required(errs, at, v, &["driver"]);
     let options = at.field("options");
@@ -417,7 +417,7 @@ pub(crate) fn flex(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     }
 }
 
-/// Of pods and PersistentVolumes.
+/// Checks an Azure disk of a pod or a PersistentVolume.
 pub(crate) fn azure_disk(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     required(errs, at, v, &["diskName", "diskURI"]);
     if let Some(m) = v.opt_str("cachingMode") {
@@ -442,7 +442,7 @@ pub(crate) fn azure_disk(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     }
 }
 
-/// Of pods and (`pv`) PersistentVolumes.
+/// Checks a StorageOS source of a pod or (`pv`) a PersistentVolume.
 pub(crate) fn storage_os(errs: &mut Errors, at: &Path<'_>, v: View<'_>, pv: bool) {
     let (name, ns) = (v.str("volumeName"), v.str("volumeNamespace"));
     if name.is_empty() {
@@ -456,7 +456,7 @@ pub(crate) fn storage_os(errs: &mut Errors, at: &Path<'_>, v: View<'_>, pv: bool
     secret_ref(errs, at, v, pv);
 }
 
-/// The name of a CSI driver.
+/// Checks the name of a CSI driver.
 pub(crate) fn csi_driver_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
     if name.is_empty() {
         errs.required(at, "");
@@ -490,7 +490,7 @@ fn ephemeral(errs: &mut Errors, at: &Path<'_>, v: View<'_>, _: &Options<'_>) {
     claim_spec(errs, &at.field("spec"), t.st("spec"), ClaimOptions::default());
 }
 
-/// Metadata of a template that becomes an object's: labels and annotations alone.
+/// Checks the metadata of a template that becomes an object's: labels and annotations alone.
 pub(crate) fn template_meta(errs: &mut Errors, at: &Path<'_>, m: View<'_>) {
     meta::annotations(errs, &at.field("annotations"), m);
     meta::labels(errs, &at.field("labels"), m, "labels");
@@ -499,7 +499,7 @@ pub(crate) fn template_meta(errs: &mut Errors, at: &Path<'_>, m: View<'_>) {
         for no in s.written() {
             let name = ty.at(no).json.as_str();
             if name != "labels" && name != "annotations" {
-                // Upstream makes the path of the Go name.
+                // Upstream makes the path from the Go name.
                 let name = if name == "uid" { "uID" } else { name };
                 errs.forbidden(&at.field(name), "cannot be set");
             }
@@ -679,7 +679,7 @@ fn projected_bundle(errs: &mut Errors, at: &Path<'_>, b: View<'_>) {
     local_non_reserved(errs, &at.field("path"), b.str("path"));
 }
 
-/// A relative path without `..`.
+/// Checks a relative path without `..`.
 pub(crate) fn local_descending(errs: &mut Errors, at: &Path<'_>, path: &str) {
     if path.starts_with('/') {
         errs.invalid(at, path, "must be a relative path");
@@ -687,14 +687,14 @@ pub(crate) fn local_descending(errs: &mut Errors, at: &Path<'_>, path: &str) {
     no_backsteps(errs, at, path);
 }
 
-/// A path without `..`.
+/// Checks a path without `..`.
 pub(crate) fn no_backsteps(errs: &mut Errors, at: &Path<'_>, path: &str) {
     if path.split('/').any(|p| p == "..") {
         errs.invalid(at, path, "must not contain '..'");
     }
 }
 
-/// A relative path that does not start with two dots either.
+/// Checks a relative path that does not start with two dots either.
 pub(crate) fn local_non_reserved(errs: &mut Errors, at: &Path<'_>, path: &str) {
     local_descending(errs, at, path);
     if path.starts_with("..") && !path.starts_with("../") {

@@ -12,7 +12,7 @@ use super::CONTAINER_LISTS;
 use super::security::each_container;
 use crate::validation::ip;
 
-/// Deprecated labels of nodes and what stands for them.
+/// Deprecated labels of nodes and their replacements.
 const NODE_LABELS: &[(&str, &str)] = &[
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
@@ -55,12 +55,12 @@ const VOLUMES: &[(&str, &str, &str)] = &[
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// What is deprecated about a label of nodes.
+/// The warning about a deprecated label of nodes.
 pub(crate) fn node_label(name: &str) -> Option<&'static str> {
     NODE_LABELS.iter().find(|(n, _)| *n == name).map(|(_, m)| *m)
 }
 
-/// Warnings about a term of a node selector; `preferred` if its weight only counts.
+/// Warns of a term of a node selector; `preferred` if the term only has a weight.
 pub(crate) fn node_term(out: &mut Vec<String>, at: &Path<'_>, t: View<'_>, preferred: bool) {
     let exprs = at.field("matchExpressions");
     for (i, e) in t.items("matchExpressions").enumerate() {
@@ -94,7 +94,7 @@ fn fractional(out: &mut Vec<String>, at: &Path<'_>, m: Option<&api::Map>, names:
     }
 }
 
-/// Of a spec with its metadata; `at` is what holds both.
+/// Warns of a spec with its metadata; `at` is the path of both.
 pub(crate) fn of_spec(out: &mut Vec<String>, at: &Path<'_>, meta: View<'_>, spec: View<'_>, template: bool) {
     let spec_at = at.field("spec");
     let notes_at = at.field("metadata");
@@ -127,7 +127,7 @@ pub(crate) fn of_spec(out: &mut Vec<String>, at: &Path<'_>, meta: View<'_>, spec
         if !sc.has("seccompProfile") {
             seccomp(out, &format!("container.seccomp.security.alpha.kubernetes.io/{name}"));
         }
-        // A Pod's is warned of where the annotation becomes a field.
+        // In a Pod, the warning comes where the annotation becomes a field.
         if template && !sc.has("appArmorProfile") {
             let key = format!("{}{name}", super::annotations::APPARMOR);
             if let Some(v) = meta.map("annotations").and_then(|m| m.get(&key)) {
@@ -276,7 +276,7 @@ fn volumes(out: &mut Vec<String>, at: &Path<'_>, spec: View<'_>) {
     }
 }
 
-/// A claim's storage that is no whole number of bytes.
+/// Warns of a claim's storage that is no whole number of bytes.
 pub(crate) fn claim_storage(out: &mut Vec<String>, at: &Path<'_>, claim: View<'_>) {
     let at = at.field("resources");
     for f in ["requests", "limits"] {
@@ -302,13 +302,13 @@ impl Place {
     }
 }
 
-/// So many pairs of paths, or of ports with the same number, are compared for the warnings of one pod.
+/// At most so many pairs of paths, or of ports with the same number, are compared for the warnings of one pod.
 ///
 /// DIFFERENCE: upstream compares every pair. 40,000 ports make 800 million, and as many warnings, of which the answer
 /// has room for a few dozen.
 const MOST_PAIRS: usize = 200_000;
 
-/// As many warnings, and as much of a path, leave nothing of the room that an answer has.
+/// This many warnings, and this much of a path, use up the room that an answer has.
 const MOST_WARNINGS: usize = 5000;
 const MOST_OF_A_PATH: usize = 8192;
 
@@ -379,7 +379,7 @@ fn overlaps(out: &mut Vec<String>, v: View<'_>, left: &mut usize) {
             report("Projected", list, &mut seen);
         }
     }
-    // One header is sent for equal warnings.
+    // Equal warnings are sent as one header.
     if empty > 0 {
         out.push(format!("volume {} (Projected) has no sources provided", quote(name)));
     }
@@ -406,7 +406,7 @@ fn env(out: &mut Vec<String>, at: &Path<'_>, c: View<'_>) {
 }
 
 fn ports(out: &mut Vec<String>, spec_at: &Path<'_>, spec: View<'_>) {
-    // By number and protocol, which all that is reported have in common.
+    // Ports are grouped by number and protocol, which all reported ones have in common.
     let mut seen: HashMap<(i64, &str), Vec<(String, View<'_>)>> = HashMap::new();
     let mut named: HashMap<&str, String> = HashMap::new();
     let mut left = MOST_PAIRS;

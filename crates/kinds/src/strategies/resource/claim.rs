@@ -103,7 +103,7 @@ pub(in crate::strategies) const DEVICE_CLASS: Rules = Rules {
     ..CLUSTER
 };
 
-/// A generated name is not checked beforehand: only what came of it.
+/// Checks metadata. The prefix of a generated name is not checked, only the generated name.
 fn class_meta(errs: &mut Errors, meta: View<'_>) {
     let check = |name: &str, prefix| if prefix { Vec::new() } else { name_subdomain_bytes(name, false) };
     core_meta(errs, meta, false, check);
@@ -237,7 +237,7 @@ fn selectors(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
             Some(c) if c.str("expression").len() > MAX_EXPRESSION => {
                 errs.too_long(&at.field("expression"), MAX_EXPRESSION);
             }
-            // Complaints about it would not be shown.
+            // Further errors would not be shown.
             Some(_) if errs.is_full() => {}
             Some(c) => {
                 let (at, expression) = (at.field("expression"), c.str("expression"));
@@ -249,7 +249,7 @@ fn selectors(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
     }
 }
 
-/// The names of a claim's requests, and of their alternatives with them.
+/// The names of a claim's requests, each with those of its alternatives.
 pub(super) struct Requests<'a>(HashSet<(&'a str, Option<&'a str>)>);
 
 impl<'a> Requests<'a> {
@@ -264,7 +264,7 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// `requests` of a constraint or a configuration: each must be one of the claim's.
+/// Checks `requests` of a constraint or a configuration: each must be one of the claim's.
 pub(super) fn request_names(errs: &mut Errors, at: &Path<'_>, of: View<'_>, claimed: &Requests<'_>) {
     let at = at.field("requests");
     if !fits(errs, &at, of.len("requests"), MAX_REQUESTS) {
@@ -276,7 +276,7 @@ pub(super) fn request_names(errs: &mut Errors, at: &Path<'_>, of: View<'_>, clai
     unique(errs, &at, of.strs("requests"));
 }
 
-/// A request of a claim, or one of its alternatives.
+/// Checks a name, which must be of a request of the claim or of one of its alternatives.
 pub(super) fn request_name(errs: &mut Errors, at: &Path<'_>, name: &str, claimed: &Requests<'_>) {
     const WHY: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
     if name.matches('/').count() > 1 {
@@ -320,7 +320,7 @@ fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, claimed: &Requests<
     }
 }
 
-/// Parameters that only the driver understands.
+/// Checks parameters that only the driver understands.
 pub(super) fn opaque(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
     let at = at.field("opaque");
     let Some(o) = c.opt("opaque") else {

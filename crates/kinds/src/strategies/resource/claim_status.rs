@@ -1,5 +1,5 @@
-//! What may be written to the status of a ResourceClaim: what is allocated, for whom, and what
-//! drivers say of the devices.
+//! The rules for writes to the status of a ResourceClaim: the allocation, its users, and the state of the devices that
+//! drivers report.
 
 use std::collections::HashSet;
 
@@ -39,7 +39,7 @@ fn results(status: View<'_>) -> impl Iterator<Item = View<'_>> {
     status.st("allocation").st("devices").items("results")
 }
 
-/// The status alone; what is no longer allocated has no state either.
+/// Restricts an update to the status; devices that are no longer allocated lose their state.
 pub(super) fn prepare(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     status_reset_meta(c, new, old);
     let o = View::new(c.schema, old).st("status");
@@ -100,7 +100,7 @@ pub(super) fn check(errs: &mut Errors, n: View<'_>, o: View<'_>) {
     }
 }
 
-/// What drivers say of allocated devices.
+/// Checks the states of allocated devices that drivers report.
 fn states(errs: &mut Errors, at: &Path<'_>, status: View<'_>) {
     let mut seen: HashSet<Device<'_>> = HashSet::new();
     let allocated: HashSet<Device<'_>> = results(status).map(device).collect();
@@ -209,7 +209,7 @@ fn share_id(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
     }
 }
 
-/// Whether a text is a UUID, in any of the forms that github.com/google/uuid reads.
+/// Checks that a text is a UUID, in any of the forms that github.com/google/uuid reads.
 fn uuid(text: &str) -> Result<(), String> {
     let bytes = text.as_bytes();
     let plain = match bytes.len() {

@@ -1,4 +1,5 @@
-//! Dynamic resources: claims, their templates, device classes, slices, rules that taint devices, and requests for the state of pools.
+//! Dynamic resources: claims, their templates, device classes, slices, rules that taint devices, and requests for the
+//! state of pools.
 
 mod claim;
 mod claim_status;
@@ -23,7 +24,7 @@ const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 /// The greatest length of the name after the domain in bytes.
 const MAX_ID: usize = 32;
 
-/// A list that may not be longer; nothing more is said of one that is.
+/// Checks the length of a list; a list that is too long is not checked further.
 fn fits(errs: &mut Errors, at: &Path<'_>, len: usize, max: usize) -> bool {
     if len > max {
         errs.too_many(at, len, max);
@@ -31,7 +32,7 @@ fn fits(errs: &mut Errors, at: &Path<'_>, len: usize, max: usize) -> bool {
     len <= max
 }
 
-/// Names that stand twice.
+/// Reports names that stand twice.
 fn unique<'a>(errs: &mut Errors, at: &Path<'_>, names: impl Iterator<Item = &'a str>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for (i, name) in names.enumerate() {
@@ -43,7 +44,7 @@ fn unique<'a>(errs: &mut Errors, at: &Path<'_>, names: impl Iterator<Item = &'a 
     }
 }
 
-/// The name of an attribute or a capacity: an identifier, perhaps below a domain.
+/// Checks the name of an attribute or a capacity: an identifier, with or without a domain.
 fn qualified_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
     let identifier = |errs: &mut Errors, id: &str| {
         if id.len() > MAX_ID {

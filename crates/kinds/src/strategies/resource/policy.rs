@@ -1,4 +1,4 @@
-//! How a capacity that several allocations share may be asked for.
+//! Rules of the requests for a capacity that several allocations share.
 
 use api::quantity::Quantity;
 
@@ -93,7 +93,7 @@ fn valid_range(errs: &mut Errors, at: &Path<'_>, range: View<'_>, default: &Quan
         errs.invalid(&step_at, step.to_string(), why);
     }
     for value in [Some(default), max.as_ref()].into_iter().flatten() {
-        // Nothing is a multiple of a step of nothing.
+        // No value is a multiple of a step of zero.
         let beyond = value.value().wrapping_sub(min.value());
         if beyond.checked_rem(step.value()) != Some(0) {
             let why = format!("value is not a multiple of a given step ({step}) from ({min})");

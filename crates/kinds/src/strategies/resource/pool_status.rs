@@ -52,7 +52,7 @@ pub(in crate::strategies) const POOL_STATUS: Rules = Rules {
     ..CLUSTER
 };
 
-/// The name of a driver: a subdomain whose case does not matter.
+/// Checks the name of a driver: a subdomain whose case does not matter.
 fn driver(errs: &mut Errors, at: &Path<'_>, name: &str) {
     if name.is_empty() {
         errs.required(at, "");
@@ -61,7 +61,7 @@ fn driver(errs: &mut Errors, at: &Path<'_>, name: &str) {
     }
 }
 
-/// The name of a pool: subdomains between slashes.
+/// Checks the name of a pool: subdomains between slashes.
 fn pool_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
     if name.len() > MAX_POOL_NAME {
         errs.too_long(at, MAX_POOL_NAME);

@@ -21,7 +21,7 @@ static ENV: Env = Env {
     ],
 };
 
-/// Whether an expression compiles and says yes or no; an attribute alone may do so.
+/// Checks that an expression compiles to a boolean; an attribute alone may be one.
 pub(super) fn compile(expression: &str) -> Result<(), String> {
     match cel::compile(&ENV, expression).map_err(|e| format!("compilation failed: {e}"))? {
         Type::Bool | Type::Any => Ok(()),

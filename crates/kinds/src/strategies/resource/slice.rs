@@ -80,7 +80,7 @@ pub(in crate::strategies) const SLICE: Rules = Rules {
     ..CLUSTER
 };
 
-/// Taints say since when they are.
+/// Sets the time of taints that have none.
 fn date_taints(c: &Ctx<'_>, s: &mut Struct) {
     let mut e = Edit::new(c.schema, s);
     let Some(mut spec) = e.at("spec") else { return };
@@ -91,7 +91,7 @@ fn date_taints(c: &Ctx<'_>, s: &mut Struct) {
     }
 }
 
-/// Fields of a gate that is off go.
+/// Drops fields of a gate that is off.
 fn drop_disabled(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     const MAPPINGS: &str = "nodeAllocatableResourceMappings";
     let had =
@@ -183,7 +183,7 @@ pub(super) fn pool_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
     }
 }
 
-/// On which nodes: the fields that say so.
+/// Checks the fields that tell the nodes of devices, and returns those that are set.
 fn place(errs: &mut Errors, at: &Path<'_>, of: View<'_>, empty: &str) -> Vec<&'static str> {
     let mut set = Vec::new();
     match of.opt_str("nodeName") {
@@ -307,7 +307,7 @@ fn device(errs: &mut Errors, at: &Path<'_>, d: View<'_>, old: Option<View<'_>>, 
     mappings(errs, &at.field("nodeAllocatableResourceMappings"), d);
 }
 
-/// What a device takes of the node's own resources.
+/// Checks the amounts of the node's own resources that a device takes.
 fn mappings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
     for (name, mapping) in d.entries("nodeAllocatableResourceMappings") {
         let at = at.key(name);
@@ -335,7 +335,7 @@ fn mappings(errs: &mut Errors, at: &Path<'_>, d: View<'_>) {
     }
 }
 
-/// A version as semver.org describes it.
+/// Whether a text is a version as semver.org describes it.
 fn is_semver(text: &str) -> bool {
     let number =
         |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit()) && (s == "0" || !s.starts_with('0'));
@@ -415,7 +415,7 @@ fn taint(errs: &mut Errors, at: &Path<'_>, t: View<'_>) {
     }
 }
 
-/// Counters of a set; `name` is the field with the set's name.
+/// Checks the counters of a set; `name` is the field with the set's name.
 fn counters(errs: &mut Errors, at: &Path<'_>, c: View<'_>, name: &str) {
     let set = c.str(name);
     if set.is_empty() {

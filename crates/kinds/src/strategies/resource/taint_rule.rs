@@ -65,7 +65,7 @@ pub(in crate::strategies) const TAINT_RULE: Rules = Rules {
     ..CLUSTER
 };
 
-/// A taint says since when it has its effect.
+/// Sets the time since which a taint has its effect.
 fn date(c: &Ctx<'_>, new: &mut Struct, old: Option<&Struct>) {
     let mut e = Edit::new(c.schema, new);
     let Some(mut spec) = e.make("spec") else { return };

@@ -1,0 +1,124 @@
+//! The command line as upstream's components take it: a component's name may stand in place of the program's, and each
+//! of its flags is honoured, accepted with a warning, or refused.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use clap::CommandFactory;
+use component::Table;
+
+use crate::cli::Cli;
+
+/// The flags of upstream's components that are not honoured here.
+const TABLES: [(&str, &str); 3] = [
+    ("kube-apiserver", include_str!("flags/kube-apiserver.tsv")),
+    ("kube-controller-manager", include_str!("flags/kube-controller-manager.tsv")),
+    ("kube-scheduler", include_str!("flags/kube-scheduler.tsv")),
+];
+
+/// A command line, read by upstream's rules.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The arguments for [`Cli`].
+    pub(crate) arguments: Vec<OsString>,
+    /// A sentence for each flag that has no effect.
+    pub(crate) warnings: Vec<String>,
+    /// Somebody asks a component for its version, which is that of Kubernetes.
+    pub(crate) version: bool,
+}
+
+/// Reads a command line, the program's name first.
+///
+/// # Errors
+/// A flag of upstream's asks for a guard or a behaviour that is not there.
+pub(crate) fn read(all: impl IntoIterator<Item = OsString>) -> Result<Line> {
+    let mut all: Vec<_> = all.into_iter().collect();
+    let name = all.first().and_then(|program| Path::new(program).file_name()).map(ToOwned::to_owned);
+    if let Some(component) = name.filter(|n| is_component(n)) {
+        all.insert(1, component);
+    }
+    let table = all.get(1).and_then(|command| TABLES.iter().find(|(name, _)| command == name));
+    let Some((name, text)) = table else { return Ok(Line { arguments: all, ..Line::default() }) };
+    let table = Table::parse(text).map_err(|line| anyhow!("line {line} of the table is none"));
+    let table = table.with_context(|| format!("the flags of {name}"))?;
+    let sifted = table.sift(all.split_off(2))?;
+    let version = sifted.arguments.iter().any(|a| a == "--version" || a == "--version=true");
+    all.extend(sifted.arguments);
+    Ok(Line { arguments: all, warnings: sifted.warnings, version })
+}
+
+/// Whether a subcommand of that name is a component, by upstream's names.
+fn is_component(name: &OsStr) -> bool {
+    let components = Cli::command();
+    components.get_subcommands().map(clap::Command::get_name).any(|n| n.starts_with("kube-") && n == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn links_by_the_names_of_components() {
+        for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+            assert!(is_component(name.as_ref()), "{name}");
+            let line = read([format!("/usr/bin/{name}").into(), "--kubeconfig=k".into()]).unwrap();
+            assert_eq!(line.arguments[1..], [OsString::from(name), "--kubeconfig=k".into()]);
+            assert!(!line.version);
+            assert!(read([name.into(), "--version".into()]).unwrap().version);
+        }
+        for name in ["ferrokube", "up", "server", "kube-", "kubectl"] {
+            assert!(!is_component(name.as_ref()), "{name}");
+        }
+    }
+
+    /// A flag that becomes honoured leaves its table.
+    #[test]
+    fn a_flag_is_honoured_or_in_a_table() {
+        for (name, text) in TABLES {
+            let table = Table::parse(text).unwrap();
+            let command = Cli::command();
+            let command = command.find_subcommand(name).unwrap();
+            let honoured: BTreeSet<_> = command.get_arguments().filter_map(|a| a.get_long()).collect();
+            let both: Vec<_> = table.names().filter(|n| honoured.contains(n)).collect();
+            assert_eq!(both, [""; 0], "{name}");
+            // v1.36's count; `help` and `version` are clap's, and four flags are our own.
+            let upstream = |n: &&&str| {
+                !["data-dir", "durability", "quota-backend-bytes", "write-kubeconfig"].contains(*n)
+            };
+            let count = table.names().count() + honoured.iter().filter(upstream).count() + 2;
+            let expected = match name {
+                "kube-apiserver" => 177,
+                "kube-controller-manager" => 150,
+                _ => 62,
+            };
+            assert_eq!(count, expected, "{name}");
+        }
+    }
+
+    fn check(command: &str, expected: Result<&[&str], &str>) {
+        let sifted = read(format!("ferrokube {command}").split(' ').map(Into::into));
+        let sifted = sifted.map(|line| line.warnings).map_err(|e| e.to_string());
+        assert_eq!(
+            sifted,
+            expected.map(|w| w.iter().map(|s| (*s).to_owned()).collect()).map_err(str::to_owned)
+        );
+    }
+
+    #[test]
+    fn guards_are_refused_and_the_rest_is_told() {
+        let api = "kube-apiserver --secure-port=6443";
+        check(&format!("{api} --authorization-mode=Node,RBAC --enable-priority-and-fairness"), Ok(&[]));
+        let logs = "--v has no effect here: the environment variable FERROKUBE_LOG says what is logged";
+        check(&format!("{api} -v 2"), Ok(&[logs]));
+        let audit = "--audit-log-path=/a cannot be had: audit logs are not there yet; leave it out";
+        check(&format!("{api} --audit-log-path=/a"), Err(audit));
+        let always =
+            "--authorization-mode=AlwaysAllow cannot be had: the authorizers are Node and RBAC; leave it out";
+        check(&format!("{api} --authorization_mode=AlwaysAllow"), Err(always));
+        check("kube-scheduler --kubeconfig=k --leader-elect-lease-duration=15s", Ok(&[]));
+        check("up --audit-log-path=/a", Ok(&[]));
+    }
+}
