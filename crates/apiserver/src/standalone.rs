@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::UserInfo;
+use access::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
+use access::security::{Security, SecurityConfig, SecurityError};
 use api::Status;
 use client::{Client, Transport};
 use component::Shutdown;
@@ -15,19 +18,16 @@ use storage::{Durability, EtcdConfig, EtcdOpenError, EtcdServers, OpenError, Sto
 use tokio::net::TcpListener;
 
 use crate::allocate;
-use crate::auth::StoreReader;
+use crate::authorization_feed;
 use crate::config::Config;
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::handlers::unreadable;
 use crate::health::{Check, Of};
-use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use crate::proxy::{Connect, Own};
 use crate::reader::Reader;
-use crate::security::{Security, SecurityConfig, SecurityError};
 use crate::server::{Server, ServerError};
 use crate::store_metrics::StoreSize;
-use crate::user::UserInfo;
 
 /// How it is started.
 pub struct Options {
@@ -238,12 +238,11 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     security_config.clock = config.clock;
     security_config.gates = config.gates.clone();
     security(&mut security_config);
-    let live = Arc::new(StoreReader::new(store.clone(), reader.resources()));
+    let security = Security::new(security_config, Arc::new(reader.clone()))?;
     let find = |group: &str, plural: &str| reader.resource(group, plural);
-    let security = Security::new(security_config, live, &store, find, shutdown)?;
+    let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let authorizer = Arc::clone(&security.auth.authorizer);
     let admission = Arc::clone(&security.admission);
-    let feeds = security.feeds;
     let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
     server.health().follow(feeds);
     server.metrics().register(|registry| admission.register(registry));

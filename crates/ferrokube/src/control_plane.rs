@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::UserInfo;
+use access::pki::{NodeIdentity, Pki};
 use anyhow::{Context, Result, anyhow};
 use api::Text;
 use apiserver::Config;
-use apiserver::pki::{NodeIdentity, Pki};
 use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
-use apiserver::user::UserInfo;
 use client::{Client, Clients, Election};
 use component::{Clock, FeatureGates, Shutdown};
 use rustls::RootCertStore;
@@ -197,6 +197,11 @@ impl ControlPlane {
         Client::new(self.running.server.transport(user, agent), agent)
     }
 
+    /// Clients in this process, by user name.
+    pub(crate) fn clients(&self, agent: &'static str) -> Clients {
+        clients(&self.running.server, agent)
+    }
+
     /// The administrator's client.
     pub(crate) fn admin(&self) -> Client {
         self.client_as(superuser("kubernetes-admin"), "ferrokube")
@@ -287,8 +292,7 @@ impl Parts {
 
     /// Clients in this process, by user name.
     fn clients(&self, agent: &'static str) -> Clients {
-        let server = self.server.clone();
-        Clients::new(move |user| Client::new(server.transport(user_of(user), agent), agent))
+        clients(&self.server, agent)
     }
 
     /// Serves the endpoints of controllers and scheduler on upstream's ports of this machine, for this machine alone.
@@ -374,6 +378,12 @@ fn superuser(name: &str) -> UserInfo {
         groups: vec![Text::from("system:masters"), Text::from("system:authenticated")],
         ..UserInfo::default()
     }
+}
+
+/// Clients of a server in this process, by user name.
+fn clients(server: &apiserver::Server, agent: &'static str) -> Clients {
+    let server = server.clone();
+    Clients::new(move |user| Client::new(server.transport(user_of(user), agent), agent))
 }
 
 /// The identity of a component's user name, with the groups that belong to it.

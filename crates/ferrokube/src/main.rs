@@ -24,7 +24,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use apiserver::pki::NodeIdentity;
+use access::pki::NodeIdentity;
 use cli::{Cli, Command};
 use control_plane::{ControlPlane, Settings};
 use data_dir::DataDir;

@@ -12,7 +12,7 @@ use network::Cni;
 use objects::Cidr;
 
 use crate::cli::Up;
-use crate::control_plane::{ControlPlane, user_of};
+use crate::control_plane::ControlPlane;
 use crate::data_dir::{DataDir, Footprint};
 use crate::machine;
 use crate::neighbours::Claim;
@@ -109,14 +109,15 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         }),
         ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
     };
-    let client = plane.client_as(user_of(&format!("system:node:{name}")), "kubelet");
+    let clients = plane.clients("kubelet");
     let cni = Cni::new(&flags.cni_conf_dir, dir);
-    let (node_client, node_name, stop) = (client.clone(), name.to_owned(), plane.shutdown().clone());
+    let node_client = clients.of(&format!("system:node:{name}"));
+    let (node_name, stop) = (name.to_owned(), plane.shutdown().clone());
     plane.shutdown().spawn(async move { network::run(node_client, &node_name, cni, stop).await });
     let (clock, shutdown) = (plane.clock(), plane.shutdown().clone());
     let failure = plane.failure();
     plane.shutdown().spawn(async move {
-        if let Err(e) = Kubelet::run(config, client, clock, shutdown).await {
+        if let Err(e) = Kubelet::run(config, &clients, clock, shutdown).await {
             failure.report(format!("the kubelet can't run: {:#}", anyhow::Error::from(e)));
         }
     });

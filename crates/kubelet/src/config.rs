@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 pub use crate::images::Verification;
+use crate::node::Options as NodeOptions;
+use crate::server::Options as ServerOptions;
 
 /// A kubelet's settings. Two kubelets on one machine differ in node name, root directory, log directory,
 /// cgroup root and runtime socket.
@@ -39,9 +41,9 @@ pub struct Config {
     /// How many logs of a container are kept; upstream's `containerLogMaxFiles`, 5.
     pub container_log_max_files: u32,
     /// How the Node is registered.
-    pub node: crate::node::Options,
+    pub node: NodeOptions,
     /// Where this kubelet serves, and with which certificates; without, it does not.
-    pub server: Option<crate::server::Options>,
+    pub server: Option<ServerOptions>,
 }
 
 impl Config {
@@ -62,7 +64,7 @@ impl Config {
             image_verification: Verification::default(),
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
-            node: crate::node::Options::default(),
+            node: NodeOptions::default(),
             server: None,
         }
     }

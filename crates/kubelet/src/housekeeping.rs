@@ -2,7 +2,8 @@
 //! their mounts, cgroups, logs. Dead containers and sandboxes of Pods go, too, but the newest.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ use tokio::sync::Notify;
 use crate::cgroups::Cgroups;
 use crate::config::Config;
 use crate::files;
-use crate::pods::kill::Killer;
-use crate::pods::observed::ROOT_ANNOTATION;
+use crate::pods::kill::{Killer, RemoveError};
+use crate::pods::labels::ROOT_ANNOTATION;
 use crate::pods::worker::Worker;
 use crate::pods::workers::Workers;
 use crate::pods::{labels, spec};
-use crate::runtime::Runtime;
+use crate::runtime::{CallError, Runtime};
 use crate::volumes::VolumeManager;
-use crate::work::blocking;
+use crate::work::{Interrupted, try_blocking};
 
 /// How often everything is looked at. Upstream looks every 2 s. Here each Pod's worker cleans after
 /// itself, and what comes into being without one wakes the search: the period is only for what nobody
@@ -42,7 +43,7 @@ pub(crate) struct Listing {
 impl Listing {
     /// Asks the runtime. Several kubelets may share one: a sandbox tells by an annotation whose it is, a
     /// container belongs to whom its sandbox belongs, or tells, too.
-    pub(crate) async fn of(runtime: &Runtime, root_dir: &Path) -> Result<Self, tonic::Status> {
+    pub(crate) async fn of(runtime: &Runtime, root_dir: &Path) -> Result<Self, CallError> {
         let service = runtime.service();
         // Containers first: a sandbox is there before its containers.
         let containers = service.list_containers(pb::ListContainersRequest::default()).await?;
@@ -150,6 +151,25 @@ struct Garbage {
     sandboxes: Vec<(String, String)>,
 }
 
+/// Why something that no Pod owns is still there.
+#[derive(Debug, thiserror::Error)]
+enum SweepError {
+    #[error("cannot list containers: {}", .0.message())]
+    List(CallError),
+    #[error(transparent)]
+    Container(RemoveError),
+    #[error(transparent)]
+    Sandbox(CallError),
+    #[error(transparent)]
+    Volumes(io::Error),
+    #[error("cgroup of Pod {uid}: {error}")]
+    Cgroup { uid: String, error: io::Error },
+    #[error("{}: {error}", path.display())]
+    Path { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
 /// Removes what no Pod owns.
 pub(crate) struct Housekeeper {
     pub(crate) config: Arc<Config>,
@@ -177,7 +197,7 @@ impl Housekeeper {
                 PERIOD
             } else {
                 tracing::warn!(
-                    errors = errors.join("; "),
+                    errors = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
                     "not everything that no Pod owns could be removed"
                 );
                 backoff.delay()
@@ -191,7 +211,7 @@ impl Housekeeper {
     }
 
     /// Looks once; answers what went wrong.
-    async fn sweep(&self, start: &impl Fn(Arc<Worker>)) -> Vec<String> {
+    async fn sweep(&self, start: &impl Fn(Arc<Worker>)) -> Vec<SweepError> {
         // What was there before the runtime is asked: what comes later belongs to a Pod that is new.
         let mut errors = Vec::new();
         let remains = match self.remains().await {
@@ -204,7 +224,7 @@ impl Housekeeper {
         let listing = match Listing::of(&self.runtime, &self.config.root_dir).await {
             Ok(listing) => listing,
             Err(error) => {
-                errors.push(format!("cannot list containers: {}", error.message()));
+                errors.push(SweepError::List(error));
                 return errors;
             }
         };
@@ -228,37 +248,42 @@ impl Housekeeper {
         for (uid, id) in &garbage.containers {
             let observed = self.workers.get(uid).map(|w| w.state.lock().observed.clone());
             let status = observed.as_ref().and_then(|o| o.containers.iter().find(|c| c.id == *id));
-            errors.extend(match status {
-                Some(status) => self.killer.remove_with_log(uid, status).await.err(),
-                None => self.killer.remove_container(uid, id).await.err(),
-            });
+            let removed = match status {
+                Some(status) => self.killer.remove_with_log(uid, status).await,
+                None => self.killer.remove_container(uid, id).await.map_err(RemoveError::Call),
+            };
+            errors.extend(removed.err().map(SweepError::Container));
         }
         for (uid, id) in &garbage.sandboxes {
-            errors.extend(self.killer.remove_sandbox(uid, id).await.err());
+            errors.extend(self.killer.remove_sandbox(uid, id).await.err().map(SweepError::Sandbox));
         }
         let nobodys = |uid: &str| self.workers.get(uid).is_none() && !listed.contains(uid);
         for uid in remains.dirs.iter().filter(|uid| nobodys(uid)) {
-            errors.extend(self.volumes.remove_pod(uid).await.err());
+            errors.extend(self.volumes.remove_pod(uid).await.err().map(SweepError::Volumes));
         }
         for uid in remains.cgroups.iter().filter(|uid| nobodys(uid)) {
-            errors.extend(self.cgroups.remove(uid).err().map(|e| format!("cgroup of Pod {uid}: {e}")));
+            errors.extend(
+                self.cgroups.remove(uid).err().map(|error| SweepError::Cgroup { uid: uid.clone(), error }),
+            );
         }
         for name in remains.logs.iter().filter(|name| nobodys(uid_of_logs(name))) {
             let dir = self.config.pod_logs_dir.join(name);
-            let removed =
-                blocking(move || files::remove_tree(&dir).map_err(|e| format!("{}: {e}", dir.display())));
-            errors.extend(removed.await.err());
+            let path = dir.clone();
+            let removed = try_blocking(move || files::remove_tree(&dir)).await;
+            errors.extend(removed.err().map(|error| SweepError::Path { path, error }));
         }
         errors
     }
 
-    async fn remains(&self) -> Result<Remains, String> {
+    async fn remains(&self) -> Result<Remains, SweepError> {
         let (dirs, logs) = (self.config.root_dir.join("pods"), self.config.pod_logs_dir.clone());
         let cgroups = self.cgroups.clone();
-        blocking(move || {
-            let names = |dir: &std::path::Path| {
-                let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-                Ok::<_, String>(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
+        try_blocking(move || {
+            let names = |dir: &Path| {
+                let entries = std::fs::read_dir(dir);
+                let entries = entries.map_err(|error| SweepError::Path { path: dir.to_owned(), error })?;
+                let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
+                Ok::<_, SweepError>(names.collect())
             };
             Ok(Remains { dirs: names(&dirs)?, cgroups: cgroups.pods(), logs: names(&logs)? })
         })

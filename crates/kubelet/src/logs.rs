@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, OFlags};
 
 use crate::files::{self, Links};
 use crate::pods::workers::Workers;
-use crate::runtime::Runtime;
-use crate::volumes::blocking;
+use crate::runtime::{CallError, Runtime};
+use crate::work::{blocking, try_blocking};
 
 /// How often sizes are looked at; upstream's `containerLogMonitorInterval`.
 pub(crate) const PERIOD: Duration = Duration::from_secs(10);
@@ -47,6 +47,15 @@ pub(crate) fn remove(log: &Path) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
 }
 
+/// Why a log was not rotated.
+#[derive(Debug, thiserror::Error)]
+enum RotateError {
+    #[error(transparent)]
+    File(#[from] io::Error),
+    #[error("{}", .0.message())]
+    Reopen(CallError),
+}
+
 /// Rotates logs that are too long.
 pub(crate) struct Rotation {
     /// The size from which on a log is rotated, in bytes.
@@ -70,32 +79,30 @@ impl Rotation {
                     let (of, most) = (path.clone(), self.most);
                     let long = blocking(move || {
                         let metadata = open(&of).and_then(|f| f.metadata());
-                        Ok(metadata.is_ok_and(|m| m.len() > most))
+                        metadata.is_ok_and(|m| m.len() > most)
                     })
                     .await;
-                    if long == Ok(true)
+                    if long.unwrap_or(false)
                         && let Err(error) = self.rotate(&c.id, path).await
                     {
-                        tracing::warn!(path = c.log_path, error, "log not rotated");
+                        tracing::warn!(path = c.log_path, %error, "log not rotated");
                     }
                 }
             }
         }
     }
 
-    async fn rotate(&self, id: &str, path: PathBuf) -> Result<(), String> {
+    async fn rotate(&self, id: &str, path: PathBuf) -> Result<(), RotateError> {
         let keep = self.keep.saturating_sub(2) as usize;
         let stamp = self.clock.now().strftime("%Y%m%d-%H%M%S").to_string();
-        let moved = blocking(move || move_aside(&path, keep, &stamp).map_err(|e| e.to_string())).await?;
+        let moved = try_blocking(move || move_aside(&path, keep, &stamp)).await?;
         let request = pb::ReopenContainerLogRequest { container_id: id.to_owned() };
         if let Err(error) = self.runtime.service().reopen_container_log(request).await {
             // The runtime writes on into the old file: it must keep its name.
             let (dir, name, aside) = moved;
-            blocking(move || {
-                rustix::fs::renameat(&dir, &aside, &dir, &name).map_err(|e| io::Error::from(e).to_string())
-            })
-            .await?;
-            return Err(error.message().to_owned());
+            let back = move || rustix::fs::renameat(&dir, &aside, &dir, &name).map_err(io::Error::from);
+            try_blocking(back).await?;
+            return Err(RotateError::Reopen(error.into()));
         }
         Ok(())
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::runtime as pb;
-use jiff::Timestamp;
 use parking_lot::RwLock;
 use tokio::time::timeout;
 use tonic::Code;
@@ -138,12 +137,32 @@ async fn ask_version(runtime: &cri::Runtime) -> Result<pb::VersionResponse, toni
     Ok(runtime.version(pb::VersionRequest { version: "v1".into() }).await?.into_inner())
 }
 
-/// A CRI time, nanoseconds since the epoch; none where it is not set.
-pub(crate) fn nanos(t: i64) -> Option<Timestamp> {
-    (t > 0).then(|| Timestamp::from_nanosecond(i128::from(t)).ok()).flatten()
+/// An error that the runtime answered, as Go's gRPC prints it; clients know that text from Events and messages.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("rpc error: code = {:?} desc = {}", .0.code(), .0.message())]
+pub struct CallError(Box<tonic::Status>);
+
+impl CallError {
+    /// The gRPC code.
+    pub(crate) fn code(&self) -> Code {
+        self.0.code()
+    }
+    /// The runtime's own text.
+    pub(crate) fn message(&self) -> &str {
+        self.0.message()
+    }
 }
 
-/// A runtime's error as Go's gRPC prints it; clients know that text from Events and messages.
-pub(crate) fn error_text(status: &tonic::Status) -> String {
-    format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
+impl From<tonic::Status> for CallError {
+    fn from(status: tonic::Status) -> Self {
+        Self(Box::new(status))
+    }
+}
+
+/// The answer of a call that ends or removes something, for which nothing is left to do if it is gone already.
+pub(crate) fn unless_gone<T>(answer: Result<T, tonic::Status>) -> Result<(), CallError> {
+    match answer {
+        Err(error) if error.code() != Code::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }

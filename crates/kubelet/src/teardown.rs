@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cri::runtime as pb;
-use tonic::Code;
 
 use crate::cgroups::Cgroups;
 use crate::config::Config;
-use crate::pods::observed::ROOT_ANNOTATION;
-use crate::runtime::{Runtime, RuntimeError, error_text};
+use crate::pods::labels::ROOT_ANNOTATION;
+use crate::runtime::{CallError, Runtime, RuntimeError, unless_gone};
 use crate::volumes::mounts;
 
 /// How often the removal of Pods is tried.
@@ -24,12 +23,12 @@ pub enum TearDownError {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     /// A Pod's containers cannot be removed.
-    #[error("cannot remove the sandbox {id}: {message}")]
+    #[error("cannot remove the sandbox {id}: {error}")]
     Sandbox {
         /// CRI id of the sandbox.
         id: String,
-        /// The runtime's text.
-        message: String,
+        /// The runtime's error.
+        error: CallError,
     },
     /// Files cannot be removed.
     #[error("cannot remove {path}")]
@@ -80,7 +79,7 @@ async fn remove_pods(runtime: &Runtime, config: &Config) -> Result<(), TearDownE
     let mut result = Ok(());
     for sandbox in listed.into_inner().items.into_iter().filter(own) {
         if let Err(error) = remove_sandbox(&service, &sandbox.id).await {
-            result = result.and(Err(TearDownError::Sandbox { id: sandbox.id, message: error_text(&error) }));
+            result = result.and(Err(TearDownError::Sandbox { id: sandbox.id, error }));
             continue;
         }
         if let Some(m) = sandbox.metadata {
@@ -92,7 +91,7 @@ async fn remove_pods(runtime: &Runtime, config: &Config) -> Result<(), TearDownE
 }
 
 /// Stops a sandbox's containers and network, and removes it with them.
-async fn remove_sandbox(service: &cri::Runtime, id: &str) -> Result<(), tonic::Status> {
+async fn remove_sandbox(service: &cri::Runtime, id: &str) -> Result<(), CallError> {
     let filter = pb::ContainerFilter { pod_sandbox_id: id.to_owned(), ..pb::ContainerFilter::default() };
     let containers = service.list_containers(pb::ListContainersRequest { filter: Some(filter) }).await?;
     let containers = containers.into_inner().containers;
@@ -105,13 +104,6 @@ async fn remove_sandbox(service: &cri::Runtime, id: &str) -> Result<(), tonic::S
     unless_gone(
         service.remove_pod_sandbox(pb::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() }).await,
     )
-}
-
-fn unless_gone<T>(answer: Result<T, tonic::Status>) -> Result<(), tonic::Status> {
-    match answer {
-        Err(error) if error.code() != Code::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 async fn remove_dir(path: PathBuf) -> Result<(), TearDownError> {

@@ -1,7 +1,9 @@
 //! File work on behalf of a Pod, which goes on in its thread when whoever waits for it has gone.
 
 use std::future::Future;
+use std::io;
 
+use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 
 tokio::task_local! {
@@ -14,7 +16,7 @@ tokio::task_local! {
 pub(crate) struct Work(TaskTracker);
 
 impl Work {
-    /// Counts what `step` begins by [`blocking`].
+    /// Counts the work that `step` begins by [`blocking`].
     pub(crate) async fn scope<F: Future>(&self, step: F) -> F::Output {
         OF_POD.scope(self.0.clone(), step).await
     }
@@ -27,12 +29,23 @@ impl Work {
     }
 }
 
+/// File work that did not come to its end: it panicked, or the process stops.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(crate) struct Interrupted(#[from] JoinError);
+
+impl From<Interrupted> for io::Error {
+    fn from(error: Interrupted) -> Self {
+        Self::other(error)
+    }
+}
+
 /// Runs file work off the async threads. It ends also when its caller has gone, and counts as work of
 /// the Pod until then.
-pub(crate) async fn blocking<T, F>(work: F) -> Result<T, String>
+pub(crate) async fn blocking<T, F>(work: F) -> Result<T, Interrupted>
 where
     T: Send + 'static,
-    F: FnOnce() -> Result<T, String> + Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
 {
     let counted = OF_POD.try_with(TaskTracker::token).ok();
     let task = tokio::task::spawn_blocking(move || {
@@ -40,7 +53,17 @@ where
         drop(counted);
         result
     });
-    task.await.map_err(|e| e.to_string())?
+    Ok(task.await?)
+}
+
+/// Runs file work that may fail, as [`blocking`] does.
+pub(crate) async fn try_blocking<T, E, F>(work: F) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<Interrupted> + Send + 'static,
+    F: FnOnce() -> Result<T, E> + Send + 'static,
+{
+    blocking(work).await.unwrap_or_else(|error| Err(error.into()))
 }
 
 #[cfg(test)]
@@ -54,7 +77,7 @@ mod tests {
         let (begun, began) = tokio::sync::oneshot::channel();
         let step = work.scope(blocking(move || {
             let _ = begun.send(());
-            wait.recv().map_err(|e| e.to_string())
+            let _ = wait.recv();
         }));
         let given_up = tokio::select! {
             biased;
@@ -71,7 +94,7 @@ mod tests {
         assert!(!now, "the work is still under way");
         go.send(()).unwrap();
         idle.await;
-        work.scope(blocking(|| Ok(()))).await.unwrap();
+        work.scope(blocking(|| ())).await.unwrap();
         work.idle().await;
     }
 }

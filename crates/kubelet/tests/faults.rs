@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::support::fake::{self, Fake, Fault};
 use crate::support::memory::Memory;
-use client::Client;
+use client::{Client, Clients};
 use component::{Clock, Shutdown};
 use cri::runtime as pb;
-use ferrokube_kubelet::pods::{labels, observed::ROOT_ANNOTATION};
+use ferrokube_kubelet::pods::labels::{self, ROOT_ANNOTATION};
 use ferrokube_kubelet::{Config, Kubelet, node};
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -69,8 +69,9 @@ impl Node {
     async fn run(api: Arc<Memory>, runtime: Fake, config: Config, files: Arc<tempfile::TempDir>) -> Self {
         let shutdown = Shutdown::new();
         let client = Client::new(api.clone(), "kubelet");
+        let clients = Clients::new(move |_| client.clone());
         let clock = Clock::from("2026-01-01T00:00:00Z".parse().unwrap());
-        let kubelet = Kubelet::new(config.clone(), client, clock, shutdown.clone()).await.unwrap();
+        let kubelet = Kubelet::new(config.clone(), &clients, clock, shutdown.clone()).await.unwrap();
         let run = kubelet.clone();
         shutdown.spawn(async move { run.run_pods().await });
         Self { api, runtime, config, kubelet, shutdown, files }

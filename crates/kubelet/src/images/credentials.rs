@@ -6,17 +6,33 @@ use std::fmt::Write;
 use base64::Engine;
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::parse_name;
-use super::records::PullSecret;
+use super::names;
 use crate::objects::Objects;
 use crate::pods::spec;
 use crate::recorder::PodRecorder;
 
 /// Docker's own registry, as configurations name it.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
+
+/// A Secret whose credential pulled an image.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PullSecret {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) credential_hash: String,
+}
+
+impl PullSecret {
+    /// Whether both are from the same Secret.
+    pub(super) fn same_secret(&self, other: &Self) -> bool {
+        (&self.namespace, &self.name, &self.uid) == (&other.namespace, &other.name, &other.uid)
+    }
+}
 
 /// A credential, and the Secret it is from.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +50,7 @@ pub(super) async fn of_pod(
     pod: &Pod,
     image: &str,
 ) -> Vec<Credential> {
-    let Ok(name) = parse_name(image) else { return Vec::new() };
+    let Ok(name) = names::parse(image) else { return Vec::new() };
     let mut found = Vec::new();
     for reference in spec::spec(pod).image_pull_secrets.iter().flatten() {
         match secrets.secret(spec::namespace(pod), &reference.name).await {

@@ -18,9 +18,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::credentials::hex;
-use super::parse_name;
-use crate::volumes::blocking;
+use super::credentials::{PullSecret, hex};
+use super::names;
+use crate::work::blocking;
 
 /// Beyond so many Secrets of an image, further ones that match are not written down.
 const MAX_MATCHED: usize = 100;
@@ -54,22 +54,6 @@ impl Verification {
             }),
             Self::AlwaysVerify => true,
         }
-    }
-}
-
-/// A Secret whose credential pulled an image.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PullSecret {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) credential_hash: String,
-}
-
-impl PullSecret {
-    fn same_secret(&self, other: &Self) -> bool {
-        (&self.namespace, &self.name, &self.uid) == (&other.namespace, &other.name, &other.uid)
     }
 }
 
@@ -183,14 +167,14 @@ impl Records {
 
     async fn with<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> T + Send + 'static) -> Option<T> {
         let inner = self.0.clone();
-        blocking(move || Ok(work(&inner))).await.ok()
+        blocking(move || work(&inner)).await.ok()
     }
 
     /// Notes that an image is about to be pulled.
-    pub(super) async fn intend(&self, image: &str) -> Result<(), String> {
+    pub(super) async fn intend(&self, image: &str) -> io::Result<()> {
         let image = image.to_owned();
-        let noted = self.with(move |inner| inner.intend(image).map_err(|e| e.to_string())).await;
-        noted.unwrap_or_else(|| Err("interrupted".to_owned()))
+        let noted = self.with(move |inner| inner.intend(image)).await;
+        noted.unwrap_or_else(|| Err(io::Error::other("interrupted")))
     }
 
     /// Notes the end of a pull: none if it failed, else the image's reference and by what it was pulled.
@@ -264,7 +248,7 @@ impl Inner {
 
     /// `None`: it is known that the image was pulled, but not by whom.
     fn add_held(&self, image: &str, reference: &str, by: Option<ImageCredentials>) -> io::Result<()> {
-        let name = parse_name(image).map_err(io::Error::other)?.repository.to_owned();
+        let name = names::parse(image).map_err(io::Error::other)?.repository.to_owned();
         // One that cannot be read is written anew, with less in it.
         let known = self.pulled(reference).unwrap_or_default();
         let mut changed = known.is_none();
@@ -292,7 +276,7 @@ impl Inner {
 
     fn access(&self, policy: &Verification, image: &str, reference: &str) -> Access {
         let intents = self.intents.lock();
-        let Ok(name) = parse_name(image) else { return Access::Nobody };
+        let Ok(name) = names::parse(image) else { return Access::Nobody };
         let record = match self.pulled(reference) {
             Ok(record) => record,
             Err(error) => {
@@ -319,7 +303,7 @@ impl Inner {
         // Those of this kubelet are still under way.
         for intent in pulling.iter().filter(|i| !intents.contains_key(&i.image)) {
             // Runtimes name images with their tag.
-            let tagged = super::with_tag(&intent.image).unwrap_or_default();
+            let tagged = names::with_tag(&intent.image).unwrap_or_default();
             let ends = |name: &str| name == tagged || name.ends_with(&format!("/{tagged}"));
             for (id, _) in images.iter().filter(|(_, names)| names.iter().any(|n| ends(n))) {
                 if let Err(error) = self.add_held(&intent.image, id, None) {

@@ -2,58 +2,30 @@
 
 mod lease;
 pub mod machine;
+mod options;
 pub mod pressure;
 mod reporter;
 pub mod status;
+mod view;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::{Client, Informer, Recorder};
 use component::{Clock, Shutdown};
-use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
 
 use self::machine::{Filesystem, Machine, Pids};
+pub use self::options::Options;
+pub(crate) use self::options::UPDATE;
 use self::pressure::{Reported, Room};
-pub use self::pressure::{Threshold, Thresholds};
+pub use self::pressure::{Threshold, ThresholdError, Thresholds};
 pub(crate) use self::reporter::REPORT;
 use self::reporter::Reporter;
 use self::status::Observation;
+pub(crate) use self::view::NodeView;
 use crate::health::Health;
 use crate::{Config, Runtime, health};
-
-/// How often the status is made, and how long a request may take that reports it; upstream's
-/// `nodeStatusUpdateFrequency`.
-pub(crate) const UPDATE: Duration = Duration::from_secs(10);
-
-/// How the Node is registered.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The host name it reports; its own name without.
-    pub hostname: Option<String>,
-    /// The port of this kubelet's server.
-    pub port: u16,
-    /// More labels.
-    pub labels: BTreeMap<String, String>,
-    /// Taints of a new Node.
-    pub taints: Vec<Taint>,
-    /// What is kept free, and when the node is short of something.
-    pub eviction_hard: Thresholds,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            hostname: None,
-            port: 10250,
-            labels: BTreeMap::new(),
-            taints: Vec::new(),
-            eviction_hard: Thresholds::default(),
-        }
-    }
-}
 
 /// What is reported, and by whom.
 #[derive(Clone)]

@@ -1,5 +1,6 @@
 //! Whether the node runs short of something: eviction thresholds and the conditions they stand for.
 
+use api::quantity::{Quantity, QuantityError};
 use jiff::{SignedDuration, Timestamp};
 
 use super::machine::{Filesystem, Pids};
@@ -81,12 +82,37 @@ pub struct Pressures {
     pub pids: bool,
 }
 
+/// Why a text holds no thresholds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ThresholdError {
+    /// A part has no `<`.
+    #[error("{0:?} is no threshold, such as memory.available<100Mi")]
+    Form(String),
+    /// A share is not one.
+    #[error("{0:?} is no percentage from 0% to 100%")]
+    Percentage(String),
+    /// An amount is not one.
+    #[error("{value:?}: {error}")]
+    Quantity {
+        /// The text that should be an amount.
+        value: String,
+        /// Why it is none.
+        error: QuantityError,
+    },
+    /// An amount is below zero.
+    #[error("{0:?} is negative")]
+    Negative(String),
+    /// A signal is not known.
+    #[error("{0:?} is no eviction signal, such as memory.available")]
+    Signal(String),
+}
+
 impl std::str::FromStr for Thresholds {
-    type Err = String;
+    type Err = ThresholdError;
 
     /// Reads upstream's `--eviction-hard`: `memory.available<100Mi,nodefs.available<10%`. Signals that
     /// are not named have no threshold.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ThresholdError> {
         let none = Threshold::Quantity(0);
         let mut all = Self {
             memory: none,
@@ -97,20 +123,18 @@ impl std::str::FromStr for Thresholds {
             pids: None,
         };
         for part in text.split(',').filter(|p| !p.is_empty()) {
-            let (signal, value) = part
-                .split_once('<')
-                .ok_or_else(|| format!("{part:?} is no threshold, such as memory.available<100Mi"))?;
+            let (signal, value) =
+                part.split_once('<').ok_or_else(|| ThresholdError::Form(part.to_owned()))?;
             let share =
                 value.strip_suffix('%').map(|p| p.parse::<f64>().ok().filter(|p| (0.0..=100.0).contains(p)));
             let threshold = match share {
                 Some(Some(percent)) => Threshold::Share(percent / 100.0),
-                Some(None) => return Err(format!("{value:?} is no percentage from 0% to 100%")),
+                Some(None) => return Err(ThresholdError::Percentage(value.to_owned())),
                 None => {
-                    let amount =
-                        api::quantity::Quantity::parse(value).map_err(|e| format!("{value:?}: {e}"))?;
-                    Threshold::Quantity(
-                        u64::try_from(amount.value()).map_err(|_| format!("{value:?} is negative"))?,
-                    )
+                    let amount = Quantity::parse(value)
+                        .map_err(|error| ThresholdError::Quantity { value: value.to_owned(), error })?;
+                    let negative = |_| ThresholdError::Negative(value.to_owned());
+                    Threshold::Quantity(u64::try_from(amount.value()).map_err(negative)?)
                 }
             };
             match signal {
@@ -120,7 +144,7 @@ impl std::str::FromStr for Thresholds {
                 "imagefs.available" => all.imagefs = threshold,
                 "imagefs.inodesFree" => all.imagefs_inodes = threshold,
                 "pid.available" => all.pids = Some(threshold),
-                _ => return Err(format!("{signal:?} is no eviction signal, such as memory.available")),
+                _ => return Err(ThresholdError::Signal(signal.to_owned())),
             }
         }
         Ok(all)

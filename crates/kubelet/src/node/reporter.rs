@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus, ObjectReference};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
+use super::options::{Options, UPDATE};
 use super::status::{self, Observation};
-use super::{Options, UPDATE};
-use crate::Config;
+use crate::config::Config;
 
 /// A status that only its heartbeats differ in is sent this often; upstream's `nodeStatusReportFrequency`.
 pub(crate) const REPORT: Duration = Duration::from_mins(5);

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Map, Value};
 
-use super::Options;
 use super::machine::{Filesystem, Machine};
+use super::options::Options;
 use super::pressure::Pressures;
 
 /// The version of Kubernetes that this kubelet implements.

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::worker::Worker;
 use super::workers::Workers;
 use super::{spec, sysctls};
-use objects::quantity::{self, ResourceList};
+use objects::quantity;
 
 /// Why a Pod is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Admission {
     /// Decides once for each Pod, one Pod after the other; `node` is asked once it is known which ran before.
     pub(crate) async fn admit(
         &self,
-        worker: &Arc<Worker>,
+        worker: &Worker,
         workers: &Workers,
         node: impl Fn() -> Option<Arc<Node>> + Send,
     ) -> Result<Option<Refusal>, NodeUnknown> {
@@ -154,7 +154,7 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
             continue;
         }
         let used: i64 = others.iter().map(|p| spec::pod_request(p, name)).fold(0, i64::saturating_add);
-        let capacity = capacity(&allocatable, name);
+        let capacity = spec::capacity(&allocatable, name);
         if request > capacity.saturating_sub(used) {
             return refuse(&format!("OutOf{name}"), lacking(name, request, used, capacity));
         }
@@ -181,12 +181,6 @@ pub(crate) fn decide(pod: &Pod, node: &Node, others: &[Arc<Pod>]) -> Option<Refu
         );
     }
     None
-}
-
-/// What a node gives of a resource, in the units of [`spec::pod_request`].
-pub(super) fn capacity(allocatable: &ResourceList, name: &str) -> i64 {
-    let amount = allocatable.get(name);
-    if name == "cpu" { quantity::milli(amount) } else { quantity::value(amount) }
 }
 
 fn lacking(name: &str, requested: i64, used: i64, capacity: i64) -> String {

@@ -132,7 +132,7 @@ pub(crate) fn decide(
         if !allocatable.contains_key(name) || request <= spec::pod_request(now, name) {
             continue;
         }
-        let capacity = super::admission::capacity(allocatable, name);
+        let capacity = spec::capacity(allocatable, name);
         if request > capacity {
             let message = format!(
                 "Node didn't have enough capacity: {name}, requested: {request}, capacity: {capacity}"

@@ -1,6 +1,7 @@
 //! Sandboxes and containers as the runtime is asked for them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,14 +10,19 @@ use component::Clock;
 use cri::runtime as pb;
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 
+use super::dns::{self, HostnameError};
 use super::downward::Facts;
-use super::observed::ROOT_ANNOTATION;
-use super::{dns, env, labels, resources, security, spec};
+use super::env::{self, EnvError};
+use super::labels::ROOT_ANNOTATION;
+use super::security::{self, NonRootError, ProfileError};
+use super::{labels, resources, spec};
 use crate::Config;
 use crate::cgroups::Cgroups;
 use crate::health::Health;
 use crate::recorder::PodRecorder;
-use crate::volumes::{Mounted, Volumes, blocking, subpath};
+use crate::volumes::subpath::{self, SubPathError};
+use crate::volumes::{Mounted, Volumes};
+use crate::work::{Interrupted, try_blocking};
 
 const ETC_HOSTS: &str = "/etc/hosts";
 
@@ -27,6 +33,59 @@ fn pod_labels(pod: &Pod) -> HashMap<String, String> {
     all.insert(labels::POD_NAMESPACE.into(), spec::namespace(pod).into());
     all.insert(labels::POD_UID.into(), spec::uid(pod).into());
     all
+}
+
+/// Why the runtime cannot be asked for a sandbox; upstream's texts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SandboxConfigError {
+    #[error("the handler \"\" does not support user namespaces")]
+    UserNamespaces,
+    #[error(transparent)]
+    Hostname(#[from] HostnameError),
+}
+
+/// Why the runtime cannot be asked for a container; upstream's texts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContainerConfigError {
+    #[error(transparent)]
+    Environment(#[from] EnvError),
+    #[error(transparent)]
+    NonRoot(#[from] NonRootError),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error("create container log directory for container {container} failed: {error}")]
+    LogDir { container: String, error: io::Error },
+    #[error("cannot find volume {volume:?} to mount into container {container:?}")]
+    NoVolume { volume: String, container: String },
+    #[error("missing value for {0:?}")]
+    SubPathExpr(String),
+    #[error(transparent)]
+    MountMode(#[from] MountModeError),
+    #[error(transparent)]
+    SubPath(SubPathError),
+    #[error("error on creating termination-log file: {0}")]
+    TerminationLog(io::Error),
+    #[error(transparent)]
+    Hosts(#[from] io::Error),
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+/// Why a volume cannot be mounted as a container wants it; upstream's texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MountModeError {
+    #[error("invalid MountPropagation mode: {0:?}")]
+    Propagation(String),
+    #[error("volume {0:?} requested recursive read-only mode, but it is not read-only")]
+    Writable(String),
+    #[error(
+        "volume {volume:?} requested recursive read-only mode, but it is not compatible with propagation {propagation:?}"
+    )]
+    Propagated { volume: String, propagation: String },
+    #[error("volume {0:?} requested recursive read-only mode, but it is not supported by the runtime")]
+    Unsupported(String),
+    #[error("unknown recursive read-only mode {0:?}")]
+    Unknown(String),
 }
 
 /// Says how sandboxes and containers are to be.
@@ -45,9 +104,13 @@ impl Requests {
     ///
     /// # Errors
     /// Upstream's text, where a name or the resolver configuration cannot be made.
-    pub(crate) async fn sandbox(&self, pod: &Pod, attempt: u32) -> Result<pb::PodSandboxConfig, String> {
+    pub(crate) async fn sandbox(
+        &self,
+        pod: &Pod,
+        attempt: u32,
+    ) -> Result<pb::PodSandboxConfig, SandboxConfigError> {
         if spec::spec(pod).host_users == Some(false) {
-            return Err("the handler \"\" does not support user namespaces".into());
+            return Err(SandboxConfigError::UserNamespaces);
         }
         let config = &self.config;
         let text = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
@@ -144,15 +207,18 @@ impl Requests {
     ///
     /// # Errors
     /// Upstream's text for the Event and the status.
-    pub(crate) async fn container(&self, i: &ContainerInputs<'_>) -> Result<pb::ContainerConfig, String> {
+    pub(crate) async fn container(
+        &self,
+        i: &ContainerInputs<'_>,
+    ) -> Result<pb::ContainerConfig, ContainerConfigError> {
         let (pod, c) = (i.facts.pod, i.container);
         let vars = self.env.environment(i.facts, c).await?;
         security::verify_non_root(pod, c, i.image_user)?;
         let (command, args) = env::command(c, &vars);
         let log_dir = self.container_log_dir(pod, &c.name);
-        blocking(move || std::fs::create_dir_all(&log_dir).map_err(|e| e.to_string()))
+        try_blocking(move || std::fs::create_dir_all(&log_dir))
             .await
-            .map_err(|e| format!("create container log directory for container {} failed: {e}", c.name))?;
+            .map_err(|error| ContainerConfigError::LogDir { container: c.name.clone(), error })?;
         let profiles = self.config.root_dir.join("seccomp");
         Ok(pb::ContainerConfig {
             metadata: Some(pb::ContainerMetadata { name: c.name.clone(), attempt: i.restart_count }),
@@ -194,7 +260,11 @@ impl Requests {
         })
     }
 
-    async fn mounts(&self, i: &ContainerInputs<'_>, vars: &env::Env) -> Result<Vec<pb::Mount>, String> {
+    async fn mounts(
+        &self,
+        i: &ContainerInputs<'_>,
+        vars: &env::Env,
+    ) -> Result<Vec<pb::Mount>, ContainerConfigError> {
         let (pod, c) = (i.facts.pod, i.container);
         let pod_dir = self.config.pod_dir(spec::uid(pod));
         let mut out = Vec::new();
@@ -202,7 +272,8 @@ impl Requests {
         for (index, mount) in c.volume_mounts.iter().flatten().enumerate() {
             hosts &= mount.mount_path != ETC_HOSTS;
             let volume = i.volumes.get(&mount.name).ok_or_else(|| {
-                format!("cannot find volume {:?} to mount into container {:?}", mount.name, c.name)
+                let (volume, container) = (mount.name.clone(), c.name.clone());
+                ContainerConfigError::NoVolume { volume, container }
             })?;
             let mut sub = mount.sub_path.clone().unwrap_or_default();
             if let Some(expr) = mount.sub_path_expr.as_deref().filter(|e| !e.is_empty()) {
@@ -233,7 +304,7 @@ impl Requests {
                     if !sub.is_empty() {
                         let (dir, at) = (pod_dir.clone(), path.clone());
                         let (volume, container) = (mount.name.clone(), c.name.clone());
-                        host_path = blocking(move || {
+                        host_path = try_blocking(move || {
                             let part = subpath::SubPath {
                                 volume_path: &at,
                                 path: &sub,
@@ -243,7 +314,7 @@ impl Requests {
                             };
                             subpath::prepare(&dir, &part).map_err(|error| {
                                 tracing::debug!(?error, "subPath");
-                                error.to_string()
+                                ContainerConfigError::SubPath(error)
                             })
                         })
                         .await?;
@@ -260,13 +331,13 @@ impl Requests {
             let dir = pod_dir.join("containers").join(&c.name);
             let file = dir.join(format!("{:08x}", fastrand::u32(..)));
             let host_path = file.to_string_lossy().into_owned();
-            blocking(move || {
+            try_blocking(move || {
                 std::fs::create_dir_all(&dir)
                     .and_then(|()| std::fs::write(&file, ""))
                     .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)))
-                    .map_err(|e| format!("error on creating termination-log file: {e}"))
             })
-            .await?;
+            .await
+            .map_err(ContainerConfigError::TerminationLog)?;
             let container_path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
             out.push(pb::Mount { host_path, container_path, ..pb::Mount::default() });
         }
@@ -274,7 +345,7 @@ impl Requests {
     }
 
     /// Writes the Pod's hosts file anew, and mounts it.
-    async fn hosts_mount(&self, i: &ContainerInputs<'_>, pod_dir: &Path) -> Result<pb::Mount, String> {
+    async fn hosts_mount(&self, i: &ContainerInputs<'_>, pod_dir: &Path) -> io::Result<pb::Mount> {
         let pod = i.facts.pod;
         let aliases = spec::spec(pod).host_aliases.clone().unwrap_or_default();
         let text = if spec::host_network(pod) {
@@ -286,10 +357,9 @@ impl Requests {
         };
         let file = pod_dir.join("etc-hosts");
         let host_path = file.to_string_lossy().into_owned();
-        blocking(move || {
+        try_blocking(move || {
             std::fs::write(&file, text)
                 .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)))
-                .map_err(|e| e.to_string())
         })
         .await?;
         Ok(pb::Mount { host_path, container_path: ETC_HOSTS.into(), ..pb::Mount::default() })
@@ -350,47 +420,43 @@ fn annotations(config: &Config, pod: &Pod, c: &Container, restart_count: u32) ->
     all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn propagation(mount: &VolumeMount) -> Result<pb::MountPropagation, String> {
+fn propagation(mount: &VolumeMount) -> Result<pb::MountPropagation, MountModeError> {
     match mount.mount_propagation.as_deref() {
         None | Some("None" | "") => Ok(pb::MountPropagation::PropagationPrivate),
         Some("HostToContainer") => Ok(pb::MountPropagation::PropagationHostToContainer),
         Some("Bidirectional") => Ok(pb::MountPropagation::PropagationBidirectional),
-        Some(other) => Err(format!("invalid MountPropagation mode: {other:?}")),
+        Some(other) => Err(MountModeError::Propagation(other.to_owned())),
     }
 }
 
 /// Whether a mount is read-only all the way down.
-fn recursive_read_only(mount: &VolumeMount, runtime: bool) -> Result<bool, String> {
-    let name = &mount.name;
+fn recursive_read_only(mount: &VolumeMount, runtime: bool) -> Result<bool, MountModeError> {
+    let volume = || mount.name.clone();
     let mode = match mount.recursive_read_only.as_deref() {
         None | Some("Disabled" | "") => return Ok(false),
         Some(mode) => mode,
     };
     if mount.read_only != Some(true) {
-        return Err(format!("volume {name:?} requested recursive read-only mode, but it is not read-only"));
+        return Err(MountModeError::Writable(volume()));
     }
     if let Some(p) = mount.mount_propagation.as_deref().filter(|p| *p != "None") {
-        return Err(format!(
-            "volume {name:?} requested recursive read-only mode, but it is not compatible with propagation {p:?}"
-        ));
+        return Err(MountModeError::Propagated { volume: volume(), propagation: p.to_owned() });
     }
     match mode {
         "IfPossible" => Ok(runtime),
         "Enabled" if runtime => Ok(true),
-        "Enabled" => Err(format!(
-            "volume {name:?} requested recursive read-only mode, but it is not supported by the runtime"
-        )),
-        other => Err(format!("unknown recursive read-only mode {other:?}")),
+        "Enabled" => Err(MountModeError::Unsupported(volume())),
+        other => Err(MountModeError::Unknown(other.to_owned())),
     }
 }
 
 /// Replaces references of a subPathExpr; each must be known.
-fn expand_strict(expr: &str, vars: &env::Env) -> Result<String, String> {
+fn expand_strict(expr: &str, vars: &env::Env) -> Result<String, ContainerConfigError> {
     let missing = std::cell::Cell::new(false);
     let text = env::expand(expr, |name| {
         let value = vars.get(name);
         missing.set(missing.get() || value.is_none());
         value
     });
-    if missing.get() { Err(format!("missing value for {expr:?}")) } else { Ok(text) }
+    if missing.get() { Err(ContainerConfigError::SubPathExpr(expr.to_owned())) } else { Ok(text) }
 }

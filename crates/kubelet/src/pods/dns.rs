@@ -154,21 +154,28 @@ fn short(name: &str) -> String {
     cut.trim_end_matches(['-', '.']).to_owned()
 }
 
+/// A hostname that is longer than a kernel takes; upstream's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long ({MAX_HOSTNAME} characters is the max, {} characters requested)",
+    fqdn.len()
+)]
+pub(crate) struct HostnameError {
+    fqdn: String,
+}
+
 /// The hostname that the Pod's kernel gets.
 ///
 /// # Errors
 /// With `setHostnameAsFQDN`, a name longer than the kernel takes.
-pub(crate) fn kernel_hostname(pod: &Pod, cluster_domain: &str) -> Result<String, String> {
+pub(crate) fn kernel_hostname(pod: &Pod, cluster_domain: &str) -> Result<String, HostnameError> {
     let (name, domain) = hostname(pod, cluster_domain);
     if domain.is_empty() || spec::spec(pod).set_hostname_as_fqdn != Some(true) {
         return Ok(name);
     }
     let full = format!("{name}.{domain}");
     if full.len() > MAX_HOSTNAME {
-        return Err(format!(
-            "failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long ({MAX_HOSTNAME} characters is the max, {} characters requested)",
-            full.len()
-        ));
+        return Err(HostnameError { fqdn: full });
     }
     Ok(full)
 }

@@ -8,6 +8,17 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::spec;
 use objects::quantity::{self, ResourceList};
 
+/// Why a value of a Pod cannot be shown; upstream's texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FieldError {
+    #[error("fieldPath {0:?} does not support subscript")]
+    Subscript(String),
+    #[error("unsupported fieldPath: {0}")]
+    Path(String),
+    #[error("unsupported container resource : {0}")]
+    Resource(String),
+}
+
 /// What a Pod's fields are read from.
 pub(crate) struct Facts<'a> {
     /// The Pod.
@@ -22,13 +33,13 @@ pub(crate) struct Facts<'a> {
 
 impl Facts<'_> {
     /// The value of a field path, as upstream converts it.
-    pub(crate) fn field(&self, path: &str) -> Result<String, String> {
+    pub(crate) fn field(&self, path: &str) -> Result<String, FieldError> {
         let meta = &self.pod.metadata;
         if let Some((base, key)) = subscript(path) {
             return match base {
                 "metadata.labels" => Ok(get(meta.labels.as_ref(), key)),
                 "metadata.annotations" => Ok(get(meta.annotations.as_ref(), key)),
-                _ => Err(format!("fieldPath {path:?} does not support subscript")),
+                _ => Err(FieldError::Subscript(path.to_owned())),
             };
         }
         let join = |ips: Vec<String>| ips.join(",");
@@ -46,7 +57,7 @@ impl Facts<'_> {
             "status.hostIPs" => join(self.node_ips.iter().map(ToString::to_string).collect()),
             "status.podIP" => self.pod_ips.first().cloned().unwrap_or_default(),
             "status.podIPs" => join(self.pod_ips.to_vec()),
-            _ => return Err(format!("unsupported fieldPath: {path}")),
+            _ => return Err(FieldError::Path(path.to_owned())),
         })
     }
 
@@ -56,8 +67,8 @@ impl Facts<'_> {
         container: &Container,
         resource: &str,
         divisor: Option<&str>,
-    ) -> Result<String, String> {
-        let unsupported = || format!("unsupported container resource : {resource}");
+    ) -> Result<String, FieldError> {
+        let unsupported = || FieldError::Resource(resource.to_owned());
         let (list, name) = resource.split_once('.').ok_or_else(unsupported)?;
         let known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
         let r = container.resources.as_ref();

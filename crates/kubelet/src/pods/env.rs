@@ -5,13 +5,34 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use client::Informer;
-use k8s_openapi::api::core::v1::{Container, Service};
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, Service};
 
-use super::downward::Facts;
+use super::downward::{Facts, FieldError};
 use super::spec;
 use crate::config::Config;
 use crate::objects::{NotThere, Objects};
 use crate::recorder::PodRecorder;
+use crate::volumes::env_file::{self, EnvFileError};
+
+/// Why an environment cannot be made; upstream's texts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EnvError {
+    #[error(transparent)]
+    Object(#[from] NotThere),
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    NoKey { kind: &'static str, namespace: String, name: String, key: String },
+    #[error(transparent)]
+    File(#[from] EnvFileError),
+}
+
+impl EnvError {
+    fn no_key(kind: &'static str, namespace: &str, name: &str, key: &str) -> Self {
+        let (namespace, name, key) = (namespace.to_owned(), name.to_owned(), key.to_owned());
+        Self::NoKey { kind, namespace, name, key }
+    }
+}
 
 /// Variables in their order; a name stands once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -132,41 +153,63 @@ impl Sources {
     ///
     /// # Errors
     /// The text that upstream puts into the event, if something referred to is missing.
-    pub(crate) async fn environment(&self, facts: &Facts<'_>, container: &Container) -> Result<Env, String> {
-        let pod = facts.pod;
-        let namespace = spec::namespace(pod);
-        let mut services = Env::default();
-        if let Some(kubernetes) = self.services.get("default", "kubernetes") {
-            service_variables(&kubernetes, &mut services);
-        }
-        if spec::spec(pod).enable_service_links.unwrap_or(true) {
-            for service in self.services.list_namespace(namespace) {
-                service_variables(&service, &mut services);
+    pub(crate) async fn environment(
+        &self,
+        facts: &Facts<'_>,
+        container: &Container,
+    ) -> Result<Env, EnvError> {
+        let services = self.services_of(facts.pod);
+        let mut env = Env::default();
+        self.add_sources(facts.pod, container, &mut env).await?;
+        for var in container.env.iter().flatten() {
+            let value = if let Some(text) = var.value.as_deref().filter(|t| !t.is_empty()) {
+                Some(expand(text, |name| env.get(name).or_else(|| services.get(name))))
+            } else if let Some(source) = &var.value_from {
+                self.value(facts, container, source).await?
+            } else {
+                Some(String::new())
+            };
+            if let Some(value) = value {
+                env.set(&var.name, value);
             }
         }
+        for (name, value) in services.pairs {
+            if env.get(&name).is_none() {
+                env.set(name, value);
+            }
+        }
+        Ok(env)
+    }
 
+    /// The variables of the API server's Service, and of those in the Pod's namespace if the Pod wants them.
+    fn services_of(&self, pod: &Pod) -> Env {
         let mut env = Env::default();
+        if let Some(kubernetes) = self.services.get("default", "kubernetes") {
+            service_variables(&kubernetes, &mut env);
+        }
+        if spec::spec(pod).enable_service_links.unwrap_or(true) {
+            for service in self.services.list_namespace(spec::namespace(pod)) {
+                service_variables(&service, &mut env);
+            }
+        }
+        env
+    }
+
+    /// Adds the variables of `envFrom`. An Event names the keys that cannot be variables.
+    async fn add_sources(&self, pod: &Pod, container: &Container, env: &mut Env) -> Result<(), EnvError> {
+        let namespace = spec::namespace(pod);
         let mut invalid = Vec::new();
         for from in container.env_from.iter().flatten() {
             let mut pairs: BTreeMap<String, String> = BTreeMap::new();
             if let Some(reference) = &from.config_map_ref {
-                match self.objects.config_map(namespace, &reference.name).await {
-                    Ok(map) => pairs.extend(map.data.clone().unwrap_or_default()),
-                    Err(NotThere::Missing(_)) if reference.optional == Some(true) => continue,
-                    Err(error) => return Err(error.to_string()),
-                }
+                let found = self.objects.config_map(namespace, &reference.name).await;
+                let Some(map) = unless_optional(found, reference.optional)? else { continue };
+                pairs.extend(map.data.clone().unwrap_or_default());
             } else if let Some(reference) = &from.secret_ref {
-                match self.objects.secret(namespace, &reference.name).await {
-                    Ok(secret) => pairs.extend(
-                        secret
-                            .data
-                            .iter()
-                            .flatten()
-                            .map(|(k, v)| (k.clone(), String::from_utf8_lossy(&v.0).into_owned())),
-                    ),
-                    Err(NotThere::Missing(_)) if reference.optional == Some(true) => continue,
-                    Err(error) => return Err(error.to_string()),
-                }
+                let found = self.objects.secret(namespace, &reference.name).await;
+                let Some(secret) = unless_optional(found, reference.optional)? else { continue };
+                let data = secret.data.iter().flatten();
+                pairs.extend(data.map(|(k, v)| (k.clone(), String::from_utf8_lossy(&v.0).into_owned())));
             }
             for (key, value) in pairs {
                 let name = format!("{}{key}", from.prefix.as_deref().unwrap_or_default());
@@ -188,75 +231,70 @@ impl Sources {
                 ),
             );
         }
-
-        for var in container.env.iter().flatten() {
-            let value = if let Some(text) = var.value.as_deref().filter(|t| !t.is_empty()) {
-                expand(text, |name| env.get(name).or_else(|| services.get(name)))
-            } else if let Some(source) = &var.value_from {
-                if let Some(field) = &source.field_ref {
-                    facts.field(&field.field_path)?
-                } else if let Some(resource) = &source.resource_field_ref {
-                    let divisor = resource.divisor.as_ref().map(|d| d.0.as_str());
-                    let other = resource
-                        .container_name
-                        .as_deref()
-                        .filter(|n| !n.is_empty() && *n != container.name)
-                        .and_then(|n| spec::find_container(pod, n));
-                    facts.resource(other.as_ref().unwrap_or(container), &resource.resource, divisor)?
-                } else if let Some(key) = &source.config_map_key_ref {
-                    let optional = key.optional == Some(true);
-                    let map = match self.objects.config_map(namespace, &key.name).await {
-                        Ok(map) => map,
-                        Err(NotThere::Missing(_)) if optional => continue,
-                        Err(error) => return Err(error.to_string()),
-                    };
-                    match map.data.as_ref().and_then(|d| d.get(&key.key)) {
-                        Some(value) => value.clone(),
-                        None if optional => continue,
-                        None => {
-                            return Err(format!(
-                                "couldn't find key {} in ConfigMap {namespace}/{}",
-                                key.key, key.name
-                            ));
-                        }
-                    }
-                } else if let Some(key) = &source.secret_key_ref {
-                    let optional = key.optional == Some(true);
-                    let secret = match self.objects.secret(namespace, &key.name).await {
-                        Ok(secret) => secret,
-                        Err(NotThere::Missing(_)) if optional => continue,
-                        Err(error) => return Err(error.to_string()),
-                    };
-                    match secret.data.as_ref().and_then(|d| d.get(&key.key)) {
-                        Some(value) => String::from_utf8_lossy(&value.0).into_owned(),
-                        None if optional => continue,
-                        None => {
-                            return Err(format!(
-                                "couldn't find key {} in Secret {namespace}/{}",
-                                key.key, key.name
-                            ));
-                        }
-                    }
-                } else if let Some(file) = &source.file_key_ref {
-                    match crate::volumes::env_file::value(&self.pods.join(spec::uid(pod)), pod, file).await? {
-                        Some(value) => value,
-                        None => continue,
-                    }
-                } else {
-                    String::new()
-                }
-            } else {
-                String::new()
-            };
-            env.set(&var.name, value);
-        }
-        for (name, value) in services.pairs {
-            if env.get(&name).is_none() {
-                env.set(name, value);
-            }
-        }
-        Ok(env)
+        Ok(())
     }
+
+    /// The value of a variable from its source; none if the source is optional and not there.
+    async fn value(
+        &self,
+        facts: &Facts<'_>,
+        container: &Container,
+        source: &EnvVarSource,
+    ) -> Result<Option<String>, EnvError> {
+        let pod = facts.pod;
+        let namespace = spec::namespace(pod);
+        if let Some(field) = &source.field_ref {
+            return Ok(Some(facts.field(&field.field_path)?));
+        }
+        if let Some(resource) = &source.resource_field_ref {
+            let divisor = resource.divisor.as_ref().map(|d| d.0.as_str());
+            let other = resource
+                .container_name
+                .as_deref()
+                .filter(|n| !n.is_empty() && *n != container.name)
+                .and_then(|n| spec::find_container(pod, n));
+            let container = other.as_ref().unwrap_or(container);
+            return Ok(Some(facts.resource(container, &resource.resource, divisor)?));
+        }
+        if let Some(key) = &source.config_map_key_ref {
+            let found = self.objects.config_map(namespace, &key.name).await;
+            let Some(map) = unless_optional(found, key.optional)? else { return Ok(None) };
+            let value = map.data.as_ref().and_then(|d| d.get(&key.key)).cloned();
+            return value_or(value, key.optional, || {
+                EnvError::no_key("ConfigMap", namespace, &key.name, &key.key)
+            });
+        }
+        if let Some(key) = &source.secret_key_ref {
+            let found = self.objects.secret(namespace, &key.name).await;
+            let Some(secret) = unless_optional(found, key.optional)? else { return Ok(None) };
+            let value = secret.data.as_ref().and_then(|d| d.get(&key.key));
+            let value = value.map(|v| String::from_utf8_lossy(&v.0).into_owned());
+            return value_or(value, key.optional, || {
+                EnvError::no_key("Secret", namespace, &key.name, &key.key)
+            });
+        }
+        if let Some(file) = &source.file_key_ref {
+            return Ok(env_file::value(&self.pods.join(spec::uid(pod)), pod, file).await?);
+        }
+        Ok(Some(String::new()))
+    }
+}
+
+/// The object; none if it is not there and need not be.
+fn unless_optional<T>(found: Result<T, NotThere>, optional: Option<bool>) -> Result<Option<T>, NotThere> {
+    match found {
+        Err(NotThere::Missing(_)) if optional == Some(true) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// The value, which may be missing if it is optional.
+fn value_or(
+    value: Option<String>,
+    optional: Option<bool>,
+    missing: impl FnOnce() -> EnvError,
+) -> Result<Option<String>, EnvError> {
+    if value.is_none() && optional != Some(true) { Err(missing()) } else { Ok(value) }
 }
 
 /// Command and arguments with their references replaced.

@@ -10,7 +10,6 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tonic::Code;
 
 use super::actions::KillReason;
 use super::addresses::Addresses;
@@ -19,8 +18,8 @@ use super::{hooks, spec};
 use crate::config::Config;
 use crate::logs;
 use crate::recorder::PodRecorder;
-use crate::runtime::{Runtime, error_text};
-use crate::work::blocking;
+use crate::runtime::{CallError, Runtime, unless_gone};
+use crate::work::{Interrupted, try_blocking};
 
 /// The shortest grace a container gets; upstream's.
 const MIN_GRACE: i64 = 2;
@@ -39,6 +38,28 @@ fn grace(pod: &Pod, container: &Container, reason: KillReason) -> i64 {
         .and_then(|p| p.termination_grace_period_seconds)
         .or(spec::spec(pod).termination_grace_period_seconds)
         .unwrap_or(MIN_GRACE)
+}
+
+/// The runtime's errors, one for each container or sandbox that it could not end.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+pub(crate) struct CallErrors(Vec<CallError>);
+
+impl CallErrors {
+    fn unless_empty(errors: Vec<CallError>) -> Result<(), Self> {
+        if errors.is_empty() { Ok(()) } else { Err(Self(errors)) }
+    }
+}
+
+/// Why a container that has ended, or its log, was not removed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RemoveError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("{}: {error}", path.display())]
+    Log { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
 /// Stops what Pods run, and removes it from the runtime.
@@ -71,7 +92,7 @@ impl Killer {
         reason: KillReason,
         grace_override: Option<i64>,
         turn: Option<&Turns>,
-    ) -> Result<(), String> {
+    ) -> Result<(), CallError> {
         let found = spec::find_container(pod, &status.name);
         let container =
             found.unwrap_or_else(|| Container { name: status.name.clone(), ..Container::default() });
@@ -105,7 +126,7 @@ impl Killer {
                     tracing::debug!(
                         pod = spec::full_name(pod),
                         container = status.name,
-                        error,
+                        %error,
                         "preStop hook"
                     );
                 }
@@ -124,11 +145,7 @@ impl Killer {
         }
         let left = left.max(MIN_GRACE);
         let request = pb::StopContainerRequest { container_id: status.id.clone(), timeout: left };
-        let stopped = match self.runtime.of(spec::uid(pod)).stop_container(request).await {
-            Ok(_) => Ok(()),
-            Err(gone) if gone.code() == Code::NotFound => Ok(()),
-            Err(error) => Err(error_text(&error)),
-        };
+        let stopped = unless_gone(self.runtime.of(spec::uid(pod)).stop_container(request).await);
         if stopped.is_ok()
             && let Some(turns) = turn
         {
@@ -146,7 +163,7 @@ impl Killer {
         pod: &Pod,
         observed: &PodStatus,
         grace_override: Option<i64>,
-    ) -> Result<(), String> {
+    ) -> Result<(), CallErrors> {
         let running: Vec<&ContainerStatus> = observed
             .containers
             .iter()
@@ -158,28 +175,24 @@ impl Killer {
         let kills = running
             .iter()
             .map(|c| self.container(pod, c, "", KillReason::None, grace_override, turns.as_ref()));
-        let mut errors: Vec<String> = join_all(kills).await.into_iter().filter_map(Result::err).collect();
+        let mut errors: Vec<CallError> = join_all(kills).await.into_iter().filter_map(Result::err).collect();
         for sandbox in &observed.sandboxes {
             errors.extend(self.stop_sandbox(&observed.uid, &sandbox.id).await.err());
         }
-        if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
+        CallErrors::unless_empty(errors)
     }
 
     /// Stops a sandbox of a Pod and its network.
-    async fn stop_sandbox(&self, uid: &str, id: &str) -> Result<(), String> {
+    async fn stop_sandbox(&self, uid: &str, id: &str) -> Result<(), CallError> {
         let request = pb::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        match self.runtime.of(uid).stop_pod_sandbox(request).await {
-            Ok(_) => Ok(()),
-            Err(gone) if gone.code() == Code::NotFound => Ok(()),
-            Err(error) => Err(error_text(&error)),
-        }
+        unless_gone(self.runtime.of(uid).stop_pod_sandbox(request).await)
     }
 
     /// Removes a Pod's containers and sandboxes from the runtime.
     ///
     /// # Errors
     /// The runtime's, joined; what could be removed is removed.
-    pub(crate) async fn remove(&self, observed: &PodStatus) -> Result<(), String> {
+    pub(crate) async fn remove(&self, observed: &PodStatus) -> Result<(), CallErrors> {
         let mut errors = Vec::new();
         for c in &observed.containers {
             errors.extend(self.remove_container(&observed.uid, &c.id).await.err());
@@ -187,30 +200,29 @@ impl Killer {
         for sandbox in &observed.sandboxes {
             errors.extend(self.remove_sandbox(&observed.uid, &sandbox.id).await.err());
         }
-        if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
+        CallErrors::unless_empty(errors)
     }
 
     /// Removes a container that has ended.
-    pub(crate) async fn remove_container(&self, uid: &str, id: &str) -> Result<(), String> {
+    pub(crate) async fn remove_container(&self, uid: &str, id: &str) -> Result<(), CallError> {
         let request = pb::RemoveContainerRequest { container_id: id.to_owned() };
-        match self.runtime.of(uid).remove_container(request).await {
-            Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
-            _ => Ok(()),
-        }
+        unless_gone(self.runtime.of(uid).remove_container(request).await)
     }
 
     /// Removes a container that has ended, and what it leaves on the node: its log and its message.
-    pub(crate) async fn remove_with_log(&self, uid: &str, c: &ContainerStatus) -> Result<(), String> {
+    pub(crate) async fn remove_with_log(&self, uid: &str, c: &ContainerStatus) -> Result<(), RemoveError> {
         self.remove_container(uid, &c.id).await?;
         let (log, message) = (PathBuf::from(&c.log_path), c.termination_message_host_path.clone());
         let dir = self.pods.join(uid).join("containers").join(&c.name);
-        blocking(move || {
+        try_blocking(move || {
             // Only what this kubelet made: the Pod may have mounted anything at that path.
             if let Some(message) = message.map(PathBuf::from).filter(|m| m.parent() == Some(&dir)) {
                 let _ = std::fs::remove_file(message);
             }
             match logs::remove(&log) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{}: {e}", log.display())),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(RemoveError::Log { path: log, error })
+                }
                 _ => Ok(()),
             }
         })
@@ -218,13 +230,10 @@ impl Killer {
     }
 
     /// Stops and removes a sandbox. It should be stopped; where it is not, its network must go first.
-    pub(crate) async fn remove_sandbox(&self, uid: &str, id: &str) -> Result<(), String> {
+    pub(crate) async fn remove_sandbox(&self, uid: &str, id: &str) -> Result<(), CallError> {
         self.stop_sandbox(uid, id).await?;
         let request = pb::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        match self.runtime.of(uid).remove_pod_sandbox(request).await {
-            Err(error) if error.code() != Code::NotFound => Err(error_text(&error)),
-            _ => Ok(()),
-        }
+        unless_gone(self.runtime.of(uid).remove_pod_sandbox(request).await)
     }
 }
 

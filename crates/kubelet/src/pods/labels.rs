@@ -28,3 +28,5 @@ pub const POD_DELETION_GRACE_PERIOD: &str = "io.kubernetes.pod.deletionGracePeri
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 /// When the kubelet saw the Pod first.
 pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
+/// Annotation of a sandbox: the root directory of the kubelet that made it. Several kubelets may share a runtime.
+pub const ROOT_ANNOTATION: &str = "ferrokube.io/kubelet-root";

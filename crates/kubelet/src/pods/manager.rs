@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use super::observed::{ContainerStatus, PodStatus};
 
@@ -20,8 +20,6 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct PodManager {
     entries: RwLock<HashMap<String, Entry>>,
-    /// Held while it is decided whether a Pod gets more of the node.
-    pub(crate) resizes: Mutex<()>,
 }
 
 /// A container in the runtime, and where its log is.

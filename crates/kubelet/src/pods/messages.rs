@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::observed::ContainerStatus;
 use crate::files::{self, Links};
 use crate::logs;
-use crate::volumes::blocking;
+use crate::work::blocking;
 
 /// The longest message.
 const MAX_MESSAGE: u64 = 4096;
@@ -19,7 +19,7 @@ const MAX_LOG_LINES: usize = 80;
 pub(crate) async fn complete(c: &mut ContainerStatus, dir: PathBuf) {
     let fallback = c.fallback_to_logs && c.exit_code != 0;
     let (file, log) = (c.termination_message_host_path.clone(), PathBuf::from(&c.log_path));
-    let own = blocking(move || Ok(message(&dir, file.as_deref(), fallback.then_some(&log)))).await;
+    let own = blocking(move || message(&dir, file.as_deref(), fallback.then_some(&log))).await;
     let own = own.unwrap_or_default();
     if own.is_empty() {
         return;

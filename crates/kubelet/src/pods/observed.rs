@@ -7,10 +7,11 @@ use cri::runtime as pb;
 use jiff::Timestamp;
 
 use super::labels;
-use crate::runtime::nanos;
 
-/// Annotation of a sandbox: the root directory of the kubelet that made it. Several kubelets may share a runtime.
-pub const ROOT_ANNOTATION: &str = "ferrokube.io/kubelet-root";
+/// A CRI time, nanoseconds since the epoch; none where it is not set.
+fn nanos(t: i64) -> Option<Timestamp> {
+    (t > 0).then(|| Timestamp::from_nanosecond(i128::from(t)).ok()).flatten()
+}
 
 /// A container's state in the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

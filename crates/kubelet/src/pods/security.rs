@@ -34,30 +34,69 @@ pub(crate) struct ImageUser {
     pub(crate) name: String,
 }
 
+/// A container that must not run as root would, or might; upstream's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why} (pod: \"{pod}\", container: {container})")]
+pub(crate) struct NonRootError {
+    pod: String,
+    container: String,
+    why: RootReason,
+}
+
+/// Why a container would run as root, or might.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum RootReason {
+    #[error("container's runAsUser breaks non-root policy")]
+    Own,
+    #[error("container has runAsNonRoot and image will run as root")]
+    Image,
+    #[error(
+        "container has runAsNonRoot and image has an invalid user id ({0}). (Must be 1-(2147483647)): must be between 0 and 2147483647, inclusive"
+    )]
+    ImageUid(i64),
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({0}), cannot verify user is non-root"
+    )]
+    ImageName(String),
+}
+
 /// Refuses a container that must not run as root and would, or might.
-pub(crate) fn verify_non_root(pod: &Pod, container: &Container, image: &ImageUser) -> Result<(), String> {
+pub(crate) fn verify_non_root(
+    pod: &Pod,
+    container: &Container,
+    image: &ImageUser,
+) -> Result<(), NonRootError> {
     let context = effective(pod, container);
     if context.run_as_non_root != Some(true) {
         return Ok(());
     }
-    let who = format!("(pod: \"{}\", container: {})", spec::full_name(pod), container.name);
-    match (context.run_as_user, image.uid) {
-        (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {who}")),
-        (Some(_), _) => Ok(()),
-        (None, Some(0)) => Err(format!("container has runAsNonRoot and image will run as root {who}")),
-        (None, Some(uid)) if !(0..=i64::from(i32::MAX)).contains(&uid) => Err(format!(
-            "container has runAsNonRoot and image has an invalid user id ({uid}). (Must be 1-(2147483647)): must be between 0 and 2147483647, inclusive {who}"
-        )),
-        (None, Some(_)) => Ok(()),
-        (None, None) if !image.name.is_empty() => Err(format!(
-            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {who}",
-            image.name
-        )),
-        (None, None) => Ok(()),
-    }
+    let why = match (context.run_as_user, image.uid) {
+        (Some(0), _) => RootReason::Own,
+        (None, Some(0)) => RootReason::Image,
+        (None, Some(uid)) if !(0..=i64::from(i32::MAX)).contains(&uid) => RootReason::ImageUid(uid),
+        (None, None) if !image.name.is_empty() => RootReason::ImageName(image.name.clone()),
+        _ => return Ok(()),
+    };
+    Err(NonRootError { pod: spec::full_name(pod), container: container.name.clone(), why })
 }
 
-fn seccomp(profile: Option<&SeccompProfile>, root: &std::path::Path) -> Result<pb::SecurityProfile, String> {
+/// Why a profile cannot be given to the runtime; upstream's texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ProfileError {
+    #[error("localhostProfile must be set if seccompProfile type is Localhost.")]
+    NoSeccompName,
+    #[error("invalid localhostProfile {0:?}: must not contain '..'")]
+    SeccompName(String),
+    #[error("missing localhost apparmor profile name")]
+    NoAppArmorName,
+    #[error("unknown apparmor profile type: {0:?}")]
+    AppArmorType(String),
+}
+
+fn seccomp(
+    profile: Option<&SeccompProfile>,
+    root: &std::path::Path,
+) -> Result<pb::SecurityProfile, ProfileError> {
     let kind = |t: pb::security_profile::ProfileType| pb::SecurityProfile {
         profile_type: t.into(),
         localhost_ref: String::new(),
@@ -68,11 +107,11 @@ fn seccomp(profile: Option<&SeccompProfile>, root: &std::path::Path) -> Result<p
             let name = profile
                 .and_then(|p| p.localhost_profile.as_deref())
                 .filter(|n| !n.is_empty())
-                .ok_or("localhostProfile must be set if seccompProfile type is Localhost.")?;
+                .ok_or(ProfileError::NoSeccompName)?;
             // Below the profiles, whatever the name says.
             let below = std::path::Path::new(name.trim_start_matches('/'));
             if !below.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
-                return Err(format!("invalid localhostProfile {name:?}: must not contain '..'"));
+                return Err(ProfileError::SeccompName(name.to_owned()));
             }
             Ok(pb::SecurityProfile {
                 localhost_ref: root.join(below).to_string_lossy().into_owned(),
@@ -83,7 +122,9 @@ fn seccomp(profile: Option<&SeccompProfile>, root: &std::path::Path) -> Result<p
     }
 }
 
-fn app_armor(profile: Option<&AppArmorProfile>) -> Result<(Option<pb::SecurityProfile>, String), String> {
+fn app_armor(
+    profile: Option<&AppArmorProfile>,
+) -> Result<(Option<pb::SecurityProfile>, String), ProfileError> {
     let Some(profile) = profile else { return Ok((None, String::new())) };
     let made = |t: pb::security_profile::ProfileType, name: &str| {
         Some(pb::SecurityProfile { profile_type: t.into(), localhost_ref: name.to_owned() })
@@ -93,11 +134,10 @@ fn app_armor(profile: Option<&AppArmorProfile>) -> Result<(Option<pb::SecurityPr
         "RuntimeDefault" => (made(ProfileType::RuntimeDefault, ""), "runtime/default".to_owned()),
         "Unconfined" => (made(ProfileType::Unconfined, ""), "unconfined".to_owned()),
         "Localhost" => {
-            let name =
-                profile.localhost_profile.as_deref().ok_or("missing localhost apparmor profile name")?;
+            let name = profile.localhost_profile.as_deref().ok_or(ProfileError::NoAppArmorName)?;
             (made(ProfileType::Localhost, name), format!("localhost/{name}"))
         }
-        other => return Err(format!("unknown apparmor profile type: {other:?}")),
+        other => return Err(ProfileError::AppArmorType(other.to_owned())),
     })
 }
 
@@ -181,7 +221,7 @@ pub(crate) fn container_context(
     image: &ImageUser,
     target: Option<String>,
     profiles: &std::path::Path,
-) -> Result<pb::LinuxContainerSecurityContext, String> {
+) -> Result<pb::LinuxContainerSecurityContext, ProfileError> {
     let c = effective(pod, container);
     let (supplemental_groups, policy) = groups(spec::spec(pod).security_context.as_ref());
     let (apparmor, deprecated) = app_armor(c.app_armor_profile.as_ref())?;
@@ -252,7 +292,7 @@ mod tests {
             }))
             .unwrap();
             let c = spec::containers(&pod)[0].clone();
-            verify_non_root(&pod, &c, &ImageUser { uid, name: name.to_owned() })
+            verify_non_root(&pod, &c, &ImageUser { uid, name: name.to_owned() }).map_err(|e| e.to_string())
         };
         let at_pod = json!({"runAsNonRoot": true});
         assert_eq!(check(json!({}), json!({}), Some(0), ""), Ok(()));

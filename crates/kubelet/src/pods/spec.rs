@@ -226,6 +226,12 @@ pub(crate) fn pod_limit(pod: &Pod, name: &str) -> i64 {
     saturated(resources::pod_limits(pod).get(name))
 }
 
+/// What a node gives of a resource, in the units of [`pod_request`].
+pub(crate) fn capacity(allocatable: &ResourceList, name: &str) -> i64 {
+    let amount = allocatable.get(name);
+    if name == "cpu" { quantity::milli(amount) } else { quantity::value(amount) }
+}
+
 fn saturated(amount: Amount) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
 
 use super::worker::Worker;
@@ -19,6 +20,10 @@ impl Workers {
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<Worker>> {
         self.0.read().values().cloned().collect()
+    }
+    /// The Pods that use the node's resources.
+    pub(crate) fn active_pods(&self) -> Vec<Arc<Pod>> {
+        self.all().into_iter().filter(|w| w.active()).map(|w| w.pod()).collect()
     }
     /// Adds one.
     pub(crate) fn put(&self, worker: &Arc<Worker>) {

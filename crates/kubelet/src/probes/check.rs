@@ -10,12 +10,12 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{InvalidDnsNameError, ServerName};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::runtime::{Runtime, error_text};
+use crate::runtime::{CallError, Runtime};
 
 /// How much of an answer's body a message shows.
 const MAX_BODY: usize = 10 << 10;
@@ -34,19 +34,74 @@ pub(crate) enum Outcome {
     Error(String),
 }
 
+/// Why a port cannot be connected to; upstream's texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PortError {
+    #[error("couldn't find port: {0:?}")]
+    Unknown(String),
+    #[error("invalid port number: {0}")]
+    Invalid(i32),
+}
+
+/// Why an HTTP request has no answer; upstream's texts where the error is not a library's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HttpError {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("TLS is not available")]
+    NoTls,
+    #[error(transparent)]
+    ServerName(#[from] InvalidDnsNameError),
+    #[error(transparent)]
+    Tls(std::io::Error),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error("EOF")]
+    Incomplete,
+    #[error(transparent)]
+    Http(hyper::Error),
+    #[error(transparent)]
+    Location(#[from] http::uri::InvalidUri),
+    #[error("stopped after {MAX_REDIRECTS} redirects")]
+    Redirects,
+}
+
+impl From<hyper::Error> for HttpError {
+    fn from(error: hyper::Error) -> Self {
+        if error.is_incomplete_message() { Self::Incomplete } else { Self::Http(error) }
+    }
+}
+
+/// Why a connection could not be made; upstream's text.
+#[derive(Debug, thiserror::Error)]
+#[error("dial tcp {address}: connect: {}", dial_text(.error))]
+pub(crate) struct DialError {
+    address: String,
+    error: std::io::Error,
+}
+
+fn dial_text(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        std::io::ErrorKind::HostUnreachable => "no route to host".to_owned(),
+        std::io::ErrorKind::NetworkUnreachable => "network is unreachable".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// A port by number or by the name it has in the container.
-pub(crate) fn port(port: &IntOrString, container: &Container) -> Result<u16, String> {
+pub(crate) fn port(port: &IntOrString, container: &Container) -> Result<u16, PortError> {
     let number = match port {
         IntOrString::Int(n) => *n,
         IntOrString::String(name) => {
             let named = container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name.as_str()));
             match named {
                 Some(p) => p.container_port,
-                None => name.parse().map_err(|_| format!("couldn't find port: {name:?}"))?,
+                None => name.parse().map_err(|_| PortError::Unknown(name.clone()))?,
             }
         }
     };
-    u16::try_from(number).ok().filter(|p| *p > 0).ok_or_else(|| format!("invalid port number: {number}"))
+    u16::try_from(number).ok().filter(|p| *p > 0).ok_or(PortError::Invalid(number))
 }
 
 /// Runs a command in a container.
@@ -64,7 +119,7 @@ pub(crate) async fn exec(runtime: &Runtime, id: &str, command: &[String], limit:
             command.join(" "),
             limit.as_secs()
         )),
-        Err(status) => Outcome::Error(error_text(&status)),
+        Err(status) => Outcome::Error(CallError::from(status).to_string()),
         Ok(answer) => {
             let answer = answer.into_inner();
             if answer.exit_code == 0 {
@@ -87,25 +142,20 @@ fn cut(mut text: String) -> String {
 
 /// Opens a TCP connection.
 pub(crate) async fn tcp(host: &str, port: u16, limit: Duration) -> Outcome {
-    match timeout(limit, TcpStream::connect((host, port))).await {
+    match timeout(limit, dial(host, port)).await {
         Ok(Ok(_)) => Outcome::Success,
-        Ok(Err(error)) => Outcome::Failure(dial_error(host, port, &error)),
+        Ok(Err(error)) => Outcome::Failure(error.to_string()),
         Err(_) => Outcome::Failure(format!("dial tcp {}: i/o timeout", address(host, port))),
     }
 }
 
-fn address(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+async fn dial(host: &str, port: u16) -> Result<TcpStream, DialError> {
+    let connected = TcpStream::connect((host, port)).await;
+    connected.map_err(|error| DialError { address: address(host, port), error })
 }
 
-fn dial_error(host: &str, port: u16, error: &std::io::Error) -> String {
-    let why = match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
-        std::io::ErrorKind::HostUnreachable => "no route to host".to_owned(),
-        std::io::ErrorKind::NetworkUnreachable => "network is unreachable".to_owned(),
-        _ => error.to_string(),
-    };
-    format!("dial tcp {}: connect: {why}", address(host, port))
+fn address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// An HTTP request to a container.
@@ -130,7 +180,7 @@ impl HttpTarget {
         container: &Container,
         pod_ip: &str,
         agent: &str,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PortError> {
         let host = action.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(pod_ip).to_owned();
         let mut path = action.path.clone().unwrap_or_default();
         if !path.starts_with('/') {
@@ -189,7 +239,7 @@ enum Answer {
     Elsewhere,
 }
 
-async fn follow(target: &HttpTarget) -> Result<Answer, String> {
+async fn follow(target: &HttpTarget) -> Result<Answer, HttpError> {
     let mut target = target.clone();
     for _ in 0..MAX_REDIRECTS {
         let (status, location) = request(&target).await?;
@@ -200,7 +250,7 @@ async fn follow(target: &HttpTarget) -> Result<Answer, String> {
             target.path = location;
             continue;
         }
-        let uri: http::Uri = location.parse().map_err(|e| format!("{e}"))?;
+        let uri: http::Uri = location.parse()?;
         let scheme = uri.scheme_str().unwrap_or(&target.scheme).to_owned();
         if uri.host().is_some_and(|h| h != target.host) {
             return Ok(Answer::Elsewhere);
@@ -209,30 +259,28 @@ async fn follow(target: &HttpTarget) -> Result<Answer, String> {
         target.scheme = scheme;
         target.path = uri.path_and_query().map_or("/".to_owned(), ToString::to_string);
     }
-    Err("stopped after 10 redirects".into())
+    Err(HttpError::Redirects)
 }
 
 /// One request: status, and where a redirection leads.
-pub(crate) async fn request(target: &HttpTarget) -> Result<(u16, Option<String>), String> {
-    let stream = TcpStream::connect((target.host.as_str(), target.port))
-        .await
-        .map_err(|e| dial_error(&target.host, target.port, &e))?;
+pub(crate) async fn request(target: &HttpTarget) -> Result<(u16, Option<String>), HttpError> {
+    let stream = dial(&target.host, target.port).await?;
     if target.scheme == "https" {
-        let connector = tokio_rustls::TlsConnector::from(tls().ok_or("TLS is not available")?);
-        let name = ServerName::try_from(target.host.clone()).map_err(|e| e.to_string())?;
-        let stream = connector.connect(name, stream).await.map_err(|e| e.to_string())?;
+        let connector = tokio_rustls::TlsConnector::from(tls().ok_or(HttpError::NoTls)?);
+        let name = ServerName::try_from(target.host.clone())?;
+        let stream = connector.connect(name, stream).await.map_err(HttpError::Tls)?;
         send(target, TokioIo::new(stream)).await
     } else {
         send(target, TokioIo::new(stream)).await
     }
 }
 
-async fn send<S>(target: &HttpTarget, io: S) -> Result<(u16, Option<String>), String>
+async fn send<S>(target: &HttpTarget, io: S) -> Result<(u16, Option<String>), HttpError>
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(io).await.map_err(|e| e.to_string())?;
+        hyper::client::conn::http1::handshake(io).await.map_err(HttpError::Http)?;
     let mut request = http::Request::get(&target.path);
     if !target.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case("host")) {
         request = request.header("Host", address(&target.host, target.port));
@@ -240,12 +288,9 @@ where
     for (name, value) in &target.headers {
         request = request.header(name.as_str(), value.as_str());
     }
-    let request = request.body(Empty::<Bytes>::new()).map_err(|e| e.to_string())?;
+    let request = request.body(Empty::<Bytes>::new())?;
     let talk = async {
-        let answer = sender
-            .send_request(request)
-            .await
-            .map_err(|e| if e.is_incomplete_message() { "EOF".to_owned() } else { e.to_string() })?;
+        let answer = sender.send_request(request).await?;
         let status = answer.status().as_u16();
         let location =
             answer.headers().get(http::header::LOCATION).and_then(|l| l.to_str().ok()).map(str::to_owned);
@@ -258,7 +303,7 @@ where
         done = &mut talk => done,
         ended = connection => match ended {
             Ok(()) => talk.await,
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(HttpError::Http(error)),
         },
     }
 }
@@ -322,7 +367,7 @@ pub(crate) async fn grpc(host: &str, port: u16, service: &str, limit: Duration) 
             Code::DeadlineExceeded => {
                 Outcome::Failure(format!("timeout: health rpc did not complete within {}s", limit.as_secs()))
             }
-            _ => Outcome::Failure(format!("error: health rpc probe failed: {}", error_text(&status))),
+            _ => Outcome::Failure(format!("error: health rpc probe failed: {}", CallError::from(status))),
         })
     };
     match timeout(limit, ask).await {

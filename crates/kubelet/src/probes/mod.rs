@@ -1,6 +1,7 @@
 //! Probes: one task for each probe of a running container, idle between checks.
 
 pub(crate) mod check;
+mod kind;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,31 +22,7 @@ use crate::pods::workers::Workers;
 use crate::recorder::PodRecorder;
 use crate::runtime::Runtime;
 use check::Outcome;
-
-/// Which probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    Liveness,
-    Readiness,
-    Startup,
-}
-
-impl Kind {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Liveness => "Liveness",
-            Self::Readiness => "Readiness",
-            Self::Startup => "Startup",
-        }
-    }
-    fn of(self, container: &Container) -> Option<&Probe> {
-        match self {
-            Self::Liveness => container.liveness_probe.as_ref(),
-            Self::Readiness => container.readiness_probe.as_ref(),
-            Self::Startup => container.startup_probe.as_ref(),
-        }
-    }
-}
+pub(crate) use kind::Kind;
 
 /// A container's id and one of its probes.
 type Key = (String, Kind);
@@ -342,14 +319,14 @@ impl Prober {
         if let Some(action) = &probe.http_get {
             return match check::HttpTarget::new(action, container, &ip, "kube-probe/1.36") {
                 Ok(target) => check::http(&target, limit).await,
-                Err(error) => Outcome::Error(error),
+                Err(error) => Outcome::Error(error.to_string()),
             };
         }
         if let Some(action) = &probe.tcp_socket {
             let host = action.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(&ip);
             return match check::port(&action.port, container) {
                 Ok(port) => check::tcp(host, port, limit).await,
-                Err(error) => Outcome::Error(error),
+                Err(error) => Outcome::Error(error.to_string()),
             };
         }
         if let Some(action) = &probe.grpc {

@@ -8,7 +8,10 @@ use http::{Response, StatusCode};
 use rustix::fs::{FileType, OFlags};
 use tokio::io::AsyncReadExt;
 
-use super::{Body, Failure, channel_body, full};
+use serving::answer::full;
+use serving::{Body, Failure};
+
+use super::body::channel_body;
 use crate::files::{self, Links};
 
 const ROOT: &str = "/var/log";

@@ -1,6 +1,6 @@
 //! `/healthz`: whether this kubelet does its work.
 
-use super::Served;
+use super::served::Served;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;

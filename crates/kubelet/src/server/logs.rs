@@ -16,9 +16,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, SeekFrom};
 use tokio::sync::mpsc;
 
-use super::Served;
+use super::body::channel_body;
 use super::log_lines::{Formatter, Options, Wanted};
-use super::{Body, Failure, Query, channel_body};
+use super::query::Query;
+use super::served::Served;
+use serving::{Body, Failure};
 
 const BLOCK: usize = 64 << 10;
 /// The longest line that is waited for; runtimes end theirs after 16 KiB.
@@ -44,7 +46,8 @@ pub(super) async fn serve(
         return Err(Failure::new(StatusCode::NOT_FOUND, text));
     }
     let previous = query.bool("previous");
-    let id = container_id(&pod, name, container, previous).map_err(Failure::bad_request)?;
+    let id =
+        container_id(&pod, name, container, previous).map_err(|e| Failure::bad_request(e.to_string()))?;
     let status = container_status(served, &id).await.map_err(|e| {
         tracing::debug!(error = e.message(), container, "no status of a container whose log is wanted");
         let runtime = &served.runtime.version().runtime_name;
@@ -145,8 +148,33 @@ pub(super) fn has_container(pod: &Pod, name: &str) -> bool {
     })
 }
 
-/// The CRI id of the container whose log is meant, from the Pod's status; why there is none otherwise.
-fn container_id(pod: &Pod, pod_name: &str, name: &str, previous: bool) -> Result<String, String> {
+/// Why a container has no log; upstream's texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} {container:?} in pod {pod:?} {why}", if matches!(.why, Missing::Previous) { "previous terminated container" } else { "container" })]
+struct NoLog {
+    container: String,
+    pod: String,
+    why: Missing,
+}
+
+/// What a container lacks for a log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Missing {
+    #[error("is not available")]
+    Status,
+    #[error("not found")]
+    Previous,
+    #[error("is terminated")]
+    Terminated,
+    #[error("is waiting to start - no logs yet")]
+    Waiting,
+    #[error("is waiting to start: {0}")]
+    WaitingFor(String),
+}
+
+/// The CRI id of the container whose log is meant, from the Pod's status.
+fn container_id(pod: &Pod, pod_name: &str, name: &str, previous: bool) -> Result<String, NoLog> {
+    let missing = |why| NoLog { container: name.to_owned(), pod: pod_name.to_owned(), why };
     let statuses = pod.status.as_ref();
     let all = |pick: fn(&k8s_openapi::api::core::v1::PodStatus) -> &Option<Vec<ContainerStatus>>| {
         statuses.and_then(|s| pick(s).as_ref()).into_iter().flatten()
@@ -155,16 +183,14 @@ fn container_id(pod: &Pod, pod_name: &str, name: &str, previous: bool) -> Result
         .chain(all(|s| &s.init_container_statuses))
         .chain(all(|s| &s.ephemeral_container_statuses))
         .find(|s| s.name == name)
-        .ok_or_else(|| format!("container {name:?} in pod {pod_name:?} is not available"))?;
+        .ok_or_else(|| missing(Missing::Status))?;
     let terminated = |state: &Option<ContainerState>| {
         state.as_ref().and_then(|s| s.terminated.as_ref()).and_then(|t| t.container_id.clone())
     };
     let bare = |id: String| id.split_once("://").map_or(id.clone(), |(_, id)| id.to_owned());
     let last = terminated(&status.last_state).filter(|id| !id.is_empty());
     if previous {
-        return last
-            .map(bare)
-            .ok_or_else(|| format!("previous terminated container {name:?} in pod {pod_name:?} not found"));
+        return last.map(bare).ok_or_else(|| missing(Missing::Previous));
     }
     let state = status.state.clone().unwrap_or_default();
     if state.running.is_some() {
@@ -175,7 +201,7 @@ fn container_id(pod: &Pod, pod_name: &str, name: &str, previous: bool) -> Result
             .filter(|id| !id.is_empty())
             .or(last)
             .map(bare)
-            .ok_or_else(|| format!("container {name:?} in pod {pod_name:?} is terminated"));
+            .ok_or_else(|| missing(Missing::Terminated));
     }
     if let Some(id) = last {
         return Ok(bare(id));
@@ -184,11 +210,9 @@ fn container_id(pod: &Pod, pod_name: &str, name: &str, previous: bool) -> Result
         Some("ErrImagePull") => "image can't be pulled".to_owned(),
         Some("ImagePullBackOff") => "trying and failing to pull image".to_owned(),
         Some(reason) => reason.to_owned(),
-        None => {
-            return Err(format!("container {name:?} in pod {pod_name:?} is waiting to start - no logs yet"));
-        }
+        None => return Err(missing(Missing::Waiting)),
     };
-    Err(format!("container {name:?} in pod {pod_name:?} is waiting to start: {why}"))
+    Err(missing(Missing::WaitingFor(why)))
 }
 
 /// Opens a log off the async threads.

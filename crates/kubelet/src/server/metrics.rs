@@ -2,7 +2,7 @@
 
 use component::metrics::{Page, process};
 
-use super::Served;
+use super::served::Served;
 use super::stats::Stats;
 use crate::node::machine::Machine;
 use crate::node::status::KUBELET_VERSION;

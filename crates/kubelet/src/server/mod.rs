@@ -4,86 +4,40 @@
 //! strangers.
 
 mod auth;
+mod body;
 mod configz;
 mod files;
 mod health;
 mod log_lines;
 mod logs;
 mod metrics;
+mod options;
+mod query;
+mod served;
 mod stats;
 mod stream;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use client::Client;
-use component::{Clock, Shutdown};
 use cri::runtime as pb;
-use futures::StreamExt;
 use http::header::HeaderMap;
 use http::{Method, Request, Response, StatusCode};
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Pod;
-use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::CertificateDer;
 use serde_json::json;
-use serving::answer::{empty, full, typed};
-use serving::{Auth, Body, BoxError, Failure, User};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use serving::answer::typed;
+use serving::{Auth, Body, Failure, ServeError, User};
 
 use self::health::Health;
+pub use self::options::{Options, tls};
+use self::query::{Query, unescape};
+pub(crate) use self::served::Served;
 use self::stats::Collector;
 use self::stream::Target;
 use crate::node::machine::Machine;
-use crate::pods::PodManager;
-use crate::pods::admission::Admission;
-use crate::pods::observed::ROOT_ANNOTATION;
-use crate::pods::workers::Workers;
-use crate::probes::Probes;
-use crate::{Config, Runtime, StartError};
-
-/// Pieces of a streamed body that wait for its reader.
-const BODY_PIECES: usize = 8;
-
-/// Where to serve, and how.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The address to listen on; upstream's `address` and `port`.
-    pub address: SocketAddr,
-    /// The serving certificate, and the roots of client certificates; see [`tls`].
-    pub tls: Arc<ServerConfig>,
-}
-
-/// TLS for the server: its certificate, and the roots of the client certificates it takes. A client
-/// without a certificate may still bring a token.
-pub fn tls(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    clients: RootCertStore,
-) -> Result<ServerConfig, rustls::Error> {
-    serving::tls::config((chain, key), clients)
-}
-
-/// What is served.
-#[derive(Clone)]
-pub(crate) struct Served {
-    pub(crate) config: Arc<Config>,
-    /// Asks who may do what.
-    pub(crate) client: Client,
-    pub(crate) clock: Clock,
-    pub(crate) runtime: Runtime,
-    pub(crate) pods: Arc<PodManager>,
-    pub(crate) probes: Arc<Probes>,
-    pub(crate) admission: Arc<Admission>,
-    pub(crate) workers: Arc<Workers>,
-    /// Streams end with the kubelet.
-    pub(crate) shutdown: Shutdown,
-}
+use crate::pods::labels::ROOT_ANNOTATION;
 
 struct Server {
     served: Served,
@@ -94,7 +48,7 @@ struct Server {
 }
 
 /// Binds the port, and serves until the shutdown. Without options it does nothing.
-pub(crate) async fn start(served: Served) -> Result<(), StartError> {
+pub(crate) async fn start(served: Served) -> Result<(), ServeError> {
     let Some(options) = served.config.server.clone() else { return Ok(()) };
     let shutdown = served.shutdown.clone();
     let server = Server {
@@ -280,73 +234,14 @@ fn metrics_answer(page: String) -> Result<Response<Body>, Failure> {
     Ok(typed(page.into_bytes(), component::metrics::CONTENT_TYPE))
 }
 
-/// A body whose pieces come from elsewhere, as fast as its reader takes them.
-fn channel_body() -> (mpsc::Sender<Bytes>, Body) {
-    let (sender, receiver) = mpsc::channel(BODY_PIECES);
-    let frames = ReceiverStream::new(receiver).map(|piece| Ok::<_, BoxError>(Frame::data(piece)));
-    (sender, BodyExt::boxed(StreamBody::new(frames)))
-}
-
 /// What the runtime refused.
 fn runtime_failure(status: tonic::Status) -> Failure {
     Failure::new(StatusCode::INTERNAL_SERVER_ERROR, status.message())
 }
 
-/// The parameters of a request, decoded, in order.
-#[derive(Debug, Default)]
-struct Query(Vec<(String, String)>);
-
-impl Query {
-    /// Parses what follows the `?`; pairs with a bad escape are left out, as Go does.
-    fn parse(text: &str) -> Self {
-        let decode = |part: &str| unescape(&part.replace('+', " "));
-        Self(
-            text.split('&')
-                .filter(|pair| !pair.is_empty())
-                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-                .filter_map(|(key, value)| Some((decode(key)?, decode(value)?)))
-                .collect(),
-        )
-    }
-    fn get(&self, key: &str) -> Option<&str> {
-        self.all(key).next()
-    }
-    fn all<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |p| p.0 == key).map(|p| p.1.as_str())
-    }
-    /// False if absent, "false" or "0".
-    fn bool(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|v| !(v.eq_ignore_ascii_case("false") || v == "0"))
-    }
-}
-
-/// Undoes percent escapes; `None` for a bad one or what is not UTF-8.
-fn unescape(text: &str) -> Option<String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let mut digit = || (bytes.next()? as char).to_digit(16);
-            let (high, low) = (digit()?, digit()?);
-            out.push((high * 16 + low) as u8);
-        } else {
-            out.push(byte);
-        }
-    }
-    String::from_utf8(out).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn queries() {
-        let query = Query::parse("command=a+b&command=c%26d&bad=%zz&tty&x=0");
-        assert_eq!(query.all("command").collect::<Vec<_>>(), ["a b", "c&d"]);
-        assert!(query.bool("tty") && !query.bool("x") && !query.bool("bad"));
-        assert_eq!(unescape("%e"), None);
-    }
 
     #[test]
     fn paths_have_their_methods() {

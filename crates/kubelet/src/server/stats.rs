@@ -1,7 +1,7 @@
 //! What the node and its Pods use: gathered from the runtime and the kernel, told as upstream's
 //! summary API.
 
-use super::Served;
+use super::served::Served;
 use std::collections::{BTreeMap, HashMap};
 
 use cri::runtime as pb;

@@ -18,10 +18,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use super::Served;
-use super::{Body, Failure, Query, empty, full};
+use super::query::Query;
+use super::served::Served;
 use crate::pods::ContainerRef;
-use serving::Life;
+use serving::answer::{empty, full};
+use serving::{Body, Failure, Life};
 
 /// How long nothing may go through a stream; upstream's `streamingConnectionIdleTimeout`.
 pub(super) const IDLE: Duration = Duration::from_hours(4);

@@ -28,20 +28,33 @@ pub(crate) type Payload = BTreeMap<String, File>;
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
+/// Why a path does not name a file of a volume; upstream's texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PathError {
+    #[error("invalid path: must not be empty")]
+    Empty,
+    #[error("invalid path: must be relative path: {0}")]
+    Absolute(String),
+    #[error("invalid path: must be less than or equal to 4096 characters")]
+    Long,
+    #[error("invalid path: must not contain '..': {0}")]
+    Climbs(String),
+}
+
 /// Refuses paths that lead out of the volume or collide with the layout's own names.
-pub(crate) fn check_path(path: &str) -> Result<(), String> {
+pub(crate) fn check_path(path: &str) -> Result<(), PathError> {
     if path.is_empty() {
-        return Err("invalid path: must not be empty".into());
+        return Err(PathError::Empty);
     }
     if path.starts_with('/') {
-        return Err(format!("invalid path: must be relative path: {path}"));
+        return Err(PathError::Absolute(path.to_owned()));
     }
     if path.len() > 4096 {
-        return Err("invalid path: must be less than or equal to 4096 characters".into());
+        return Err(PathError::Long);
     }
     let clean = Path::new(path).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
     if !clean || names(path).next().is_none_or(|first| first.starts_with("..")) {
-        return Err(format!("invalid path: must not contain '..': {path}"));
+        return Err(PathError::Climbs(path.to_owned()));
     }
     Ok(())
 }

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{FileKeySelector, Pod};
 
-use super::{atomic, blocking, plugin};
+use super::atomic::{self, PathError};
+use super::plugin;
 use crate::files::{self, Links};
 use crate::pods::spec;
+use crate::work::{Interrupted, blocking};
 
 /// The longest file that is read.
 ///
@@ -15,51 +17,83 @@ const MAX_FILE: u64 = 1 << 20;
 /// The longest line; that of Go's scanner.
 const MAX_LINE: usize = 64 << 10;
 
-/// What containers are told of a file that cannot be used: nothing of the node.
-const UNUSABLE: &str = "couldn't parse env file";
+/// Why a variable cannot be had from a file; upstream's texts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EnvFileError {
+    #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
+    NoVolume(String),
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// The text keeps the content of the file from those who read the Pod's status.
+    #[error("couldn't parse env file")]
+    Unusable,
+    #[error("environment variable key {key:?} not found in file {file:?}")]
+    NoKey { key: String, file: String },
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+/// Why a file cannot be read, for the kubelet's own log.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Utf8(#[from] std::str::Utf8Error),
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// Why a text does not hold variables.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum FormatError {
+    #[error("invalid environment variable format at line {line}: {why}")]
+    Line { line: usize, why: &'static str },
+    #[error("invalid environment variable format starting at line {line}: unclosed single quote")]
+    Unclosed { line: usize },
+    #[error("token too long")]
+    Long,
+}
 
 /// The value of a variable in a file of a volume; none if it is missing there and optional.
 pub(crate) async fn value(
     pod_dir: &Path,
     pod: &Pod,
     selector: &FileKeySelector,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, EnvFileError> {
     let volume = spec::spec(pod)
         .volumes
         .iter()
         .flatten()
         .find(|v| v.name == selector.volume_name && v.empty_dir.is_some())
-        .ok_or_else(|| {
-            format!("cannot find the volume {:?} referenced by FileKeyRef", selector.volume_name)
-        })?;
+        .ok_or_else(|| EnvFileError::NoVolume(selector.volume_name.clone()))?;
     atomic::check_path(&selector.path)?;
     let dir = pod_dir.join("volumes").join(plugin(volume)).join(&volume.name);
     let file = dir.join(&selector.path);
     let (path, key) = (selector.path.clone(), selector.key.clone());
     let found = blocking(move || {
         read(&dir, Path::new(&path), &key).map_err(|error| {
-            tracing::debug!(volume = %dir.display(), path, error, "env file");
-            UNUSABLE.to_owned()
+            tracing::debug!(volume = %dir.display(), path, %error, "env file");
+            EnvFileError::Unusable
         })
     })
-    .await?;
+    .await??;
     match found {
         Some(value) => Ok(Some(value)),
         None if selector.optional == Some(true) => Ok(None),
         None => {
-            let file = file.to_string_lossy();
-            Err(format!("environment variable key {:?} not found in file {file:?}", selector.key))
+            let file = file.to_string_lossy().into_owned();
+            Err(EnvFileError::NoKey { key: selector.key.clone(), file })
         }
     }
 }
 
 /// The value of a key in a file below `volume`. Links resolve as they do for a process whose root
 /// the volume is.
-fn read(volume: &Path, path: &Path, key: &str) -> Result<Option<String>, String> {
-    let text = |e: std::io::Error| e.to_string();
-    let root = files::root(volume).map_err(text)?;
-    let bytes = files::read(&root, path, Links::InRoot, MAX_FILE).map_err(text)?;
-    let content = std::str::from_utf8(&bytes).map_err(|e| e.to_string())?;
+fn read(volume: &Path, path: &Path, key: &str) -> Result<Option<String>, ReadError> {
+    let root = files::root(volume)?;
+    let bytes = files::read(&root, path, Links::InRoot, MAX_FILE)?;
+    let content = std::str::from_utf8(&bytes)?;
     Ok(variable(content, key)?.filter(|v| !v.is_empty()))
 }
 
@@ -68,9 +102,8 @@ fn read(volume: &Path, path: &Path, key: &str) -> Result<Option<String>, String>
 ///
 /// # Errors
 /// Upstream's text, for what stands before the key only.
-fn variable(text: &str, key: &str) -> Result<Option<String>, String> {
-    let invalid =
-        |line: usize, why: &str| Err(format!("invalid environment variable format at line {line}: {why}"));
+fn variable(text: &str, key: &str) -> Result<Option<String>, FormatError> {
+    let invalid = |line: usize, why: &'static str| Err(FormatError::Line { line, why });
     let (mut rest, mut number) = (text, 0);
     while !rest.is_empty() {
         number += 1;
@@ -101,14 +134,12 @@ fn variable(text: &str, key: &str) -> Result<Option<String>, String> {
         // From the opening quote on, over as many lines as it takes.
         let open = &rest[line.len() - value.len() + 1..];
         let Some(end) = open.find('\'') else {
-            return Err(format!(
-                "invalid environment variable format starting at line {number}: unclosed single quote"
-            ));
+            return Err(FormatError::Unclosed { line: number });
         };
         let (quoted, behind) = (&open[..end], &open[end + 1..]);
         let lines = quoted.matches('\n').count();
         if quoted.split('\n').any(|l| l.len() > MAX_LINE) {
-            return Err("token too long".to_owned());
+            return Err(FormatError::Long);
         }
         number += lines;
         let (tail, after) = first_line(behind)?;
@@ -125,10 +156,10 @@ fn variable(text: &str, key: &str) -> Result<Option<String>, String> {
 }
 
 /// A line without its end, and what follows it.
-fn first_line(text: &str) -> Result<(&str, &str), String> {
+fn first_line(text: &str) -> Result<(&str, &str), FormatError> {
     let (line, after) = text.split_once('\n').unwrap_or((text, ""));
     if line.len() > MAX_LINE {
-        return Err("token too long".to_owned());
+        return Err(FormatError::Long);
     }
     Ok((line.strip_suffix('\r').unwrap_or(line), after))
 }
@@ -148,7 +179,9 @@ mod tests {
             let got = variable(text, key);
             match want {
                 Ok(want) => assert_eq!(got.as_ref().map(|v| v.as_deref()), Ok(want), "{text:?}"),
-                Err(want) => assert!(got.as_ref().is_err_and(|e| e.contains(want)), "{text:?}: {got:?}"),
+                Err(want) => {
+                    assert!(got.as_ref().is_err_and(|e| e.to_string().contains(want)), "{text:?}: {got:?}")
+                }
             }
         };
         check("   KEY1='val1'\n\t\tKEY2='val2'\nKEY3='val3'\n", "KEY2", Ok(Some("val2")));

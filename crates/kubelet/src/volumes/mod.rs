@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::objects::Objects;
 use crate::pods::downward::Facts;
 use crate::pods::spec;
-pub(crate) use crate::work::blocking;
+use crate::work::{Interrupted, blocking, try_blocking};
 use objects::quantity;
 
 /// How long the content of volumes that are there already is waited for: containers wait meanwhile for
@@ -53,13 +53,41 @@ pub(crate) enum Mounted {
 /// Volumes by name.
 pub(crate) type Volumes = HashMap<String, Mounted>;
 
-/// A volume that could not be made: its name and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A volume that could not be made, and why; upstream's text of the Event `FailedMount`.
+#[derive(Debug, thiserror::Error)]
+#[error("MountVolume.SetUp failed for volume {volume:?} : {error}")]
 pub(crate) struct VolumeError {
     /// Name of the volume.
     pub(crate) volume: String,
-    /// Why.
-    pub(crate) message: String,
+    /// Why it could not be made.
+    pub(crate) error: MountError,
+}
+
+/// Why a volume could not be made; upstream's texts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MountError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Data(#[from] std::ffi::NulError),
+    #[error(transparent)]
+    Files(#[from] payload::PayloadError),
+    #[error("timed out waiting for the condition")]
+    TimedOut,
+    #[error("no volume plugin matched")]
+    NoPlugin,
+    #[error("unknown storage medium {0:?}")]
+    Medium(String),
+    #[error("hostPath type check failed: {path} is not {expected}")]
+    HostPath { path: String, expected: &'static str },
+    #[error("{0} is an invalid volume type")]
+    HostPathType(String),
+}
+
+impl From<Interrupted> for MountError {
+    fn from(error: Interrupted) -> Self {
+        Self::Io(error.into())
+    }
 }
 
 /// The plugin's directory name, as upstream has it.
@@ -124,7 +152,7 @@ impl VolumeManager {
         let (mut volumes, mut stale) = (Volumes::new(), Vec::new());
         let deadline = Instant::now() + REFRESH;
         for volume in spec::spec(facts.pod).volumes.iter().flatten() {
-            let error = |message| VolumeError { volume: volume.name.clone(), message };
+            let error = |error| VolumeError { volume: volume.name.clone(), error };
             let (mounted, old) = self.mount(facts, volume, running, deadline).await.map_err(error)?;
             stale.extend(old.map(error));
             volumes.insert(volume.name.clone(), mounted);
@@ -139,14 +167,14 @@ impl VolumeManager {
         volume: &Volume,
         running: bool,
         deadline: Instant,
-    ) -> Result<(Mounted, Option<String>), String> {
+    ) -> Result<(Mounted, Option<MountError>), MountError> {
         let pod = facts.pod;
         if let Some(source) = &volume.host_path {
             let source = source.clone();
             let path = PathBuf::from(&source.path);
             // What the containers have of it is theirs, whatever is at the path by now.
             if !running {
-                blocking(move || check_host_path(&source)).await?;
+                try_blocking(move || check_host_path(&source)).await?;
             }
             return Ok((Mounted::Path { path, read_only: false }, None));
         }
@@ -159,22 +187,26 @@ impl VolumeManager {
         if let Some(source) = &volume.empty_dir {
             let (source, at) = (source.clone(), dir.clone());
             let memory = spec::pod_limit(pod, "memory");
-            blocking(move || empty_dir(&source, &at, gid, memory)).await?;
+            try_blocking(move || empty_dir(&source, &at, gid, memory)).await?;
             return Ok((Mounted::Path { path: dir, read_only: false }, None));
         }
         let in_memory = volume.config_map.is_none();
         let at = dir.clone();
-        let there = blocking(move || Ok(is_written(&at, in_memory))).await?;
+        let there = blocking(move || is_written(&at, in_memory)).await?;
         let files = self.sources.of_volume(facts, volume);
-        let late = || Some(Err("timed out waiting for the condition".to_owned()));
-        let payload =
-            if there { timeout_at(deadline, files).await.unwrap_or_else(|_| late()) } else { files.await };
+        let payload = if there {
+            timeout_at(deadline, files).await.map_err(|_| MountError::TimedOut)
+        } else {
+            Ok(files.await)
+        };
         let at = dir.clone();
         let written = match payload {
-            None => return Err("no volume plugin matched".into()),
-            Some(Err(error)) => Err(error),
-            Some(Ok(payload)) => {
-                blocking(move || write(&at, in_memory, &payload, gid).map_err(|e| e.to_string())).await
+            Err(late) => Err(late),
+            Ok(None) => return Err(MountError::NoPlugin),
+            Ok(Some(Err(error))) => Err(error.into()),
+            Ok(Some(Ok(payload))) => {
+                let write = move || Ok(write(&at, in_memory, &payload, gid)?);
+                try_blocking(write).await
             }
         };
         match written {
@@ -184,21 +216,16 @@ impl VolumeManager {
     }
 
     /// Unmounts and removes a Pod's volumes; what its containers said last stays.
-    pub(crate) async fn remove_volumes(&self, uid: &str) -> Result<(), String> {
+    pub(crate) async fn remove_volumes(&self, uid: &str) -> io::Result<()> {
         let dir = self.pod_dir(uid);
-        blocking(move || {
-            for part in ["volume-subpaths", "volumes"] {
-                mounts::remove_unmounted(&dir.join(part)).map_err(|e| e.to_string())?;
-            }
-            Ok(())
-        })
-        .await
+        let mut parts = ["volume-subpaths", "volumes"].into_iter();
+        try_blocking(move || parts.try_for_each(|part| mounts::remove_unmounted(&dir.join(part)))).await
     }
 
     /// Unmounts and removes everything a Pod had on this node.
-    pub(crate) async fn remove_pod(&self, uid: &str) -> Result<(), String> {
+    pub(crate) async fn remove_pod(&self, uid: &str) -> io::Result<()> {
         let dir = self.pod_dir(uid);
-        blocking(move || mounts::remove_unmounted(&dir).map_err(|e| e.to_string())).await
+        try_blocking(move || mounts::remove_unmounted(&dir)).await
     }
 }
 
@@ -254,10 +281,9 @@ fn empty_dir(
     dir: &Path,
     gid: Option<u32>,
     pod_memory: i64,
-) -> Result<(), String> {
-    let text = |e: io::Error| e.to_string();
+) -> Result<(), MountError> {
     let medium = source.medium.as_deref().unwrap_or_default();
-    if dir.is_dir() && (medium.is_empty() || mounts::is_mount_point(dir).map_err(text)?) {
+    if dir.is_dir() && (medium.is_empty() || mounts::is_mount_point(dir)?) {
         return Ok(());
     }
     let limit = quantity::value(source.size_limit.as_ref());
@@ -266,32 +292,32 @@ fn empty_dir(
             (l, m) if l > 0 && m > 0 => l.min(m),
             (l, m) => l.max(m),
         };
-        tmpfs(dir, Some(size)).map_err(text)?;
+        tmpfs(dir, Some(size))?;
     } else if let Some(page) = medium.strip_prefix("HugePages") {
-        fs::create_dir_all(dir).map_err(text)?;
+        fs::create_dir_all(dir)?;
         let options = page.strip_prefix('-').map(|p| format!("pagesize={}", p.trim_end_matches('i')));
-        let data = std::ffi::CString::new(options.unwrap_or_default()).map_err(|e| e.to_string())?;
+        let data = std::ffi::CString::new(options.unwrap_or_default())?;
         rustix::mount::mount("nodev", dir, "hugetlbfs", MountFlags::empty(), Some(data.as_c_str()))
-            .map_err(|e| e.to_string())?;
+            .map_err(io::Error::from)?;
     } else if !medium.is_empty() {
-        return Err(format!("unknown storage medium {medium:?}"));
+        return Err(MountError::Medium(medium.to_owned()));
     }
-    make_dir(dir, 0o777).map_err(text)?;
+    make_dir(dir, 0o777)?;
     if let Some(gid) = gid {
-        own(dir, gid, 0o2777).map_err(text)?;
+        own(dir, gid, 0o2777)?;
     }
     Ok(())
 }
 
-fn check_host_path(source: &HostPathVolumeSource) -> Result<(), String> {
+fn check_host_path(source: &HostPathVolumeSource) -> Result<(), MountError> {
     let path = Path::new(&source.path);
-    let failed = |what: &str| Err(format!("hostPath type check failed: {} is not {what}", source.path));
+    let failed = |expected| Err(MountError::HostPath { path: source.path.clone(), expected });
     let found = fs::metadata(path).ok();
     let kind = found.as_ref().map(fs::Metadata::file_type);
     match source.type_.as_deref().unwrap_or_default() {
         "" => Ok(()),
         "DirectoryOrCreate" => match kind {
-            None => fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(|e| e.to_string()),
+            None => fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(MountError::Io),
             Some(k) if k.is_dir() => Ok(()),
             Some(_) => failed("a directory"),
         },
@@ -305,7 +331,7 @@ fn check_host_path(source: &HostPathVolumeSource) -> Result<(), String> {
                 .mode(0o644)
                 .open(path)
                 .map(drop)
-                .map_err(|e| e.to_string()),
+                .map_err(MountError::Io),
             Some(k) if k.is_file() => Ok(()),
             Some(_) => failed("a file"),
         },
@@ -317,7 +343,7 @@ fn check_host_path(source: &HostPathVolumeSource) -> Result<(), String> {
         "CharDevice" => failed("a character device"),
         "BlockDevice" if kind.is_some_and(|k| k.is_block_device()) => Ok(()),
         "BlockDevice" => failed("a block device"),
-        other => Err(format!("{other} is an invalid volume type")),
+        other => Err(MountError::HostPathType(other.to_owned())),
     }
 }
 
@@ -342,7 +368,7 @@ mod tests {
                 path: path.to_string_lossy().into_owned(),
                 type_: Some(kind.to_owned()),
             };
-            let got = check_host_path(&source).err();
+            let got = check_host_path(&source).err().map(|e| e.to_string());
             assert_eq!(got.is_none(), want.is_none(), "{kind}: {got:?}");
             if let (Some(got), Some(want)) = (got, want) {
                 assert!(got.ends_with(want), "{got}");

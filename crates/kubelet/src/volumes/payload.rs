@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Status;
 use client::Client;
 use component::Clock;
 use jiff::Timestamp;
@@ -15,11 +16,36 @@ use parking_lot::Mutex;
 
 use super::atomic::{File, Payload};
 use crate::objects::{NotThere, Objects};
-use crate::pods::downward::Facts;
+use crate::pods::downward::{Facts, FieldError};
 use crate::pods::spec;
 
 /// After which time a token that could not be renewed is asked for again.
 const RENEW_AGAIN: Duration = Duration::from_secs(10);
+
+/// Why the files of a volume cannot be made; upstream's texts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PayloadError {
+    #[error(transparent)]
+    Object(#[from] NotThere),
+    #[error("references non-existent {kind} key: {key}")]
+    NoKey { kind: &'static str, key: String },
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    #[error("container {0} not found")]
+    NoContainer(String),
+    #[error("failed to fetch token: the answer has none")]
+    EmptyToken,
+    #[error("failed to fetch token: {0}")]
+    Token(Box<Status>),
+    #[error("the projection has no source that this node can serve")]
+    NoSource,
+    #[error("[{}]", texts(.0))]
+    Several(Vec<Self>),
+}
+
+fn texts(errors: &[PayloadError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
 
 /// What the files of volumes are made from.
 pub(crate) struct Sources {
@@ -82,8 +108,8 @@ fn select(
     items: Option<&Vec<KeyToPath>>,
     default_mode: Option<i32>,
     optional: bool,
-    kind: &str,
-) -> Result<Payload, String> {
+    kind: &'static str,
+) -> Result<Payload, PayloadError> {
     let file = |data: &Vec<u8>, own| File { data: data.clone(), mode: mode(own, default_mode), owner: None };
     let Some(items) = items.filter(|i| !i.is_empty()) else {
         return Ok(data.iter().map(|(key, data)| (key.clone(), file(data, None))).collect());
@@ -95,7 +121,7 @@ fn select(
                 files.insert(item.path.clone(), file(found, item.mode));
             }
             None if optional => {}
-            None => return Err(format!("references non-existent {kind} key: {}", item.key)),
+            None => return Err(PayloadError::NoKey { kind, key: item.key.clone() }),
         }
     }
     Ok(files)
@@ -105,15 +131,15 @@ fn downward(
     facts: &Facts<'_>,
     items: &[DownwardAPIVolumeFile],
     default_mode: Option<i32>,
-) -> Result<Payload, String> {
+) -> Result<Payload, PayloadError> {
     let mut files = Payload::new();
     for item in items {
         let text = if let Some(field) = &item.field_ref {
             facts.field(&field.field_path)?
         } else if let Some(resource) = &item.resource_field_ref {
             let name = resource.container_name.as_deref().unwrap_or_default();
-            let container =
-                spec::find_container(facts.pod, name).ok_or_else(|| format!("container {name} not found"))?;
+            let container = spec::find_container(facts.pod, name)
+                .ok_or_else(|| PayloadError::NoContainer(name.to_owned()))?;
             let divisor = resource.divisor.as_ref().map(|d| d.0.as_str());
             facts.resource(&container, &resource.resource, divisor)?
         } else {
@@ -137,7 +163,11 @@ fn common_user(pod: &Pod) -> Option<u32> {
 }
 
 impl Sources {
-    async fn token(&self, pod: &Pod, projection: &ServiceAccountTokenProjection) -> Result<String, String> {
+    async fn token(
+        &self,
+        pod: &Pod,
+        projection: &ServiceAccountTokenProjection,
+    ) -> Result<String, PayloadError> {
         let seconds = projection.expiration_seconds.unwrap_or(3600);
         let audience = projection.audience.clone().unwrap_or_default();
         let key = (spec::uid(pod).to_owned(), audience.clone(), seconds);
@@ -165,7 +195,7 @@ impl Sources {
         match accounts.token(account, &request).await {
             Ok(answer) => {
                 let status = answer.status.unwrap_or_default();
-                let text = status.token.ok_or("failed to fetch token: the answer has none")?;
+                let text = status.token.ok_or(PayloadError::EmptyToken)?;
                 let expires = status.expiration_timestamp.map_or(now, |t| t.0);
                 let token = Token { text: text.clone(), renew: renewal(now, expires), expires };
                 self.tokens.0.lock().insert(key, token);
@@ -179,7 +209,7 @@ impl Sources {
                     Ok(token.text)
                 } else {
                     self.tokens.0.lock().remove(&key);
-                    Err(format!("failed to fetch token: {error}"))
+                    Err(PayloadError::Token(Box::new(error)))
                 }
             }
         }
@@ -192,14 +222,14 @@ impl Sources {
         items: Option<&Vec<KeyToPath>>,
         default_mode: Option<i32>,
         optional: bool,
-    ) -> Result<Payload, String> {
+    ) -> Result<Payload, PayloadError> {
         let data = match self.objects.config_map(spec::namespace(pod), name).await {
             Ok(map) => {
                 let texts = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
                 texts.chain(map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()))).collect()
             }
             Err(NotThere::Missing(_)) if optional => BTreeMap::new(),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         };
         select(&data, items, default_mode, optional, "config")
     }
@@ -211,16 +241,20 @@ impl Sources {
         items: Option<&Vec<KeyToPath>>,
         default_mode: Option<i32>,
         optional: bool,
-    ) -> Result<Payload, String> {
+    ) -> Result<Payload, PayloadError> {
         let data = match self.objects.secret(spec::namespace(pod), name).await {
             Ok(secret) => secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect(),
             Err(NotThere::Missing(_)) if optional => BTreeMap::new(),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         };
         select(&data, items, default_mode, optional, "secret")
     }
 
-    async fn projected(&self, facts: &Facts<'_>, source: &ProjectedVolumeSource) -> Result<Payload, String> {
+    async fn projected(
+        &self,
+        facts: &Facts<'_>,
+        source: &ProjectedVolumeSource,
+    ) -> Result<Payload, PayloadError> {
         let pod = facts.pod;
         let default = source.default_mode;
         let mut files = Payload::new();
@@ -240,17 +274,17 @@ impl Sources {
                     Payload::from([(t.path.clone(), File { data: text.into_bytes(), mode, owner: user })])
                 })
             } else {
-                Err("the projection has no source that this node can serve".into())
+                Err(PayloadError::NoSource)
             };
             match made {
                 Ok(more) => files.extend(more),
                 Err(error) => errors.push(error),
             }
         }
-        match errors.as_slice() {
-            [] => Ok(files),
-            [one] => Err(one.clone()),
-            many => Err(format!("[{}]", many.join(", "))),
+        match errors.len() {
+            0 => Ok(files),
+            1 => Err(errors.remove(0)),
+            _ => Err(PayloadError::Several(errors)),
         }
     }
 
@@ -259,7 +293,7 @@ impl Sources {
         &self,
         facts: &Facts<'_>,
         volume: &Volume,
-    ) -> Option<Result<Payload, String>> {
+    ) -> Option<Result<Payload, PayloadError>> {
         let pod = facts.pod;
         if let Some(s) = &volume.config_map {
             return Some(
@@ -294,6 +328,7 @@ mod tests {
         let check = |items: Option<Vec<KeyToPath>>, optional, want: Result<Vec<(&str, u32)>, &str>| {
             let got = select(&data, items.as_ref(), Some(0o600), optional, "config");
             let got = got.map(|p| p.into_iter().map(|(path, f)| (path, f.mode)).collect::<Vec<_>>());
+            let got = got.map_err(|e| e.to_string());
             let want =
                 want.map(|w| w.into_iter().map(|(p, m)| (p.to_owned(), m)).collect()).map_err(str::to_owned);
             assert_eq!(got, want);

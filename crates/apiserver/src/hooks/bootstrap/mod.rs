@@ -69,7 +69,7 @@ pub(super) async fn namespaces(transport: &dyn Transport) -> Result<(), Status> 
 
 /// Makes or completes the roles and bindings of the system.
 pub(super) async fn roles(transport: &dyn Transport) -> Result<(), Status> {
-    let group = crate::auth::rbac::GROUP;
+    let group = access::auth::rbac::GROUP;
     let policy = rbac::policy().into_iter().map(|(plural, o)| Item::new(group, "v1", plural, o, Rule::Rbac));
     ensure_all(transport, policy.collect()).await
 }

@@ -1,0 +1,304 @@
+//! Images: pull policies, back-off, who may use what was pulled, and the Events that tell of them.
+
+mod credentials;
+mod error;
+mod names;
+mod records;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::Clock;
+use cri::runtime as pb;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use parking_lot::Mutex;
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::Instant;
+
+use self::credentials::Credential;
+use self::error::PullError;
+pub(crate) use self::error::{ImageError, ImageUserError};
+pub use self::records::Verification;
+use self::records::{Access, ImageCredentials, Records};
+use crate::backoff::Backoffs;
+use crate::config::Config;
+use crate::objects::Objects;
+use crate::pods::security::ImageUser;
+use crate::pods::spec;
+use crate::recorder::PodRecorder;
+use crate::runtime::{CallError, Runtime};
+
+/// Makes sure that images are there, for those who may use them: pulls in progress and failures.
+pub(crate) struct ImageManager {
+    runtime: Runtime,
+    clock: Clock,
+    recorder: PodRecorder,
+    secrets: Arc<Objects>,
+    /// Of which images that are there it is asked who may use them.
+    verification: Verification,
+    backoff: Backoffs,
+    failures: Mutex<HashMap<String, String>>,
+    pulls: Arc<Semaphore>,
+    records: Records,
+    /// Set once the records are those of the images that the runtime has.
+    reconciled: OnceCell<()>,
+}
+
+impl ImageManager {
+    /// What was pulled is noted below the kubelet's directory.
+    pub(crate) fn new(
+        config: &Config,
+        runtime: Runtime,
+        clock: Clock,
+        recorder: PodRecorder,
+        secrets: Arc<Objects>,
+    ) -> Self {
+        Self {
+            runtime,
+            clock,
+            recorder,
+            secrets,
+            verification: config.image_verification.clone(),
+            backoff: Backoffs::default(),
+            failures: Mutex::default(),
+            pulls: Arc::new(Semaphore::new(config.max_parallel_image_pulls.max(1))),
+            records: Records::new(&config.root_dir),
+            reconciled: OnceCell::new(),
+        }
+    }
+    /// Forgets the failures of a Pod.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.backoff.forget(uid);
+        self.failures.lock().retain(|key, _| !key.starts_with(uid));
+    }
+
+    /// Makes sure that a container's image is there; answers its reference.
+    pub(crate) async fn ensure(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        sandbox: &pb::PodSandboxConfig,
+    ) -> Result<String, ImageError> {
+        let wanted = container.image.as_deref().unwrap_or_default();
+        let tell = |kind: &str, reason: &str, message: String| {
+            self.recorder.container(pod, &container.name, kind, reason, message);
+        };
+        let inspect_failed = |error: ImageError| {
+            tell("Warning", "InspectFailed", error.to_string());
+            error
+        };
+        let image = names::with_tag(wanted)
+            .map_err(|error| inspect_failed(ImageError::InvalidName { image: wanted.to_owned(), error }))?;
+        let image_spec = pb::ImageSpec {
+            image: image.clone(),
+            annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+            ..pb::ImageSpec::default()
+        };
+        let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+        let absent = || {
+            // Who may not use an image must not learn that it is there.
+            let error = ImageError::NeverPull(wanted.to_owned());
+            tell("Warning", "ErrImageNeverPull", error.to_string());
+            error
+        };
+        let mut found_credentials = None;
+        if policy != "Always" {
+            let there = self
+                .inspect(&image_spec)
+                .await
+                .map_err(|error| inspect_failed(ImageError::Inspect { image: image.clone(), error }))?;
+            if let Some(found) = there {
+                if self.may_use(pod, wanted, &found.id, &mut found_credentials).await {
+                    let message = format!(
+                        "Container image {wanted:?} already present on machine and can be accessed by the pod"
+                    );
+                    tell("Normal", "Pulled", message);
+                    return Ok(found.id);
+                }
+                if policy == "Never" {
+                    return Err(absent());
+                }
+            } else if policy == "Never" {
+                return Err(absent());
+            }
+        }
+
+        let key = format!("{}_{wanted}", spec::uid(pod));
+        if let Some(until) = self.backoff.until_since_update(&key, self.clock.now()) {
+            tell("Normal", "BackOff", format!("Back-off pulling image {wanted:?}"));
+            let last = self.failures.lock().get(&key).cloned();
+            return Err(ImageError::BackOff { image: wanted.to_owned(), until, last });
+        }
+        self.failures.lock().remove(&key);
+        tell("Normal", "Pulling", format!("Pulling image {wanted:?}"));
+        let began = Instant::now();
+        let usable = match found_credentials {
+            Some(found) => found,
+            None => credentials::of_pod(&self.secrets, &self.recorder, pod, &image).await,
+        };
+        // From here on the image, if it comes, is not one that was there before.
+        let pulled = match self.records.intend(wanted).await {
+            Ok(()) => self.pull(&image_spec, sandbox, &usable).await,
+            Err(error) => Err(PullError::Intent { image: wanted.to_owned(), error }),
+        };
+        let by = pulled.as_ref().ok().map(|p| (p.reference.as_str(), by(p.credential.as_ref())));
+        self.records.ended(wanted, by).await;
+        match pulled {
+            Ok(Pull { reference, size, alone, .. }) => {
+                let message = format!(
+                    "Successfully pulled image {wanted:?} in {} ({} including waiting). Image size: {size} bytes.",
+                    go_millis(alone),
+                    go_millis(began.elapsed())
+                );
+                tell("Normal", "Pulled", message);
+                Ok(reference)
+            }
+            Err(error) => {
+                tell("Warning", "Failed", format!("Failed to pull image {wanted:?}: {error}"));
+                let now = self.clock.now();
+                self.backoff.next(&key, now, now);
+                let error = ImageError::of_pull(wanted, &error);
+                self.failures.lock().insert(key, format!("{}: {error}", error.reason()));
+                Err(error)
+            }
+        }
+    }
+
+    async fn inspect(&self, image: &pb::ImageSpec) -> Result<Option<pb::Image>, CallError> {
+        let request = pb::ImageStatusRequest { image: Some(image.clone()), verbose: false };
+        Ok(self.runtime.images().image_status(request).await?.into_inner().image)
+    }
+
+    /// The user that an image's configuration names.
+    pub(crate) async fn user(&self, image_ref: &str) -> Result<ImageUser, ImageUserError> {
+        let image_spec = pb::ImageSpec { image: image_ref.to_owned(), ..pb::ImageSpec::default() };
+        let image =
+            self.inspect(&image_spec).await?.ok_or_else(|| ImageUserError::Missing(image_ref.to_owned()))?;
+        Ok(ImageUser { uid: image.uid.map(|u| u.value), name: image.username })
+    }
+
+    /// Whether a Pod may use an image that is there: because of who it was pulled for, or because nobody
+    /// pulled it. Credentials that had to be looked for are left in `found`.
+    async fn may_use(
+        &self,
+        pod: &Pod,
+        image: &str,
+        reference: &str,
+        found: &mut Option<Vec<Credential>>,
+    ) -> bool {
+        let records = &self.records;
+        self.reconciled.get_or_init(|| self.reconcile()).await;
+        match records.access(&self.verification, image, reference).await {
+            Access::Everybody => true,
+            Access::Nobody => false,
+            Access::Some(recorded) => {
+                let own = credentials::of_pod(&self.secrets, &self.recorder, pod, image).await;
+                let matched = own.iter().find_map(|c| recorded.matching(&c.secret).map(|new| (new, c)));
+                if let Some((true, credential)) = &matched {
+                    // The same credential in another Secret, or another one in the same: it counts from now on.
+                    records.add(image, reference, by(Some(credential))).await;
+                }
+                let may = matched.is_some();
+                *found = Some(own);
+                may
+            }
+        }
+    }
+
+    /// Brings the records to the images that the runtime has: pulls that a kubelet did not see the end of
+    /// count, images that are gone do not.
+    async fn reconcile(&self) {
+        match self.runtime.images().list_images(pb::ListImagesRequest::default()).await {
+            Ok(answer) => {
+                let names = |i: pb::Image| (i.id, i.repo_tags.into_iter().chain(i.repo_digests).collect());
+                let images = answer.into_inner().images.into_iter().map(names).collect();
+                self.records.reconcile(images).await;
+            }
+            Err(error) => {
+                tracing::warn!(error = error.message(), "cannot list images; records stay as they are");
+            }
+        }
+    }
+
+    /// Pulls with each credential in turn, or with none.
+    async fn pull(
+        &self,
+        image: &pb::ImageSpec,
+        sandbox: &pb::PodSandboxConfig,
+        usable: &[Credential],
+    ) -> Result<Pull, PullError> {
+        let _turn = self.pulls.acquire().await?;
+        let began = Instant::now();
+        let mut errors = Vec::new();
+        let none = usable.is_empty().then_some(None);
+        for credential in none.into_iter().chain(usable.iter().map(Some)) {
+            let request = pb::PullImageRequest {
+                image: Some(image.clone()),
+                auth: credential.map(|c| c.auth.clone()),
+                sandbox_config: Some(sandbox.clone()),
+            };
+            match self.runtime.images().pull_image(request).await {
+                Ok(answer) => {
+                    let size = self.inspect(image).await.ok().flatten().map_or(0, |i| i.size);
+                    return Ok(Pull {
+                        reference: answer.into_inner().image_ref,
+                        size,
+                        alone: began.elapsed(),
+                        credential: credential.cloned(),
+                    });
+                }
+                Err(error) => errors.push(error.into()),
+            }
+        }
+        Err(PullError::of_runtime(errors))
+    }
+}
+
+/// A duration in milliseconds as Go prints it (`1.234s`, `15ms`).
+fn go_millis(d: Duration) -> String {
+    let ms = d.as_millis();
+    if ms == 0 {
+        return "0s".into();
+    }
+    if ms < 1000 {
+        return format!("{ms}ms");
+    }
+    let (minutes, rest) = (ms / 60_000, ms % 60_000);
+    let mut seconds = format!("{}.{:03}", rest / 1000, rest % 1000);
+    let kept = seconds.trim_end_matches('0').trim_end_matches('.').len();
+    seconds.truncate(kept);
+    if minutes > 0 { format!("{minutes}m{seconds}s") } else { format!("{seconds}s") }
+}
+
+/// What is recorded of a pull with a credential, or without any.
+fn by(credential: Option<&Credential>) -> ImageCredentials {
+    match credential {
+        None => ImageCredentials { node_pods_accessible: true, ..ImageCredentials::default() },
+        Some(c) => {
+            ImageCredentials { kubernetes_secrets: vec![c.secret.clone()], ..ImageCredentials::default() }
+        }
+    }
+}
+
+/// An image that was pulled.
+struct Pull {
+    reference: String,
+    size: u64,
+    /// The time of the pull alone.
+    alone: Duration,
+    /// With what it was let go.
+    credential: Option<Credential>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_as_go_prints_them() {
+        for (ms, want) in [(0, "0s"), (15, "15ms"), (1234, "1.234s"), (2000, "2s"), (61_500, "1m1.5s")] {
+            assert_eq!(go_millis(Duration::from_millis(ms)), want);
+        }
+    }
+}

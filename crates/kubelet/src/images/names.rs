@@ -1,0 +1,107 @@
+//! Names of images.
+
+const FORMAT: &str = "invalid reference format";
+const UPPER_CASE: &str = "invalid reference format: repository name must be lowercase";
+
+/// Why a text is no image's name; upstream's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("couldn't parse image name {image:?}: {why}")]
+pub(crate) struct NameError {
+    image: String,
+    why: &'static str,
+}
+
+/// A parsed image name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ImageName<'a> {
+    /// Registry and path, without tag and digest.
+    pub(super) repository: &'a str,
+    /// Whether it has a tag or a digest.
+    tagged: bool,
+}
+
+/// Parses an image's name, as Docker's reference grammar has it.
+pub(super) fn parse(image: &str) -> Result<ImageName<'_>, NameError> {
+    let invalid = || NameError { image: image.to_owned(), why: FORMAT };
+    let (name, digest) = match image.split_once('@') {
+        Some((name, digest)) => (name, Some(digest)),
+        None => (image, None),
+    };
+    if let Some(digest) = digest {
+        let (algorithm, hex) = digest.split_once(':').ok_or_else(invalid)?;
+        if algorithm.is_empty() || hex.len() < 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(invalid());
+        }
+    }
+    let path_at = name.rfind('/').map_or(0, |i| i + 1);
+    let (repository, tag) = match name[path_at..].find(':') {
+        Some(i) => (&name[..path_at + i], Some(&name[path_at + i + 1..])),
+        None => (name, None),
+    };
+    if let Some(tag) = tag {
+        let first = tag.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !first
+            || tag.len() > 128
+            || !tag.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+        {
+            return Err(invalid());
+        }
+    }
+    let (domain, path) = match repository.split_once('/') {
+        Some((d, p))
+            if d.contains(['.', ':']) || d == "localhost" || d.bytes().any(|b| b.is_ascii_uppercase()) =>
+        {
+            (Some(d), p)
+        }
+        _ => (None, repository),
+    };
+    if domain.is_some_and(|d| {
+        !d.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':' | b'[' | b']'))
+    }) {
+        return Err(invalid());
+    }
+    for component in path.split('/') {
+        let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+        if !edge(component.bytes().next())
+            || !edge(component.bytes().last())
+            || !component.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+        {
+            return Err(invalid());
+        }
+    }
+    if path.bytes().any(|b| b.is_ascii_uppercase()) {
+        return Err(NameError { image: image.to_owned(), why: UPPER_CASE });
+    }
+    Ok(ImageName { repository, tagged: tag.is_some() || digest.is_some() })
+}
+
+/// The image with its tag, `latest` where it has none.
+pub(super) fn with_tag(image: &str) -> Result<String, NameError> {
+    let name = parse(image)?;
+    Ok(if name.tagged { image.to_owned() } else { format!("{image}:latest") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_names() {
+        for (image, want) in [
+            ("busybox", Some("busybox:latest")),
+            ("busybox:1", Some("busybox:1")),
+            ("host.test:5000/a/b", Some("host.test:5000/a/b:latest")),
+            ("host.test:5000/a/b:2", Some("host.test:5000/a/b:2")),
+            ("a@sha256:0123456789abcdef0123456789abcdef", Some("a@sha256:0123456789abcdef0123456789abcdef")),
+            ("", None),
+            ("a b", None),
+            ("Upper", None),
+            (":tag", None),
+            ("a:", None),
+            ("///", None),
+            ("a/", None),
+        ] {
+            assert_eq!(with_tag(image).ok().as_deref(), want, "{image}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The work of a Pod's worker, from the Pod's admission to its removal.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use client::{Backoff, Client};
+use component::Clock;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::admission::{Admission, NodeUnknown};
+use super::kill::{CallErrors, Killer};
+use super::manager::PodManager;
+use super::observer::Observer;
+use super::reporter::Reporter;
+use super::spec;
+use super::sync::{Step, SyncError, Syncer};
+use super::worker::{Phase, Worker};
+use super::workers::Workers;
+use crate::cgroups::Cgroups;
+use crate::config::Config;
+use crate::node::NodeView;
+use crate::objects::Objects;
+use crate::probes::Prober;
+use crate::recorder::PodRecorder;
+use crate::runtime::CallError;
+use crate::status::generate;
+use crate::volumes::VolumeManager;
+use crate::work::try_blocking;
+
+/// Why a phase is not over yet; it is tried again.
+#[derive(Debug, thiserror::Error)]
+enum WorkError {
+    #[error(transparent)]
+    Admission(#[from] NodeUnknown),
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Kill(#[from] CallErrors),
+    #[error("containers still run")]
+    StillRunning,
+    #[error(transparent)]
+    Files(#[from] io::Error),
+    #[error(transparent)]
+    Delete(Box<Status>),
+}
+
+enum Finish {
+    /// Nothing of the Pod is left.
+    Done,
+    /// The object is still wanted.
+    Wait,
+}
+
+/// Runs Pods, stops them, and cleans up after them; nobody else does.
+pub(crate) struct Lifecycle {
+    pub(crate) config: Arc<Config>,
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) recorder: PodRecorder,
+    pub(crate) node: NodeView,
+    pub(crate) pods: Arc<PodManager>,
+    pub(crate) workers: Arc<Workers>,
+    /// The Pods that this node has taken.
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) volumes: Arc<VolumeManager>,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) prober: Prober,
+    pub(crate) killer: Killer,
+    pub(crate) observer: Observer,
+    pub(crate) reporter: Reporter,
+    pub(crate) syncer: Syncer,
+    /// Told when something may be there that no Pod owns.
+    pub(crate) housekeeping: Arc<Notify>,
+}
+
+impl Lifecycle {
+    /// Works until the Pod is gone from the API and from this node, and reports its status meanwhile.
+    pub(crate) async fn run(&self, worker: &Worker) {
+        let mut work = Box::pin(self.work(worker));
+        let mut report = Box::pin(self.reporter.run(worker));
+        // The worker outlives its reporter by what is left to clean up.
+        tokio::select! {
+            () = &mut work => {}
+            () = &mut report => work.await,
+        }
+    }
+
+    async fn work(&self, worker: &Worker) {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
+        loop {
+            worker.work.idle().await;
+            let step = match worker.phase() {
+                // Boxed: each of these steps is large, and most of a Pod's time none of them runs.
+                Phase::Running => worker.work.scope(Box::pin(self.sync(worker))).await,
+                Phase::Terminating => Box::pin(self.end(worker)).await,
+                Phase::Terminated => match Box::pin(self.finish(worker)).await {
+                    Ok(Finish::Done) => return,
+                    Ok(Finish::Wait) => Ok(Step::Wait(None)),
+                    Err(error) => Err(error),
+                },
+            };
+            let wait = match step {
+                Ok(Step::Next(phase)) => {
+                    worker.advance(phase);
+                    backoff.reset();
+                    continue;
+                }
+                Ok(Step::Wait(until)) => {
+                    backoff.reset();
+                    until
+                }
+                Err(error) => {
+                    let pod = worker.pod();
+                    tracing::debug!(pod = spec::full_name(&pod), %error, "Pod not in its wanted state yet");
+                    Some(Instant::now() + backoff.delay())
+                }
+            };
+            let running = worker.phase() == Phase::Running;
+            tokio::select! {
+                () = worker.wake.notified() => {}
+                () = tokio::time::sleep_until(wait.unwrap_or_else(Instant::now)), if wait.is_some() => {}
+                () = worker.terminate.cancelled(), if running => {}
+            }
+        }
+    }
+
+    /// Admits the Pod if that was not decided yet, and takes a step towards what it wants.
+    async fn sync(&self, worker: &Worker) -> Result<Step, WorkError> {
+        if worker.terminate.is_cancelled() {
+            return Ok(Step::Next(Phase::Terminating));
+        }
+        let step = async {
+            let refusal = self.admission.admit(worker, &self.workers, || self.node.object()).await?;
+            let Some(refusal) = refusal else { return Ok(Box::pin(self.syncer.sync(worker)).await?) };
+            let pod = worker.pod();
+            self.recorder.pod(&pod, "Warning", &refusal.reason, refusal.message.clone());
+            let now = self.clock.now();
+            let status = generate::rejected(&pod, &refusal.reason, &refusal.message, now);
+            worker.state.lock().rejected = Some(status);
+            Ok(Step::Next(Phase::Terminating))
+        };
+        // A step ends at once when the Pod is to end: a pull or a hook may take minutes. What the step has
+        // begun in the runtime and on files goes on, and is waited for before anything else.
+        let step = worker.terminate.run_until_cancelled(step).await;
+        step.unwrap_or(Ok(Step::Next(Phase::Terminating)))
+    }
+
+    /// Stops the containers.
+    async fn end(&self, worker: &Worker) -> Result<Step, WorkError> {
+        let observed = self.observer.observe(worker).await?;
+        let pod = worker.pod();
+        self.prober.follow(&pod, &observed, true);
+        let mut grace = worker.grace.subscribe();
+        let seconds = *grace.borrow_and_update();
+        if observed.running().next().is_some() || observed.sandboxes.iter().any(|s| s.ready) {
+            tokio::select! {
+                stopped = self.killer.pod(&pod, &observed, seconds) => stopped.inspect_err(|error| {
+                    self.recorder.pod(&pod, "Warning", "FailedKillPod", format!("error killing pod: {error}"));
+                })?,
+                // A shorter grace: begin again with it.
+                _ = grace.changed() => return Ok(Step::Next(Phase::Terminating)),
+            }
+        }
+        let observed = self.observer.observe(worker).await?;
+        if observed.running().next().is_some() {
+            return Err(WorkError::StillRunning);
+        }
+        self.prober.probes.forget(&worker.uid);
+        Ok(Step::Next(Phase::Terminated))
+    }
+
+    /// Takes away what the Pod had on this node, then the object if it is being deleted.
+    async fn finish(&self, worker: &Worker) -> Result<Finish, WorkError> {
+        let cleaned = worker.state.lock().cleaned;
+        if !cleaned {
+            self.clean_up(worker).await?;
+        }
+        let (pod, gone) = {
+            let state = worker.state.lock();
+            (state.pod.clone(), state.gone)
+        };
+        if !gone {
+            if pod.metadata.deletion_timestamp.is_none() {
+                return Ok(Finish::Wait);
+            }
+            // The last status first: who watches must see how it ended.
+            let mut written = worker.written.subscribe();
+            let _ = written.wait_for(|w| *w).await;
+            self.delete_object(&pod).await?;
+        }
+        let observed = self.observer.observe(worker).await?;
+        self.killer.remove(&observed).await?;
+        self.volumes.remove_pod(&worker.uid).await?;
+        let logs = self.config.pod_log_dir(spec::namespace(&pod), spec::name(&pod), &worker.uid);
+        try_blocking(move || crate::files::remove_tree(&logs)).await?;
+        if self.cgroups.remove(&worker.uid).is_err() {
+            self.housekeeping.notify_one();
+        }
+        self.workers.remove(&worker.uid);
+        self.pods.forget(&worker.uid);
+        self.admission.forget(&worker.uid);
+        Ok(Finish::Done)
+    }
+
+    /// Takes away everything but the ended containers and their logs.
+    async fn clean_up(&self, worker: &Worker) -> io::Result<()> {
+        let uid = &worker.uid;
+        self.objects.unregister(uid);
+        self.volumes.forget(uid);
+        self.syncer.starter.forget(uid);
+        self.volumes.remove_volumes(uid).await?;
+        if let Err(error) = self.cgroups.remove(uid) {
+            // The runtime may still hold it; it is looked for again with what else is left.
+            tracing::debug!(uid, %error, "cgroup stays");
+        }
+        self.cgroups.balance(&self.workers.active_pods());
+        worker.state.lock().cleaned = true;
+        worker.report.notify_one();
+        Ok(())
+    }
+
+    /// Deletes a Pod's object for good.
+    async fn delete_object(&self, pod: &Pod) -> Result<(), WorkError> {
+        let options = DeleteOptions {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid: pod.metadata.uid.clone(), ..Preconditions::default() }),
+            ..DeleteOptions::default()
+        };
+        let pods = self.client.api::<Pod>(spec::namespace(pod));
+        match pods.delete(spec::name(pod), Some(&options)).await {
+            Err(error) if !error.is_not_found() && !error.is_conflict() => {
+                Err(WorkError::Delete(Box::new(error)))
+            }
+            _ => Ok(()),
+        }
+    }
+}

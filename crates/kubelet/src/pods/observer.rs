@@ -1,0 +1,47 @@
+//! A look at everything that the runtime has of a Pod.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::manager::PodManager;
+use super::observed::{PodStatus, State};
+use super::worker::Worker;
+use super::{messages, spec};
+use crate::config::Config;
+use crate::runtime::{CallError, Runtime};
+
+/// Asks the runtime about Pods.
+#[derive(Clone)]
+pub(crate) struct Observer {
+    runtime: Runtime,
+    pods: Arc<PodManager>,
+    /// Where the Pods' directories are.
+    dir: PathBuf,
+}
+
+impl Observer {
+    /// `pods` hears of what is seen.
+    pub(crate) fn new(config: &Config, runtime: Runtime, pods: Arc<PodManager>) -> Self {
+        Self { runtime, pods, dir: config.pods_dir() }
+    }
+
+    /// Asks the runtime, and notes the answer, with the messages that containers left. Calls of a step that was
+    /// given up come to their end first, so that the answer is complete.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub(crate) async fn observe(&self, worker: &Worker) -> Result<Arc<PodStatus>, CallError> {
+        self.runtime.idle(&worker.uid).await;
+        let pod = worker.pod();
+        let uid = spec::uid(&pod);
+        let mut observed = self.runtime.pod_status(uid, spec::namespace(&pod), spec::name(&pod)).await?;
+        for c in observed.containers.iter_mut().filter(|c| c.state == State::Exited) {
+            let dir = self.dir.join(uid).join("containers").join(&c.name);
+            messages::complete(c, dir).await;
+        }
+        let observed = Arc::new(observed);
+        worker.note(observed.clone());
+        self.pods.observe(&worker.uid, observed.clone());
+        Ok(observed)
+    }
+}

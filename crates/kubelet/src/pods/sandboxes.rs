@@ -1,0 +1,112 @@
+//! Sandboxes of Pods: how they are made.
+
+use std::sync::Arc;
+
+use api::Status;
+use client::Client;
+use cri::runtime as pb;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::node::v1::RuntimeClass;
+
+use super::config::{Requests, SandboxConfigError};
+use super::spec;
+use crate::recorder::PodRecorder;
+use crate::runtime::{CallError, Runtime};
+
+/// Why a Pod has no sandbox; upstream's texts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SandboxError {
+    #[error("Failed to generate sandbox config for pod {pod:?}: {error}")]
+    Config { pod: String, error: SandboxConfigError },
+    #[error("network is not ready: {0}")]
+    Network(NetworkNotReady),
+    #[error("Failed to create sandbox for pod {pod:?}: RuntimeClass {name:?} not found")]
+    NoRuntimeClass { pod: String, name: String },
+    #[error("Failed to create sandbox for pod {pod:?}: Failed to get RuntimeClass {name}: {error}")]
+    RuntimeClass { pod: String, name: String, error: Box<Status> },
+    #[error(transparent)]
+    Run(#[from] CallError),
+}
+
+/// The runtime has no network for Pods; its own reason and message.
+#[derive(Debug, thiserror::Error)]
+#[error("container runtime network not ready: NetworkReady=false reason:{reason} message:{message}")]
+pub(crate) struct NetworkNotReady {
+    reason: String,
+    message: String,
+}
+
+impl SandboxError {
+    /// Reason and message of the Event.
+    fn event(&self) -> (&'static str, String) {
+        match self {
+            Self::Network(_) => ("NetworkNotReady", self.to_string()),
+            _ => ("FailedCreatePodSandBox", format!("Failed to create pod sandbox: {self}")),
+        }
+    }
+}
+
+/// Makes sandboxes.
+pub(crate) struct Sandboxes {
+    pub(crate) client: Client,
+    pub(crate) runtime: Runtime,
+    pub(crate) recorder: PodRecorder,
+    pub(crate) requests: Arc<Requests>,
+}
+
+impl Sandboxes {
+    /// The sandbox of a Pod as the runtime is asked for it. An Event tells of an error.
+    pub(crate) async fn config(&self, pod: &Pod, attempt: u32) -> Result<pb::PodSandboxConfig, SandboxError> {
+        let made = self.requests.sandbox(pod, attempt).await;
+        made.map_err(|error| self.failed(pod, SandboxError::Config { pod: spec::full_name(pod), error }))
+    }
+
+    /// Makes a sandbox; answers its CRI id. An Event tells of an error.
+    pub(crate) async fn create(
+        &self,
+        pod: &Pod,
+        config: &pb::PodSandboxConfig,
+    ) -> Result<String, SandboxError> {
+        self.run(pod, config).await.map_err(|error| self.failed(pod, error))
+    }
+
+    fn failed(&self, pod: &Pod, error: SandboxError) -> SandboxError {
+        let (reason, message) = error.event();
+        self.recorder.pod(pod, "Warning", reason, message);
+        error
+    }
+
+    async fn run(&self, pod: &Pod, config: &pb::PodSandboxConfig) -> Result<String, SandboxError> {
+        if !spec::host_network(pod) {
+            self.network_ready().await.map_err(SandboxError::Network)?;
+        }
+        let runtime_handler = self.runtime_handler(pod).await?;
+        let request = pb::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler };
+        let answer = self.runtime.of(spec::uid(pod)).run_pod_sandbox(request).await;
+        Ok(answer.map_err(CallError::from)?.into_inner().pod_sandbox_id)
+    }
+
+    /// Whether the runtime has a network for Pods. A runtime that does not say is taken to have one.
+    async fn network_ready(&self) -> Result<(), NetworkNotReady> {
+        let answer = self.runtime.service().status(pb::StatusRequest { verbose: false }).await;
+        let conditions = answer.ok().and_then(|a| a.into_inner().status).map(|s| s.conditions);
+        let lacking = conditions.into_iter().flatten().find(|c| c.r#type == "NetworkReady" && !c.status);
+        match lacking {
+            Some(c) => Err(NetworkNotReady { reason: c.reason, message: c.message }),
+            None => Ok(()),
+        }
+    }
+
+    /// The runtime handler that the Pod's runtime class names.
+    async fn runtime_handler(&self, pod: &Pod) -> Result<String, SandboxError> {
+        let Some(name) = spec::spec(pod).runtime_class_name.as_deref().filter(|n| !n.is_empty()) else {
+            return Ok(String::new());
+        };
+        let (name, pod) = (name.to_owned(), spec::full_name(pod));
+        match self.client.api::<RuntimeClass>("").get(&name).await {
+            Ok(class) => Ok(class.handler),
+            Err(error) if error.is_not_found() => Err(SandboxError::NoRuntimeClass { pod, name }),
+            Err(error) => Err(SandboxError::RuntimeClass { pod, name, error: Box::new(error) }),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Where the kubelet serves.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Where to serve, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The address to listen on; upstream's `address` and `port`.
+    pub address: SocketAddr,
+    /// The serving certificate, and the roots of client certificates; see [`tls`].
+    pub tls: Arc<ServerConfig>,
+}
+
+/// TLS for the server: its certificate, and the roots of the client certificates it takes. A client
+/// without a certificate may still bring a token.
+pub fn tls(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    clients: RootCertStore,
+) -> Result<ServerConfig, rustls::Error> {
+    serving::tls::config((chain, key), clients)
+}

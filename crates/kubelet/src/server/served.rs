@@ -1,0 +1,29 @@
+//! The parts of a kubelet that its server shows.
+
+use std::sync::Arc;
+
+use client::Client;
+use component::{Clock, Shutdown};
+
+use crate::config::Config;
+use crate::pods::PodManager;
+use crate::pods::admission::Admission;
+use crate::pods::workers::Workers;
+use crate::probes::Probes;
+use crate::runtime::Runtime;
+
+/// What is served.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) config: Arc<Config>,
+    /// Asks who may do what.
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) runtime: Runtime,
+    pub(crate) pods: Arc<PodManager>,
+    pub(crate) probes: Arc<Probes>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) workers: Arc<Workers>,
+    /// Streams end with the kubelet.
+    pub(crate) shutdown: Shutdown,
+}
