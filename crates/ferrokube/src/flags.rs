@@ -24,7 +24,7 @@ pub(crate) struct Line {
     pub(crate) arguments: Vec<OsString>,
     /// A sentence for each flag that has no effect.
     pub(crate) warnings: Vec<String>,
-    /// Somebody asks a component for its version, which is that of Kubernetes.
+    /// Whether a component is asked for its version, which is that of Kubernetes.
     pub(crate) version: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn read(all: impl IntoIterator<Item = OsString>) -> Result<Line> {
     Ok(Line { arguments: all, warnings: sifted.warnings, version })
 }
 
-/// Whether a subcommand of that name is a component, by upstream's names.
+/// Whether a subcommand is a component, by upstream's names.
 fn is_component(name: &OsStr) -> bool {
     let components = Cli::command();
     components.get_subcommands().map(clap::Command::get_name).any(|n| n.starts_with("kube-") && n == name)
