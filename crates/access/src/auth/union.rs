@@ -50,7 +50,7 @@ impl Authorizer for AlwaysAllow {
     }
 }
 
-/// Denies every access.
+/// Allows no access.
 struct AlwaysDeny;
 
 impl Authorizer for AlwaysDeny {
