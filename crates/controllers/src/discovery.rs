@@ -40,6 +40,8 @@ pub(crate) struct Discovered {
     pub(crate) failed: Vec<(String, Status)>,
 }
 
+client::from_json!(Versions, Groups, Resources);
+
 #[derive(Deserialize)]
 struct Versions {
     versions: Vec<String>,

@@ -106,6 +106,8 @@ impl Controller for Namespaces {
     }
 }
 
+client::from_json!(Ending);
+
 /// What of a Pod says how long it may take to end. A Pod that is odd elsewhere holds up no namespace.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

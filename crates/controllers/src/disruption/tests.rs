@@ -60,7 +60,7 @@ impl Run {
             "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "ownerReferences": owner.map(|o| vec![o])},
             "spec": {"replicas": replicas, "selector": {}, "serviceName": "s", "template": {}},
         });
-        self.cluster.fake.put::<T>(&from_value(object).unwrap());
+        self.cluster.fake.put::<T>(&T::from_json(object.to_string().as_bytes()).unwrap());
     }
 
     /// Waits until the caches show what is stored.
