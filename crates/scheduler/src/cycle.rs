@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::cache::{Cache, NodeInfo};
 use crate::nominated::Nominated;
 use crate::plugins::{self, Prepared, Rejection, Stop, score};
+use crate::pod::PodInfo;
 
 /// Why no node can take a Pod.
 #[derive(Debug, Clone, Default)]
@@ -201,7 +202,7 @@ mod tests {
         let pod = serde_json::from_value(json!({
             "metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}
         }));
-        let pod = PodInfo::new(Arc::new(pod.unwrap()));
+        let pod = PodInfo::new(pod.unwrap());
         let error = schedule(&pod, &cache, &Nominated::default(), 0, &mut |_| 0).unwrap_err();
         let Failure::Unschedulable(error) = error else { panic!("{error:?}") };
         assert_eq!(

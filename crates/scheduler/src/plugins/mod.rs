@@ -19,7 +19,8 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::cache::{Cache, NodeInfo};
+use crate::pod::PodInfo;
 
 /// Why a node can't take a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
