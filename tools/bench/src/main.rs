@@ -7,6 +7,7 @@ mod alone;
 mod baseline;
 mod cluster;
 mod first;
+mod informers;
 mod process;
 mod requests;
 mod server;
@@ -22,7 +23,7 @@ use clap::{Args, Parser, Subcommand};
 
 use requests::Scope;
 
-/// The allocator of what is shipped, because the store is measured in this process.
+/// The allocator of what is shipped, because the store and informers are measured in this process.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -45,6 +46,8 @@ enum Bench {
     Api(Api),
     /// The store: durable puts, reads, watches, opening; beside etcd where asked to
     Storage(storage::Args),
+    /// The memory of Pods in informers: whole ones, and what the scheduler keeps of them
+    Informers(informers::Args),
 }
 
 /// How much to ask of an API server.
@@ -120,6 +123,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
     match bench {
         Bench::First(args) => first::run(args, root),
         Bench::Storage(args) => storage::run(args, root),
+        Bench::Informers(args) => informers::run(args),
         Bench::Api(args) => {
             let Some(kubeconfig) = &args.kubeconfig else {
                 let bin = args.programs.ours(root)?;
