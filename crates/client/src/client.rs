@@ -44,7 +44,7 @@ impl Client {
     pub fn new(transport: Arc<dyn Transport>, field_manager: &str) -> Self {
         Self { transport, field_manager: field_manager.into() }
     }
-    /// What it sends its requests over.
+    /// The transport of its requests.
     pub fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
     }
@@ -66,7 +66,7 @@ impl Client {
     }
 }
 
-/// What a list selects. The default is everything, at the newest revision.
+/// The selection of a list. The default is everything, at the newest revision.
 #[derive(Debug, Clone, Default)]
 pub struct ListParams {
     /// Label selector, "" for all.
@@ -98,7 +98,7 @@ impl ListParams {
     }
 }
 
-/// What a watch selects and where it starts.
+/// The selection of a watch, and where it starts.
 #[derive(Debug, Clone, Default)]
 pub struct WatchParams {
     /// Label selector, "" for all.
@@ -378,7 +378,7 @@ impl<T: FromJson> Api<T> {
     }
 }
 
-/// What a bookmark says.
+/// The part of a bookmark that is read.
 #[derive(serde::Deserialize)]
 struct Marked {
     metadata: ObjectMeta,

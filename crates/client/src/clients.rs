@@ -59,7 +59,7 @@ impl Clients {
                 token: Some(Token::Source(Arc::new(source))),
                 user_agent: format!("{user_agent}/{name}"),
             };
-            // What made one client makes another.
+            // One client could be made of this, so another can.
             Remote::new(own).map_or_else(|_| main.clone(), |remote| Client::new(Arc::new(remote), agent))
         }))
     }
@@ -131,7 +131,7 @@ impl AccountToken {
 impl TokenSource for AccountToken {
     fn token(&self) -> BoxFuture<'_, Result<String, Status>> {
         async {
-            // Whoever comes meanwhile waits for the one request.
+            // Others that come meanwhile wait for the one request.
             let mut held = self.held.lock().await;
             if let Some((token, until)) = &*held
                 && *until > Instant::now()

@@ -127,7 +127,7 @@ fn report(page: &mut Page, count: u64, kind: &str, reflector: &Reflector) {
     }
 }
 
-/// What an object's JSON is.
+/// An object's JSON, as far as it can be read.
 enum Read<T> {
     Object(T),
     /// An object that cannot be decoded, of this resourceVersion.
@@ -237,7 +237,7 @@ impl<T: Cached> AnyInformer for Informer<T> {
     }
 }
 
-/// What a reflector reads.
+/// The part of a resource that one reflector reads.
 type Source = (Resource, Selection);
 
 #[derive(Default)]
@@ -249,14 +249,14 @@ struct Known {
 
 /// The informers of one identity: one for each type, resource and selection, shared by all who ask.
 ///
-/// Whoever has a factory may read all that its identity may read, so it is given only to parts that work as that
-/// identity, or whose upstream's do: upstream's controllers share the informers of kube-controller-manager, too.
-/// Factories of different identities share nothing: what one may list, RBAC may keep from the other.
+/// A factory shows all that its identity may read, so only parts that work as that identity get it. The controllers
+/// share the factory of kube-controller-manager, as upstream's do. Factories of different identities share nothing:
+/// RBAC may keep from one what the other may list.
 #[derive(Clone)]
 pub struct Factory {
     client: Client,
     known: Arc<Mutex<Known>>,
-    /// What was asked for through this one, if it is a view.
+    /// The informers that were asked for through this one, if it is a view.
     asked: Option<Arc<Mutex<Vec<watch::Receiver<bool>>>>>,
 }
 

@@ -138,7 +138,7 @@ mod types {
     }
 }
 
-/// What implementations of [`FromJson`] are made of. It is compiled anew for each type: everybody else calls
+/// Decodes a type, for implementations of [`FromJson`]. It is compiled anew for each type: everybody else calls
 /// [`FromJson::from_json`].
 ///
 /// # Errors

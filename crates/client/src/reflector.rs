@@ -1,4 +1,4 @@
-//! Reflectors: what an informer's objects are read by, whatever they are decoded into.
+//! Reflectors: they read the objects of informers, whatever those decode them into.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::client::{Client, ListParams, WatchParams, bookmark};
 use crate::skim::Skim;
 use crate::transport::{Call, EventKind, Resource, Verb};
 
-/// What an informer selects of its resource. The default is everything.
+/// The part of a resource that an informer shows. The default is everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
     /// Namespace, "" for all.
@@ -29,20 +29,20 @@ pub struct Selection {
 }
 
 impl fmt::Display for Selection {
-    /// What is selected, "" for everything.
+    /// The selectors, "" for everything.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [&self.namespace, &self.label_selector, &self.field_selector];
         f.write_str(&parts.into_iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join(";"))
     }
 }
 
-/// What takes the objects that a reflector reads. A reflector is compiled once, a sink for each type.
+/// Takes the objects that a reflector reads. A reflector is compiled once, a sink for each type.
 pub(crate) trait Sink: Send + Sync {
     /// Takes an object of the state that is being read, or with [`EventKind::Deleted`] takes it out again.
     fn stage(&self, kind: EventKind, object: &Skim<'_>) -> Result<(), Status>;
-    /// Forgets what was staged: the state did not become whole.
+    /// Forgets the staged objects: the state did not become whole.
     fn discard(&self);
-    /// What was staged is a whole state, and takes the place of what was known.
+    /// Puts the staged objects, a whole state now, in the place of those that were known.
     fn commit(&self);
     /// Takes a change; the revision of the object.
     fn apply(&self, kind: EventKind, object: &Skim<'_>) -> Result<String, Status>;
@@ -77,7 +77,7 @@ impl Reflector {
         &self.resource
     }
 
-    /// What is selected of it.
+    /// The part of it that is read.
     pub(crate) fn selection(&self) -> &Selection {
         &self.selection
     }
@@ -287,7 +287,7 @@ impl Reading<'_> {
         let mut events = 0usize;
         while let Some(event) = stream.next().await {
             let event = event.inspect_err(|e| {
-                // What the server or the connection could not make an event of would come again.
+                // The watch would come to the same object again, of which no event could be made.
                 if e.code == 500 {
                     self.revision = None;
                 }
@@ -301,8 +301,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Takes a change. What cannot be read at all is passed over by reading the state anew: the watch would begin with
-    /// it again, for ever.
+    /// Takes a change. A change that cannot be read at all is passed over by reading the state anew: the watch would
+    /// begin with it again, for ever.
     fn apply(&mut self, kind: EventKind, json: &[u8]) -> Result<(), Status> {
         let done = self.try_apply(kind, json);
         if done.is_err() {

@@ -1,4 +1,4 @@
-//! What an informer knows: the newest state of each object, with indexes.
+//! The objects that an informer knows, each in its newest state, with indexes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -15,7 +15,7 @@ use crate::client::KubeObject;
 use crate::json::FromJson;
 use crate::key::Key;
 
-/// What an informer can hold: an object, or the part of it that its users read.
+/// An object as an informer holds it: the whole, or the part of it that its users read.
 pub trait Cached: Sized + Send + Sync + 'static {
     /// Reads it from the object's JSON.
     fn decode(json: &[u8]) -> Result<Self, Status>;
@@ -88,7 +88,7 @@ impl Cached for PartialObject {
     }
 }
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Debug)]
 pub enum Change<T> {
     /// It is new to the cache.

@@ -19,7 +19,7 @@ use crate::Config;
 use crate::host::{Controller, Host, Shared};
 use crate::nodes::ipam::Ranges;
 
-/// What goes wrong with a request.
+/// A fault of a request.
 pub(crate) enum Fault {
     /// It is refused, and nothing is done.
     Refuse(Status),
@@ -78,7 +78,7 @@ impl Cluster {
             fake,
         }
     }
-    /// What controllers share, as configured by default.
+    /// The parts that controllers share, as configured by default.
     pub(crate) fn shared(&self) -> Shared {
         Shared {
             config: Config::new(self.clock, String::new()),
@@ -291,7 +291,7 @@ impl Fake {
     pub(crate) fn serve_watches(&self, plural: &str) {
         self.state.lock().refused.retain(|r| *r != plural);
     }
-    /// What a path that is no resource answers.
+    /// The answer of a path that is no resource.
     pub(crate) fn serve(&self, path: &str, answer: Value) {
         self.state.lock().raw.insert(path.to_owned(), answer);
     }

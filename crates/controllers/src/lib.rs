@@ -33,7 +33,7 @@ pub use nodes::lifecycle::{EvictionRates, NodeMonitor};
 use client::Clients;
 use component::{Clock, Health, Registry, Shutdown};
 
-/// What the controllers are told at start. Defaults are upstream's.
+/// The settings of the controllers. Defaults are upstream's.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The clock.

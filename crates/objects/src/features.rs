@@ -1,5 +1,5 @@
 //! Features that Pods need of their node and that nodes declare in `status.declaredFeatures` (upstream's
-//! `component-helpers/nodedeclaredfeatures`). What a node does not declare it does not do, so that a Pod that needs
+//! `component-helpers/nodedeclaredfeatures`). A node does not do what it does not declare, so that a Pod that needs
 //! it waits or is refused, instead of running without it.
 //!
 //! DIFFERENCE: upstream knows more features. Those are asked about by updates of Pods, or are alpha.

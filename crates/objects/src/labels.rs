@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// What is wrong with a selector, in upstream's words.
+/// The fault of a selector, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);
@@ -23,7 +23,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// What selects nothing.
+    /// A selector of nothing.
     pub fn nothing() -> Self {
         Self { requirements: None }
     }
@@ -60,7 +60,7 @@ impl Selector {
         Self::new(Some(selector)).unwrap_or_else(|_| Self::nothing())
     }
 
-    /// What has all of these labels.
+    /// A selector of objects that have all of these labels.
     pub fn exactly(labels: &Labels) -> Self {
         Self { requirements: Some(Vec::new()) }.and(labels.clone())
     }

@@ -1,4 +1,4 @@
-//! What Pods request and nodes offer, as integers (upstream's `component-helpers/resource`).
+//! The requests of Pods and the resources of nodes, as integers (upstream's `component-helpers/resource`).
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ pub struct Counting {
     pub assumed: (Amount, Amount),
 }
 
-/// What a Pod requests: the larger of its containers' sum and the highest point of its init containers
+/// The requests of a Pod: the larger of its containers' sum and the highest point of its init containers
 /// (sidecars go on running), what the Pod says itself in their place, and the overhead.
 pub fn pod_requests(pod: &Pod, counting: Counting) -> Resources {
     let Some(spec) = &pod.spec else { return Resources::default() };
@@ -116,7 +116,7 @@ pub fn pod_requests(pod: &Pod, counting: Counting) -> Resources {
     total
 }
 
-/// What a Pod is limited to, by the same formula. The overhead counts where there is a limit.
+/// The limits of a Pod, by the same formula. The overhead counts where there is a limit.
 pub fn pod_limits(pod: &Pod) -> Resources {
     let Some(spec) = &pod.spec else { return Resources::default() };
     let mut total = aggregate(pod, |c, _| {

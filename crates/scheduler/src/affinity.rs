@@ -65,15 +65,15 @@ impl Term {
 /// All terms of a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// What must be there.
+    /// Pods that must be there.
     pub required: Vec<Term>,
-    /// What must not be there.
+    /// Pods that must not be there.
     pub required_anti: Vec<Term>,
-    /// What should be there, by weight.
+    /// Pods that should be there, by weight.
     pub preferred: Vec<(i32, Term)>,
-    /// What should not be there, by weight.
+    /// Pods that should not be there, by weight.
     pub preferred_anti: Vec<(i32, Term)>,
-    /// What is wrong with them, "" for nothing. A list with a wrong term is empty, and a Pod that has one is not placed.
+    /// The fault in them, "" for none. A list with a wrong term is empty, and a Pod that has one is not placed.
     pub error: String,
 }
 

@@ -17,7 +17,7 @@ use crate::pod::PodInfo;
 pub struct NodeInfo {
     /// The node.
     pub node: Arc<Node>,
-    /// What it offers.
+    /// The resources that it offers.
     pub allocatable: Resources,
     /// How many Pods it takes.
     pub max_pods: i64,

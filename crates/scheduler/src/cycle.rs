@@ -12,13 +12,13 @@ use crate::pod::PodInfo;
 pub struct FitError {
     /// How many nodes there are.
     pub nodes: usize,
-    /// What refused the Pod before any node was looked at.
+    /// The refusal that came before any node was looked at.
     pub stopped: Option<Rejection>,
     /// Each node's refusal, by node name.
     pub rejections: BTreeMap<String, Rejection>,
     /// How many nodes were not looked at, since the Pod's node affinity names others.
     pub excluded: usize,
-    /// What preemption said.
+    /// The answer of preemption.
     pub post_filter: String,
 }
 
@@ -42,7 +42,7 @@ impl FitError {
     }
 }
 
-/// What a cycle ends with when it finds no node.
+/// The end of a cycle that finds no node.
 #[derive(Debug, Clone)]
 pub enum Failure {
     /// None can take the Pod.

@@ -36,8 +36,8 @@ impl Nominated {
             }
         }
     }
-    /// Takes in a new state of a pending Pod; `before` is the one known so far. What the API says counts if it has
-    /// changed there; otherwise what is known here may be newer (upstream's `UpdateNominatedPod`).
+    /// Takes in a new state of a pending Pod; `before` is the one known so far. The API's word counts if it has
+    /// changed there; otherwise the node known here may be newer (upstream's `UpdateNominatedPod`).
     pub fn follow(&mut self, pod: &PodInfo, before: Option<&str>) {
         let says = pod.nominated();
         if says == before.unwrap_or_default() {
@@ -63,7 +63,7 @@ mod tests {
         PodInfo::new(serde_json::from_value(pod).unwrap())
     }
 
-    /// What is known here, what the API said before, what it says now, and what follows.
+    /// The node known here, that of the API before, that of the API now, and the one that follows.
     fn check(known: &str, before: Option<&str>, now: &str, expected: Option<&str>) {
         let mut all = Nominated::default();
         if !known.is_empty() {

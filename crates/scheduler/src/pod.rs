@@ -20,7 +20,7 @@ use crate::resources::{PodRequests, pod_requests};
 /// The reason for which the scheduler ends Pods to make room.
 pub const PREEMPTED: &str = "PreemptionByScheduler";
 
-/// What the scheduler and its informer keep of a Pod.
+/// The part of a Pod that the scheduler and its informer keep.
 #[derive(Debug, PartialEq)]
 pub struct PodView {
     namespace: Text,
@@ -41,7 +41,7 @@ pub struct PodView {
     /// When its node took it in.
     pub started: Option<Timestamp>,
     priority: i32,
-    /// What it requests.
+    /// Its requests.
     pub requests: PodRequests,
     /// Host ports it takes.
     pub ports: Box<[HostPort]>,
@@ -115,7 +115,7 @@ impl PodView {
         static EMPTY: OnceLock<core::Pod> = OnceLock::new();
         self.waiting.as_deref().unwrap_or_else(|| EMPTY.get_or_init(core::Pod::default))
     }
-    /// What it asks for, while it waits for a node.
+    /// Its spec, while it waits for a node.
     pub fn spec(&self) -> Option<&core::PodSpec> {
         self.waiting.as_deref()?.spec.as_ref()
     }

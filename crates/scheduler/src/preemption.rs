@@ -65,7 +65,7 @@ pub fn find(
     }
     let mut why = BTreeMap::<String, usize>::new();
     let mut candidates = Vec::new();
-    // What stopped the cycle before it looked at nodes stops this too.
+    // A refusal that came before the cycle looked at nodes stops this too.
     let mut prepared = plugins::prepare(pod, cache).ok().filter(|_| error.stopped.is_none());
     for node in cache.nodes() {
         let result = match &mut prepared {
@@ -96,7 +96,7 @@ fn leaving(pod: &PodInfo, node: &NodeInfo) -> bool {
     node.pods.values().any(|p| p.priority() < pod.priority() && p.leaving && p.preempted)
 }
 
-/// What is best comes first: fewest budget violations, least important most important victim,
+/// The best comes first: fewest budget violations, least important most important victim,
 /// smallest sum of priorities, fewest victims, and the victim that started latest.
 fn rank(c: &Candidate) -> (usize, i32, i64, usize, std::cmp::Reverse<Timestamp>) {
     let highest = c.victims.first().map_or(i32::MIN, |v| v.priority());

@@ -24,7 +24,7 @@ pub struct Entry {
     /// How often it was tried.
     pub attempts: u32,
     failed_at: Instant,
-    /// What may lift the last refusal.
+    /// The events that may lift the last refusal.
     waits_for: Events,
     state: State,
 }

@@ -1,4 +1,4 @@
-//! What Pods claim beside a node's own resources: volumes and devices.
+//! The claims of Pods beside a node's own resources: volumes and devices.
 //!
 //! DIFFERENCE: neither is bound to a node here, and no kubelet mounts a claim, so a Pod that has one waits, and its
 //! `PodScheduled` condition says for what. Where upstream has words for it (`VolumeBinding`'s PreFilter), those are used.

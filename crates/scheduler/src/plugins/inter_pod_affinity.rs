@@ -34,7 +34,7 @@ const AFFINITY: &str = "node(s) didn't match pod affinity rules";
 const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 const EXISTING_ANTI_AFFINITY: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
-/// How often something was found in each place: by label, then by value. What was found nowhere is not in it.
+/// How often something was found in each place: by label, then by value. Things that were found nowhere are not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Places(HashMap<String, HashMap<String, i64>>);
 
@@ -55,7 +55,7 @@ impl Places {
     fn get(&self, key: &str, value: &str) -> i64 {
         self.0.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
     }
-    /// What was counted in all places of a node.
+    /// The sum of the counts in all places of a node.
     pub(super) fn sum(&self, node: &NodeInfo) -> i64 {
         self.0.iter().filter_map(|(key, values)| values.get(node.label(key)?)).sum()
     }
@@ -72,7 +72,7 @@ impl Places {
     }
 }
 
-/// What is known of a Pod that is to be placed.
+/// The facts about a Pod that is to be placed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     pod: PodInfo,
@@ -120,7 +120,7 @@ impl State {
         Ok(state)
     }
 
-    /// Counts a Pod of a node, or with -1 counts it no more. Whoever simulates a change tells it here.
+    /// Counts a Pod of a node, or with -1 counts it no more. A simulation tells its changes here.
     pub fn count(&mut self, other: &PodInfo, node: &NodeInfo, by: i64) {
         for term in &other.terms().required_anti {
             if term.matches(self.pod.namespace(), &self.pod.labels, self.namespace_labels.as_ref()) {

@@ -42,7 +42,7 @@ fn reject(plugin: &'static str, reason: impl Into<String>, unresolvable: bool) -
 pub enum Stop {
     /// None can take the Pod, whichever Pods are evicted.
     Rejected(Rejection),
-    /// What the Pod asks for cannot be understood: no decision, but an error, after which it is tried again.
+    /// The Pod's wishes cannot be understood: no decision, but an error, after which it is tried again.
     Error(String),
 }
 
@@ -52,7 +52,7 @@ impl Stop {
     }
 }
 
-/// What is known of the cluster for one Pod.
+/// The facts about the cluster that concern one Pod.
 #[derive(Debug, Clone)]
 pub struct Prepared<'a> {
     pod: &'a PodInfo,

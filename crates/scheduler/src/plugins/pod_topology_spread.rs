@@ -122,7 +122,7 @@ impl Domains {
     }
 }
 
-/// What is known of a Pod that is to be placed.
+/// The facts about a Pod that is to be placed.
 #[derive(Debug, Clone)]
 pub struct State {
     pod: PodInfo,
@@ -158,7 +158,7 @@ impl State {
         self.constraints.iter().all(|c| node.label(&c.key).is_some())
     }
 
-    /// Counts a Pod of a node, or with -1 counts it no more. Whoever simulates a change tells it here.
+    /// Counts a Pod of a node, or with -1 counts it no more. A simulation tells its changes here.
     ///
     /// DIFFERENCE: upstream's `updateWithPod` also takes away Pods that rule 2 never counted (those that are being
     /// deleted, all of an empty selector), so that a simulation may see fewer Pods than there are.

@@ -1,4 +1,4 @@
-//! What must hold of any Pods and nodes: no panic, and decisions that a plain reading of the rules gives too.
+//! Properties that hold of any Pods and nodes: no panic, and decisions that a plain reading of the rules gives too.
 //!
 //! The reading below is of the API's fields as they are written, for one node at a time, without any counts: for each
 //! question it walks through all Pods of all nodes.
@@ -316,7 +316,7 @@ fn incoming(pod: Value) -> Pod {
     pod
 }
 
-/// What the filters say beside the plain reading, node by node.
+/// The filters' answers beside the plain reading, node by node.
 fn check_filters(world: &World, cache: &Cache, pod: &Pod) -> Result<(), TestCaseError> {
     let info = PodInfo::new(pod.clone());
     let prepared = prepare(&info, cache).unwrap();
@@ -346,7 +346,7 @@ proptest! {
         }
     }
 
-    /// What preemption promises is so: without the victims the Pod fits, by the plain reading. And one simulation
+    /// Preemption keeps its promise: without the victims the Pod fits, by the plain reading. And one simulation
     /// leaves nothing behind for the next.
     #[test]
     fn without_the_victims_it_fits(world in a_world(), pod in a_pod()) {

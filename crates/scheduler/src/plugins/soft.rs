@@ -13,7 +13,7 @@ use crate::affinity::Term;
 use crate::cache::{Cache, NodeInfo};
 use crate::pod::PodInfo;
 
-/// What a required affinity term of another Pod counts for (upstream's `HardPodAffinityWeight`): it would like company.
+/// The weight of a required affinity term of another Pod (upstream's `HardPodAffinityWeight`): it would like company.
 const HARD_AFFINITY: i64 = 1;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 

@@ -36,7 +36,7 @@ const SCHEDULER_NAME: &str = "default-scheduler";
 /// How many bindings may be under way; beyond it scheduling waits, as it would for the API server.
 const BINDINGS: usize = 256;
 
-/// What the loop hears of.
+/// The news that the loop hears.
 enum Input {
     Pod(Change<PodView>),
     Node(Change<Node>),
@@ -45,7 +45,7 @@ enum Input {
     Class(Change<StorageClass>),
     /// A binding ended.
     Bound(Box<Entry>, Result<(), api::Status>),
-    /// What was to be written about a Pod is written, or could not be: namespace, name, uid.
+    /// A report about a Pod was written, or could not be: namespace, name, uid.
     Written(String, String, String),
     /// The victims of a preemptor (by uid) are gone, or some could not be deleted.
     Evicted(String),
@@ -54,7 +54,7 @@ enum Input {
 /// The user that the scheduler works as.
 pub const USER: &str = "system:kube-scheduler";
 
-/// Runs the scheduler until `shutdown`, with the client of [`USER`]. What it tells goes into `metrics`.
+/// Runs the scheduler until `shutdown`, with the client of [`USER`]. Its metrics go into `metrics`.
 pub async fn run(clients: Clients, clock: Clock, metrics: Registry, shutdown: Shutdown) {
     let client = clients.of(USER);
     let recorder = Recorder::start(client.clone(), SCHEDULER_NAME, "", clock, &shutdown);
@@ -121,7 +121,7 @@ struct Scheduler {
     shutdown: Shutdown,
 }
 
-/// What a cycle decides.
+/// The decision of a cycle.
 enum Decision {
     /// The node, and where the next cycle begins to look.
     Node(String, usize),
@@ -150,7 +150,7 @@ impl Scheduler {
                 input = rx.recv() => match input {
                     Some(input) => {
                         self.take(input);
-                        // What else is there comes first: a decision should see the newest state.
+                        // The other news comes first: a decision should see the newest state.
                         while let Ok(more) = rx.try_recv() {
                             self.take(more);
                         }
@@ -302,7 +302,7 @@ impl Scheduler {
         events
     }
 
-    /// Decides about a Pod. What the API lets through must not end the scheduler: a panic costs this Pod alone.
+    /// Decides about a Pod. No Pod that the API lets through may end the scheduler: a panic costs this Pod alone.
     fn decide(&self, info: &PodInfo) -> Decision {
         let decide = || match cycle::schedule(info, &self.cache, &self.nominated, self.start, &mut |n| {
             fastrand::usize(..n)

@@ -1,4 +1,4 @@
-//! What the scheduler writes into the status of Pods: one write a Pod at a time, in the order of the decisions.
+//! Writes into the status of Pods: one a Pod at a time, in the order of the decisions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) fn note(message: &str) -> String {
     format!("{} ...", &message[..end])
 }
 
-/// What becomes of `status.nominatedNodeName`.
+/// The change of `status.nominatedNodeName`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Nominate {
     /// It stays.
@@ -33,7 +33,7 @@ pub(super) enum Nominate {
     Node(String),
 }
 
-/// What is to be written.
+/// A report that is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     /// Reason and message of `PodScheduled=False`.
