@@ -116,7 +116,7 @@ impl Controller for Classes {
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
         wiring.follow(&self.classes, false);
-        // What is let go may be what a deleted class waits for.
+        // A deleted class may wait for this one that is let go.
         let queue = wiring.queue();
         self.claims.handle(move |change| {
             if let Some(claim) = before(change) {

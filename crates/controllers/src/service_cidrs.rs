@@ -19,14 +19,14 @@ use crate::host::{Controller, Host, Next, Wiring};
 use objects::Cidr;
 
 const NAME: &str = "service-cidr-controller";
-/// What holds one that is deleted.
+/// The finalizer that holds one that is deleted.
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 /// The label of the addresses that the API server gave.
 const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
 /// How long one that may go stays: until every API server has heard that nothing more is given from it.
 const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
-/// What is to be done about one.
+/// The step to do about one.
 #[derive(Debug, PartialEq)]
 enum Step {
     Nothing,
@@ -111,7 +111,7 @@ impl Controller for ServiceCidrs {
 
     fn new(host: &Host<Self::Key>) -> Self {
         Self {
-            // What it applies is owned by its name.
+            // Its name owns the fields that it applies.
             client: Client::new(Arc::clone(host.client().transport()), NAME),
             clock: host.clock(),
             recorder: host.recorder(NAME),
@@ -122,7 +122,7 @@ impl Controller for ServiceCidrs {
     }
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
-        // What comes or goes may decide whether another that overlaps may go.
+        // One that comes or goes may decide whether another that overlaps may go.
         let (queue, lister) = (wiring.queue(), self.cidrs.clone());
         self.cidrs.handle(move |change| {
             let changed = change.object();

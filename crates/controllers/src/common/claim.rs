@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{controller_of, controller_ref, deleting};
 use objects::Selector;
 
-/// What is to be done with one object.
+/// The decision about one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// It is managed already.

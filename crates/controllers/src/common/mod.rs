@@ -1,7 +1,8 @@
-//! What several controllers read the same way.
+//! Parts that several controllers use.
 
 pub(crate) mod batch;
 pub(crate) mod claim;
+pub(crate) mod conditions;
 pub(crate) mod expectations;
 pub(crate) mod finalizers;
 pub(crate) mod owners;

@@ -12,7 +12,7 @@ use super::{controller_ref, namespace_is_terminating, retry};
 /// The longest name of a Pod.
 const NAME_LIMIT: usize = 253;
 
-/// What became of a Pod that was to be deleted.
+/// The end of a deletion of a Pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
     /// Its deletion has begun.

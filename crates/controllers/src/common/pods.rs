@@ -1,4 +1,4 @@
-//! What controllers ask of a Pod.
+//! Questions of controllers about a Pod.
 
 use client::{Factory, Informer};
 use jiff::{SignedDuration, Timestamp};

@@ -15,7 +15,7 @@ pub(crate) struct Terms<K>(Mutex<HashMap<K, Begun>>);
 
 struct Begun {
     since: Timestamp,
-    /// What had passed when it was seen.
+    /// The time that had passed when it was seen.
     passed: Duration,
     seen: Instant,
 }

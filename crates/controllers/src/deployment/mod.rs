@@ -1,6 +1,6 @@
 //! Deployment controller: rolls from one ReplicaSet to the next.
 //!
-//! What to do is decided in [`plan`], with the help of [`sizes`], [`revision`] (which ReplicaSet is which) and
+//! The next step is decided in [`plan`], with the help of [`sizes`], [`revision`] (which ReplicaSet is which) and
 //! [`status`] (what to say about it); this module reads the caches and carries it out (upstream:
 //! `pkg/controller/deployment`).
 
@@ -149,7 +149,7 @@ impl Deployments {
         self.client.api(d.namespace())
     }
 
-    /// What is known of a Deployment, once it has adopted what is its own.
+    /// The facts about a Deployment, once it has adopted its own ReplicaSets.
     async fn snapshot(&self, d: &Deployment) -> Result<Snapshot, Status> {
         let mut sets = Vec::new();
         if let Some(spec) = d.spec.as_ref().filter(|_| !plan::selects_all(d)) {

@@ -1,4 +1,4 @@
-//! What is to be done next about a Deployment, decided from what is known of it. Pure.
+//! The next step of a Deployment, decided from the facts about it. Pure.
 //!
 //! A sync asks for a [`Step`], carries it out, puts the server's answer into the [`Snapshot`], and asks again
 //! until nothing is left but to report.
@@ -33,7 +33,7 @@ pub(super) struct Snapshot {
     pub(super) done: Done,
 }
 
-/// What was done in this sync. Nothing is done twice in one.
+/// The steps done in this sync. None is done twice in one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Done {
     /// The new ReplicaSet was made.
@@ -46,7 +46,7 @@ pub(super) struct Done {
     pub(super) cleaned: bool,
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     /// Nothing, since it selects everything; what its status is to be, if that is to be written.

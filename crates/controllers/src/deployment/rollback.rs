@@ -12,7 +12,7 @@ pub(super) fn requested(d: &Deployment) -> Option<i64> {
     d.metadata.annotations.as_ref()?.get(ROLLBACK)?.parse().ok()
 }
 
-/// What a rollback comes to.
+/// The end of a rollback.
 #[derive(Debug, PartialEq)]
 pub(super) struct Rollback {
     /// The Deployment as it is to be written: without the wish, and with the template of the revision.

@@ -62,7 +62,7 @@ fn fenceposts(surge: Option<&IntOrString>, unavailable: Option<&IntOrString>, wa
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }
 
-/// A number, or a percentage of `of`. What is neither counts as 0; the server does not let it in.
+/// A number, or a percentage of `of`. Other texts count as 0; the server does not let them in.
 fn scaled(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
     let scaled = value.and_then(|v| share::scaled(v, i64::from(of), up).ok()).unwrap_or(0);
     i32::try_from(scaled).unwrap_or(if scaled < 0 { i32::MIN } else { i32::MAX })
@@ -85,7 +85,7 @@ pub(super) fn sum(numbers: impl Iterator<Item = i32>) -> i32 {
     numbers.fold(0, i32::saturating_add)
 }
 
-/// What the new ReplicaSet should have during a rollout; `current` is what all have together.
+/// The size of the new ReplicaSet during a rollout; `current` is what all have together.
 pub(super) fn new_size(d: &Deployment, new: i32, current: i32) -> i32 {
     match strategy(d) {
         Strategy::Recreate => wanted(d),

@@ -63,7 +63,7 @@ pub(crate) struct Disruption {
     budgets: Informer<PodDisruptionBudget>,
     pods: Informer<Pod>,
     owners: Owners,
-    /// What happened to Pods. Selectors are tried by a worker, not by the task that all controllers hear of Pods from.
+    /// Changes of Pods. Selectors are tried by a worker, not by the task that all controllers hear of Pods from.
     touched: Queue<Touched>,
     /// Pods that are said to go.
     going: Queue<Key>,

@@ -21,7 +21,7 @@ pub(super) struct Wants {
     pub(super) pods: i32,
 }
 
-/// What is wanted of all controllers of some Pods.
+/// The sizes that are wanted of all controllers of some Pods.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Scales {
     pub(super) expected: i64,
@@ -141,7 +141,7 @@ impl Owners {
         lone.then(|| (set.metadata.uid.clone(), set.spec.as_ref().and_then(|s| s.replicas)))
     }
 
-    /// What the scale of any other controller says.
+    /// The size that the scale of any other controller says.
     async fn scale(
         &self,
         group: &str,

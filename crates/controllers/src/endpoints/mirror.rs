@@ -223,7 +223,7 @@ fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> (Plan, LeftOu
     if deleting(&endpoints.metadata) {
         plan.create.clear();
     }
-    // What is to be made takes the place of what is to go.
+    // A slice that is to be made takes the place of one that is to go.
     for mut new in std::mem::take(&mut plan.create) {
         match plan.delete.iter().position(|old| old.address_type == new.address_type) {
             None => plan.create.push(new),

@@ -27,7 +27,7 @@ fn selecting(service: &Service) -> Option<&ServiceSpec> {
     (spec.type_.as_deref() != Some("ExternalName") && spec.selector.is_some()).then_some(spec)
 }
 
-/// What a Service's selector selects; an empty one selects everything.
+/// The selector of a Service; an empty one selects everything.
 fn selector(spec: &ServiceSpec) -> Selector {
     spec.selector.as_ref().map_or_else(Selector::nothing, Selector::exactly)
 }
@@ -88,7 +88,7 @@ fn target_ref(pod: &Pod) -> ObjectReference {
     }
 }
 
-/// What of a Pod decides about endpoints.
+/// The fields of a Pod that decide about endpoints.
 fn projection(pod: &Pod) -> impl PartialEq + use<> {
     let spec = pod.spec.as_ref();
     (

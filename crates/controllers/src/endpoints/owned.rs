@@ -17,7 +17,7 @@ pub(super) const SERVICE: &str = "kubernetes.io/service-name";
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const NAME_LIMIT: usize = 253;
 
-/// What was done to a slice, and the cache may not show yet.
+/// A change of a slice that the cache may not show yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Done {
     /// It was written; its name, and the version that it has since.
@@ -28,7 +28,7 @@ enum Done {
 /// A controller's slices, found by their Service.
 pub(super) struct Owned {
     slices: Informer<EndpointSlice>,
-    /// What was done for a Service, by the slices' uids. Slices have generated names: without it, a late cache would
+    /// The changes made for a Service, by the slices' uids. Slices have generated names: without it, a late cache would
     /// have them made twice.
     awaited: Mutex<HashMap<Key, HashMap<String, Done>>>,
 }
@@ -146,7 +146,7 @@ fn service_of(slice: &EndpointSlice) -> Key {
     Key::new(slice.namespace(), name)
 }
 
-/// What is to be written.
+/// The slices to write.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) create: Vec<EndpointSlice>,
@@ -154,7 +154,7 @@ pub(super) struct Plan {
     pub(super) delete: Vec<Arc<EndpointSlice>>,
 }
 
-/// What a slice's ports amount to, whatever their order.
+/// The sum of a slice's ports, whatever their order.
 pub(super) type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
 
 pub(super) fn port_key(ports: &[EndpointPort]) -> PortKey {
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(names().await, Ok(vec!["a".to_owned()]));
     }
 
-    /// What was made is deleted again, and the informer hears of neither.
+    /// A slice is made and deleted again, and the informer hears of neither.
     #[tokio::test(start_paused = true)]
     async fn what_nobody_will_show_is_not_waited_for() {
         let cluster = Cluster::new();

@@ -179,7 +179,7 @@ fn plan(
                 None => plan.create.push(empty),
             }
         }
-        // What is to be made takes the place of what is to go.
+        // A slice that is to be made takes the place of one that is to go.
         while plan.create.len() > before
             && let Some(old) = surplus.pop()
             && let Some(new) = plan.create.pop()

@@ -20,7 +20,7 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// How many owners are remembered to be gone.
 const ABSENT: usize = 500;
 
-/// What the garbage collector reads of an object.
+/// The part of an object that the garbage collector reads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Meta {
     pub(super) namespace: Text,
@@ -110,7 +110,7 @@ impl Node {
     }
 }
 
-/// What a change calls for.
+/// An action that a change calls for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Effect {
     /// Look whether this object is to be deleted, or whether its deletion can go on.
@@ -121,7 +121,7 @@ pub(super) enum Effect {
     InvalidNamespace(Text, Text),
 }
 
-/// What the graph knows about an owner.
+/// The graph's knowledge about an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
     /// It is there.
@@ -176,7 +176,7 @@ impl Graph {
         self.dependents(uid).into_iter().filter(blocked).collect()
     }
 
-    /// What is known about the owner that an object of `namespace` names.
+    /// The knowledge about the owner that an object of `namespace` names.
     pub(super) fn known(&self, reference: &OwnerReference, namespace: &str) -> Known {
         match self.nodes.get(reference.uid.as_str()) {
             Some(node) if node.is_meant_by(reference, namespace) => {

@@ -32,7 +32,7 @@ use graph::{Effect, FOREGROUND, Graph, Known, Meta, Node, ORPHAN};
 const COMPONENT: &str = "garbage-collector-controller";
 /// How long changes of what is served are collected before it is asked for.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How long the workers wait for all resources to be seen. What is decided before is checked all the same.
+/// How long the workers wait for all resources to be seen. A decision before that is checked all the same.
 const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
 /// The controller.

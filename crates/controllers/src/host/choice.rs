@@ -3,7 +3,7 @@
 use super::table;
 
 /// Which controllers run, by upstream's syntax: `*` for all that run by default, `NAME` for one, `-NAME` for
-/// none of it. What is named first counts.
+/// none of it. The first that names a controller counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice(Vec<String>);
 
@@ -44,7 +44,7 @@ impl Choice {
                 return Ok(format!("{dash}{}", named.name));
             }
             match table::is_missing(name) {
-                // What is not there need not be turned off.
+                // A controller that is not there need not be turned off.
                 true if off => Ok(text.to_owned()),
                 true => Err(ChoiceError::Missing(name.to_owned())),
                 false => Err(ChoiceError::Unknown(name.to_owned())),

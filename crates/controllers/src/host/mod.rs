@@ -1,4 +1,4 @@
-//! What runs controllers. A controller says by what it is known, which changes make it look, and what one
+//! The host of controllers. A controller says by what it is known, which changes make it look, and what one
 //! look is ([`Controller`]); the host gives it its identity, its informers and its work queue, starts its
 //! workers once its own informers show a whole state, and tells of it in metrics and health checks.
 
@@ -29,7 +29,7 @@ use crate::nodes::ipam::Ranges;
 /// DIFFERENCE: upstream's health check of a controller can only fail where a controller brings its own.
 const STUCK: Duration = Duration::from_mins(30);
 
-/// What a look at a key leads to.
+/// The end of a look at a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing until something changes.
@@ -59,7 +59,7 @@ pub(crate) trait Controller: Sized + Send + Sync + 'static {
     const WORKERS: usize = 1;
     /// How failures are spread over time.
     const RATE: RateLimit = RateLimit::UPSTREAM;
-    /// What is looked at at once.
+    /// The thing that one look is at.
     type Key: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static;
 
     /// Makes it, with the informers that it reads.
@@ -78,7 +78,7 @@ pub(crate) trait Controller: Sized + Send + Sync + 'static {
     }
 }
 
-/// What all controllers of a process share.
+/// The parts that all controllers of a process share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -92,7 +92,7 @@ pub(crate) struct Shared {
 /// For how long the queues of a controller have been worked on longest.
 type Longest = Box<dyn Fn() -> Duration + Send + Sync>;
 
-/// What one controller gets, whose work queue has keys of the type `K`.
+/// The parts that one controller gets, whose work queue has keys of the type `K`.
 pub(crate) struct Host<K> {
     own: Own,
     client: Client,
@@ -135,7 +135,7 @@ impl<K: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static> Host<K> {
     pub(crate) fn clock(&self) -> Clock {
         self.shared.config.clock
     }
-    /// What the controllers were told at start.
+    /// The settings of the controllers.
     pub(crate) fn config(&self) -> &Config {
         &self.shared.config
     }
@@ -215,7 +215,7 @@ type Start = Box<dyn FnOnce(&Shutdown) + Send>;
 pub(crate) struct Wiring<K> {
     queue: Queue<K>,
     shutdown: Shutdown,
-    /// What starts once the informers show a whole state.
+    /// The tasks that start once the informers show a whole state.
     later: Mutex<Vec<Start>>,
 }
 

@@ -141,7 +141,7 @@ async fn only_those_that_are_chosen_run() {
     );
 }
 
-/// What an informer cannot decode is in the metrics.
+/// The metrics count the objects that an informer cannot decode.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_decoded_is_told() {
     let cluster = Cluster::new();

@@ -18,14 +18,14 @@ pub enum RangeError {
 /// The most bits by which a block of IPv6 is smaller than the whole.
 const MOST_BITS_V6: u32 = 16;
 
-/// Gives out equal blocks of a larger one, those that were never used first. What is used is counted: a block is
+/// Gives out equal blocks of a larger one, those that were never used first. Uses are counted: a block is
 /// free when all who use a part of it have given that back.
 #[derive(Debug, Clone)]
 pub(crate) struct CidrSet {
     whole: Cidr,
     prefix: u32,
     used: HashMap<u128, u32>,
-    /// What covers several blocks, as the first and the last of them.
+    /// Ranges that cover several blocks, as the first and the last of them.
     wide: Vec<(u128, u128)>,
     next: u128,
 }

@@ -20,7 +20,7 @@ use objects::taints::{self, NO_EXECUTE, tolerates};
 /// How long is waited where tolerations last beyond the end of time.
 const FAR: Duration = Duration::from_hours(24 * 365 * 30);
 
-/// What is to become of a Pod.
+/// The decision about a Pod.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Stay,

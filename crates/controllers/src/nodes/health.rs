@@ -12,11 +12,11 @@ use tokio::time::Instant;
 pub(super) struct Now {
     /// By which silence is measured.
     pub(super) monotonic: Instant,
-    /// What is written into conditions.
+    /// The time of day, which conditions say.
     pub(super) day: Timestamp,
 }
 
-/// What is remembered of a node between two looks. Only the controller's own clock counts, and only the one that
+/// The memory of a node between two looks. Only the controller's own clock counts, and only the one that
 /// nobody sets: a heartbeat or a renewal that differs from the last one is a sign of life, whatever time it says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Health {

@@ -18,7 +18,7 @@ use objects::Cidr;
 #[derive(Debug, Clone)]
 pub(crate) struct Ranges {
     sets: Vec<CidrSet>,
-    /// What each node has, or is to have, by its name.
+    /// The blocks that each node has, or is to have, by its name.
     nodes: HashMap<String, Vec<Cidr>>,
 }
 
@@ -80,7 +80,7 @@ impl Ranges {
         }
     }
 
-    /// A block of each range for a node, or none if one range is used up. What a node was to have once, it is to have
+    /// A block of each range for a node, or none if one range is used up. A block that a node was to have once, it is to have
     /// again: nobody knows whether it was written.
     fn allocate(&mut self, node: &str) -> Option<Vec<Cidr>> {
         if let Some(known) = self.nodes.get(node) {
@@ -140,7 +140,7 @@ impl Controller for Ipam {
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
         let (queue, c) = (wiring.queue(), self.clone());
-        // What the nodes have is known before the first block is given: the workers start when all are seen.
+        // The nodes' blocks are known before the first block is given: the workers start when all are seen.
         self.nodes.handle(move |change| {
             let node = change.object();
             let blocks = blocks(node);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn blocks_of_nodes_that_differ_from_ours() {
-        // What nodes have, in order, and all that others get then.
+        // The blocks that nodes have, in order, and all that others get then.
         let check = |has: &[&[&str]], want: &[&str]| {
             let mut r = parse("10.0.0.0/22");
             for (i, blocks) in has.iter().enumerate() {

@@ -65,7 +65,7 @@ impl Default for NodeMonitor {
 /// look at all nodes.
 pub(crate) struct Lifecycle {
     writer: Arc<Writer>,
-    /// What the task that looks at all nodes begins with.
+    /// The start of the task that looks at all nodes.
     monitor: Mutex<Option<Monitor>>,
 }
 
@@ -131,7 +131,7 @@ impl Controller for Lifecycle {
     }
 }
 
-/// What is done about single nodes. Nobody waits for it: each node has its own tries.
+/// The writes about single nodes. Nobody waits for them: each node has its own tries.
 struct Writer {
     client: Client,
     clock: Clock,
@@ -285,7 +285,7 @@ impl Monitor {
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                // What happens to many nodes at once is seen at one look.
+                // One look sees all that happens to many nodes at once.
                 () = woken.notified() => tokio::time::sleep(GATHER).await,
             }
             guarded("all nodes", || self.look_at_all());

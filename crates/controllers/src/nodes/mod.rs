@@ -1,4 +1,4 @@
-//! What the control plane does about nodes: their Pod networks, their health, and the Pods of those that are gone.
+//! The control plane's work on nodes: their Pod networks, their health, and the Pods of those that are gone.
 
 pub(crate) mod cidr_set;
 pub(crate) mod eviction;

@@ -87,7 +87,7 @@ impl Controller for PodGc {
     }
 }
 
-/// What is to go in one pass.
+/// The Pods that go in one pass.
 #[derive(Debug, Default)]
 struct Plan {
     /// To be ended and deleted at once.

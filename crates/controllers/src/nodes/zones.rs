@@ -69,7 +69,7 @@ pub(super) struct Zones {
     all_silent: bool,
 }
 
-/// What a change of the zones' states calls for.
+/// The actions that a change of the zones' states calls for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disruption {
     None,

@@ -39,7 +39,7 @@ pub(crate) trait Replicated: KubeObject {
     const ALIASES: &'static [&'static str];
     /// The name of its controller's work queue.
     const QUEUE: &'static str;
-    /// What its Events name as their source; its controller's service account, too.
+    /// The source of its Events; its controller's service account, too.
     const COMPONENT: &'static str;
     /// Whether its status counts terminating Pods.
     const TERMINATING: bool;

@@ -118,7 +118,7 @@ impl<T: Replicated> Controller for Replicas<T> {
         let wanted = status::of(&*set, &active, terminating, managed.as_ref().err(), now);
         let status = status::update(&owners, &set, wanted).await?;
         managed?;
-        // What is awaited may never be shown, if a watch that would have told of it was begun anew.
+        // The cache may never show the awaited change, if a watch that would have told of it was begun anew.
         let unseen = (!satisfied).then_some(AGAIN);
         let waits = set.min_ready() > 0 && status.ready != status.available;
         let available = waits.then(|| {
@@ -129,7 +129,7 @@ impl<T: Replicated> Controller for Replicas<T> {
     }
 }
 
-/// What is to be done about a set's Pods.
+/// The change of a set's Pods.
 #[derive(Debug, PartialEq)]
 enum Step {
     Nothing,
@@ -150,7 +150,7 @@ fn plan(wanted: i32, active: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) 
 }
 
 impl<T: Replicated> Replicas<T> {
-    /// Whoever may want to adopt an orphan.
+    /// The sets that may want to adopt an orphan.
     fn enqueue_matching(&self, pod: &Pod, queue: &Queue<Key>) {
         for set in self.sets.list_namespace(pod.namespace()) {
             let selector = set.selector();
@@ -237,7 +237,7 @@ impl<T: Replicated> Replicas<T> {
                     Ok(())
                 })
                 .await;
-                // What was not even tried, or failed, will not be seen.
+                // The cache will not show a change that was not even tried, or failed.
                 self.expectations.created(key, count - made);
                 result
             }
