@@ -1,8 +1,7 @@
-//! Who asks, whether they may, and what may be written: authentication, authorization and admission of requests, and
-//! the keys and certificates that they rest on.
+//! Authentication, authorization and admission of requests, and the keys and certificates on which they rest.
 //!
-//! Nothing here knows how requests come in or where objects are stored: what is decided looks at live objects through
-//! [`reader::Reader`].
+//! This crate does not know how requests come in or where objects are stored: its decisions look at live objects
+//! through [`reader::Reader`].
 
 pub mod admission;
 pub mod auth;

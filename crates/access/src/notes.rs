@@ -1,35 +1,35 @@
-//! What is told about a request besides its answer: warnings, and annotations for the audit.
+//! The warnings and the annotations for the audit that a request collects besides its answer.
 
 use parking_lot::Mutex;
 
-/// What is told about a request besides its answer.
+/// The warnings and the annotations for the audit of a request.
 #[derive(Debug, Default)]
 pub struct Notes {
     warnings: Mutex<Vec<String>>,
     annotations: Mutex<Vec<(String, String)>>,
 }
 
-/// More warnings have no room in any answer.
+/// The greatest number of warnings of a request; more have no room in any answer.
 const MOST_WARNINGS: usize = 5000;
-/// More annotations than this of one request are not kept.
+/// The greatest number of annotations of a request; more are not kept.
 const MOST_ANNOTATIONS: usize = 256;
 
 impl Notes {
-    /// Adds a text to those of Warning headers, once.
+    /// Adds the text of a Warning header, once.
     pub fn warn(&self, text: String) {
         let mut all = self.warnings.lock();
         if all.len() < MOST_WARNINGS && !all.contains(&text) {
             all.push(text);
         }
     }
-    /// Adds an annotation for the audit; the first of a key stays, as upstream's does.
+    /// Adds an annotation for the audit; of several with one key the first stays, as upstream's does.
     pub fn annotate(&self, key: &str, value: &str) {
         let mut all = self.annotations.lock();
         if all.len() < MOST_ANNOTATIONS && !all.iter().any(|(known, _)| known == key) {
             all.push((key.to_owned(), value.to_owned()));
         }
     }
-    /// The texts of Warning headers, which are taken out.
+    /// Takes the texts of Warning headers out.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock())
     }

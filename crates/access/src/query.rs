@@ -7,8 +7,8 @@ use api::Status;
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Parses what follows the `?`. Pairs with a bad escape or a semicolon are left out, as Go does; bytes that are no
-    /// text are not, so that what is asked for badly is not taken for not asked for.
+    /// Parses the text after the `?`. Pairs with a bad escape or a semicolon are left out, as Go does; pairs with bytes
+    /// that are no text are kept, so that a bad demand is not taken for none.
     pub fn parse(text: &str) -> Self {
         let mut pairs = Vec::new();
         for pair in text.split('&') {
@@ -22,7 +22,7 @@ impl Query {
         }
         Self(pairs)
     }
-    /// From pairs that are not escaped.
+    /// Makes a query from pairs that are not escaped.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(pairs.into_iter().collect())
     }
@@ -53,7 +53,7 @@ impl Query {
     }
 }
 
-/// Undoes percent escapes; `None` for a bad one or what is not UTF-8.
+/// Undoes percent escapes; `None` for a bad one or for bytes that are not UTF-8.
 pub fn unescape(text: &str, plus_is_space: bool) -> Option<String> {
     String::from_utf8(unescaped(text, plus_is_space)?).ok()
 }

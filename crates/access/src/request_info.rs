@@ -1,4 +1,4 @@
-//! Reads off a method, a path without escapes and a query what a request is about.
+//! Finds the resource and verb of a request from its method, path without escapes and query.
 //!
 //! The rules are those of upstream's `RequestInfoFactory`.
 
@@ -7,7 +7,7 @@ use http::Method;
 
 use crate::Query;
 
-/// What a request is about, read off its method, path and query; upstream's `RequestInfo`.
+/// The resource and verb of a request, or its path; upstream's `RequestInfo`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestInfo {
     /// Whether the path is one of a resource (`/api/…`, `/apis/…` below the version).
@@ -30,11 +30,11 @@ pub struct RequestInfo {
     pub subresource: Text,
     /// Name; for a list with the field selector `metadata.name=x` the x.
     pub name: Text,
-    /// What follows the subresource (proxy paths).
+    /// The rest of the path after the subresource (proxy paths).
     pub rest: String,
     /// Whether the path names a namespace before the resource.
     pub in_namespace: bool,
-    /// Whether the path itself says `watch` or `proxy`, before the resource.
+    /// Whether the path itself has `watch` or `proxy`, before the resource.
     pub verb_in_path: bool,
     /// Field selector as sent, for authorization.
     pub field_selector: String,
@@ -44,7 +44,7 @@ pub struct RequestInfo {
 
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
-/// Parses. A 400 for a path such as `/api/v1/watch` that names no resource.
+/// Parses a request. A 400 for a path such as `/api/v1/watch` that names no resource.
 pub fn parse(method: &Method, path: &str, query: &Query) -> Result<RequestInfo, Status> {
     let mut info = RequestInfo { path: path.to_owned(), verb: lower(method), ..RequestInfo::default() };
     let trimmed = path.trim_matches('/');
@@ -132,7 +132,7 @@ fn lower(method: &Method) -> &'static str {
     }
 }
 
-/// The name that a field selector pins by `metadata.name=`, if it is one that a path can hold.
+/// Returns the name that a field selector pins by `metadata.name=`, if a path can hold it.
 pub fn selected_name(selector: &str) -> Option<Text> {
     let name = selector.split(',').find_map(|term| {
         let (key, value) = term.split_once('=')?;

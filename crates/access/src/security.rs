@@ -1,4 +1,4 @@
-//! Authentication, authorization and admission, put together.
+//! Authentication, authorization and admission of a server, made from its configuration.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::auth::{
 };
 use crate::reader::Reader;
 
-/// What can be chosen; flags of upstream's in brackets.
+/// The configuration of security; upstream's flags in brackets.
 pub struct SecurityConfig {
     /// The authority of client certificates (`--client-ca-file`).
     pub client_ca: CertificateDer<'static>,
@@ -33,22 +33,22 @@ pub struct SecurityConfig {
     pub max_token_expiration: i64,
     /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
     pub anonymous: bool,
-    /// Which features are on.
+    /// The features that are on.
     pub gates: FeatureGates,
-    /// Who is asked, in this order (`--authorization-mode`).
+    /// The authorizers, in the order in which they are asked (`--authorization-mode`).
     pub modes: Vec<AuthorizationMode>,
     /// Plugins to turn on (`--enable-admission-plugins`).
     pub enable_admission: Vec<String>,
     /// Plugins to turn off (`--disable-admission-plugins`).
     pub disable_admission: Vec<String>,
-    /// What plugins are configured with (`--admission-control-config-file`).
+    /// The file of the plugins' configuration (`--admission-control-config-file`).
     pub admission_config: Option<PathBuf>,
     /// The clock.
     pub clock: Clock,
 }
 
 impl SecurityConfig {
-    /// The defaults, for a client authority and a signing key.
+    /// Makes the default configuration, for a client authority and a signing key.
     pub fn new(client_ca: CertificateDer<'static>, signing_key_pem: String) -> Self {
         Self {
             client_ca,
@@ -68,35 +68,35 @@ impl SecurityConfig {
     }
 }
 
-/// Why it cannot be put together.
+/// The reason for which security cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
-    /// The authority of client certificates.
+    /// The authority of client certificates cannot be used.
     #[error(transparent)]
     ClientCa(#[from] ClientCaError),
-    /// A key of service account tokens.
+    /// A key of service account tokens cannot be used.
     #[error("a key of service account tokens cannot be used")]
     Key(#[from] KeyError),
-    /// The lists of admission plugins.
+    /// The lists of admission plugins, or a plugin's configuration, are wrong.
     #[error(transparent)]
     Admission(#[from] ChainError),
-    /// What they are configured with.
+    /// The file of the plugins' configuration is wrong.
     #[error(transparent)]
     AdmissionConfig(#[from] AdmissionConfigError),
 }
 
-/// What the request pipe is made with.
+/// The authentication, authorization and admission of the request pipe.
 pub struct Security {
-    /// Who asks, and whether they may.
+    /// Authentication and authorization.
     pub auth: Auth,
-    /// What changes or refuses writes.
+    /// The chain of admission plugins.
     pub admission: Arc<Chain>,
-    /// Authorization by itself: what it knows of stored objects is told to it.
+    /// Authorization by itself, which must be told of changes to stored objects.
     pub authorizer: Arc<UnionAuthorizer>,
 }
 
 impl Security {
-    /// Puts it together over live objects.
+    /// Makes authentication, authorization and admission over live objects.
     pub fn new(config: SecurityConfig, reader: Arc<dyn Reader>) -> Result<Self, SecurityError> {
         let schema = Schema::builtin();
         let signer = SigningKey::from_pem(&config.signing_key_pem)?;

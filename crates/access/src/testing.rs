@@ -13,26 +13,26 @@ use crate::reader::{Reader, ResourceName};
 
 type Key = (ResourceName, Text, Text);
 
-/// Objects that a test put there.
+/// Stored objects of a test.
 #[derive(Default)]
 pub(crate) struct Fake {
     objects: Mutex<BTreeMap<Key, Arc<Object>>>,
 }
 
 impl Fake {
-    /// Puts an object in place, by its JSON.
+    /// Puts an object in place, from JSON.
     pub(crate) fn put(&self, resource: ResourceName, json: Value) {
         let object = object(json);
         let key = (resource, object.data.namespace.clone(), object.data.name.clone());
         self.objects.lock().insert(key, Arc::new(object));
     }
-    /// Takes an object away.
+    /// Removes an object.
     pub(crate) fn remove(&self, resource: ResourceName, namespace: &str, name: &str) {
         self.objects.lock().remove(&(resource, namespace.into(), name.into()));
     }
 }
 
-/// A stored object of a JSON.
+/// Makes a stored object from JSON.
 pub(crate) fn object(json: Value) -> Object {
     let meta = &json["metadata"];
     let text = |v: &Value| Text::from(v.as_str().unwrap_or_default());

@@ -1,10 +1,10 @@
-//! Who asks.
+//! The user of a request.
 
 use std::collections::BTreeMap;
 
 use api::Text;
 
-/// Who asks.
+/// The user of a request: upstream's `user.Info`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserInfo {
     /// User name, e.g. `system:node:a`.
@@ -13,6 +13,6 @@ pub struct UserInfo {
     pub uid: Text,
     /// Groups; `system:authenticated` or `system:unauthenticated` among them.
     pub groups: Vec<Text>,
-    /// What else the authenticator knows.
+    /// Further facts that the authenticator knows.
     pub extra: BTreeMap<Text, Vec<Text>>,
 }

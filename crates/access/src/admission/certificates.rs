@@ -59,7 +59,7 @@ fn require<'a>(
     Some(check.boxed())
 }
 
-/// Who approves must be allowed to for the signer.
+/// Refuses approvals by a caller that may not approve requests for the signer.
 #[derive(Default)]
 pub(super) struct CertificateApproval;
 
@@ -82,7 +82,7 @@ impl Plugin for CertificateApproval {
     }
 }
 
-/// Who sets a certificate or conditions must be allowed to for the signer.
+/// Refuses certificates and conditions from a caller that may not sign for the signer.
 #[derive(Default)]
 pub(super) struct CertificateSigning;
 
@@ -110,7 +110,7 @@ impl Plugin for CertificateSigning {
     }
 }
 
-/// Nobody becomes a superuser by a certificate request.
+/// Refuses requests for certificates that would make their subject a superuser.
 #[derive(Default)]
 pub(super) struct CertificateSubjectRestriction;
 
@@ -139,7 +139,7 @@ impl Plugin for CertificateSubjectRestriction {
     }
 }
 
-/// Who publishes a signer's trust anchors must be allowed to attest for it.
+/// Refuses a signer's trust anchors from a caller that may not attest for the signer.
 #[derive(Default)]
 pub(super) struct ClusterTrustBundleAttest;
 
@@ -167,8 +167,8 @@ impl Plugin for ClusterTrustBundleAttest {
     }
 }
 
-/// Who answers a PodCertificateRequest must be allowed to sign for its signer. Upstream does this in the
-/// validation of its status; it cannot be turned off.
+/// Refuses answers to a PodCertificateRequest from a caller that may not sign for its signer. Upstream does this in the
+/// validation of the request's status; it cannot be turned off.
 #[derive(Default)]
 pub(super) struct PodCertificateSigning;
 

@@ -34,16 +34,17 @@ use crate::reader::Reader;
 /// A place in the order of admission.
 struct Place {
     name: &'static str,
-    /// Whether it is on without being named.
+    /// Whether the plugin is on without being named.
     default: bool,
-    /// What does it; nothing for what upstream has and this server has not: it may be named to be off, not to be on.
+    /// Makes the plugin. `None` for a plugin of upstream's that this server does not have: it may be named to be off,
+    /// not to be on.
     plugin: Option<Make>,
 }
 
-/// Makes a plugin from what plugins are configured with.
+/// Makes a plugin from its configuration.
 type Make = fn(&AdmissionConfig) -> Result<Box<dyn Plugin>, String>;
 
-/// A plugin that nothing configures.
+/// Makes a plugin that has no configuration.
 fn plain<P: Plugin + Default + 'static>(_: &AdmissionConfig) -> Result<Box<dyn Plugin>, String> {
     Ok(Box::<P>::default())
 }
@@ -56,8 +57,9 @@ const fn absent(name: &'static str) -> Place {
     Place { name, default: false, plugin: None }
 }
 
-/// All of upstream's plugins, in upstream's order (`AllOrderedPlugins`). Each mutates or validates at its place, so that
-/// policies and webhooks come after everything that is compiled in, and the quota after all that may still refuse.
+/// All of upstream's plugins, in upstream's order (`AllOrderedPlugins`). Each mutates or validates at its place, so
+/// that policies and webhooks come after all compiled-in plugins, and the quota after all plugins that may still
+/// refuse.
 static ORDER: [Place; 41] = [
     absent("AlwaysAdmit"),
     absent("NamespaceAutoProvision"),
@@ -103,33 +105,34 @@ static ORDER: [Place; 41] = [
     absent("AlwaysDeny"),
 ];
 
-/// What upstream does in the storage of resources, after all plugins; it cannot be turned off.
+/// The checks that upstream makes in the storage of resources, after all plugins; they cannot be turned off.
 static OF_STORAGE: [Make; 3] =
     [plain::<RbacEscalation>, plain::<PodCertificateSigning>, plain::<DeviceAdminAccess>];
 
-/// Why a chain cannot be made.
+/// The reason for which a chain cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// No such plugin.
+    /// There is no plugin of this name.
     #[error("unknown admission plugin {0:?}")]
     Unknown(String),
-    /// Named in both lists.
+    /// The plugin is named in both lists.
     #[error("admission plugin {0:?} is both enabled and disabled")]
     Both(String),
-    /// What the configuration says of a plugin.
+    /// The configuration of a plugin is wrong.
     #[error("{0}")]
     Configuration(String),
 }
 
-/// The plugins that are on.
+/// The chain of the plugins that are on.
 pub struct Chain {
     env: Env,
     plugins: Vec<Box<dyn Plugin>>,
 }
 
 impl Chain {
-    /// The plugins that are on by default, with those of `enable` and without those of `disable`
-    /// (`--enable-admission-plugins`, `--disable-admission-plugins`). Of a plugin that is off, `config` is not looked at.
+    /// Makes the chain of the plugins that are on by default, with the plugins of `enable` and without those of
+    /// `disable` (`--enable-admission-plugins`, `--disable-admission-plugins`). The part of `config` about a plugin
+    /// that is off is not looked at.
     pub fn new(
         schema: &'static Schema,
         reader: Arc<dyn Reader>,

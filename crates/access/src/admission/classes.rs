@@ -24,7 +24,7 @@ struct Meta {
     creation_timestamp: Text,
 }
 
-/// The newest class that is marked by one of these annotations, of several the first by name.
+/// Finds the newest class that is marked by one of these annotations; of several, the first by name.
 fn default_class(env: &Env, resource: ResourceName, marks: &[&str]) -> Option<Text> {
     let mut found: Option<(Text, Text)> = None;
     for object in env.reader.list(resource, "") {
@@ -38,7 +38,7 @@ fn default_class(env: &Env, resource: ResourceName, marks: &[&str]) -> Option<Te
     found.map(|f| f.1)
 }
 
-/// A claim without a class gets the default one.
+/// Gives a claim without a class the default one.
 #[derive(Default)]
 pub(super) struct DefaultStorageClass;
 
@@ -68,7 +68,7 @@ impl Plugin for DefaultStorageClass {
     }
 }
 
-/// An Ingress without a class gets the default one.
+/// Gives an Ingress without a class the default one.
 #[derive(Default)]
 pub(super) struct DefaultIngressClass;
 
@@ -96,7 +96,7 @@ impl Plugin for DefaultIngressClass {
     }
 }
 
-/// Storage that somebody uses is not deleted under them: a controller takes the finalizer off.
+/// Gives storage a finalizer, so that it is not deleted while it is used; a controller takes the finalizer off.
 #[derive(Default)]
 pub(super) struct StorageObjectInUseProtection;
 

@@ -1,5 +1,5 @@
-//! The configuration of admission plugins: upstream's `AdmissionConfiguration` (`--admission-control-config-file`), with
-//! what it says of each plugin in place or in a file beside it.
+//! The configuration of admission plugins: upstream's `AdmissionConfiguration` (`--admission-control-config-file`),
+//! with the configuration of each plugin in place or in a file beside it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What stands in a file where nothing is known by that name.
+/// The fields of a file whose names are not known.
 pub(super) type Unknown = BTreeMap<String, Value>;
 
-/// Why the configuration of admission plugins cannot be used.
+/// The reason for which the configuration of admission plugins cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionConfigError {
     /// The file cannot be read.
@@ -21,15 +21,15 @@ pub enum AdmissionConfigError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's reason.
         why: String,
     },
-    /// It is no `AdmissionConfiguration`.
+    /// The file holds no `AdmissionConfiguration`.
     #[error("--admission-control-config-file {}: {why}", file.display())]
     Invalid {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The file of a plugin cannot be read.
@@ -37,12 +37,12 @@ pub enum AdmissionConfigError {
     Plugin {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's reason.
         why: String,
     },
 }
 
-/// What each plugin is configured with; nothing by default.
+/// The configuration of each plugin; empty by default.
 #[derive(Debug, Default)]
 pub struct AdmissionConfig {
     plugins: Vec<Plugin>,
@@ -51,7 +51,7 @@ pub struct AdmissionConfig {
 #[derive(Debug)]
 struct Plugin {
     name: String,
-    /// JSON or YAML; `None` if the plugin is named without anything said of it.
+    /// The plugin's configuration, JSON or YAML; `None` if the entry gives none.
     document: Option<Vec<u8>>,
 }
 
@@ -76,7 +76,7 @@ struct Entry {
 }
 
 impl AdmissionConfig {
-    /// Reads a configuration and the files that it names, as seen from where it is.
+    /// Reads a configuration and the files that it names; their paths are relative to its directory.
     pub fn from_file(file: &Path) -> Result<Self, AdmissionConfigError> {
         let read = |path: &Path| std::fs::read(path).map_err(|e| e.to_string());
         let text =
@@ -100,7 +100,7 @@ impl AdmissionConfig {
         Ok(Self { plugins })
     }
 
-    /// What a plugin is configured with: of several entries the first counts.
+    /// Returns the configuration of a plugin: of several entries the first counts.
     pub(super) fn of(&self, plugin: &str) -> Option<&[u8]> {
         self.plugins.iter().find(|entry| entry.name == plugin)?.document.as_deref()
     }
@@ -118,7 +118,7 @@ fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Refuses fields that nobody knows.
+/// Refuses unknown fields.
 pub(super) fn strict(unknown: &[String]) -> Result<(), String> {
     if unknown.is_empty() {
         return Ok(());
@@ -128,7 +128,7 @@ pub(super) fn strict(unknown: &[String]) -> Result<(), String> {
     Err(format!("strict decoding error: {}", all.join(", ")))
 }
 
-/// Reads a JSON or YAML document of a kind in one of some versions; `T` is without both.
+/// Reads a JSON or YAML document of a kind in one of some versions; `T` has neither of the two fields.
 pub(super) fn document<T: DeserializeOwned>(text: &[u8], kind: &str, versions: &[&str]) -> Result<T, String> {
     let mut tree = api::yaml::parse(text).map_err(|e| e.to_string())?;
     let written = || {

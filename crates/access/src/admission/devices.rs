@@ -1,4 +1,4 @@
-//! Who may use devices that others use: claims in namespaces that an administrator marked.
+//! DeviceAdminAccess: only claims in namespaces that an administrator marked use devices that others use.
 
 use api::status::{FieldError, FieldErrorKind};
 use api::view::View;
@@ -10,11 +10,12 @@ use super::{AdmissionRequest, Operation};
 const GROUP: &str = "resource.k8s.io";
 const LABEL: &str = "resource.kubernetes.io/admin-access";
 
-/// Upstream does this in the validation of claims and templates; it cannot be turned off.
+/// Refuses administrators' access to devices in other namespaces. Upstream does this in the validation of claims and
+/// templates; it cannot be turned off.
 #[derive(Default)]
 pub(super) struct DeviceAdminAccess;
 
-/// The place of the first that asks for it.
+/// The index of the first request for administrators' access.
 fn asked<'a>(mut list: impl Iterator<Item = View<'a>>) -> Option<usize> {
     list.position(|v| v.bool("adminAccess"))
 }

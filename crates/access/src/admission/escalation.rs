@@ -1,4 +1,4 @@
-//! Nobody grants by a role or a binding what they do not have, unless they may `escalate` or `bind`.
+//! Roles and bindings grant only rules that their writer has, unless the writer may `escalate` or `bind`.
 
 use api::view::{Edit, View};
 use api::{Status, Struct, Text};
@@ -40,7 +40,7 @@ impl Plugin for RbacEscalation {
     }
 }
 
-/// Whether an update changes only what the garbage collector needs.
+/// Whether an update changes only fields that the garbage collector must change.
 pub(super) fn only_collection_fields(env: &Env, new: &Struct, old: &Struct) -> bool {
     let mut copy = new.clone();
     let old_meta = env.view(old).st("metadata");
@@ -65,7 +65,7 @@ fn rules(role: &View<'_>) -> Vec<Rule> {
         .collect()
 }
 
-/// A 403 unless the caller has everything that the rules grant.
+/// Refuses with a 403 unless the caller has everything that the rules grant.
 fn confirm(
     env: &Env,
     request: &AdmissionRequest<'_>,

@@ -1,4 +1,4 @@
-//! Admission: what may change or refuse a write between decoding and the store.
+//! Admission: plugins that may change or refuse a write between decoding and the store.
 
 mod certificates;
 mod chain;
@@ -36,7 +36,7 @@ use crate::Notes;
 use crate::RequestInfo;
 use crate::UserInfo;
 
-/// What is asked for.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// A create; also a post to a subresource such as `binding`.
@@ -45,17 +45,17 @@ pub enum Operation {
     Update,
     /// A deletion; there is no new object.
     Delete,
-    /// exec, attach, port-forward and proxies; the object is what was asked for, of `PodExecOptions` and its like.
+    /// exec, attach, port-forward and proxies; the object holds the options: `PodExecOptions` and its like.
     Connect,
 }
 
-/// What admission decides on.
+/// The request on which admission decides.
 pub struct AdmissionRequest<'a> {
-    /// Who asks.
+    /// The caller.
     pub user: &'a Arc<UserInfo>,
     /// The request.
     pub info: &'a RequestInfo,
-    /// What is asked for.
+    /// The operation.
     pub operation: Operation,
     /// Kind of the tree that is admitted (of `Binding`, `Scale`, … for subresources with a kind of their own).
     pub kind: &'a Gvk,
@@ -69,11 +69,11 @@ pub struct AdmissionRequest<'a> {
     pub name: &'a str,
     /// The stored object of an update or a deletion.
     pub old: Option<&'a Struct>,
-    /// Nothing may be changed outside the object.
+    /// Whether nothing outside the object may be changed.
     pub dry_run: bool,
-    /// What the request was made with besides.
+    /// The options of the request.
     pub options: OperationOptions<'a>,
-    /// What is told besides the answer.
+    /// The warnings and annotations that go with the answer.
     pub notes: &'a Notes,
 }
 
@@ -82,7 +82,7 @@ impl AdmissionRequest<'_> {
     pub fn warn(&self, text: impl Into<String>) {
         self.notes.warn(text.into());
     }
-    /// Tells what of the request is worth keeping for an audit.
+    /// Adds an annotation for the audit.
     pub fn annotate(&self, key: &str, value: &str) {
         self.notes.annotate(key, value);
     }
@@ -90,13 +90,13 @@ impl AdmissionRequest<'_> {
 
 /// A chain of admission plugins. Trees are of the storage version.
 pub trait Admission: Send + Sync + 'static {
-    /// May change the object of a create, an update or a connect, or refuse it.
+    /// Changes the object of a create, an update or a connect, or refuses it.
     fn mutate<'a>(
         &'a self,
         request: &'a AdmissionRequest<'a>,
         object: &'a mut Struct,
     ) -> BoxFuture<'a, Result<(), Status>>;
-    /// May refuse; after defaulting and validation. `object` is `None` for a deletion.
+    /// Refuses an object after defaulting and validation. `object` is `None` for a deletion.
     fn validate<'a>(
         &'a self,
         request: &'a AdmissionRequest<'a>,

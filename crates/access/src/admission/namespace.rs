@@ -1,4 +1,4 @@
-//! NamespaceLifecycle: nothing is made in a namespace that is not there or that goes.
+//! NamespaceLifecycle: no object is made in a namespace that does not exist or is being deleted.
 
 use api::{Status, Struct};
 
@@ -19,7 +19,7 @@ impl Plugin for NamespaceLifecycle {
         if request.namespace.is_empty()
             || !matches!(request.operation, Operation::Create | Operation::Update)
             || info.group.is_empty() && request.resource == "namespaces"
-            // Who may do what is no secret that a missing namespace should tell.
+            // Reviews of access are let through: a refusal would tell whether the namespace exists.
             || info.group == "authorization.k8s.io" && request.resource == "localsubjectaccessreviews"
         {
             return Ok(());

@@ -60,12 +60,12 @@ impl Plugin for NodeRestriction {
         request: &AdmissionRequest<'_>,
         object: Option<&Struct>,
     ) -> Result<(), Status> {
-        // Everything else was seen before it could be changed.
+        // Other requests were checked before other plugins could change their objects.
         if request.operation == Operation::Delete { Self::check(env, request, object) } else { Ok(()) }
     }
 }
 
-/// A node's request: what the rules look at, and how they refuse.
+/// A node's request, with everything that the rules look at.
 struct Case<'a> {
     env: &'a Env,
     request: &'a AdmissionRequest<'a>,
@@ -155,7 +155,7 @@ struct Csi {
     driver: Text,
 }
 
-/// What a request for a pod's certificate is compared with.
+/// The parts of a pod with which a request for its certificate is compared.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct RequestedPod {
@@ -510,8 +510,8 @@ impl Case<'_> {
         self.refuse(format!("can only {verb} ResourceSlice with the same NodeName as the requesting node"))
     }
 
-    /// A request for a certificate of a pod that runs on the node, and of its service account. What the
-    /// server may not have seen yet is no refusal for good.
+    /// Checks a request for a certificate of a pod that runs on the node, and of its service account. An object that
+    /// the server may not have seen yet does not refuse the request for good.
     fn pod_certificate(&self) -> Result<(), Status> {
         if self.request.operation != Operation::Create {
             return self.refuse(format!("unexpected operation {}", operation(self.request.operation)));

@@ -10,7 +10,7 @@ use super::{AdmissionRequest, Operation};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
 
-/// A node takes no pods before it said that it is ready.
+/// Taints a new node, so that it takes no pods before it is ready.
 #[derive(Default)]
 pub(super) struct TaintNodesByCondition;
 
@@ -33,7 +33,7 @@ impl Plugin for TaintNodesByCondition {
     }
 }
 
-/// A pod gets its node's zone and region as labels.
+/// Gives a pod its node's zone and region as labels.
 #[derive(Default)]
 pub(super) struct PodTopologyLabels;
 

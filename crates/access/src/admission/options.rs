@@ -1,4 +1,4 @@
-//! The options that a request was made with, as admission sees them.
+//! The options of a request, as admission sees them.
 
 use api::view::{Edit, strings};
 use api::{Gvk, Schema, Struct, Text};
@@ -6,38 +6,38 @@ use api::{Gvk, Schema, Struct, Text};
 use super::Operation;
 use crate::Query;
 
-/// What happens to an object's dependents.
+/// The fate of an object's dependents when it is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay.
+    /// The dependents stay.
     Orphan,
-    /// They go after it.
+    /// The dependents go after the object.
     Background,
-    /// They go before it.
+    /// The dependents go before the object.
     Foreground,
 }
 
 /// `DeleteOptions`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Seconds until the object is removed; what the kind says if absent.
+    /// Seconds until the object is removed; the kind's default if absent.
     pub grace: Option<i64>,
-    /// The object's uid must be this.
+    /// The uid that the object must have.
     pub uid: Option<Text>,
-    /// The object's resourceVersion must be this.
+    /// The resourceVersion that the object must have.
     pub resource_version: Option<Text>,
     /// The old form of `propagation`.
     pub orphan_dependents: Option<bool>,
-    /// What happens to dependents.
+    /// The fate of the object's dependents.
     pub propagation: Option<Propagation>,
-    /// Nothing is stored.
+    /// Whether nothing is stored.
     pub dry_run: bool,
-    /// Only an object that cannot be read is deleted, whatever may depend on it.
+    /// Whether only an object that cannot be read is deleted, whatever may depend on it.
     pub ignore_read_error: bool,
 }
 
 /// The options of a request: `CreateOptions`, `UpdateOptions` (of a patch too) or `DeleteOptions`. Their tree is made
-/// when somebody looks at it.
+/// when it is asked for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OperationOptions<'a>(Given<'a>);
 
@@ -51,7 +51,7 @@ enum Given<'a> {
 }
 
 impl<'a> OperationOptions<'a> {
-    /// Of a write, from the request's query. A deletion's are known only when its body was read.
+    /// The options of a write, from the request's query. A deletion's are known only when its body was read.
     pub fn of(operation: Operation, query: &'a Query) -> Self {
         Self(match operation {
             Operation::Create => Given::Create(query),
@@ -59,11 +59,11 @@ impl<'a> OperationOptions<'a> {
             Operation::Delete | Operation::Connect => Given::None,
         })
     }
-    /// Of a deletion.
+    /// The options of a deletion.
     pub fn delete(options: &'a DeleteOptions) -> Self {
         Self(Given::Delete(options))
     }
-    /// Their kind; "" if there are none.
+    /// The kind of the options; "" if there are none.
     pub fn kind(&self) -> &'static str {
         match self.0 {
             Given::None => "",
@@ -72,7 +72,7 @@ impl<'a> OperationOptions<'a> {
             Given::Delete(_) => "DeleteOptions",
         }
     }
-    /// Their tree, of `meta.k8s.io/v1`.
+    /// The tree of the options, of `meta.k8s.io/v1`.
     pub fn tree(&self, schema: &Schema) -> Option<Struct> {
         let mut tree = Struct::new(schema.kind(&Gvk::new("", "v1", self.kind()))?);
         let mut edit = Edit::new(schema, &mut tree);

@@ -1,4 +1,4 @@
-//! One plugin of admission, and what plugins look at.
+//! One plugin of admission, and its view of the server.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::AdmissionRequest;
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
 
-/// What plugins look at besides the request.
+/// The parts of the server that plugins look at besides the request.
 pub(super) struct Env {
     pub(super) schema: &'static Schema,
     pub(super) reader: Arc<dyn Reader>,
@@ -23,7 +23,7 @@ pub(super) struct Env {
 
 /// One plugin. It looks at a request and refuses it, or changes its object.
 pub(super) trait Plugin: Send + Sync {
-    /// Before defaulting and validation; never for a deletion.
+    /// Changes or refuses the object before defaulting and validation; never called for a deletion.
     fn mutate(
         &self,
         _env: &Env,
@@ -32,7 +32,7 @@ pub(super) trait Plugin: Send + Sync {
     ) -> Result<(), Status> {
         Ok(())
     }
-    /// The part of [`Plugin::mutate`] that has to wait for something, after it; nothing where nothing is waited for.
+    /// The part of [`Plugin::mutate`] that has to wait for something, after it; `None` if the plugin waits for nothing.
     fn mutate_waiting<'a>(
         &'a self,
         _env: &'a Env,
@@ -41,7 +41,7 @@ pub(super) trait Plugin: Send + Sync {
     ) -> Option<BoxFuture<'a, Result<(), Status>>> {
         None
     }
-    /// After defaulting and validation; `object` is `None` for a deletion.
+    /// Refuses the object after defaulting and validation; `object` is `None` for a deletion.
     fn validate(
         &self,
         _env: &Env,
@@ -50,8 +50,8 @@ pub(super) trait Plugin: Send + Sync {
     ) -> Result<(), Status> {
         Ok(())
     }
-    /// The part of [`Plugin::validate`] that has to wait for something, or takes so long that others must get their
-    /// turn meanwhile, after it; nothing where neither is the case.
+    /// The part of [`Plugin::validate`] that has to wait for something, or takes so long that other tasks must get
+    /// their turn meanwhile, after it; `None` if neither is the case.
     fn validate_waiting<'a>(
         &'a self,
         _env: &'a Env,
@@ -65,11 +65,11 @@ pub(super) trait Plugin: Send + Sync {
 }
 
 impl Env {
-    /// A tree to read.
+    /// Makes a view of a tree.
     pub(super) fn view<'a>(&'a self, of: &'a Struct) -> View<'a> {
         View::new(self.schema, of)
     }
-    /// A 403 about the object of a request; upstream's `admission.NewForbidden`.
+    /// Makes a 403 about the object of a request; upstream's `admission.NewForbidden`.
     pub(super) fn forbidden(
         &self,
         request: &AdmissionRequest<'_>,
@@ -94,11 +94,11 @@ impl Env {
 }
 
 impl AdmissionRequest<'_> {
-    /// Whether it is about this resource itself.
+    /// Whether the request is about this resource itself.
     pub(super) fn is(&self, group: &str, resource: &str) -> bool {
         self.is_with(group, resource, "")
     }
-    /// Whether it is about this subresource.
+    /// Whether the request is about this subresource.
     pub(super) fn is_with(&self, group: &str, resource: &str, subresource: &str) -> bool {
         self.resource == resource && self.subresource == subresource && self.info.group == group
     }

@@ -12,7 +12,7 @@ const GROUP: &str = "scheduling.k8s.io";
 const WORKLOADS: ResourceName = (GROUP, "workloads");
 const FINALIZER: &str = "scheduling.k8s.io/podgroup-protection";
 
-/// A group stays while pods are in it.
+/// Keeps a PodGroup while pods are in it.
 #[derive(Default)]
 pub(super) struct PodGroupProtection;
 
@@ -51,7 +51,7 @@ struct Template {
     name: Text,
 }
 
-/// A group that is made from a Workload's template needs both.
+/// Refuses a PodGroup of a Workload's template unless both exist.
 #[derive(Default)]
 pub(super) struct PodGroupWorkloadExists;
 

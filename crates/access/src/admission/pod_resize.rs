@@ -38,8 +38,8 @@ struct Allocatable {
     memory: String,
 }
 
-/// What a Pod asks for of a resource, in billionths: its containers together, or more where containers that run
-/// before these need more; what it asks for as a whole, if it does; and its overhead.
+/// Sums what a Pod requests of a resource, in billionths: its containers together, or more where containers that run
+/// before these need more; the request of the Pod as a whole instead, if it has one; and its overhead.
 fn request(pod: &View<'_>, resource: &str) -> i128 {
     let spec = pod.st("spec");
     let of = |part: &View<'_>| {
@@ -60,7 +60,7 @@ fn request(pod: &View<'_>, resource: &str) -> i128 {
     of(&spec).unwrap_or(sum) + overhead.map_or(0, |q| quantity::nano(q.as_str()))
 }
 
-/// What of it a node does not have.
+/// Returns texts about the resources of which the node has less than the Pod requests.
 fn lacks(pod: &View<'_>, allocatable: &Allocatable) -> Vec<String> {
     let check = |resource, unit: i128, has: &str| {
         let (wants, has) = (request(pod, resource), quantity::nano(has));

@@ -25,7 +25,7 @@ struct Class {
 pub(super) struct Priority;
 
 impl Priority {
-    /// The default class: of several, that of the lowest value.
+    /// The default class; of several, the one of the lowest value.
     fn default_class(env: &Env) -> Option<(Arc<Object>, Class)> {
         let classes = env.reader.list(CLASSES, "").into_iter();
         let defaults = classes.filter_map(|o| {
@@ -35,7 +35,7 @@ impl Priority {
         defaults.min_by_key(|(_, class)| class.value)
     }
 
-    /// The class that something names, or the default one: its name and what it says.
+    /// Finds the class that an object names, or the default one: its name and its content.
     fn class(
         env: &Env,
         request: &AdmissionRequest<'_>,
@@ -57,7 +57,7 @@ impl Priority {
         Ok((named.into(), read(&found).unwrap_or_default()))
     }
 
-    /// A PodGroup's priority, too, if the feature is on.
+    /// Sets a PodGroup's priority, too, if the feature is on.
     fn group(env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
         if request.operation != Operation::Create || !env.gates.enabled("WorkloadAwarePreemption") {
             return Ok(());

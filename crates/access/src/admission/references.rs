@@ -1,4 +1,4 @@
-//! Which objects of the API a pod names.
+//! The references of a pod to objects of the API.
 
 use api::view::View;
 
@@ -8,7 +8,7 @@ fn any_container(spec: &View<'_>, test: impl Fn(&View<'_>) -> bool) -> bool {
     CONTAINERS.iter().any(|list| spec.items(list).any(|c| test(&c)))
 }
 
-/// Whether it names a secret.
+/// Whether a pod's spec names a secret.
 pub(super) fn secret(spec: &View<'_>) -> bool {
     let named = |v: &View<'_>, field: &str| v.opt(field).is_some_and(|r| !r.str("name").is_empty());
     spec.items("imagePullSecrets").any(|s| !s.str("name").is_empty())
@@ -36,7 +36,7 @@ fn config_map(spec: &View<'_>) -> bool {
         .any(|v| v.has("configMap") || v.st("projected").items("sources").any(|s| s.has("configMap")))
 }
 
-/// What a pod without an API server could not have; upstream's name of it.
+/// Finds a kind of object that a static pod may not name; upstream's name of it.
 pub(super) fn any(spec: &View<'_>) -> Option<&'static str> {
     if !spec.str("serviceAccountName").is_empty() {
         return Some("serviceaccounts");

@@ -45,7 +45,7 @@ struct Scheduling {
 }
 
 impl Class {
-    /// The class that a pod names; `None` if it names none.
+    /// Finds the class that a pod names; `None` if it names none.
     fn of(env: &Env, request: &AdmissionRequest<'_>, pod: &Struct) -> Result<Option<Self>, Status> {
         let Some(name) = env.view(pod).st("spec").opt_str("runtimeClassName") else { return Ok(None) };
         if let Some(class) = env.reader.get(("node.k8s.io", "runtimeclasses"), "", name) {
@@ -158,12 +158,12 @@ fn toleration(spec: &Edit<'_>, from: &Toleration) -> Option<Struct> {
     Some(made)
 }
 
-/// More tolerations stay as they are.
+/// The greatest number of tolerations that are merged; more stay as they are.
 ///
 /// DIFFERENCE: upstream compares each with each, also 40,000.
 const MOST_MERGED: usize = 1000;
 
-/// All of them but those that another one makes needless; of equal ones the first stays.
+/// Leaves out the tolerations that another one makes needless; of equal ones the first stays.
 fn merge(all: Vec<Toleration>) -> Vec<Toleration> {
     if all.len() > MOST_MERGED {
         return all;

@@ -18,9 +18,9 @@ const DEFAULT: &str = "default";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const VOLUME: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Seconds; the value by which the API server knows the token that every pod gets.
+/// The lifetime of the token that every pod gets, in seconds; the API server knows such tokens by this value.
 const TOKEN_LIFETIME: i64 = 3607;
-/// How long a pod waits for the service account that a controller makes in every namespace.
+/// The time for which a pod waits for the service account that a controller makes in every namespace.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct Named {
     name: Text,
 }
 
-/// What matters of a service account.
+/// The fields of a service account that a pod depends on.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Account {
@@ -49,7 +49,7 @@ struct Meta {
 }
 
 impl Account {
-    /// Whether its pods may name only the secrets that it lists.
+    /// Whether the account's pods may name only the secrets that it lists.
     fn limits_secrets(&self) -> bool {
         let value = self.metadata.annotations.get("kubernetes.io/enforce-mountable-secrets");
         value.is_some_and(|v| matches!(v.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"))
@@ -106,7 +106,7 @@ impl Plugin for ServiceAccount {
     }
 }
 
-/// Returns when the default account of a Pod's namespace is there, if the Pod needs it, or will not come.
+/// Waits until the default account of a Pod's namespace exists, if the Pod needs it, or will not come.
 async fn wait_for_default(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) {
     let pod = env.view(object);
     let name = pod.st("spec").str("serviceAccountName");
@@ -117,12 +117,12 @@ async fn wait_for_default(env: &Env, request: &AdmissionRequest<'_>, object: &St
         return;
     }
     let appears = env.reader.appears(ACCOUNTS, request.namespace, DEFAULT);
-    // Whether it came is seen by who looks for it.
+    // Admission looks for the account itself, so that the result is not needed.
     let _ = tokio::time::timeout(DEFAULT_WAIT, appears).await;
 }
 
 impl ServiceAccount {
-    /// Gives a Pod its account, and what comes with it.
+    /// Gives a Pod its account, and the account's pull secrets and token.
     fn admit(env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
         if is_mirror(&env.view(object)) {
             return check_mirror(env, request, object);
@@ -192,7 +192,7 @@ fn check_mirror(env: &Env, request: &AdmissionRequest<'_>, object: &Struct) -> R
     Err(env.forbidden(request, Some(object), why))
 }
 
-/// Upstream's text about the first secret that a pod names and its account does not list.
+/// Makes upstream's text about the first secret that a pod names and its account does not list.
 fn unlisted_secret(spec: &View<'_>, account: &Account, name: &str, ephemeral: bool) -> Option<String> {
     let names = |of: &'_ [Named]| of.iter().map(|s| s.name.clone()).collect::<HashSet<Text>>();
     let (secrets, pulling) = (names(&account.secrets), names(&account.image_pull_secrets));
@@ -245,8 +245,8 @@ fn unlisted_secret(spec: &View<'_>, account: &Account, name: &str, ephemeral: bo
     None
 }
 
-/// A volume with the token, the cluster's CA and the namespace, mounted into every container that
-/// has nothing of its own at that path.
+/// Adds a volume with the token, the cluster's CA and the namespace, and mounts it into every container that has no
+/// mount of its own at that path.
 fn mount_token(spec: &mut Edit<'_>) {
     let existing = spec.view().items("volumes").map(|v| v.str("name")).find(|n| n.starts_with(VOLUME));
     let name = existing.map(Text::from);
@@ -298,7 +298,7 @@ fn mount_token(spec: &mut Edit<'_>) {
     });
 }
 
-/// A name with five random characters at its end, of upstream's alphabet.
+/// Makes a name with five random characters at its end, of upstream's alphabet.
 fn generate_name(base: &str) -> Text {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut name = Text::from(base);

@@ -115,7 +115,7 @@ fn cluster() -> Fake {
     fake
 }
 
-/// Runs the whole chain; the object as it came out.
+/// Runs the whole chain, and returns the object as the chain leaves it.
 async fn admit(case: Case<'_>, object: Option<Value>) -> Result<Value, Status> {
     let authorizer = UnionAuthorizer::new(
         &[AuthorizationMode::Rbac],
@@ -574,7 +574,7 @@ fn plugins_by_name() {
     assert_eq!(chain(&["Priority"], &["Priority"]), Err(ChainError::Both("Priority".into())));
 }
 
-/// What admission reads in a request is what authentication reads in the certificate that is made from it.
+/// Admission reads the same subject in a request as authentication reads in the certificate that is made from it.
 #[test]
 fn a_request_and_its_certificate_name_the_same() {
     use rcgen::string::{BmpString, PrintableString, TeletexString, UniversalString};

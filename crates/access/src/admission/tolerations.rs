@@ -24,7 +24,7 @@ impl Plugin for DefaultTolerationSeconds {
                 matches!(t.str("key"), k if k == key || k.is_empty())
                     && matches!(t.str("effect"), "NoExecute" | "")
             });
-            // Both are looked for before either is added; the ones added here have other keys.
+            // Both tolerations are looked for before either is added; the ones added here have other keys.
             if !tolerated {
                 append(&mut spec, "tolerations", |toleration| {
                     toleration.set("key", key);

@@ -1,4 +1,4 @@
-//! What a request wants to do, as authorization looks at it, and how it is refused.
+//! The access that a request wants, as authorization looks at it, and its refusal.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use api::Status;
 
 use crate::{RequestInfo, UserInfo};
 
-/// What somebody wants to do, without who.
+/// The access that a user wants, without the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access<'a> {
-    /// Whether it is about a resource; about `path` otherwise.
+    /// Whether the access is to a resource; to `path` otherwise.
     pub is_resource: bool,
     /// Verb.
     pub verb: &'a str,
@@ -45,7 +45,7 @@ impl<'a> From<&'a RequestInfo> for Access<'a> {
     }
 }
 
-/// The 403 of somebody who may not; upstream's text.
+/// Makes the 403 for a user that may not have the access; upstream's text.
 pub fn forbidden(user: &UserInfo, access: &Access<'_>, reason: &str) -> Status {
     let mut text = format!("User {:?} cannot {} ", user.name, access.verb);
     // Writing to a string cannot fail.

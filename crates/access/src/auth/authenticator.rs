@@ -1,4 +1,4 @@
-//! Authentication: client certificates, then bearer tokens, then nobody.
+//! Authentication: by client certificates, then by bearer tokens, then as the anonymous user.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use super::{Authenticator, Eventual, UnionAuthorizer, impersonation};
 use crate::RequestInfo;
 use crate::UserInfo;
 
-/// Certificates that are remembered.
+/// The number of certificates that are remembered.
 const CACHED: usize = 1024;
 /// Upstream's prefix of a bearer token among WebSocket protocols.
 pub(super) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// How callers are recognised.
+/// The configuration of authentication.
 pub struct AuthenticationConfig {
     /// The authority of client certificates.
     pub client_ca: CertificateDer<'static>,
@@ -42,7 +42,7 @@ pub struct AuthenticationConfig {
     pub clock: Clock,
 }
 
-/// Why the authenticator cannot be made.
+/// The reason for which the authenticator cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[error("the authority of client certificates is not usable")]
 pub struct ClientCaError(#[source] Box<dyn std::error::Error + Send + Sync>);
@@ -63,7 +63,7 @@ pub struct UnionAuthenticator {
 }
 
 impl UnionAuthenticator {
-    /// From its parts; the authorizer decides on impersonation.
+    /// Makes the authenticator from its parts; the authorizer decides on impersonation.
     pub fn new(
         config: AuthenticationConfig,
         tokens: Arc<TokenService>,
@@ -86,7 +86,7 @@ impl UnionAuthenticator {
         })
     }
 
-    /// The user of a certificate chain; `None` if the chain is not good.
+    /// Returns the user of a certificate chain; `None` if the chain is not good.
     fn by_certificate(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> Option<Arc<UserInfo>> {
         let (leaf, intermediates) = chain.split_first()?;
         let digest: Digest = Sha256::digest(leaf).into();
@@ -109,8 +109,8 @@ impl UnionAuthenticator {
     }
 }
 
-/// The user that a certificate names: the common name with the organizations as groups. None if somebody could read
-/// another one from it.
+/// Returns the user that a certificate names: the common name with the organizations as groups. `None` if another
+/// reader could find another user in it.
 pub(crate) fn certificate_user(certificate: &X509Certificate<'_>, digest: &Digest) -> Option<UserInfo> {
     let subject = match subject(certificate.subject().as_raw()) {
         Ok(subject) => subject,
@@ -141,7 +141,7 @@ fn add_authenticated(groups: &mut Vec<Text>) {
     }
 }
 
-/// Who asks without credentials.
+/// The anonymous user, as whom requests without credentials act.
 pub fn nobody() -> Arc<UserInfo> {
     Arc::new(UserInfo {
         name: "system:anonymous".into(),
@@ -150,7 +150,7 @@ pub fn nobody() -> Arc<UserInfo> {
     })
 }
 
-/// A bearer token of a request, or an error for what stands in the place of one.
+/// A bearer token of a request, or an error for text that is no token.
 type Token = Result<Text, ()>;
 
 /// The token of an `Authorization` header, if it has one.
@@ -174,7 +174,7 @@ fn protocol_token(headers: &HeaderMap) -> Option<Token> {
     let token = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|token| String::from_utf8(token).ok());
     match token {
         Some(token) if tokens.len() == 1 && token.is_empty() => None,
-        // Another protocol must be there: the server never answers with the token's.
+        // There must be another protocol: the server never answers with the token's.
         Some(token) if tokens.len() == 1 && !others.is_empty() => Some(Ok(token.into())),
         _ => Some(Err(())),
     }
@@ -187,7 +187,7 @@ fn bearers(headers: &HeaderMap) -> impl Iterator<Item = Token> + '_ {
 }
 
 impl UnionAuthenticator {
-    /// The caller by all that this server knows itself.
+    /// Recognises the caller by all credentials that this server knows itself.
     fn known(
         &self,
         request: &Parts,

@@ -1,4 +1,4 @@
-//! What tells whether a user may do something.
+//! The interface of authorizers, which decide whether a user may do something.
 
 use super::access::Access;
 use super::eventual::Eventual;
@@ -8,19 +8,19 @@ use crate::UserInfo;
 /// The group that may do everything.
 pub(super) const SUPERUSERS: &str = "system:masters";
 
-/// What an authorizer says.
+/// The decision of an authorizer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes, because.
+    /// The user may, for this reason.
     Allow(String),
-    /// No, because; nobody else is asked.
+    /// The user may not, for this reason; no other authorizer is asked.
     Deny(String),
-    /// Not known here, because; no if nobody else says yes.
+    /// The authorizer does not know, for this reason; the user may not if no other authorizer allows it.
     NoOpinion(String),
 }
 
 impl Decision {
-    /// Nothing for a yes, else why not.
+    /// The reason of a refusal; `None` if the user may.
     pub fn refusal(self) -> Option<String> {
         match self {
             Self::Allow(_) => None,
@@ -29,11 +29,12 @@ impl Decision {
     }
 }
 
-/// Tells whether a user may do something.
+/// Decides whether a user may do something.
 pub trait Authorizer: Send + Sync + 'static {
-    /// The decision.
+    /// Decides whether a user may have the access.
     fn authorize<'a>(&'a self, user: &'a UserInfo, access: &'a Access<'a>) -> Eventual<'a, Decision>;
-    /// What a user may do in a namespace, as far as this authorizer can list it, and why it cannot be listed whole.
+    /// Lists the rules of a user in a namespace, as far as this authorizer can, and the reason if the list is not
+    /// whole.
     fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Option<String>) {
         let _ = (user, namespace);
         (Vec::new(), None)

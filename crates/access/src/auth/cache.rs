@@ -1,12 +1,12 @@
-//! What was verified once need not be verified again soon.
+//! A cache of verified credentials, so that they need not be verified again soon.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use parking_lot::Mutex;
 
-/// A bounded map that forgets what was not asked for lately: when the young generation is full, it
-/// becomes the old one, and the old one is dropped.
+/// A bounded map that forgets values that were not read lately: when the young generation is full, it becomes the old
+/// one, and the old one is dropped.
 pub(super) struct Cache<K, V> {
     shards: Vec<Mutex<Generations<K, V>>>,
     limit: usize,
@@ -23,7 +23,7 @@ pub(super) type Digest = [u8; 32];
 const SHARDS: usize = 16;
 
 impl<V: Clone> Cache<Digest, V> {
-    /// At most about twice `limit` values.
+    /// Makes a map of at most about twice `limit` values.
     pub(super) fn new(limit: usize) -> Self {
         let shard = || Mutex::new(Generations { young: HashMap::new(), old: HashMap::new() });
         Self {
@@ -34,7 +34,7 @@ impl<V: Clone> Cache<Digest, V> {
     fn shard(&self, key: &Digest) -> &Mutex<Generations<Digest, V>> {
         &self.shards[usize::from(key[0]) % SHARDS]
     }
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: &Digest) -> Option<V> {
         let mut shard = self.shard(key).lock();
         if let Some(value) = shard.young.get(key) {
@@ -44,7 +44,7 @@ impl<V: Clone> Cache<Digest, V> {
         shard.put(*key, value.clone(), self.limit);
         Some(value)
     }
-    /// Keeps a value.
+    /// Keeps the value of a key.
     pub(super) fn put(&self, key: Digest, value: V) {
         self.shard(&key).lock().put(key, value, self.limit);
     }

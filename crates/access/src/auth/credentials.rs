@@ -1,5 +1,5 @@
-//! What callers are known by, taken out of their requests once it has done its work: nobody behind the API server gets
-//! to see it, nor what only an API server may say of a caller.
+//! Removes credentials from requests once they have done their work: no server behind the API server gets to see them,
+//! nor headers by which only an API server may name a caller.
 
 use http::header::{
     AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL,
@@ -8,10 +8,10 @@ use http::header::{
 use super::authenticator::TOKEN_PROTOCOL;
 use super::impersonation::PREFIX as IMPERSONATION;
 
-/// Removes credentials, impersonation, and what stands for a caller that a proxy of the API server's has authenticated.
+/// Removes credentials, impersonation, and the headers by which a proxy of the API server's names the caller.
 pub fn remove(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
-    // DIFFERENCE: upstream passes on those for a proxy with an upgrade.
+    // DIFFERENCE: upstream passes on this header, which is for a proxy, with an upgrade.
     headers.remove(PROXY_AUTHORIZATION);
     if headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         remove_token_protocol(headers);
@@ -27,7 +27,7 @@ fn says_who(name: &str) -> bool {
     name.starts_with(IMPERSONATION) || name.strip_prefix("x-remote-").is_some_and(remote)
 }
 
-/// Leaves the subprotocols that are no token, as upstream does: in one header, in their order.
+/// Leaves the subprotocols that are no tokens, as upstream does: in one header, in their order.
 fn remove_token_protocol(headers: &mut HeaderMap) {
     let is_token = |p: &[u8]| {
         p.get(..TOKEN_PROTOCOL.len())

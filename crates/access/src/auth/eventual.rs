@@ -1,22 +1,22 @@
-//! Answers that are mostly there at once.
+//! Answers that mostly need no waiting.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-/// An answer that is there, or one that must be waited for: who can answer from memory pays for no future.
+/// An answer that is ready, or one that must be waited for: an answer from memory pays for no future.
 pub enum Eventual<'a, T> {
-    /// It is there.
+    /// The answer is ready.
     Now(T),
-    /// Somebody else must be asked.
+    /// The answer must be waited for.
     Later(BoxFuture<'a, T>),
 }
 
 impl<'a, T> Eventual<'a, T> {
-    /// An answer that must be waited for.
+    /// Makes an answer that must be waited for.
     pub fn later(answer: impl Future<Output = T> + Send + 'a) -> Self {
         Self::Later(answer.boxed())
     }
-    /// The answer, when it is there.
+    /// Returns the answer as soon as it is ready.
     pub async fn get(self) -> T {
         match self {
             Self::Now(answer) => answer,

@@ -1,4 +1,4 @@
-//! Impersonation: acting as somebody else, by headers, as far as the caller may.
+//! Impersonation: a caller acts as another user, named by headers, as far as it may.
 //!
 //! The ways are tried in upstream's order: bound to the caller's own node, any node, a service
 //! account, any other user (each asks for the verb `impersonate:WAY` on the user and
@@ -17,7 +17,7 @@ use super::{Access, UnionAuthorizer, forbidden};
 use crate::RequestInfo;
 use crate::UserInfo;
 
-/// What the names of all these headers begin with.
+/// The prefix of the names of all these headers.
 pub(super) const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
@@ -28,7 +28,7 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// The user as whom the caller `user` acts, which asked to act as `wanted`.
+/// Returns the user as whom the caller `user` acts, which asked to act as `wanted`.
 pub(super) async fn impersonate(
     wanted: UserInfo,
     user: &UserInfo,
@@ -50,12 +50,14 @@ pub(super) async fn impersonate(
     Err(first.unwrap_or_else(|| Status::internal("all impersonation modes failed")))
 }
 
-/// The user whom impersonation headers name, whether the caller may act as it or not; `None` without such headers.
+/// Returns the user that impersonation headers name, whether the caller may act as it or not; `None` without such
+/// headers.
 ///
 /// As upstream: of several names or uids the first counts, of groups and extra values all; an empty name is none, and
 /// anything else without a name is a 400.
 ///
-/// DIFFERENCE: upstream passes on whatever bytes a value has. A user is text here, so what is not UTF-8 is a 400.
+/// DIFFERENCE: upstream passes on whatever bytes a value has. A user is text here, so a value that is not UTF-8 is a
+/// 400.
 pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
         return Ok(None);
@@ -95,7 +97,7 @@ pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     )))
 }
 
-/// The text of a header's value.
+/// Returns the text of a header's value.
 fn text(name: &str, value: &HeaderValue) -> Result<Text, Status> {
     let text = std::str::from_utf8(value.as_bytes());
     text.map(Text::from)
@@ -174,8 +176,8 @@ impl Way {
         info: &RequestInfo,
         authorizer: &UnionAuthorizer,
     ) -> Result<UserInfo, Status> {
-        // An association was proved by the caller's token; the rule is asked for every node at once,
-        // and only the names of the caller's extra fields may matter to it.
+        // The caller's token proved the association; the rule is asked for every node at once, and only the names of
+        // the caller's extra fields may matter to it.
         let stripped;
         let caller: &UserInfo = if self == Self::AssociatedNode {
             let keys = caller.extra.keys().cloned().collect();
@@ -430,7 +432,7 @@ mod tests {
             &[BOB, ("impersonate-extra-%fc", b"a")],
             Err("the key of the header impersonate-extra-%fc is not UTF-8"),
         );
-        // As upstream's: the first of several; an empty name is none.
+        // As upstream's: of several values the first; an empty name is none.
         check(&[BOB, (USER, b"eve"), (UID, b"1"), (UID, b"2")], Ok(Some(("bob", "1", &[]))));
         check(&[(USER, b"")], Ok(None));
         check(&[(USER, b""), BOB], Ok(None));

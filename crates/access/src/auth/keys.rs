@@ -14,7 +14,7 @@ use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Why a key cannot be used.
+/// The reason for which a key cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum KeyError {
     /// The text holds no private key.
@@ -40,7 +40,7 @@ pub struct SigningKey {
 }
 
 impl SigningKey {
-    /// From PEM: PKCS#8, PKCS#1 or SEC 1.
+    /// Reads a key from PEM: PKCS#8, PKCS#1 or SEC 1.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
         let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| KeyError::NoKey)?;
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
@@ -64,11 +64,11 @@ impl SigningKey {
         let public = VerifyingKey::of(&private)?;
         Ok(Self { private, public })
     }
-    /// The key that verifies what this one signs.
+    /// The key that verifies the signatures of this one.
     pub fn public(&self) -> &VerifyingKey {
         &self.public
     }
-    /// A signature in the form of a JWS.
+    /// Signs a message, in the form of a JWS.
     pub(super) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         let random = SystemRandom::new();
         match &self.private {
@@ -129,7 +129,7 @@ impl VerifyingKey {
         jwk["alg"] = algorithm.into();
         Ok(Self { id, algorithm, key, jwk })
     }
-    /// Its JSON Web Key.
+    /// The key's JSON Web Key.
     pub fn jwk(&self) -> &Value {
         &self.jwk
     }

@@ -1,4 +1,4 @@
-//! Who asks, and whether they may: the seams of authentication and authorization, and what stands behind them.
+//! Authentication and authorization: their interfaces, and the implementations behind them.
 
 mod access;
 mod authenticator;
@@ -38,18 +38,18 @@ pub use union::{AuthorizationMode, UnionAuthorizer};
 use crate::RequestInfo;
 use crate::UserInfo;
 
-/// Tells who sent a request.
+/// Authenticates the callers of requests.
 pub trait Authenticator: Send + Sync + 'static {
-    /// The caller by its client certificate chain (leaf first; the TLS handshake proved possession
-    /// of the key but did not check the chain) or by its headers; also says when nobody is somebody
-    /// (`system:anonymous`). A 401 otherwise.
+    /// Returns the caller by its client certificate chain (leaf first; the TLS handshake proved possession of the key
+    /// but did not check the chain) or by its headers; also decides whether a caller without credentials is
+    /// `system:anonymous`. A 401 otherwise.
     fn authenticate<'a>(
         &'a self,
         request: &'a Parts,
         peer: Option<&'a [CertificateDer<'static>]>,
     ) -> Eventual<'a, Result<Arc<UserInfo>, Status>>;
-    /// The user as whom the caller `user` wants to act, by the impersonation headers; `None` without them.
-    /// An error if the caller may not.
+    /// Returns the user as whom the caller `user` wants to act, by the impersonation headers; `None` without them. An
+    /// error if the caller may not.
     fn impersonate<'a>(
         &'a self,
         headers: &'a HeaderMap,
@@ -61,7 +61,7 @@ pub trait Authenticator: Send + Sync + 'static {
     }
 }
 
-/// What the handlers of virtual resources need of authentication.
+/// The part of authentication that the handlers of virtual resources call.
 pub trait Reviewer: Send + Sync + 'static {
     /// Fills the `status` of a review that was created (`tokenreviews`, `selfsubjectreviews`,
     /// `subjectaccessreviews`, `localsubjectaccessreviews`, `selfsubjectaccessreviews`,
@@ -80,15 +80,15 @@ pub trait Reviewer: Send + Sync + 'static {
         account: &Struct,
         request: &mut Struct,
     ) -> Result<(), Status>;
-    /// The documents about the keys of tokens, by path: their media type and JSON. `server` is the
-    /// URL of this server.
+    /// Returns a document about the keys of tokens, by its path: its media type and JSON. `server` is the URL of this
+    /// server.
     fn issuer_document(&self, path: &str, server: &str) -> Option<(&'static str, Vec<u8>)> {
         let _ = (path, server);
         None
     }
 }
 
-/// Everything the pipe needs to know callers.
+/// The authentication and authorization of the request pipe.
 #[derive(Clone)]
 pub struct Auth {
     /// Authentication.

@@ -1,4 +1,4 @@
-//! Reviews: who somebody is and what they may do, asked through the API; and new tokens.
+//! Reviews of users and of access, asked for through the API; and new tokens.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::reader::{Reader, read};
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// The lifetime that client-go's projected volumes ask for; upstream gives such tokens a year, so
-/// that clients which never read the file again go on working.
+/// The lifetime that client-go's projected volumes ask for; upstream gives such tokens a year, so that clients which
+/// never read the file again go on working.
 const WARN_ONLY: i64 = 3607;
 const EXTENDED: i64 = 365 * 24 * 60 * 60;
 
@@ -36,12 +36,12 @@ pub struct Reviews {
     clock: Clock,
     /// `--service-account-max-token-expiration`, in seconds; 0 for none.
     max_lifetime: i64,
-    /// Who asks without credentials, unless that is nobody.
+    /// The anonymous user; `None` if requests without credentials are refused.
     anonymous: Option<Arc<UserInfo>>,
 }
 
 impl Reviews {
-    /// From its parts.
+    /// Makes the reviews from their parts.
     pub fn new(
         schema: &'static Schema,
         authorizer: Arc<UnionAuthorizer>,
@@ -64,7 +64,7 @@ impl Reviews {
             return Err(Status::bad_request("token is required for TokenReview in authentication"));
         }
         let audiences: Vec<Text> = spec.strs("audiences").map(Text::from).collect();
-        // The token is tried as that of a request, which without one comes from nobody.
+        // The token is tried like one of a request; without a token, a request comes from the anonymous user.
         let answer = match bearer_of(format!("Bearer {token}").as_bytes()) {
             Some(Ok(token)) => self.tokens.authenticate(&token, &audiences, self.clock.now()),
             Some(Err(())) => Ok(None),
@@ -221,7 +221,7 @@ impl Reviews {
         Ok(())
     }
 
-    /// What a token is to be bound to.
+    /// Resolves the reference to the object to which a token is to be bound.
     fn bound(&self, namespace: &str, account: &str, reference: &View<'_>) -> Result<Bound, Status> {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]
@@ -422,7 +422,7 @@ fn time(t: Timestamp) -> String {
     t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Writes `UserInfo` of the authentication group.
+/// Writes a `UserInfo` of the authentication group.
 fn write_user(user: &mut Edit<'_>, who: &UserInfo) {
     for field in ["username", "uid", "groups", "extra"] {
         user.remove(field);
@@ -461,8 +461,8 @@ fn rule_tree(status: &Edit<'_>, list: &str, rule: &Rule) -> Option<Struct> {
     Some(made)
 }
 
-/// The field selector of a review in the form of a query, of which only what demands equality
-/// matters; and upstream's text about what cannot be read and is left out of the decision.
+/// Returns the field selector of a review in the form of a query, of which only demands for equality matter; and
+/// upstream's text about terms that cannot be read and are left out of the decision.
 fn selectors(attributes: &View<'_>) -> (String, String) {
     let selector = attributes.st("fieldSelector");
     let raw = selector.str("rawSelector");

@@ -138,7 +138,7 @@ async fn callers() {
     ];
     for (i, (token, certificate, want)) in cases.into_iter().enumerate() {
         let chain: Option<Vec<_>> = certificate.map(|c| vec![c]);
-        // Twice: the second time it is remembered.
+        // Twice: the second result comes from the cache.
         for _ in 0..2 {
             let got = world.authenticator.authenticate(&request(token), chain.as_deref()).get().await;
             let got = got.map(|u| format!("{} {}", u.name, u.groups.join(","))).map_err(|s| s.code);

@@ -1,4 +1,4 @@
-//! Several authorizers as one: superusers, then each of the modes in its order.
+//! Several authorizers as one: superusers first, then each of the modes in its order.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::node::NodeAuthorizer;
 use super::rbac::{RbacIndex, Rule};
 use crate::UserInfo;
 
-/// `--authorization-mode`.
+/// A mode of `--authorization-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthorizationMode {
     /// `Node`
@@ -26,7 +26,7 @@ pub enum AuthorizationMode {
 }
 
 impl AuthorizationMode {
-    /// By its name on the command line.
+    /// Returns the mode by its name on the command line.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "Node" => Some(Self::Node),
@@ -38,7 +38,7 @@ impl AuthorizationMode {
     }
 }
 
-/// Says yes to everything.
+/// Allows every access.
 struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {
@@ -50,7 +50,7 @@ impl Authorizer for AlwaysAllow {
     }
 }
 
-/// Says yes to nothing.
+/// Denies every access.
 struct AlwaysDeny;
 
 impl Authorizer for AlwaysDeny {
@@ -59,7 +59,7 @@ impl Authorizer for AlwaysDeny {
     }
 }
 
-/// Asks authorizers in their order; members of `system:masters` are asked nothing.
+/// Asks authorizers in their order; allows members of `system:masters` everything without asking.
 pub struct UnionAuthorizer {
     members: Vec<Arc<dyn Authorizer>>,
     node: Arc<NodeAuthorizer>,
@@ -67,7 +67,7 @@ pub struct UnionAuthorizer {
 }
 
 impl UnionAuthorizer {
-    /// The authorizers of the modes, in their order.
+    /// Makes the authorizer of the modes, in their order.
     pub fn new(modes: &[AuthorizationMode], node: Arc<NodeAuthorizer>, rbac: Arc<RbacIndex>) -> Self {
         let member = |mode: &AuthorizationMode| -> Arc<dyn Authorizer> {
             match mode {
@@ -83,22 +83,22 @@ impl UnionAuthorizer {
     pub fn rbac(&self) -> &Arc<RbacIndex> {
         &self.rbac
     }
-    /// The graph of what nodes need.
+    /// The node authorizer, with the graph of the objects that nodes need.
     pub fn node(&self) -> &Arc<NodeAuthorizer> {
         &self.node
     }
-    /// Whether it is a yes.
+    /// Whether the decision is a yes.
     pub async fn allows(&self, user: &UserInfo, access: &Access<'_>) -> bool {
         self.authorize(user, access).get().await.refusal().is_none()
     }
-    /// A 403 unless it is a yes.
+    /// Refuses with a 403 unless the decision is a yes.
     pub async fn require(&self, user: &UserInfo, access: &Access<'_>) -> Result<(), Status> {
         match self.authorize(user, access).get().await.refusal() {
             None => Ok(()),
             Some(reason) => Err(forbidden(user, access, &reason)),
         }
     }
-    /// What is left of a decision once a member that could not answer at once has answered.
+    /// Finishes a decision after the first member that could not answer at once.
     async fn wait<'a>(
         &'a self,
         mut first: BoxFuture<'a, Decision>,
@@ -126,7 +126,7 @@ impl UnionAuthorizer {
     }
 }
 
-/// The decision of all once one has decided, if that settles it; else its reason is kept.
+/// Returns the final decision if this member's settles it; else keeps its reason.
 fn settled(decision: Decision, reasons: &mut Vec<String>) -> Option<Decision> {
     match decision {
         Decision::NoOpinion(reason) => {
@@ -142,7 +142,7 @@ fn settled(decision: Decision, reasons: &mut Vec<String>) -> Option<Decision> {
 }
 
 impl Authorizer for UnionAuthorizer {
-    /// The first yes or no, or the reasons of all who do not know.
+    /// Returns the first yes or no, or the reasons of all members that do not know.
     fn authorize<'a>(&'a self, user: &'a UserInfo, access: &'a Access<'a>) -> Eventual<'a, Decision> {
         if user.groups.iter().any(|g| g == SUPERUSERS) {
             return Eventual::Now(Decision::Allow(String::new()));
@@ -188,7 +188,7 @@ impl Authorizer for UnionAuthorizer {
 mod tests {
     use super::*;
 
-    /// Answers at once, or after others had their turn.
+    /// A member that answers at once, or after other tasks had their turn.
     struct Member(Decision, bool);
 
     impl Authorizer for Member {
@@ -211,7 +211,7 @@ mod tests {
             |why: &str| Decision::NoOpinion(why.into()),
         );
         let check = async |members: Vec<Decision>, want: Decision| {
-            // Each member in turn is the one that is waited for, or the first of several.
+            // Each member in turn is the one that must be waited for, or the first of several.
             for waits in 0..1_u32 << members.len() {
                 let members = members.iter().enumerate().map(|(at, decision)| {
                     Arc::new(Member(decision.clone(), waits >> at & 1 == 1)) as Arc<dyn Authorizer>

@@ -1,27 +1,27 @@
-//! Why the keys and certificates cannot be had.
+//! The errors of keys and certificates.
 
 use std::path::PathBuf;
 
-/// Why the keys and certificates cannot be had.
+/// The reason for which keys and certificates cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// A file or directory cannot be read or written.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The system's reason.
         #[source]
         source: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// The content of a file is not usable.
     #[error("{} is not usable: {why}", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the content.
         why: String,
     },
     /// A key or certificate cannot be made.
@@ -29,7 +29,7 @@ pub enum PkiError {
     Issue {
         /// File stem of the certificate.
         what: String,
-        /// Why it failed.
+        /// The reason.
         #[source]
         source: rcgen::Error,
     },

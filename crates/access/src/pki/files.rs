@@ -1,4 +1,4 @@
-//! Files that only their owner may read.
+//! Private files, which only their owner may read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -11,12 +11,12 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PkiErr
     move |source| PkiError::File { action, path: path.to_owned(), source }
 }
 
-/// Makes a directory, 0700, with what leads to it.
+/// Makes a directory and its parents, 0700.
 pub(super) fn ensure_dir(path: &Path) -> Result<(), PkiError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create", path))
 }
 
-/// The file's text; `None` if there is no file. Its mode is put right.
+/// Returns the file's text; `None` if there is no file. Makes the file private if others may read it.
 pub(super) fn read(path: &Path) -> Result<Option<String>, PkiError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -33,9 +33,9 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, PkiError> {
 /// Whether a file must outlive a crash of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// Nothing can replace it.
+    /// The content must last: it cannot be made again.
     Durably,
-    /// It is made anew if it is lost or damaged.
+    /// The content may be lost: it is made anew then.
     Loosely,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn write(path: &Path, content: &str, keep: Keep) -> Result<(), PkiErr
         }
     };
     attempt().map_err(|e| {
-        // What is left of a failed attempt is of no use to anybody.
+        // The rest of a failed attempt has no use.
         let _ = fs::remove_file(&temporary);
         failed("write", path)(e)
     })

@@ -25,26 +25,26 @@ const CA_VALIDITY: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
 const LEAF_VALIDITY: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// A certificate is renewed on start when it expires within this time.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// How far back certificates are valid, for clocks that differ.
+/// The time by which certificates are valid before their issue, for clocks that differ.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
-    /// Authenticates to a server.
+    /// The certificate authenticates to a server.
     Client,
-    /// Authenticates a server.
+    /// The certificate authenticates a server.
     Server,
 }
 
-/// What a certificate must say.
+/// The content of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// Common name: the user of a client certificate.
     pub common_name: String,
     /// Organization: a group of the user.
     pub organization: Option<String>,
-    /// What it is for.
+    /// The certificate's purpose.
     pub usage: Usage,
     /// DNS names.
     pub names: BTreeSet<String>,
@@ -53,7 +53,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A client certificate.
+    /// The profile of a client certificate.
     pub fn client(user: &str, group: Option<&str>) -> Self {
         Self {
             common_name: user.into(),
@@ -63,7 +63,7 @@ impl Profile {
             addresses: BTreeSet::new(),
         }
     }
-    /// A serving certificate; loopback addresses are always among its addresses.
+    /// The profile of a serving certificate; loopback addresses are always among its addresses.
     pub fn serving(
         name: &str,
         organization: Option<&str>,
@@ -138,8 +138,8 @@ impl Credential {
     pub fn key(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()))
     }
-    /// Whether it still is what is wanted: of this profile, signed by the authority with this key
-    /// id, holding its own key, and valid for long enough.
+    /// Whether the certificate can be used further: it is of this profile, signed by the authority with this key id,
+    /// holds its own key, and is valid for long enough.
     fn serves(&self, profile: &Profile, authority_key_id: &[u8], now: Timestamp) -> bool {
         let Ok((_, certificate)) = X509Certificate::from_der(&self.certificate) else { return false };
         let Ok(key) = KeyPair::try_from(self.key.as_slice()) else { return false };
@@ -209,9 +209,9 @@ fn ip(raw: &[u8]) -> Option<IpAddr> {
 
 /// A certificate authority.
 pub struct Authority {
-    /// Its certificate, PEM.
+    /// The authority's certificate, PEM.
     pub certificate_pem: String,
-    /// Its private key, PKCS#8 in PEM.
+    /// The authority's private key, PKCS#8 in PEM.
     pub key_pem: String,
     certificate: CertificateDer<'static>,
     key_id: Vec<u8>,
@@ -236,7 +236,7 @@ impl Authority {
                 }
                 Ok(authority)
             }
-            // The key is written first: alone, it is what a crash left of a first start.
+            // The key is written first: a crash in a first start may leave it alone.
             (None, _) => {
                 let authority = Self::generate(common_name, now)
                     .map_err(|source| PkiError::Issue { what: stem.into(), source })?;
@@ -250,7 +250,7 @@ impl Authority {
         }
     }
 
-    /// A new authority that is nowhere stored.
+    /// Makes a new authority without storing it.
     pub fn generate(common_name: &str, now: Timestamp) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
@@ -283,7 +283,7 @@ impl Authority {
         Ok(Self { certificate_pem, key_pem, certificate, key_id, issuer })
     }
 
-    /// Its certificate's DER.
+    /// The DER of the authority's certificate.
     pub fn certificate(&self) -> CertificateDer<'static> {
         self.certificate.clone()
     }
@@ -295,7 +295,7 @@ impl Authority {
             .unwrap_or(Timestamp::MIN)
     }
 
-    /// A certificate of this profile from this authority, with a new key.
+    /// Issues a certificate of this profile, with a new key.
     pub fn issue(&self, profile: &Profile, now: Timestamp) -> Result<Credential, rcgen::Error> {
         let key = KeyPair::generate()?;
         let certificate = profile.params(now)?.signed_by(&key, &self.issuer)?;
@@ -307,7 +307,7 @@ impl Authority {
         })
     }
 
-    /// Reads `dir/STEM.crt` and `dir/STEM.key`, and makes them anew unless they serve.
+    /// Reads `dir/STEM.crt` and `dir/STEM.key`, and makes them anew unless they can be used further.
     pub(super) fn ensure_leaf(
         &self,
         dir: &Path,
@@ -330,7 +330,7 @@ impl Authority {
     }
 }
 
-/// The private key of a file, made (ECDSA P-256) if there is none.
+/// Reads the private key of a file, or makes one (ECDSA P-256) if there is none.
 pub(super) fn ensure_key(path: &Path) -> Result<String, PkiError> {
     if let Some(pem) = files::read(path)? {
         return Ok(pem);

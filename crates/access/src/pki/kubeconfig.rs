@@ -9,7 +9,7 @@ use serde_json::json;
 use super::files::{self, Keep};
 use super::{Credential, PkiError};
 
-/// A kubeconfig with one context that carries all it needs. It is JSON, which every reader of YAML takes.
+/// Makes a kubeconfig with one context and all credentials inside. It is JSON, which every reader of YAML takes.
 pub fn kubeconfig(server: &str, ca_pem: &str, user: &str, credential: &Credential) -> String {
     let context = format!("{user}@kubernetes");
     let config = json!({

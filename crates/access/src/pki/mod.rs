@@ -19,7 +19,7 @@ pub use issue::{Authority, Credential, Profile, Usage};
 pub use kubeconfig::{kubeconfig, write_kubeconfig};
 pub use tls::server_tls;
 
-/// What the certificates must say.
+/// The content of the certificates.
 #[derive(Debug, Clone)]
 pub struct PkiConfig {
     /// This machine's host name, a name of the API server.
@@ -32,9 +32,9 @@ pub struct PkiConfig {
     pub service_address: Option<IpAddr>,
     /// DNS domain of the cluster, e.g. `cluster.local`.
     pub cluster_domain: String,
-    /// The node of this machine, if it runs one.
+    /// The node of this machine, if there is one.
     pub node: Option<NodeIdentity>,
-    /// Now: certificates that expire soon after it are renewed.
+    /// The current time: certificates that expire soon after it are renewed.
     pub now: Timestamp,
 }
 
@@ -49,21 +49,21 @@ pub struct NodeIdentity {
 
 /// The keys and certificates of one cluster.
 pub struct Pki {
-    /// Signs client and serving certificates.
+    /// The authority of client and serving certificates.
     pub ca: Authority,
-    /// Signs the certificate with which the API server calls aggregated servers.
+    /// The authority of the certificate with which the API server calls aggregated servers.
     pub front_proxy_ca: Authority,
-    /// With which the API server serves.
+    /// The certificate with which the API server serves.
     pub apiserver: Credential,
-    /// With which the API server calls kubelets.
+    /// The certificate with which the API server calls kubelets.
     pub apiserver_kubelet_client: Credential,
-    /// With which the API server calls aggregated servers.
+    /// The certificate with which the API server calls aggregated servers.
     pub front_proxy_client: Credential,
-    /// `kubernetes-admin` in `system:masters`.
+    /// The client certificate of `kubernetes-admin` in `system:masters`.
     pub admin: Credential,
-    /// `system:kube-controller-manager`.
+    /// The client certificate of `system:kube-controller-manager`.
     pub controller_manager: Credential,
-    /// `system:kube-scheduler`.
+    /// The client certificate of `system:kube-scheduler`.
     pub scheduler: Credential,
     /// The node's two certificates.
     pub node: Option<NodeCredentials>,
@@ -71,16 +71,17 @@ pub struct Pki {
     pub service_account_key_pem: String,
 }
 
-/// What a kubelet needs.
+/// The certificates of a kubelet.
 pub struct NodeCredentials {
-    /// `system:node:NAME` in `system:nodes`, towards the API server.
+    /// The client certificate of `system:node:NAME` in `system:nodes`, towards the API server.
     pub client: Credential,
-    /// With which the kubelet serves.
+    /// The certificate with which the kubelet serves.
     pub serving: Credential,
 }
 
 impl Pki {
-    /// Reads what `dir/pki` holds and makes what is missing, names others than wanted, or expires soon.
+    /// Reads the content of `dir/pki`, and makes the files that are missing, name other names than wanted, or expire
+    /// soon.
     pub fn ensure(dir: &Path, config: &PkiConfig) -> Result<Self, PkiError> {
         let pki = dir.join("pki");
         files::ensure_dir(dir)?;
@@ -106,7 +107,7 @@ impl Pki {
             apiserver_kubelet_client: client(
                 "apiserver-kubelet-client",
                 "kube-apiserver-kubelet-client",
-                // What it may is bound to its name by the bootstrap policy.
+                // The bootstrap policy binds the rights to the user's name.
                 None,
             )?,
             front_proxy_client: front_proxy_ca.ensure_leaf(
@@ -142,7 +143,7 @@ fn apiserver_profile(config: &PkiConfig) -> Profile {
 }
 
 fn kubelet_profile(node: &NodeIdentity) -> Profile {
-    // Subject as upstream's kubelet-serving signer demands it.
+    // The subject as upstream's kubelet-serving signer demands it.
     Profile::serving(
         &format!("system:node:{}", node.name),
         Some("system:nodes"),

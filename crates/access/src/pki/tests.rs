@@ -67,7 +67,7 @@ fn who_calls_kubelets_is_no_superuser() {
     let first = Pki::ensure(dir.path(), &config()).unwrap();
     let stem = "apiserver-kubelet-client";
     assert_eq!(subjects(&first.apiserver_kubelet_client).0, "CN=kube-apiserver-kubelet-client");
-    // As older versions made it.
+    // The certificate of older versions.
     let older = Profile::client("kube-apiserver-kubelet-client", Some("system:masters"));
     let old = first.ca.ensure_leaf(&dir.path().join("pki"), stem, &older, config().now).unwrap();
     assert_eq!(subjects(&old).0, "O=system:masters, CN=kube-apiserver-kubelet-client");
@@ -77,7 +77,7 @@ fn who_calls_kubelets_is_no_superuser() {
     assert_eq!(kept, again.apiserver_kubelet_client.certificate_pem);
 }
 
-/// What was found in the directory, and which of the two certificates must be new.
+/// A change since the first start, and whether each of the two certificates is new.
 #[test]
 fn renewal() {
     type Change = fn(&mut PkiConfig);

@@ -1,5 +1,5 @@
-//! TLS of the API server: it asks for a client certificate, and leaves it to authentication to
-//! judge it, so that a request with a bad one gets an answer.
+//! TLS of the API server: it asks for a client certificate, and leaves the judgement to authentication, so that a
+//! request with a bad certificate gets an answer.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Credential;
 
-/// Takes any client certificate whose key its sender holds.
+/// Accepts any client certificate whose key the client holds.
 #[derive(Debug)]
 struct AnyClient {
     provider: Arc<CryptoProvider>,
-    /// The authorities whose certificates are wanted.
+    /// The authorities whose certificates the server asks for.
     hints: Vec<DistinguishedName>,
 }
 
@@ -56,7 +56,7 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// How the API server serves HTTPS with a certificate, asking clients for one from `client_ca`.
+/// Makes the API server's TLS configuration: it serves with a certificate, and asks clients for one from `client_ca`.
 pub fn server_tls(
     serving: &Credential,
     client_ca: &CertificateDer<'_>,

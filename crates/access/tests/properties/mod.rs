@@ -1,4 +1,4 @@
-//! What must hold of any input. The fuzz targets in `fuzz/` run these, too.
+//! The properties that hold of any input. The fuzz targets in `fuzz/` run these, too.
 
 use ferrokube_access::auth::impersonated;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// A property, and the name of its seeds and of its fuzz target.
 pub type Property = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All properties.
 pub const ALL: [Property; 1] = [("impersonation", impersonation)];
 
 /// Impersonation headers, a line each, are either refused or name exactly the user that comes out.

@@ -1,4 +1,4 @@
-//! The checks of the baseline: nothing by which a pod is known to get more than a pod usually has.
+//! The checks of the baseline level, which forbid the known ways for a pod to get more than a pod usually has.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use api::view::View;
 
 use super::pod::{Pod, Violation, containers, has_own_users, plural, quoted, setters};
 
-/// The containers, by name, of which something is true.
+/// The names of the containers for which `is_bad` is true.
 fn bad<'a>(pod: &Pod<'a>, mut is_bad: impl FnMut(View<'a>) -> bool) -> Vec<&'a str> {
     pod.containers().filter(|c| is_bad(*c)).map(|c| c.str("name")).collect()
 }
@@ -45,7 +45,7 @@ pub(super) fn app_armor_profile(pod: &Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// What containers may add without being given anything that they do not have by default.
+/// The capabilities that a container has by default, and so may add.
 const DEFAULT_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -172,7 +172,7 @@ pub(super) fn proc_mount_1_35(pod: &Pod<'_>) -> Option<Violation> {
     if has_own_users(pod) { None } else { proc_mount(pod) }
 }
 
-/// The types that may be set; the last came with v1.31.
+/// The SELinux types that may be set; the last came with v1.31.
 const SE_LINUX_TYPES: [&str; 5] =
     ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
 
@@ -217,7 +217,7 @@ pub(super) fn se_linux_options_1_31(pod: &Pod<'_>) -> Option<Violation> {
     se_linux(pod, &SE_LINUX_TYPES)
 }
 
-/// Before there were fields for it, annotations named the profiles.
+/// Checks the annotations that named the profiles before there were fields for them.
 pub(super) fn seccomp_profile(pod: &Pod<'_>) -> Option<Violation> {
     const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
     const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -240,7 +240,7 @@ pub(super) fn seccomp_profile(pod: &Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// Whether a security context names a profile, and one that may be named; notes one that may not.
+/// Whether a security context's profile may be named; `None` without a profile. Notes one that may not be named.
 pub(super) fn seccomp(context: View<'_>, bad: &mut BTreeSet<String>) -> Option<bool> {
     let kind = context.opt("seccompProfile")?.str("type");
     let good = matches!(kind, "RuntimeDefault" | "Localhost");
@@ -250,7 +250,7 @@ pub(super) fn seccomp(context: View<'_>, bad: &mut BTreeSet<String>) -> Option<b
     Some(good)
 }
 
-/// What is held against those who name profiles that may not be named.
+/// The violation by profiles that may not be named.
 pub(super) fn bad_seccomp(by_pod: bool, names: &[&str], types: &BTreeSet<String>) -> Option<Violation> {
     let setters = setters(by_pod, names)?;
     let types = quoted(types.iter().map(String::as_str));
@@ -265,7 +265,7 @@ pub(super) fn seccomp_profile_1_19(pod: &Pod<'_>) -> Option<Violation> {
     bad_seccomp(by_pod, &names, &types)
 }
 
-/// Sysctls that concern nobody but the pod: 5 in v1.0, one more in v1.27, 4 more in v1.29, the last in v1.32.
+/// The sysctls that concern nothing but the pod: 5 in v1.0, one more in v1.27, 4 more in v1.29, the last in v1.32.
 const SAFE_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",

@@ -14,7 +14,7 @@ fn with_pod<T>(pod: &Value, ask: impl FnOnce(&Pod<'_>) -> T) -> T {
     ask(&Pod::of(View::new(Schema::builtin(), &tree)))
 }
 
-/// A check as of a minor version on a pod; `want` is its reason and its detail, `None` if the pod passes.
+/// Runs a check of a minor version on a pod; `want` is its reason and its detail, `None` if the pod passes.
 fn check_pod(id: &str, minor: i64, pod: &Value, want: Option<(&'static str, &str)>) {
     let judge = CHECKS.iter().find(|c| c.id == id).and_then(|c| c.at(minor)).unwrap();
     let want = want.map(|(reason, detail)| Violation { reason, detail: detail.into() });
@@ -25,7 +25,7 @@ fn check(id: &str, minor: i64, spec: Value, want: Option<(&'static str, &str)>) 
     check_pod(id, minor, &json!({ "spec": spec }), want);
 }
 
-/// Containers by name, with what of them matters.
+/// Makes a list of containers from their fields by name.
 fn containers(of: Value) -> Value {
     let Value::Object(of) = of else { panic!("{of}") };
     let mut all = Vec::new();
@@ -36,7 +36,7 @@ fn containers(of: Value) -> Value {
     all.into()
 }
 
-/// The same with their security contexts.
+/// Makes a list of containers from their security contexts by name.
 fn contexts(of: Value) -> Value {
     let Value::Object(of) = of else { panic!("{of}") };
     containers(of.into_iter().map(|(name, context)| (name, json!({ "securityContext": context }))).collect())
@@ -475,7 +475,7 @@ fn sysctls() {
     }
 }
 
-/// A pod that has just what a level asks for as of a minor version.
+/// A pod that has just the fields for which a level asks as of a minor version.
 fn minimal(level: Level, minor: i64) -> Value {
     let container = |name: &str| json!({ "name": name, "image": "pause" });
     let mut pod = json!({ "spec": { "initContainers": [container("i")], "containers": [container("c")] } });
@@ -502,7 +502,7 @@ fn violations(level: Level, minor: i64, pod: &Value) -> String {
     with_pod(pod, |pod| evaluate(of, pod).reasons())
 }
 
-/// A pod with one thing set, by its JSON pointer.
+/// Sets one value of a pod, at its JSON pointer.
 fn set(mut pod: Value, at: &str, to: &Value) -> Value {
     let mut place = &mut pod;
     for step in at.split('/') {
@@ -519,7 +519,7 @@ fn set(mut pod: Value, at: &str, to: &Value) -> Value {
 #[expect(clippy::too_many_lines, reason = "one table")]
 fn one_rule_broken_at_a_time() {
     use Level::{Baseline, Restricted};
-    // What is set, what the lower and the higher level then say, and from which version on.
+    // A JSON pointer and its value, the reasons of the lower and of the higher level, and the first version with these.
     let rows: &[(&str, Value, &str, &str, i64)] = &[
         ("spec/hostPID", json!(true), "host namespaces", "host namespaces", 0),
         (
@@ -635,7 +635,7 @@ fn one_rule_broken_at_a_time() {
         }
         for (at, to, baseline, restricted, since) in rows {
             for (level, want) in [(Baseline, *baseline), (Restricted, *restricted)] {
-                // Capabilities that only the baseline's check knows of are its business before the other came.
+                // Before that version, the higher level has the baseline's check of capabilities.
                 let early = if *since == 22 { *baseline } else { "" };
                 let want = if minor < *since { early } else { want };
                 let pod = set(minimal(level, minor), at, to);

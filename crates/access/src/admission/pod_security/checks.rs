@@ -1,4 +1,4 @@
-//! The checks of each level and version, and what they hold against a pod.
+//! The checks of each level and version, and the violations that they find in a pod.
 
 use super::pod::{Pod, Violation};
 use super::policy::{Level, LevelVersion, Version};
@@ -10,9 +10,9 @@ pub(super) type Judge = fn(&Pod<'_>) -> Option<Violation>;
 pub(super) struct Check {
     pub(super) id: &'static str,
     level: Level,
-    /// The first minor version of each form of it.
+    /// The first minor version of each form of the check.
     versions: &'static [(i64, Judge)],
-    /// The check of the baseline that it makes needless, "" for none.
+    /// The check of the baseline that this check makes needless, "" for none.
     overrides: &'static str,
 }
 
@@ -24,7 +24,7 @@ const fn restricted(id: &'static str, overrides: &'static str, versions: &'stati
     Check { id, level: Level::Restricted, versions, overrides }
 }
 
-/// Upstream's checks in the order in which they are told: the baseline first, each level by name.
+/// Upstream's checks in the order in which violations are told: the baseline first, each level by name.
 pub(super) const CHECKS: [Check; 19] = [
     baseline("appArmorProfile", &[(0, baseline::app_armor_profile)]),
     baseline("capabilities_baseline", &[(0, baseline::capabilities)]),
@@ -59,7 +59,7 @@ pub(super) const CHECKS: [Check; 19] = [
         "capabilities_baseline",
         &[(22, restricted::capabilities), (25, restricted::capabilities_1_25)],
     ),
-    // The baseline's became weaker then; this level keeps what it was.
+    // The baseline's check became weaker then; this level keeps the stricter one.
     restricted("procMount_restricted", "procMount", &[(35, baseline::proc_mount)]),
     restricted("restrictedVolumes", "hostPathVolumes", &[(0, restricted::volumes)]),
     restricted(
@@ -76,13 +76,13 @@ pub(super) const CHECKS: [Check; 19] = [
 ];
 
 impl Check {
-    /// The form that a version has of it, if any.
+    /// The form of the check in a version, if the version has it.
     pub(super) fn at(&self, minor: i64) -> Option<Judge> {
         self.versions.iter().rev().find(|(since, _)| *since <= minor).map(|(_, judge)| *judge)
     }
 }
 
-/// The checks that a level has as of a version.
+/// The checks of a level as of a version.
 fn checks(of: LevelVersion) -> impl Iterator<Item = (&'static str, Judge)> {
     let minor = match of.version {
         Version::Minor(minor) => minor,
@@ -96,7 +96,7 @@ fn checks(of: LevelVersion) -> impl Iterator<Item = (&'static str, Judge)> {
     applying.filter_map(move |check| Some((check.id, check.at(minor)?)))
 }
 
-/// What a level holds against a pod, in the order of its checks.
+/// The violations of a level in a pod, in the order of its checks.
 #[derive(Debug, PartialEq)]
 pub(super) struct Violations(Vec<Violation>);
 
@@ -104,17 +104,17 @@ impl Violations {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// `host namespaces, privileged`
+    /// The reasons, e.g. `host namespaces, privileged`.
     pub(super) fn reasons(&self) -> String {
         self.0.iter().map(|v| v.reason).collect::<Vec<_>>().join(", ")
     }
-    /// `host namespaces (hostPID=true), privileged (container "c" must not set …)`
+    /// The reasons with details, e.g. `host namespaces (hostPID=true), privileged (container "c" must not set …)`.
     pub(super) fn details(&self) -> String {
         self.0.iter().map(|v| format!("{} ({})", v.reason, v.detail)).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Checks a pod.
+/// Finds the violations of a pod.
 pub(super) fn evaluate(of: LevelVersion, pod: &Pod<'_>) -> Violations {
     if of.is_privileged() {
         return Violations(Vec::new());

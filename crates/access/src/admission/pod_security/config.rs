@@ -1,4 +1,4 @@
-//! The plugin's configuration: what holds where labels say nothing, and who is exempt.
+//! The plugin's configuration: the levels without labels, and the exemptions.
 
 use api::field::{Errors, Path};
 use api::status::FieldError;
@@ -44,7 +44,7 @@ struct Exempt {
     unknown: Unknown,
 }
 
-/// Who is not asked for anything.
+/// The users, namespaces and runtime classes that are exempt.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Exemptions {
     pub(super) usernames: Vec<String>,
@@ -66,7 +66,7 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// Reads a document; none, or an empty one, is the default.
+    /// Reads a document; without one, or with an empty one, returns the default.
     pub(super) fn parse(text: Option<&[u8]>) -> Result<Self, String> {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(Self::default()) };
         let document: Document = config::document(text, "PodSecurityConfiguration", &VERSIONS)
@@ -147,13 +147,13 @@ impl Exemptions {
         unique(&mut errors, "exemptions.usernames", &self.usernames, present);
         errors.0
     }
-    /// Whether a list has a name; the empty name is nobody's.
+    /// Whether a list has a name; the empty name is in no list.
     pub(super) fn has(list: &[String], name: &str) -> bool {
         !name.is_empty() && list.iter().any(|exempt| exempt == name)
     }
 }
 
-/// Each valid name once; `complaint` is empty for a valid one.
+/// Checks that each name is valid and occurs once; `complaint` is empty for a valid one.
 fn unique(errors: &mut Errors, at: &str, names: &[String], complaint: impl Fn(&str) -> String) {
     let at = Path::root(at);
     for (i, name) in names.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The pods that a namespace has when more is to be enforced: whoever asks for that is told what they violate.
+//! Warnings about the pods that violate a stricter level of their namespace when it is set.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::policy::LevelVersion;
 
 use crate::reader::read;
 
-/// How much is looked at.
+/// The limits of a look at existing pods.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) pods: usize,
@@ -26,11 +26,11 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Upstream's.
+    /// Upstream's limits.
     pub(super) const DEFAULT: Self = Self { pods: 3000, time: Duration::from_secs(1) };
 }
 
-/// How many pods are looked at before others get their turn.
+/// The number of pods that are looked at before other tasks get their turn.
 const TURN: usize = 64;
 
 #[derive(Deserialize)]
@@ -49,7 +49,7 @@ fn is_exempt(pod: &Object, classes: &[String]) -> bool {
     !classes.is_empty() && class().is_some_and(|class| Exemptions::has(classes, &class))
 }
 
-/// Without those of exempt classes, and with one of each controller before any further ones of it.
+/// Leaves out pods of exempt classes, and puts one pod of each controller before any further ones of it.
 pub(super) fn prioritize(pods: Vec<Arc<Object>>, exempt_classes: &[String]) -> Vec<Arc<Object>> {
     let mut controllers: HashSet<Text> = HashSet::new();
     let (mut first, mut further) = (Vec::with_capacity(pods.len()), Vec::new());
@@ -62,15 +62,16 @@ pub(super) fn prioritize(pods: Vec<Arc<Object>>, exempt_classes: &[String]) -> V
     first
 }
 
-/// What pods violate the same.
+/// The pods with the same violations.
 #[derive(Default)]
 struct Violators {
-    /// The first of them by name.
+    /// The first of these pods by name.
     first: Text,
     count: usize,
 }
 
-/// Warnings about pods that violate a level: which, and how many of them were looked at if not all.
+/// Makes warnings about pods that violate a level: their violations, and the number of pods that were looked at if not
+/// all were.
 pub(super) async fn warnings(
     schema: &'static Schema,
     namespace: &str,

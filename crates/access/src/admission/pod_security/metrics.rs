@@ -50,12 +50,12 @@ impl Target {
 
 type Count<L> = Family<L, Counter<u64, AtomicU64>>;
 
-/// How often pods were looked at, and what came of it.
+/// The counts of evaluations, exemptions and errors.
 pub(super) struct Metrics {
     evaluations: Count<Evaluation>,
     exemptions: Count<Target>,
     errors: Count<Failure>,
-    /// Evaluations of new pods, and of changed ones, where nothing is forbidden: all of them in most clusters.
+    /// The evaluations of new pods, and of changed ones, where nothing is forbidden: in most clusters, all evaluations.
     unrestricted: [Counter<u64, AtomicU64>; 2],
 }
 
@@ -101,7 +101,7 @@ impl Metrics {
             self.errors.clone(),
         );
     }
-    /// Counts an evaluation.
+    /// Counts an evaluation of a request.
     pub(super) fn evaluated(
         &self,
         request: &AdmissionRequest<'_>,
@@ -141,7 +141,7 @@ impl Metrics {
 
 #[cfg(test)]
 impl Metrics {
-    /// All that was counted, as it is served, without what is 0.
+    /// The counts in the form in which they are served, without zeros.
     pub(super) fn counted(&self) -> Vec<String> {
         let mut registry = Registry::default();
         self.register(&mut registry);

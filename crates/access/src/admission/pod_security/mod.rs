@@ -1,7 +1,8 @@
-//! PodSecurity: pods keep to the level that the labels of their namespace ask for.
+//! PodSecurity: pods keep to the level of their namespace's labels.
 //!
-//! Pods that violate it are refused; of pods, and of templates of pods, whoever sends them is warned, or the audit is
-//! told. Where neither labels nor the configuration ask for anything, a pod costs one look at its namespace.
+//! A pod that violates the enforced level is refused. For pods, and for templates of pods, the client is warned, or the
+//! violation is noted for the audit. Where neither labels nor the configuration set a level, a pod costs one look at
+//! its namespace.
 
 mod baseline;
 #[cfg(test)]
@@ -39,17 +40,17 @@ use policy::{Mode, Policy, stored_label};
 const NAMESPACES: ResourceName = ("", "namespaces");
 const PODS: ResourceName = ("", "pods");
 
-/// Subresources of pods that leave alone what is checked.
+/// The subresources of pods by which no checked field changes.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// The plugin, with what it was told at the start and what it counts.
+/// The plugin, with its configuration and its metrics.
 #[derive(Default)]
 pub(super) struct PodSecurity {
     configuration: Configuration,
     metrics: Metrics,
 }
 
-/// What comes of a request.
+/// The outcome of a request.
 #[derive(Default)]
 struct Verdict {
     refusal: Option<Status>,
@@ -57,10 +58,10 @@ struct Verdict {
     notes: Notes,
 }
 
-/// What the audit is told, each below `pod-security.kubernetes.io/`.
+/// The annotations for the audit, each below `pod-security.kubernetes.io/`.
 #[derive(Default)]
 struct Notes {
-    /// Who or what exempts the request.
+    /// The ground on which the request is exempt.
     exempt: Option<&'static str>,
     /// The level that was enforced.
     enforce_policy: Option<Cow<'static, str>>,
@@ -72,7 +73,7 @@ impl Verdict {
     fn noted(notes: Notes) -> Self {
         Self { notes, ..Self::default() }
     }
-    /// Tells everybody.
+    /// Adds the warning and the annotations to the request; the refusal is the error.
     fn give(self, request: &AdmissionRequest<'_>) -> Result<(), Status> {
         if let Some(warning) = self.warning {
             request.warn(warning);
@@ -93,7 +94,7 @@ impl Verdict {
     }
 }
 
-/// Where a kind has a pod, or the template of one.
+/// Finds the pod of an object, or its template of one.
 fn place<'a>(request: &AdmissionRequest<'_>, object: View<'a>) -> Option<Pod<'a>> {
     let template = match (&*request.info.group, request.resource) {
         ("", "pods") => return Some(Pod::of(object)),
@@ -114,7 +115,7 @@ fn makes_pods(request: &AdmissionRequest<'_>) -> bool {
     )
 }
 
-/// Whether an update may make a pod violate what it did not: it has other images, or other containers.
+/// Whether an update may bring new violations: it changes images, or has other containers.
 fn is_significant(new: View<'_>, old: View<'_>) -> bool {
     let (new, old) = (new.st("spec"), old.st("spec"));
     for list in ["containers", "initContainers"] {
@@ -130,18 +131,18 @@ fn is_significant(new: View<'_>, old: View<'_>) -> bool {
     })
 }
 
-/// One of the labels of an object.
+/// Makes a function that finds the labels of an object.
 fn label<'a>(object: View<'a>) -> impl Fn(&str) -> Option<&'a str> {
     let labels = object.st("metadata").map("labels");
     move |name| Some(labels?.get(name)?.as_str())
 }
 
 impl PodSecurity {
-    /// With a `PodSecurityConfiguration`, or with upstream's defaults.
+    /// Makes the plugin with a `PodSecurityConfiguration`, or with upstream's defaults.
     fn new(document: Option<&[u8]>) -> Result<Self, String> {
         Ok(Self { configuration: Configuration::parse(document)?, metrics: Metrics::default() })
     }
-    /// The plugin as admission's configuration has it.
+    /// Makes the plugin as admission's configuration has it.
     pub(super) fn made(config: &AdmissionConfig) -> Result<Box<dyn Plugin>, String> {
         Ok(Box::new(Self::new(config.of("PodSecurity"))?))
     }
@@ -152,7 +153,7 @@ impl PodSecurity {
         Exemptions::has(&self.configuration.exemptions.namespaces, name)
     }
 
-    /// Labels that are new must be valid.
+    /// Judges a write of a namespace: its new labels must be valid.
     fn namespace(&self, request: &AdmissionRequest<'_>, new: View<'_>, old: Option<View<'_>>) -> Verdict {
         let (policy, errors) = self.policy(label(new));
         let before = old.map(|old| self.policy(label(old)));
@@ -168,7 +169,7 @@ impl PodSecurity {
         Verdict { warning: warning.flatten(), ..Verdict::default() }
     }
 
-    /// Whether the request is exempt as a whole, and why.
+    /// The ground on which the request is exempt as a whole, if it is.
     fn exemption(&self, request: &AdmissionRequest<'_>) -> Option<&'static str> {
         let exemptions = &self.configuration.exemptions;
         if self.exempts_namespace(request.namespace) {
@@ -180,7 +181,7 @@ impl PodSecurity {
         }
     }
 
-    /// Pods, which are refused, and what makes pods, of which is only told.
+    /// Judges a pod, which may be refused, or an object that makes pods, which only brings warnings and annotations.
     fn pod(&self, env: &Env, request: &AdmissionRequest<'_>, object: View<'_>) -> Verdict {
         let enforced = request.resource == "pods";
         if let Some(why) = self.exemption(request) {
@@ -234,7 +235,7 @@ impl PodSecurity {
             verdict.notes.error = Some(format!("Failed to parse policy: {}", config::aggregate(&all)));
             self.metrics.failed(request, false);
         }
-        // Modes often ask for the same level.
+        // Several modes often have the same level.
         let mut evaluated: Vec<(policy::LevelVersion, Violations)> = Vec::with_capacity(2);
         for mode in Mode::ALL {
             let level = policy.at(mode);
@@ -268,7 +269,7 @@ impl PodSecurity {
         }
         verdict
     }
-    /// What comes of a request; `None` if it is none of the plugin's business.
+    /// Judges a request; `None` if the plugin has nothing to do with it.
     fn judge(&self, env: &Env, request: &AdmissionRequest<'_>, object: Option<&Struct>) -> Option<Verdict> {
         let is_write = matches!(request.operation, Operation::Create | Operation::Update);
         let object = env.view(object.filter(|_| is_write)?);
@@ -285,7 +286,7 @@ impl PodSecurity {
     }
 }
 
-/// Whether more is enforced than before: then pods that are there already may violate it.
+/// Whether more is enforced than before, so that existing pods may violate it.
 fn tightens(old: Policy, new: Policy) -> bool {
     new.enforce != old.enforce
         && !new.enforce.is_privileged()

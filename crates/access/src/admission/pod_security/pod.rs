@@ -1,8 +1,8 @@
-//! A pod as checks see it, and what they hold against it in words.
+//! A pod as checks see it, and the texts of violations.
 
 use api::view::View;
 
-/// A pod, or what would become one.
+/// A pod, or a template of one.
 #[derive(Clone, Copy)]
 pub(super) struct Pod<'a> {
     pub(super) metadata: View<'a>,
@@ -10,7 +10,7 @@ pub(super) struct Pod<'a> {
 }
 
 impl<'a> Pod<'a> {
-    /// Of a tree that has both, a pod or a template.
+    /// Takes the metadata and the spec of a tree: a pod or a template.
     pub(super) fn of(tree: View<'a>) -> Self {
         Self { metadata: tree.st("metadata"), spec: tree.st("spec") }
     }
@@ -21,31 +21,31 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// What a check holds against a pod.
+/// The violation of a check by a pod.
 #[derive(Debug, PartialEq)]
 pub(super) struct Violation {
-    /// In as few words as possible; the same for every pod.
+    /// The reason, in as few words as possible; the same for every pod.
     pub(super) reason: &'static str,
-    /// What of the pod it is.
+    /// The parts of the pod that violate the check.
     pub(super) detail: String,
 }
 
-/// `"a", "b"`
+/// Quotes and joins texts: `"a", "b"`.
 pub(super) fn quoted<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
     items.into_iter().map(|item| format!("\"{item}\"")).collect::<Vec<_>>().join(", ")
 }
 
-/// The word for one or for many.
+/// Chooses the word for one or for many.
 pub(super) fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
     if count == 1 { one } else { many }
 }
 
-/// `container "a"`, `containers "a", "b"`
+/// Names containers: `container "a"`, `containers "a", "b"`.
 pub(super) fn containers(names: &[&str]) -> String {
     format!("{} {}", plural(names.len(), "container", "containers"), quoted(names.iter().copied()))
 }
 
-/// Who set something: the pod, containers, or both; `None` if nobody did.
+/// Names the setters of a field: the pod, containers, or both; `None` if there are none.
 pub(super) fn setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names) {
         (false, []) => None,
@@ -55,12 +55,12 @@ pub(super) fn setters(pod: bool, names: &[&str]) -> Option<String> {
     }
 }
 
-/// Whether the pod has users of its own, so that root in it is nobody on the node.
+/// Whether the pod has a user namespace of its own, in which root has no rights on the node.
 pub(super) fn has_own_users(pod: &Pod<'_>) -> bool {
     pod.spec.opt_bool("hostUsers") == Some(false)
 }
 
-/// Whether the pod is for Windows nodes, which lack what some checks ask for.
+/// Whether the pod is for Windows nodes, which lack some of the checked features.
 pub(super) fn is_windows(pod: &Pod<'_>) -> bool {
     pod.spec.st("os").str("name") == "windows"
 }

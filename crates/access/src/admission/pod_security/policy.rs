@@ -1,4 +1,4 @@
-//! What a namespace's labels ask of its pods.
+//! The policy that a namespace's labels set for its pods.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use api::Text;
 use api::field::{Errors, Path};
 use api::status::FieldError;
 
-/// How much a policy forbids; each level forbids more than the one before.
+/// The strictness of a policy; each level forbids more than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Privileged,
@@ -32,7 +32,7 @@ impl Level {
     }
 }
 
-/// The release whose rules count; the latest is newer than any.
+/// The release whose rules count; `Latest` is newer than any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Version {
     /// `v1.N`
@@ -61,7 +61,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A level as of a version; printed as `restricted:latest`.
+/// A level as of a version; printed as e.g. `restricted:latest`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LevelVersion {
     pub(super) level: Level,
@@ -74,7 +74,7 @@ impl LevelVersion {
     pub(super) fn is_privileged(self) -> bool {
         self.level == Level::Privileged
     }
-    /// Whether both forbid the same: of the privileged level all versions do.
+    /// Whether both forbid the same; all versions of the privileged level do.
     fn equivalent(self, other: Self) -> bool {
         self == other || self.is_privileged() && other.is_privileged()
     }
@@ -86,14 +86,14 @@ impl fmt::Display for LevelVersion {
     }
 }
 
-/// What is done about a pod that violates a level.
+/// The treatment of a pod that violates a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It is refused.
+    /// The pod is refused.
     Enforce,
-    /// It is noted for the audit.
+    /// The violation is noted for the audit.
     Audit,
-    /// Whoever sent it is warned.
+    /// The client is warned.
     Warn,
 }
 
@@ -107,7 +107,7 @@ impl Mode {
             Self::Warn => "warn",
         }
     }
-    /// The label that says the level, and the one that says the version.
+    /// The label of the level, and the label of the version.
     fn labels(self) -> [&'static str; 2] {
         match self {
             Self::Enforce => {
@@ -157,8 +157,8 @@ impl Policy {
         Mode::ALL.iter().all(|mode| self.at(*mode).equivalent(other.at(*mode)))
     }
 
-    /// The policy of a namespace with these labels. There is always one: of a label that cannot be read, the latest
-    /// version counts, and as a level the strictest for what is enforced, none for the rest.
+    /// Reads the policy from a namespace's labels. There is always one: for a label that cannot be read, the latest
+    /// version counts, and the strictest level if it is enforced, none in the other modes.
     pub(super) fn of<'a>(
         label: impl Fn(&str) -> Option<&'a str>,
         defaults: Policy,
@@ -186,7 +186,7 @@ impl Policy {
                 }
             }
         }
-        // Who enforces more than is warned of by default wants to be warned of as much.
+        // Without a label for warnings, a stricter enforced level brings warnings too.
         let [warn, warn_version] = Mode::Warn.labels();
         if enforces && label(warn).is_none() && policy.enforce.level > policy.warn.level {
             policy.warn.level = policy.enforce.level;
@@ -197,7 +197,7 @@ impl Policy {
         (policy, errors.0)
     }
 
-    /// Tells that an exempt namespace's labels do nothing, if they ask for anything.
+    /// Makes a warning that an exempt namespace's labels do nothing, if they set a level.
     pub(super) fn exempt_warning<'a>(
         &self,
         namespace: &str,

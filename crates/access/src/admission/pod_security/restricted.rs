@@ -1,4 +1,4 @@
-//! What the restricted level checks besides the baseline: that a pod gives up what it does not need.
+//! The checks of the restricted level, besides the baseline: a pod gives up all that it does not need.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ const VOLUMES: [&str; 9] = [
     "secret",
 ];
 
-/// All others, in the order in which the first counts.
+/// All other sources, in the order in which the first counts.
 const RESTRICTED_VOLUMES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",

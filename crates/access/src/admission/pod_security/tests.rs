@@ -17,7 +17,7 @@ use crate::testing::{Fake, object};
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// Labels written as `enforce=baseline warn-version=v1.20`.
+/// Makes labels from a short form such as `enforce=baseline warn-version=v1.20`.
 fn labels(short: &str) -> Value {
     let pairs = short.split_whitespace().filter_map(|pair| pair.split_once('='));
     pairs.map(|(name, value)| (format!("{PREFIX}{name}"), Value::from(value))).collect()
@@ -50,7 +50,7 @@ fn policies_of_labels() {
         let got = Mode::ALL.map(|mode| policy.at(mode));
         assert_eq!((got, found.len()), (want.map(level), errors), "{short}");
     };
-    // Enforced, audited, warned of.
+    // The levels of enforce, audit and warn.
     check("", ["privileged", "privileged", "privileged"], 0);
     check("enforce=baseline", ["baseline", "privileged", "baseline"], 0);
     check("warn=restricted", ["privileged", "privileged", "restricted"], 0);
@@ -105,7 +105,7 @@ fn warnings_of_exempt_namespaces() {
     check("warn-version=latest", baseline, "warn=baseline:latest");
 }
 
-/// The plugin with a configuration, and what it runs in, with stored objects.
+/// The plugin with a configuration, and its environment with stored objects.
 struct World {
     plugin: PodSecurity,
     env: Env,
@@ -138,7 +138,7 @@ struct Ask<'a> {
     old: Option<&'a Value>,
 }
 
-/// Asks the plugin: what comes of it, and the warnings that whoever asks gets.
+/// Asks the plugin; returns its verdict, and the warnings for the client.
 async fn ask(world: &World, ask: Ask<'_>, object: &Value) -> (Option<Verdict>, Vec<String>) {
     let (kind, resource) = ask.path.split_once('/').unwrap();
     let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
@@ -235,7 +235,7 @@ async fn labels_of_namespaces() {
     check(exempt, "enforce=restricted", None, "", &ignored("enforce=restricted:latest")).await;
     check("", "enforce=unknown", None, bad_level, none).await;
     check("", "enforce=privileged enforce-version=unknown", None, bad_version, none).await;
-    // What tightens nothing.
+    // Updates that tighten nothing.
     let old = "enforce=restricted enforce-version=v1.0";
     for (new, old) in [
         (old, old),
@@ -250,7 +250,7 @@ async fn labels_of_namespaces() {
     ] {
         check("", new, Some(old), "", none).await;
     }
-    // What is wrong now and was not before.
+    // Labels that are wrong now and were not before.
     check("", "enforce=unknown", Some(old), bad_level, none).await;
     check("", "enforce=privileged enforce-version=unknown", Some(old), bad_version, none).await;
     check(
@@ -261,7 +261,7 @@ async fn labels_of_namespaces() {
         none,
     )
     .await;
-    // What pods violate that are there.
+    // Violations of existing pods.
     check("", "enforce=baseline", Some(""), "", &latest).await;
     let mut other = latest.clone();
     other[0] = head("baseline:v1.0");
@@ -311,7 +311,7 @@ async fn existing_pods_up_to_a_limit() {
     let at_once = Limits { time: std::time::Duration::ZERO, ..Limits::DEFAULT };
     let one = "new PodSecurity enforce level only checked against the first 1 of 5 existing pods";
     check(five(), at_once, &[one, head, "p1: host namespaces"]).await;
-    // Those that are exempt do not count, and one of each controller comes before the second of any.
+    // Exempt pods do not count, and one of each controller comes before the second of any.
     let both: &[&str] = &["hostPID", "volumes"];
     let mut pods: Vec<_> = (0..4).map(|i| pod(&format!("exempt{i}"), &["hostPID"], "", "vm")).collect();
     pods.extend((0..4).map(|i| pod(&format!("first{i}"), &["hostPID"], "1", "")));
@@ -330,7 +330,7 @@ async fn existing_pods_up_to_a_limit() {
     check(pods, four, &want).await;
 }
 
-/// What was counted, each in short: `deny/enforce/restricted`, `exempt`, `error`.
+/// The counts, each in short: `deny/enforce/restricted`, `exempt`, `error`.
 fn counted(world: &World) -> Vec<String> {
     let in_short = |line: &String| {
         let values: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
@@ -345,7 +345,7 @@ fn counted(world: &World) -> Vec<String> {
     all
 }
 
-/// Pods as they are sent, and what would make them.
+/// A pod as it is sent.
 struct Sent {
     namespace: &'static str,
     user: &'static str,
@@ -400,8 +400,8 @@ async fn pods_and_templates() {
     };
     let update =
         |namespace, pod: &Value, old: &Value| Sent { old: Some(old.clone()), ..sent(namespace, pod) };
-    // What comes of a pod: the refusal's reason or `ok`, what the audit is told, what is counted, and the same for a
-    // Deployment of it; `warned` among it.
+    // The outcome for a pod: the refusal's reason or `ok`, the annotations, and the counts; then the same for a
+    // Deployment of it, with `warned` where it brings a warning.
     let cases = [
         (Sent { subresource: "status", ..sent("restricted", &privileged) }, "-", "-"),
         (sent("exempt", &privileged), "ok exempt | exempt", "ok exempt | exempt"),

@@ -1,4 +1,4 @@
-//! Which objects a node needs: those its pods name, and those behind them.
+//! The graph of the objects that nodes need: those that their pods name, and those behind them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::reader::read;
 
-/// What a node may need.
+/// A kind of object that a node may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Pod
@@ -35,62 +35,63 @@ pub enum Kind {
 
 type Key = (Kind, Text, Text);
 
-/// What a pod names.
+/// The references of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRefs {
     /// The node; "" while it has none.
     pub node: Text,
-    /// Whether a kubelet made it from a file: it opens no door.
+    /// Whether the pod is a mirror of a kubelet's static pod, which gives its node access to no object.
     pub mirror: bool,
     /// Names in the pod's namespace.
     pub names: Vec<(Kind, Text)>,
 }
 
-/// What a volume names.
+/// The references of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PvRefs {
-    /// Namespace and name of its claim.
+    /// Namespace and name of the volume's claim.
     pub claim: Option<(Text, Text)>,
-    /// Namespaces and names of secrets that a kubelet needs for it.
+    /// Namespaces and names of secrets that a kubelet needs for the volume.
     pub secrets: Vec<(Text, Text)>,
 }
 
-/// A change to what belongs to nodes.
+/// A change to an object of the graph.
 #[derive(Debug, Clone)]
 pub enum GraphChange {
-    /// A pod (namespace, name) is now so; `None` if it is gone.
+    /// The state of a pod (namespace, name); `None` if it is gone.
     Pod(Text, Text, Option<PodRefs>),
-    /// A volume is now so; `None` if it is gone.
+    /// The state of a volume; `None` if it is gone.
     Volume(Text, Option<PvRefs>),
-    /// What belongs to one node, by its kind, namespace and name; `None` if to none or gone.
+    /// The node of an object that belongs to one, by its kind, namespace and name; `None` if it belongs to no node or
+    /// is gone.
     Owned(Kind, Text, Text, Option<Text>),
 }
 
 #[derive(Default)]
 struct State {
-    /// From an object to what leads to it; an edge counts as often as it was made.
+    /// The objects that lead to an object; an edge counts as often as it was made.
     from: HashMap<Key, HashMap<Key, u32>>,
-    /// From an object to the node it belongs to itself.
+    /// The node to which an object belongs itself.
     node_of: HashMap<Key, Text>,
-    /// What an object's own content made, to be undone when it changes.
+    /// The edges that an object's own content made, to be removed when it changes.
     made_by: HashMap<Key, Vec<(Key, Key)>>,
 }
 
-/// Everything that nodes need. Only nodes' requests take its lock.
+/// The graph of all objects that nodes need. Only nodes' requests take its lock.
 #[derive(Default)]
 pub struct Graph {
     state: RwLock<State>,
 }
 
 impl Graph {
-    /// Takes changes in.
+    /// Applies changes.
     pub fn apply(&self, changes: impl IntoIterator<Item = GraphChange>) {
         let mut state = self.state.write();
         for change in changes {
             state.apply(change);
         }
     }
-    /// Replaces everything.
+    /// Replaces the whole graph.
     pub fn reset(&self, all: impl IntoIterator<Item = GraphChange>) {
         let mut fresh = State::default();
         for change in all {
@@ -98,13 +99,13 @@ impl Graph {
         }
         *self.state.write() = fresh;
     }
-    /// The objects of a kind whose own content is known: namespace and name.
+    /// Returns the namespace and name of each object of a kind whose own content is known.
     pub fn known(&self, kind: Kind) -> Vec<(Text, Text)> {
         let state = self.state.read();
         let keys: HashSet<&Key> = state.node_of.keys().chain(state.made_by.keys()).collect();
         keys.into_iter().filter(|k| k.0 == kind).map(|k| (k.1.clone(), k.2.clone())).collect()
     }
-    /// Whether an object belongs to a node, or something that does leads to it.
+    /// Whether an object belongs to a node, or an object that belongs to the node leads to it.
     pub fn reaches(&self, node: &str, kind: Kind, namespace: &str, name: &str) -> bool {
         let state = self.state.read();
         let mut seen = HashSet::new();
@@ -156,7 +157,7 @@ impl State {
         }
     }
 
-    /// Whoever may have `to` may have `object`; made by the content of `maker`.
+    /// Adds an edge: a node that may have `to` may have `object`. The content of `maker` makes the edge.
     fn link(&mut self, maker: &Key, object: Key, to: Key) {
         *self.from.entry(object.clone()).or_default().entry(to.clone()).or_default() += 1;
         self.made_by.entry(maker.clone()).or_default().push((object, to));
@@ -180,7 +181,7 @@ impl State {
 }
 
 mod wire {
-    //! The parts of stored objects that matter here.
+    //! The parts of stored objects that name other objects.
     use api::Text;
     use serde::Deserialize;
     use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The node authorizer: a kubelet reads and writes what belongs to its node.
+//! The node authorizer: a kubelet reads and writes the objects that belong to its node.
 
 mod graph;
 
@@ -14,7 +14,7 @@ const USER_PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";
 const LEASES: &str = "kube-node-lease";
 
-/// The node that a user is: `Some("")` for a member of the group of nodes whose name says no node.
+/// Returns the name of a user's node: `Some("")` for a member of the group of nodes whose name names no node.
 pub fn node_name(user: &UserInfo) -> Option<&str> {
     if !user.name.starts_with(USER_PREFIX) {
         return None;
@@ -25,7 +25,7 @@ pub fn node_name(user: &UserInfo) -> Option<&str> {
     user.name.strip_prefix(USER_PREFIX)
 }
 
-/// Decides what nodes may do.
+/// Decides on the requests of nodes.
 pub struct NodeAuthorizer {
     graph: Graph,
     rules: Vec<Rule>,
@@ -50,16 +50,16 @@ impl Authorizer for NodeAuthorizer {
 }
 
 impl NodeAuthorizer {
-    /// With the feature `PodCertificateRequest` on or off.
+    /// Makes the authorizer, with the feature `PodCertificateRequest` on or off.
     pub fn new(pod_certificates: bool) -> Self {
         Self { graph: Graph::default(), rules: node_rules(), pod_certificates }
     }
-    /// What belongs to which node.
+    /// The graph of the objects that belong to each node.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Whether a node may; no opinion on others.
+    /// Decides whether a node may have the access; has no opinion on other users.
     pub fn decision(&self, user: &UserInfo, access: &Access<'_>) -> Decision {
         let Some(node) = node_name(user) else { return Decision::NoOpinion(String::new()) };
         if node.is_empty() {
@@ -151,7 +151,7 @@ impl NodeAuthorizer {
         self.related(node, Kind::ServiceAccount, access)
     }
 
-    /// With the feature on, a node's own requests; NodeRestriction looks at the object.
+    /// Allows a node's own requests for certificates if the feature is on; NodeRestriction looks at the object.
     fn pod_certificate(&self, node: &str, access: &Access<'_>) -> Result<(), String> {
         if !self.pod_certificates {
             return Err(String::new());
@@ -253,7 +253,7 @@ fn own_node(node: &str, access: &Access<'_>) -> Result<(), String> {
     }
 }
 
-/// What every node may do, whoever it is, besides what [`NodeAuthorizer`] decides by the object.
+/// The rules of every node, besides the decisions of [`NodeAuthorizer`] by the object.
 fn node_rules() -> Vec<Rule> {
     const READ: &[&str] = &["get", "list", "watch"];
     let mut rules: Vec<Rule> = [

@@ -1,4 +1,4 @@
-//! Whether rules that somebody wants to grant are covered by rules that they have.
+//! Compares rules that a user wants to grant with the rules that the user has.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,15 +9,15 @@ use api::Text;
 use super::{Rule, path_matches};
 use crate::UserInfo;
 
-/// Rules with more parts than these cannot be granted by somebody who must have each of them.
+/// The greatest number of parts of rules that are compared; rules with more cannot be granted.
 ///
 /// DIFFERENCE: upstream has no limit, although one rule with 1,000 groups, resources and verbs has 1,000,000,000 parts.
 const MOST_PARTS: usize = 50_000;
-/// So many rules that somebody has not are told.
+/// The greatest number of missing rules that a refusal shows.
 const MOST_TOLD: usize = 1000;
 
-/// The parts of `wanted`, each with one verb and one target, that no rule of `owned` covers; `Err` if there are too many
-/// parts to look at.
+/// Returns the parts of `wanted`, each with one verb and one target, that no rule of `owned` covers; `Err` if there are
+/// too many parts to look at.
 pub fn missing(owned: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, String> {
     let parts = wanted.iter().fold(0usize, |n, rule| n.saturating_add(parts(rule)));
     if parts > MOST_PARTS {
@@ -30,14 +30,14 @@ pub fn missing(owned: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, String> {
         .collect())
 }
 
-/// How many parts a rule has.
+/// The number of parts of a rule.
 fn parts(rule: &Rule) -> usize {
     let of_resources = [rule.api_groups.len(), rule.resources.len(), rule.resource_names.len().max(1)];
     let targets = of_resources.into_iter().fold(1, usize::saturating_mul);
     targets.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
 }
 
-/// Upstream's text about rules that a user may not grant.
+/// Makes upstream's text about rules that a user may not grant.
 pub fn refusal(user: &UserInfo, missing: Vec<Rule>, resolution_errors: Option<&str>) -> String {
     let texts: BTreeSet<String> = compact(missing).iter().map(describe).collect();
     let more = texts.len().saturating_sub(MOST_TOLD);

@@ -1,4 +1,4 @@
-//! Roles and bindings by what a decision asks for: the bindings of a user or a group.
+//! An index of roles and bindings: the bindings of a user or a group.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::{Binding, GROUP, Role, RoleRef, Rule, Subject};
 use crate::UserInfo;
 use crate::auth::{Access, Authorizer, Decision, Eventual};
 
-/// Who a binding names, as it is looked up: a service account is its user.
+/// A user or group that a binding names; a service account is its user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Who {
     User(Text),
     Group(Text),
 }
 
-/// The bindings of one namespace ("" for cluster role bindings) by whom they name.
+/// The bindings of one namespace ("" for cluster role bindings), by the users and groups that they name.
 type Bindings = HashMap<Who, Vec<Arc<Binding>>>;
 
 #[derive(Clone, Default)]
@@ -33,13 +33,13 @@ struct State {
 /// A change to a role or a binding.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A role, or with namespace "" a cluster role, is now so; `None` if it is gone.
+    /// The state of a role, or with namespace "" of a cluster role; `None` if it is gone.
     Role(Text, Text, Option<Role>),
-    /// A binding, or with namespace "" a cluster role binding, is now so; `None` if it is gone.
+    /// The state of a binding, or with namespace "" of a cluster role binding; `None` if it is gone.
     Binding(Text, Text, Option<Binding>),
 }
 
-/// Through what a rule reaches a user.
+/// The binding and subject by which a rule reaches a user.
 pub struct Source<'a> {
     binding: &'a Binding,
     subject: &'a Subject,
@@ -68,7 +68,7 @@ impl Authorizer for RbacIndex {
 }
 
 impl RbacIndex {
-    /// Takes changes in, all at once.
+    /// Applies changes, all at once.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>) {
         let _one = self.writing.lock();
         let mut state = State::clone(&self.state.load());
@@ -78,7 +78,7 @@ impl RbacIndex {
         self.state.store(Arc::new(state));
     }
 
-    /// Replaces everything.
+    /// Replaces all roles and bindings.
     pub fn reset(&self, all: impl IntoIterator<Item = Change>) {
         let _one = self.writing.lock();
         let mut state = State::default();
@@ -106,7 +106,7 @@ impl RbacIndex {
         }
     }
 
-    /// Every rule that reaches the user in a namespace, and what could not be resolved.
+    /// Returns every rule that reaches the user in a namespace, and a text about roles that could not be resolved.
     pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Option<String>) {
         let mut errors = Vec::new();
         let mut rules = Vec::new();
@@ -117,7 +117,7 @@ impl RbacIndex {
         (rules, (!errors.is_empty()).then(|| aggregate(&errors)))
     }
 
-    /// The cluster roles or the roles that are known: namespace and name.
+    /// Returns the namespace and name of each known cluster role or role.
     pub fn roles(&self, cluster: bool) -> Vec<(Text, Text)> {
         let state = self.state.load();
         if cluster {
@@ -127,26 +127,26 @@ impl RbacIndex {
         }
     }
 
-    /// The cluster role bindings or the role bindings that are known: namespace and name.
+    /// Returns the namespace and name of each known cluster role binding or role binding.
     pub fn bindings(&self, cluster: bool) -> Vec<(Text, Text)> {
         self.state.load().by_name.keys().filter(|k| k.0.is_empty() == cluster).cloned().collect()
     }
 
-    /// The rules of a role that a binding in `namespace` names; a text as upstream's if there is no such role.
+    /// Returns the rules of a role that a binding in `namespace` names; upstream's error if there is no such role.
     pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<Arc<[Rule]>, RoleError> {
         self.state.load().role_rules(role, namespace)
     }
 }
 
-/// Why a role's rules cannot be had.
+/// The reason for which a role's rules are not known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RoleError {
-    /// It does not exist.
+    /// The role does not exist.
     #[error("{resource}.{GROUP} {name:?} not found")]
     NotFound {
         /// `role` or `clusterrole`.
         resource: &'static str,
-        /// Its name.
+        /// The role's name.
         name: Text,
     },
     /// The reference names no role.
@@ -154,7 +154,7 @@ pub enum RoleError {
     Kind(Text),
 }
 
-/// Upstream's form of several errors: each once, in brackets if there are many.
+/// Joins several errors as upstream does: each once, in brackets if there are many.
 fn aggregate(errors: &[RoleError]) -> String {
     let mut seen = HashSet::new();
     let texts: Vec<String> = errors.iter().filter(|e| seen.insert(*e)).map(ToString::to_string).collect();
@@ -221,7 +221,7 @@ impl State {
         rules.cloned().ok_or_else(|| RoleError::NotFound { resource, name: role.name.clone() })
     }
 
-    /// Shows every rule that reaches the user, those of the cluster first, until `see` says no.
+    /// Shows every rule that reaches the user, those of the cluster first, until `see` returns false.
     fn visit(
         &self,
         user: &UserInfo,
@@ -255,7 +255,7 @@ impl State {
     }
 }
 
-/// Whom a binding names, each once.
+/// Returns the users and groups that a binding names, each once.
 fn who(binding: &Binding) -> HashSet<Who> {
     let mut all = HashSet::with_capacity(binding.subjects.len());
     for subject in &binding.subjects {

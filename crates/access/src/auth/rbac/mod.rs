@@ -1,4 +1,4 @@
-//! RBAC: rules, who they are bound to, and what they allow.
+//! RBAC: rules, the bindings of rules to users, and decisions by them.
 
 mod cover;
 mod index;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::UserInfo;
 use crate::auth::Access;
 
-/// `rbac.authorization.k8s.io`.
+/// The API group `rbac.authorization.k8s.io`.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// `PolicyRule`.
@@ -36,13 +36,14 @@ fn any(set: &[Text], wanted: &str) -> bool {
     set.iter().any(|e| e == "*" || e == wanted)
 }
 
-/// Whether a path is one of a rule's paths: the same, or below one that ends in `*`.
+/// Whether a rule's path matches a path: the two are equal, or the rule's ends in `*` and the path begins with the rest
+/// of it.
 fn path_matches(rule: &str, path: &str) -> bool {
     rule == "*" || rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
 }
 
 impl Rule {
-    /// A rule about resources.
+    /// Makes a rule about resources.
     pub fn resources(verbs: &[&str], group: &str, resources: &[&str]) -> Self {
         let texts = |s: &[&str]| s.iter().map(|t| Text::from(*t)).collect();
         Self {
@@ -52,7 +53,7 @@ impl Rule {
             ..Self::default()
         }
     }
-    /// Whether it allows a request.
+    /// Whether the rule allows an access.
     pub fn allows(&self, access: &Access<'_>) -> bool {
         if !any(&self.verbs, access.verb) {
             return false;
@@ -89,12 +90,12 @@ pub struct Subject {
     pub api_group: Text,
     /// Name.
     pub name: Text,
-    /// Namespace of a service account; of a role binding's, the binding's if empty.
+    /// Namespace of a service account; if empty in a role binding, the binding's namespace.
     pub namespace: Text,
 }
 
 impl Subject {
-    /// Whether it is this user; `namespace` is the binding's, "" for a cluster role binding.
+    /// Whether the subject is this user; `namespace` is the binding's, "" for a cluster role binding.
     pub fn is(&self, user: &UserInfo, namespace: &str) -> bool {
         match self.kind.as_str() {
             "User" => user.name == self.name,
@@ -134,7 +135,7 @@ pub struct RoleRef {
     pub name: Text,
 }
 
-/// What a role says.
+/// The content of a role.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Role {
@@ -143,20 +144,20 @@ pub struct Role {
     pub rules: Vec<Rule>,
 }
 
-/// What a binding says.
+/// The content of a binding.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Binding {
-    /// Name; not in the JSON's top level, put in by [`Binding::read`].
+    /// Name; set by [`Binding::read`], not read from the JSON's top level.
     #[serde(skip)]
     pub name: Text,
     /// Namespace, "" for a cluster role binding.
     #[serde(skip)]
     pub namespace: Text,
-    /// To whom.
+    /// The subjects that get the role.
     #[serde(deserialize_with = "nullable")]
     pub subjects: Vec<Subject>,
-    /// Which role.
+    /// The role that the subjects get.
     pub role_ref: RoleRef,
 }
 

@@ -185,7 +185,7 @@ fn coverage() {
     for (owned, wanted, want) in cases {
         assert_eq!(missing(&owned, &wanted).unwrap().len(), want, "{owned:?} {wanted:?}");
     }
-    // A product that nobody could list.
+    // The product of these parts is too great to be listed.
     let many = |n: usize| (0..n).map(|i| api::Text::from(format!("x{i}"))).collect::<Vec<_>>();
     let huge = Rule { verbs: many(1000), api_groups: many(1000), resources: many(1000), ..Rule::default() };
     let why = missing(&[], &[huge]).unwrap_err();
@@ -200,7 +200,7 @@ fn coverage() {
     );
 }
 
-/// Were each subject compared with all before it, this would take many minutes.
+/// A comparison of each subject with all before it would take many minutes.
 #[test]
 fn a_binding_may_name_very_many() {
     let subjects = (0..200_000).map(|i| subject("User", &format!("user-{i}"), "")).collect();

@@ -1,4 +1,4 @@
-//! What a token says.
+//! The claims of tokens.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,17 @@ pub struct Claims {
     pub aud: Vec<Text>,
     /// Expiry, in seconds since 1970.
     pub exp: i64,
-    /// Issued at.
+    /// The time of issue.
     pub iat: i64,
-    /// Issuer.
+    /// The issuer.
     pub iss: String,
-    /// Id of this token.
+    /// The id of this token.
     #[serde(default)]
     pub jti: Text,
     /// Upstream's private claims.
     #[serde(rename = "kubernetes.io")]
     pub kubernetes: KubernetesClaims,
-    /// Not valid before.
+    /// The time from which the token is valid.
     pub nbf: i64,
     /// User name.
     pub sub: Text,
@@ -39,18 +39,18 @@ pub struct Claims {
 pub struct KubernetesClaims {
     /// Namespace of the service account.
     pub namespace: Text,
-    /// The node it is bound to, or on which the pod runs that it is bound to.
+    /// The node to which the token is bound, or on which the pod runs to which it is bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Ref>,
-    /// The pod it is bound to.
+    /// The pod to which the token is bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<Ref>,
-    /// The secret it is bound to.
+    /// The secret to which the token is bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<Ref>,
     /// The service account.
     pub serviceaccount: Ref,
-    /// After this it should have been renewed.
+    /// The time by which the token should have been renewed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }
@@ -67,10 +67,10 @@ pub struct Ref {
     pub uid: Text,
 }
 
-/// What a token is bound to.
+/// The object to which a token is bound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Bound {
-    /// Nothing but its service account.
+    /// The token is bound to its service account alone.
     #[default]
     No,
     /// A pod, and the node on which it runs.
@@ -82,7 +82,7 @@ pub enum Bound {
 }
 
 impl Claims {
-    /// The claims of a new token; `lifetime` and `warn_after` in seconds from now.
+    /// Makes the claims of a new token; `lifetime` and `warn_after` in seconds from now.
     #[allow(clippy::too_many_arguments, reason = "each is one claim")]
     pub fn new(
         issuer: &str,
@@ -120,7 +120,7 @@ impl Claims {
         }
     }
 
-    /// The user that it is.
+    /// Returns the user that the token authenticates.
     pub(super) fn user(&self) -> UserInfo {
         let k = &self.kubernetes;
         let mut extra: BTreeMap<Text, Vec<Text>> = BTreeMap::new();
@@ -165,7 +165,7 @@ impl LegacyClaims {
     }
 }
 
-/// The user of a service account.
+/// Makes the user of a service account.
 fn account_user(namespace: &str, name: &str, uid: &str) -> UserInfo {
     UserInfo {
         name: format_compact!("system:serviceaccount:{namespace}:{name}"),

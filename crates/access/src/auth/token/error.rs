@@ -1,6 +1,6 @@
-//! Why a token is refused.
+//! The error of a refused token.
 
-/// Why a token of ours is not good.
+/// The reason for which a token of this server's is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenError(pub String);

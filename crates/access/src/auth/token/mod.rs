@@ -1,4 +1,4 @@
-//! Service account tokens: their claims, how they are signed, and when they hold.
+//! Service account tokens: their claims, their signatures, and their validity.
 
 mod claims;
 mod error;
@@ -25,15 +25,15 @@ pub use error::TokenError;
 
 /// The issuer of tokens in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
-/// Longest token that is looked at, in bytes.
+/// The greatest length of a token that is looked at, in bytes.
 const MAX_TOKEN: usize = 16 * 1024;
-/// Verified signatures that are remembered.
+/// The number of verified signatures that are remembered.
 const CACHED: usize = 4096;
 
-/// What issues tokens and recognises them.
+/// Issues tokens and recognises them.
 pub struct TokenService {
     issuer: String,
-    /// What the API server calls itself in `aud`.
+    /// The API server's names in `aud`.
     audiences: Vec<Text>,
     signer: SigningKey,
     verifiers: Vec<VerifyingKey>,
@@ -41,18 +41,18 @@ pub struct TokenService {
     cache: Cache<Digest, Arc<Verified>>,
 }
 
-/// A token whose signature is good; whether it holds now is another question.
+/// A token whose signature is good; it may still be expired or revoked.
 enum Verified {
     Bound(Box<Claims>, Arc<UserInfo>),
     Legacy(LegacyClaims, Arc<UserInfo>),
 }
 
-/// Who a token is, and for which of the wanted audiences.
+/// The user of a token, and the wanted audiences that it has.
 #[derive(Debug, Clone)]
 pub struct Authenticated {
     /// The user.
     pub user: Arc<UserInfo>,
-    /// The audiences that were wanted and that the token has.
+    /// The wanted audiences that the token has.
     pub audiences: Vec<Text>,
 }
 
@@ -64,7 +64,7 @@ struct Header {
 }
 
 impl TokenService {
-    /// Issues with `signer` as `issuer`, and takes what it or one of `others` signed.
+    /// Makes the service, which issues with `signer` as `issuer`, and accepts signatures by it and by `others`.
     pub fn new(
         issuer: &str,
         audiences: Vec<Text>,
@@ -81,12 +81,12 @@ impl TokenService {
         &self.audiences
     }
 
-    /// A signed token.
+    /// Signs the claims of a token.
     pub fn sign(&self, claims: &Claims) -> Result<String, KeyError> {
         self.sign_value(&serde_json::to_value(claims).map_err(|_| KeyError::Sign)?)
     }
 
-    /// The token of a Secret of type `kubernetes.io/service-account-token`.
+    /// Makes the token of a Secret of type `kubernetes.io/service-account-token`.
     pub fn legacy(
         &self,
         namespace: &str,
@@ -116,13 +116,13 @@ impl TokenService {
         Ok(token)
     }
 
-    /// Claims of a new token of this issuer.
+    /// The issuer of new tokens.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Who a token is. `None` if it is none of ours, an error if it is one of ours and not good.
-    /// With empty `wanted`, the audience must be the API server.
+    /// Authenticates a token. `None` if it is not one of this server's, an error if it is one and is not good. With
+    /// empty `wanted`, the audience must be the API server.
     pub fn authenticate(
         &self,
         token: &str,
@@ -151,7 +151,7 @@ impl TokenService {
         Ok(Some(Authenticated { user: user.clone(), audiences }))
     }
 
-    /// The token's claims, if its signature is good.
+    /// Returns the token's claims, if its signature is good.
     fn verify(&self, token: &str) -> Result<Option<Arc<Verified>>, TokenError> {
         if token.len() > MAX_TOKEN {
             return Ok(None);
@@ -200,7 +200,7 @@ impl TokenService {
         Ok(Some(verified))
     }
 
-    /// The document at `/.well-known/openid-configuration`.
+    /// Makes the document at `/.well-known/openid-configuration`.
     pub fn openid_configuration(&self, jwks_uri: &str) -> Value {
         let mut algorithms: Vec<&str> = self.verifiers.iter().map(|k| k.algorithm).collect();
         algorithms.sort_unstable();
@@ -214,7 +214,7 @@ impl TokenService {
         })
     }
 
-    /// The document at `/openid/v1/jwks`.
+    /// Makes the document at `/openid/v1/jwks`.
     pub fn jwks(&self) -> Value {
         json!({ "keys": self.verifiers.iter().map(VerifyingKey::jwk).collect::<Vec<_>>() })
     }

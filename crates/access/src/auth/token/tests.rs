@@ -102,7 +102,7 @@ fn what_does_not_hold() {
     ];
     for (claims, now, want) in cases {
         let token = service.sign(&claims).unwrap();
-        // Twice: the second time the signature is known.
+        // Twice: the second time the signature is in the cache.
         for _ in 0..2 {
             let got = service.authenticate(&token, &[], now).map(|a| assert!(a.is_some())).map_err(|e| e.0);
             assert_eq!(got, want, "{claims:?}");

@@ -1,4 +1,4 @@
-//! Whether a token holds now: its times, and the objects it is bound to.
+//! Decides whether a token is valid now: by its times, and by the objects to which it is bound.
 
 use api::{Object, Text};
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +9,7 @@ use super::error::TokenError;
 use crate::reader::Reader;
 use crate::reader::{ResourceName, read};
 
-/// How far clocks may differ.
+/// The greatest difference of clocks that is allowed.
 const LEEWAY: SignedDuration = SignedDuration::from_mins(1);
 
 const ACCOUNTS: ResourceName = ("", "serviceaccounts");
@@ -17,7 +17,7 @@ const SECRETS: ResourceName = ("", "secrets");
 const PODS: ResourceName = ("", "pods");
 const NODES: ResourceName = ("", "nodes");
 
-/// Whether an object's time to go has passed, and the leeway after it.
+/// Whether an object's deletion was due longer ago than the leeway.
 fn gone(object: &Object, now: Timestamp) -> bool {
     #[derive(Deserialize)]
     struct Part {
@@ -34,7 +34,7 @@ fn gone(object: &Object, now: Timestamp) -> bool {
             .is_none_or(|t| t < now.saturating_sub(LEEWAY).unwrap_or(now))
 }
 
-/// A referenced object that must be there with the same uid; `what` names it in texts.
+/// Checks that a referenced object exists and has the same uid; `what` names it in texts.
 fn referenced(
     reader: &dyn Reader,
     resource: ResourceName,
@@ -58,7 +58,7 @@ fn referenced(
     Ok(())
 }
 
-/// A bound token.
+/// Checks a bound token.
 pub(super) fn bound(claims: &Claims, reader: &dyn Reader, now: Timestamp) -> Result<(), TokenError> {
     let second = now.as_second();
     let leeway = LEEWAY.as_secs();
@@ -96,7 +96,7 @@ pub(super) fn bound(claims: &Claims, reader: &dyn Reader, now: Timestamp) -> Res
     Ok(())
 }
 
-/// A token of a Secret.
+/// Checks a token of a Secret.
 pub(super) fn legacy(claims: &LegacyClaims, token: &str, reader: &dyn Reader) -> Result<(), TokenError> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
