@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use access::security::{Security, SecurityConfig};
 use component::Shutdown;
 use storage::Store;
 
-use crate::auth::StoreReader;
+use crate::authorization_feed;
 use crate::config::Config;
 use crate::reader::Reader;
-use crate::security::{Security, SecurityConfig};
 use crate::server::Server;
 use crate::standalone::{self, StartError};
 
@@ -25,11 +25,12 @@ pub async fn start(
     shutdown: &Shutdown,
 ) -> Result<Server, StartError> {
     let reader = Reader::new(store.clone(), &config)?;
-    let live = Arc::new(StoreReader::new(store.clone(), reader.resources()));
+    let security = Security::new(security, Arc::new(reader.clone()))?;
     let find = |group: &str, plural: &str| reader.resource(group, plural);
-    let security = Security::new(security, live, &store, find, shutdown)?;
+    let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let advertised = config.advertise_address.unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let server = Server::new(config, reader, security.auth, security.admission, shutdown.clone())?;
+    server.health().follow(feeds);
     let own = server.transport(standalone::own_identity(), "kube-apiserver");
     server.run_hooks(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
     Ok(server)

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use access::UserInfo;
+use access::pki::{Pki, PkiConfig};
+use access::security::SecurityConfig;
 use anyhow::{Context, Result, bail};
-use apiserver::pki::{Pki, PkiConfig};
-use apiserver::security::SecurityConfig;
-use apiserver::user::UserInfo;
 use apiserver::{Server, in_process};
 use client::{Client, Clients, KubeObject, ListParams};
 use component::{Clock, Health, Registry, Shutdown};

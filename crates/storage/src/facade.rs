@@ -282,7 +282,7 @@ impl Store {
             progress_interval: PROGRESS_INTERVAL,
             quota,
         };
-        Self { live, clock, ..Self::of(index, Arc::new(InlineWriter::new(start))) }
+        Self { clock, live, ..Self::of(index, Arc::new(InlineWriter::new(start))) }
     }
 
     /// Makes a resource known. The call is idempotent by group and plural; another choice of indexed fields rebuilds
