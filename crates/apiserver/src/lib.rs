@@ -20,6 +20,7 @@ mod front;
 mod handlers;
 pub mod health;
 mod hooks;
+pub mod in_process;
 mod inner;
 mod lanes;
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Server {
             allocators,
             forms: FormCache::new(config.form_budget),
             flow,
-            lanes: Lanes::default(),
+            lanes: Lanes::with_threads(config.threads),
             metrics,
             health: Health::new(&shutdown, &store, &hooks::NAMES),
             reader,

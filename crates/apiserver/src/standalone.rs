@@ -173,7 +173,9 @@ fn identity(user: &str, groups: &[&str]) -> UserInfo {
 }
 
 /// The server's own identity.
-const SELF: (&str, &[&str]) = ("system:apiserver", &["system:masters"]);
+pub(crate) fn own_identity() -> UserInfo {
+    identity("system:apiserver", &["system:masters"])
+}
 
 /// Starts the server and returns when it is ready. It runs until the shutdown's signal.
 pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, StartError> {
@@ -253,7 +255,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         let size = StoreSize { dir: files, store: store.clone() };
         server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
-    let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");
+    let own = server.transport(own_identity(), "kube-apiserver");
     let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
     let connects = Client::new(Arc::clone(&own), "kube-apiserver");
     let leads_here = [

@@ -1,4 +1,4 @@
-//! What the API serves, for the controllers that act on every resource.
+//! The resources that the API serves, for the controllers that act on every one.
 
 use std::collections::HashSet;
 
@@ -39,6 +39,8 @@ pub(crate) struct Discovered {
     /// Group versions with their errors.
     pub(crate) failed: Vec<(String, Status)>,
 }
+
+client::from_json!(Versions, Groups, Resources);
 
 #[derive(Deserialize)]
 struct Versions {
@@ -172,7 +174,7 @@ async fn scaled_in(
     version: &str,
     kind: &str,
 ) -> Result<Option<Scaled>, Status> {
-    // What an owner's reference says is any text: it must not lead to another path.
+    // An owner's reference may be any text: it must not lead to another path.
     let segment =
         |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
     if !(segment(version) && (group.is_empty() || segment(group))) {

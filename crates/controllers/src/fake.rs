@@ -19,7 +19,7 @@ use crate::Config;
 use crate::host::{Controller, Host, Shared};
 use crate::nodes::ipam::Ranges;
 
-/// What goes wrong with a request.
+/// A fault of a request.
 pub(crate) enum Fault {
     /// It is refused, and nothing is done.
     Refuse(Status),
@@ -78,7 +78,7 @@ impl Cluster {
             fake,
         }
     }
-    /// What controllers share, as configured by default.
+    /// The parts that controllers share, as configured by default.
     pub(crate) fn shared(&self) -> Shared {
         Shared {
             config: Config::new(self.clock, String::new()),
@@ -253,8 +253,8 @@ impl Fake {
     }
     /// Puts an object.
     pub(crate) fn put<T: KubeObject>(&self, object: &T) -> T {
-        let value = self.put_value(T::URL_PATH_SEGMENT, &serde_json::to_value(object).unwrap());
-        serde_json::from_value(value).unwrap()
+        let value = self.put_value(T::URL_PATH_SEGMENT, &json_of(object));
+        typed(&value)
     }
     /// Puts an object of any resource.
     pub(crate) fn put_value(&self, plural: &str, object: &Value) -> Value {
@@ -271,13 +271,13 @@ impl Fake {
     pub(crate) fn get<T: KubeObject>(&self, namespace: &str, name: &str) -> Option<T> {
         let at = (T::URL_PATH_SEGMENT.to_owned(), namespace.to_owned(), name.to_owned());
         let value = self.state.lock().objects.get(&at).cloned()?;
-        Some(serde_json::from_value(value).unwrap())
+        Some(typed(&value))
     }
     /// All objects of a type.
     pub(crate) fn list<T: KubeObject>(&self) -> Vec<T> {
         let state = self.state.lock();
         let all = state.objects.iter().filter(|(at, _)| at.0 == T::URL_PATH_SEGMENT);
-        all.map(|(_, value)| serde_json::from_value(value.clone()).unwrap()).collect()
+        all.map(|(_, value)| typed(value)).collect()
     }
     /// No watcher hears of a resource any more.
     pub(crate) fn deafen(&self, plural: &'static str) {
@@ -291,7 +291,7 @@ impl Fake {
     pub(crate) fn serve_watches(&self, plural: &str) {
         self.state.lock().refused.retain(|r| *r != plural);
     }
-    /// What a path that is no resource answers.
+    /// The answer of a path that is no resource.
     pub(crate) fn serve(&self, path: &str, answer: Value) {
         self.state.lock().raw.insert(path.to_owned(), answer);
     }
@@ -311,6 +311,14 @@ impl Fake {
         let events = state.objects.iter().filter(|(at, _)| at.0 == "events");
         events.map(|(_, event)| text(event, "/reason").to_owned()).collect()
     }
+}
+
+fn json_of<T: KubeObject>(object: &T) -> Value {
+    serde_json::from_slice(&object.to_json().unwrap()).unwrap()
+}
+
+fn typed<T: KubeObject>(value: &Value) -> T {
+    T::from_json(value.to_string().as_bytes()).unwrap()
 }
 
 impl Transport for Fake {

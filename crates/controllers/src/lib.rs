@@ -30,10 +30,10 @@ pub use host::{Choice, ChoiceError, Named, known};
 pub use nodes::cidr_set::RangeError;
 pub use nodes::lifecycle::{EvictionRates, NodeMonitor};
 
-use client::{Clients, Factory};
+use client::Clients;
 use component::{Clock, Health, Registry, Shutdown};
 
-/// What the controllers are told at start. Defaults are upstream's.
+/// The settings of the controllers. Defaults are upstream's.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The clock.
@@ -106,7 +106,7 @@ pub fn run(
     let shared = host::Shared {
         config: config.clone(),
         ranges,
-        factory: Factory::new(clients.of(SHARED_USER)),
+        factory: clients.factory(SHARED_USER),
         metrics: metrics.clone(),
         health: health.clone(),
         shutdown: shutdown.clone(),

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Time};
 use serde::Deserialize;
 
-use crate::common::{deleting, retry};
+use crate::common::{conditions, deleting, retry};
 use crate::discovery::{Served, discover};
 use crate::host::{Controller, Host, Next, Wiring};
 
@@ -106,7 +106,9 @@ impl Controller for Namespaces {
     }
 }
 
-/// What of a Pod says how long it may take to end. A Pod that is odd elsewhere holds up no namespace.
+client::from_json!(Ending);
+
+/// The fields of a Pod that say how long it may take to end. A Pod that is odd elsewhere holds up no namespace.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Ending {
@@ -131,7 +133,7 @@ struct Deleter {
     clock: Clock,
 }
 
-/// What is left of one resource in a namespace.
+/// The rest of one resource in a namespace.
 #[derive(Debug, Default)]
 struct Left {
     /// Seconds until it should be gone; 0 for no estimate.
@@ -140,7 +142,7 @@ struct Left {
     finalizers: BTreeMap<String, usize>,
 }
 
-/// What one pass over a namespace found.
+/// The findings of one pass over a namespace.
 #[derive(Debug, Default)]
 struct Pass {
     discovery_failure: Option<String>,
@@ -403,11 +405,7 @@ fn conditions(
                 continue;
             }
             Some(c) => {
-                let since = if c.status == wanted.status { c.last_transition_time.clone() } else { None };
-                *c = wanted;
-                if since.is_some() {
-                    c.last_transition_time = since;
-                }
+                *c = conditions::after(c, wanted);
             }
         }
         changed = true;

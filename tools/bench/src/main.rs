@@ -8,6 +8,7 @@ mod alone;
 mod baseline;
 mod cluster;
 mod first;
+mod informers;
 mod process;
 mod requests;
 mod server;
@@ -23,7 +24,7 @@ use clap::{Args, Parser, Subcommand};
 
 use requests::Scope;
 
-/// The allocator of the shipped binary, because the store is measured in this process.
+/// The allocator of what is shipped, because the store and informers are measured in this process.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -46,6 +47,8 @@ enum Bench {
     Api(Api),
     /// The store: durable puts, reads, watches, opening; beside etcd where asked to
     Storage(storage::Args),
+    /// The memory of Pods in informers: whole ones, and what the scheduler keeps of them
+    Informers(informers::Args),
 }
 
 /// The load on an API server.
@@ -121,6 +124,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
     match bench {
         Bench::First(args) => first::run(args, root),
         Bench::Storage(args) => storage::run(args, root),
+        Bench::Informers(args) => informers::run(args),
         Bench::Api(args) => {
             let Some(kubeconfig) = &args.kubeconfig else {
                 let bin = args.programs.ours(root)?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod claim;
+pub(crate) mod conditions;
 pub(crate) mod expectations;
 pub(crate) mod finalizers;
 pub(crate) mod owners;

@@ -7,6 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::common::conditions;
+
 use super::sizes::{available, max_unavailable, size, sum as add_up, wanted};
 
 pub(super) const PROGRESSING: &str = "Progressing";
@@ -24,7 +26,7 @@ pub(super) fn deadline(d: &Deployment) -> Option<i32> {
 }
 
 pub(super) fn condition<'a>(status: &'a DeploymentStatus, kind: &str) -> Option<&'a DeploymentCondition> {
-    status.conditions.iter().flatten().find(|c| c.type_ == kind)
+    conditions::find(status.conditions.iter().flatten(), kind)
 }
 
 pub(super) fn new_condition(
@@ -47,13 +49,11 @@ pub(super) fn new_condition(
 /// Sets a condition, unless one of the same status and reason is there; the transition's time changes
 /// with the status only.
 pub(super) fn set_condition(status: &mut DeploymentStatus, mut wanted: DeploymentCondition) {
-    if let Some(current) = condition(status, &wanted.type_)
-        && current.status == wanted.status
-    {
-        if current.reason == wanted.reason {
+    if let Some(current) = condition(status, &wanted.type_) {
+        if (&current.status, &current.reason) == (&wanted.status, &wanted.reason) {
             return;
         }
-        wanted.last_transition_time.clone_from(&current.last_transition_time);
+        wanted = conditions::after(current, wanted);
     }
     remove_condition(status, &wanted.type_);
     status.conditions.get_or_insert_default().push(wanted);

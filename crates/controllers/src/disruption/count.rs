@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, T
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::common::share::scaled;
-use crate::common::{deleting, pods};
+use crate::common::{conditions, deleting, pods};
 
 /// The time within which a Pod is expected to be deleted after its eviction was allowed.
 pub(super) const DELETION_TIMEOUT: Duration = Duration::from_mins(2);
@@ -92,18 +92,6 @@ pub(super) fn healthy(all: &[Arc<Pod>], disrupted: &Disrupted) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Sets a condition as upstream's `SetStatusCondition` does.
-fn set(conditions: &mut Vec<Condition>, new: Condition) {
-    let Some(old) = conditions.iter_mut().find(|c| c.type_ == new.type_) else {
-        return conditions.push(new);
-    };
-    if old.status == new.status {
-        *old = Condition { last_transition_time: old.last_transition_time.clone(), ..new };
-    } else {
-        *old = new;
-    }
-}
-
 /// Computes the status of a budget; `None` if it has that already.
 pub(super) fn status(
     budget: &PodDisruptionBudget,
@@ -137,7 +125,7 @@ pub(super) fn status(
         last_transition_time: Time(now),
         observed_generation: generation,
     };
-    set(&mut conditions, condition);
+    conditions::set(&mut conditions, condition);
     Some(PodDisruptionBudgetStatus {
         current_healthy: Some(healthy),
         desired_healthy: Some(counts.desired),
@@ -167,7 +155,7 @@ pub(super) fn failed(
         last_transition_time: Time(now),
         observed_generation: status.observed_generation,
     };
-    set(status.conditions.get_or_insert_default(), condition);
+    conditions::set(status.conditions.get_or_insert_default(), condition);
     (status != old).then_some(status)
 }
 

@@ -60,7 +60,7 @@ impl Run {
             "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "ownerReferences": owner.map(|o| vec![o])},
             "spec": {"replicas": replicas, "selector": {}, "serviceName": "s", "template": {}},
         });
-        self.cluster.fake.put::<T>(&from_value(object).unwrap());
+        self.cluster.fake.put::<T>(&T::from_json(object.to_string().as_bytes()).unwrap());
     }
 
     /// Waits until the caches show what is stored.
@@ -119,7 +119,7 @@ fn arithmetic() {
     check(json!({"maxUnavailable": "30%"}), 1, 7, Ok((7, 4)));
     check(json!({"maxUnavailable": "30%"}), 1, 3, Ok((3, 2)));
     check(json!({}), 5, 5, Ok((0, 0)));
-    // What no server lets in, or could exceed 32 bits.
+    // A server lets none of these in, or they could exceed 32 bits.
     check(json!({"minAvailable": "1000000000%"}), 1, i64::from(i32::MAX), Ok((i32::MAX, i32::MAX)));
     check(json!({"maxUnavailable": "1%"}), 1, i64::from(i32::MAX) * 10_000, Ok((i32::MAX, i32::MAX)));
     check(json!({"maxUnavailable": i32::MIN}), 1, 5, Ok((5, i32::MAX)));
