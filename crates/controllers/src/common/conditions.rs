@@ -4,17 +4,17 @@ use k8s_openapi::api::apps::v1::DeploymentCondition;
 use k8s_openapi::api::core::v1::NamespaceCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as MetaCondition, Time};
 
-/// A condition of some kind of objects.
+/// A condition of a kind of objects.
 pub(crate) trait Condition {
-    /// Its type.
+    /// The condition's type.
     fn kind(&self) -> &str;
-    /// Whether it holds.
+    /// The condition's status: `True`, `False` or `Unknown`.
     fn status(&self) -> &str;
-    /// Takes over the time of the last transition.
+    /// Takes the time of the last transition over from an old condition.
     fn take_since(&mut self, old: &Self);
 }
 
-/// `$since` takes over the time from an old condition.
+/// Implements [`Condition`]; `$since` takes the time over from an old condition.
 macro_rules! conditions {
     ($($type:ty, $since:expr;)*) => {$(
         impl Condition for $type {
@@ -43,12 +43,12 @@ fn if_known(time: &mut Option<Time>, old: &Option<Time>) {
     }
 }
 
-/// The condition of a type.
+/// Finds the condition of a type.
 pub(crate) fn find<'c, C: Condition>(all: impl IntoIterator<Item = &'c C>, kind: &str) -> Option<&'c C> {
     all.into_iter().find(|c| c.kind() == kind)
 }
 
-/// A condition after an old one: the time of the transition changes with the status alone.
+/// Returns a condition after an old one: the time of the transition changes with the status alone.
 pub(crate) fn after<C: Condition>(old: &C, mut new: C) -> C {
     if old.status() == new.status() {
         new.take_since(old);

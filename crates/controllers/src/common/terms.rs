@@ -65,13 +65,13 @@ mod tests {
             let (terms, clock) = (Terms::default(), Clock::from(Timestamp::from_second(1000).unwrap()));
             let at = |s: i64| Timestamp::from_second(s).unwrap();
             let passed = |since: i64| terms.passed("a", at(since), clock).as_secs();
-            assert_eq!(passed(990), 10, "what passed before it was seen counts");
+            assert_eq!(passed(990), 10, "the time before it was seen counts");
             clock.step(SignedDuration::from_hours(hours));
             tokio::time::advance(Duration::from_secs(5)).await;
             assert_eq!(passed(990), 15, "{hours}");
             clock.step(SignedDuration::from_hours(-hours));
             assert_eq!(passed(1005), 0, "another time is another term");
-            assert_eq!(passed(2000), 0, "what lies ahead has not begun");
+            assert_eq!(passed(2000), 0, "a term that lies ahead has not begun");
             terms.forget(&"a");
             assert_eq!(passed(990), 15);
         }

@@ -218,7 +218,7 @@ mod tests {
         r.occupy("n", cidrs(&["10.0.0.0/24", "fd00::/64"]));
         let got = r.allocate("a").unwrap();
         assert_eq!(got, cidrs(&["10.0.1.0/24", "fd00:0:0:1::/64"]));
-        assert_eq!(r.allocate("a"), Some(got), "what it was to have");
+        assert_eq!(r.allocate("a"), Some(got), "the blocks that it was to have");
         assert_eq!(r.allocate("b"), None);
         r.occupy("n", cidrs(&["fd00::/64"]));
         assert_eq!(r.allocate("b"), None, "the other family is used up");
