@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Api, Client};
 
-/// Who elects, by which Lease, and how fast.
+/// An election: the candidate, the Lease, and the times.
 #[derive(Debug, Clone)]
 pub struct Election {
     /// Namespace of the Lease.

@@ -1,4 +1,4 @@
-//! What must hold of any bytes; each is also a fuzz target.
+//! Properties that hold of any bytes; each is also a fuzz target.
 
 use ferrokube_client::subject::{Subject, subject};
 use x509_parser::certificate::X509Certificate;
