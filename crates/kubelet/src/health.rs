@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-/// What is known of the runtime's health.
+/// The runtime's health as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     state: RwLock<State>,
