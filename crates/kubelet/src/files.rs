@@ -2,7 +2,7 @@
 //! choose what this process reads, removes, or waits for.
 //!
 //! Paths are resolved by the kernel below a directory that was opened once, so a name that is
-//! exchanged meanwhile leads to another file below it or nowhere. What is not a regular file is never
+//! exchanged meanwhile leads to another file below it or nowhere. A file that is not regular is never
 //! opened: neither does a pipe's other end hold anyone up, nor does a device hear of it.
 
 use std::ffi::OsStr;

@@ -55,7 +55,7 @@ impl Admission {
     }
 
     /// Decides about `worker` and those before it about whom nothing was decided, in the order of their
-    /// creation: after a restart of the kubelet nobody gets the place of one that came earlier. What ran
+    /// creation: after a restart of the kubelet nobody gets the place of one that came earlier. A Pod that ran
     /// here before goes on.
     fn decide(&self, worker: &Worker, workers: &[Arc<Worker>], node: &Node) -> Option<Refusal> {
         let mut decided = self.decided.lock();

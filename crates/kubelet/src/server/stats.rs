@@ -1,4 +1,4 @@
-//! What the node and its Pods use: gathered from the runtime and the kernel, told as upstream's
+//! The use of resources by the node and its Pods, gathered from the runtime and the kernel, told as upstream's
 //! summary API.
 
 use super::served::Served;

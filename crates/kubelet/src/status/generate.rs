@@ -61,7 +61,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) node_ips: &'a [IpAddr],
     /// Name of the runtime, the prefix of container ids.
     pub(crate) runtime: &'a str,
-    /// ResourceList that running containers were given, by CRI id.
+    /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: &'a HashMap<String, ResourceRequirements>,
     /// Why the node does not give what the Pod asks for by now; `pod` has what it was given.
     pub(crate) pending: Option<&'a Pending>,
