@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ferrokube_fuzz::apiserver::impersonation(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ferrokube_fuzz::access::impersonation(data));

@@ -1,9 +1,9 @@
 //! The properties that the fuzz targets run; they are also tests of their crates, over `seeds`.
 
+#[path = "../../crates/access/tests/properties/mod.rs"]
+pub mod access;
 #[path = "../../crates/api/tests/properties/mod.rs"]
 pub mod api;
-#[path = "../../crates/apiserver/tests/properties/mod.rs"]
-pub mod apiserver;
 #[path = "../../crates/client/tests/properties/mod.rs"]
 pub mod clients;
 #[path = "../../crates/streaming/tests/properties/mod.rs"]

@@ -1,4 +1,4 @@
-//! The fuzz targets, one after the other.
+//! Runs the fuzz targets, one after the other.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,12 +8,12 @@ use anyhow::{Result, ensure};
 use crate::setup;
 use crate::step::step;
 
-/// What to run.
+/// The targets to run, and the time.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One target; all if none is named.
     pub(crate) target: Option<String>,
-    /// How long each runs.
+    /// Seconds for which each target runs.
     #[arg(long, default_value_t = 300)]
     pub(crate) seconds: u32,
 }
@@ -21,8 +21,8 @@ pub(crate) struct Args {
 /// Installs cargo-fuzz into `.tools/`, builds the targets and runs them over their corpus and their seeds.
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     let program = setup::cargo_fuzz(root)?;
-    // Coverage is a feature of the nightly compiler, which the stable one has, too; sanitizers need a standard
-    // library of their own, and no unsafe code is here for them to check.
+    // Coverage is a feature of the nightly compiler, which the stable one has, too; sanitizers need a standard library
+    // of their own, and there is no unsafe code here for them to check.
     let fuzz = |task: &str| {
         let mut command = Command::new(&program);
         command.arg("fuzz").arg(task).args(["--sanitizer", "none"]);

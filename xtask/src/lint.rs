@@ -1,4 +1,4 @@
-//! What must be clean before a change is proposed.
+//! The checks that must pass before a change is proposed.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use tidy::{RULES, Workspace};
 use crate::setup;
 use crate::step::{cargo, step};
 
-/// Runs every check, cheapest first; the first that fails ends it.
+/// Runs every check, cheapest first; the first failure ends the run.
 pub(crate) fn run(root: &Path) -> Result<()> {
     format(root)?;
     tidy(root)?;
@@ -25,18 +25,18 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     )
 }
 
-/// Formatting.
+/// Checks the formatting.
 pub(crate) fn format(root: &Path) -> Result<()> {
     step("format check (`cargo fmt --all` mends it)", cargo(root).args(["fmt", "--all", "--", "--check"]))
 }
 
-/// Lints, in the profile that the tests are built in, so that what builds run is built once.
+/// Runs the lints, in the profile of the tests, so that build scripts and macros are built once.
 pub(crate) fn clippy(root: &Path) -> Result<()> {
     let args = ["clippy", "--profile", "up", "--workspace", "--all-targets", "--", "--deny", "warnings"];
     step("clippy", cargo(root).args(args))
 }
 
-/// What prose promises of the code.
+/// Checks what prose promises of the code.
 pub(crate) fn tidy(root: &Path) -> Result<()> {
     eprintln!("xtask: tidy");
     let workspace = Workspace::read(root).context("reading the checkout")?;
@@ -51,11 +51,11 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
             println!("  {finding}");
         }
     }
-    ensure!(broken == 0, "{broken} places break what is promised");
+    ensure!(broken == 0, "{broken} places break a promise");
     Ok(())
 }
 
-/// Prints the circles of files that there are.
+/// Prints the present circles of files.
 pub(crate) fn circles(root: &Path) -> Result<()> {
     print!("{}", tidy::circles(&Workspace::read(root).context("reading the checkout")?));
     Ok(())

@@ -1,6 +1,6 @@
-//! The project's automation: what a checkout needs to run, test and check what it holds.
+//! The project's automation: it sets a checkout up, runs, tests and checks it.
 //!
-//! Small, since it is compiled before anything else. What needs the project's own crates is a tool that this
+//! It is small, since it is compiled before anything else. Tasks that need the project's own crates are tools that this
 //! builds and runs: benchmarks (`tools/bench`) and the schema's generator (`tools/schema`).
 
 use std::ffi::OsString;
@@ -30,8 +30,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Installs what a cluster needs, builds FerroKube and runs `ferrokube up` with a containerd of
-    /// its own; everything is kept below `.tools/cluster`.
+    /// Installs the packages that a cluster needs, builds FerroKube and runs `ferrokube up` with a containerd of its
+    /// own; everything is kept below `.tools/cluster`.
     Up {
         /// Further flags of `ferrokube up`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -39,11 +39,11 @@ enum Task {
     },
     /// Removes all that `up` made, and ends its containerd.
     Down,
-    /// Installs what the tests need, checks the code and runs all tests.
+    /// Installs the tools that the tests need, checks the code and runs all tests.
     Test(test::Args),
-    /// Checks formatting, lints, promises and documentation, and the dependencies where cargo-deny is installed.
+    /// Checks formatting, lints, promises and documentation, and the dependencies if cargo-deny is installed.
     Lint,
-    /// Checks what the project's prose promises of its code.
+    /// Checks the code against what the project's prose promises of it.
     Tidy {
         /// Print the files that use each other in a circle, as tools/tidy/circles.txt lists them.
         #[arg(long)]
@@ -51,7 +51,7 @@ enum Task {
     },
     /// Installs Debian packages, and newer tools and libraries into `.tools/`.
     Setup {
-        /// What for.
+        /// The purpose of the set-up.
         #[arg(value_enum, default_value_t = Purpose::Test)]
         purpose: Purpose,
     },
@@ -61,7 +61,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Measures FerroKube, beside upstream where asked to: `cargo xtask bench --help`.
+    /// Measures FerroKube, beside upstream if asked to: `cargo xtask bench --help`.
     #[command(disable_help_flag = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -71,8 +71,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Makes requests from the API server's OpenAPI documents and checks the answers.
     Openapi(openapi::Args),
-    /// Runs what takes too long for every change: power cuts and kills by the thousand, fuzz targets, requests made
-    /// from the OpenAPI documents.
+    /// Runs the tests that take too long for every change: power cuts and kills by the thousand, fuzz targets, requests
+    /// made from the OpenAPI documents.
     Soak(soak::Args),
 }
 
@@ -105,7 +105,7 @@ fn run(task: Task, root: &Path) -> anyhow::Result<()> {
 }
 
 fn bench(root: &Path, args: &[OsString]) -> anyhow::Result<()> {
-    // Only the first cluster has Pods.
+    // Only the first cluster has Pods, which need the tools.
     if args.first().is_some_and(|a| a == "first") && std::env::var_os("FERROKUBE_TOOLS").is_none() {
         setup::run(root, Purpose::Up)?;
     }

@@ -1,4 +1,4 @@
-//! Requests that schemathesis makes from the API server's own OpenAPI documents, as many as wanted.
+//! Runs schemathesis, which makes requests from the API server's own OpenAPI documents, as many as wanted.
 
 use std::path::Path;
 
@@ -8,21 +8,21 @@ use testkit::{Cluster, Options};
 use crate::setup::{self, Purpose};
 use crate::step::{binary, build};
 
-/// Which requests to make.
+/// The choice of requests.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A regular expression of the documents to try, e.g. `apps/v1`.
     #[arg(long, default_value = ".")]
     pub(crate) only: String,
-    /// How many requests to make up for an operation.
+    /// The number of requests to make up for an operation.
     #[arg(long, default_value_t = 20)]
     pub(crate) examples: u32,
-    /// Also make those at the edges of every field and parameter; for all documents that takes an hour.
+    /// Also make the requests at the edges of every field and parameter; for all documents that takes an hour.
     #[arg(long)]
     pub(crate) coverage: bool,
 }
 
-/// Starts a control plane of its own and tries it.
+/// Starts a control plane and tries it.
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     setup::run(root, Purpose::Test)?;
     build(root)?;

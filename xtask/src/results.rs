@@ -1,4 +1,4 @@
-//! How long steps and suites take.
+//! Measures the times of steps and suites.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// Steps that were run one after the other, with their time and the CPU time of the processes they started.
+/// Steps that were run one after the other, with their time and the CPU time of the processes that they started.
 #[derive(Default)]
 pub(crate) struct Steps {
     rows: Vec<(String, Duration, f64)>,
@@ -26,7 +26,7 @@ impl Steps {
         self.rows.iter().any(|(name, ..)| name == what)
     }
 
-    /// The table of what was run.
+    /// The table of the steps that were run.
     pub(crate) fn table(&self) -> String {
         let mut out = String::from("minutes  CPU minutes  step\n");
         for (what, wall, cpu) in &self.rows {
@@ -45,8 +45,8 @@ fn children_cpu() -> f64 {
     ticks / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// The table of suites in a JUnit report: the tests of each, and the sum of their times. Tests run at the same time,
-/// so the sums are more than passes. A crate's integration tests are told apart by their modules.
+/// The table of suites in a JUnit report: the tests of each, and the sum of their times. Tests run at the same time, so
+/// the sums exceed the time that passed. A crate's integration tests are told apart by their modules.
 pub(crate) fn suites(junit: &str) -> String {
     let mut suites: BTreeMap<String, (usize, f64)> = BTreeMap::new();
     for case in junit.split("<testcase ").skip(1) {

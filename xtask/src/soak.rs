@@ -1,4 +1,4 @@
-//! What takes too long for every change: the same tests with greater numbers, and what has no natural end.
+//! The tests that take too long for every change: tests with greater numbers, and those without a natural end.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::step::step;
 use crate::test::nextest;
 use crate::{fuzz, openapi};
 
-/// What to run, and for how long.
+/// The parts to run, and their lengths.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The parts; all if none is named.
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Power cuts on the simulated disk.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     power_cuts: u32,
-    /// How often the API server is killed while clients write.
+    /// The number of times that the API server is killed while clients write.
     #[arg(long, value_name = "N", default_value_t = 500)]
     kills: u32,
     /// Seconds for each fuzz target.
@@ -48,7 +48,7 @@ enum Part {
     Advisories,
 }
 
-/// Runs the parts, each to its end, and fails if one did.
+/// Runs the parts, each to its end, and fails if one failed.
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     setup::run(root, Purpose::Test)?;
     let mut steps = Steps::default();

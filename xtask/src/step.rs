@@ -1,4 +1,4 @@
-//! Cargo as a step of a task.
+//! Runs cargo as a step of a task.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Cargo in the checkout.
+/// A command of cargo in the checkout.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// Where cargo puts what it builds.
+/// The directory in which cargo puts its output.
 pub(crate) fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
 }
@@ -23,9 +23,9 @@ pub(crate) fn binary(root: &Path) -> PathBuf {
     target(root).join("up/ferrokube")
 }
 
-/// Builds [`binary`] just as the tests' build does, so that neither builds again what the other has built: cargo
-/// unites the features that all packages ask of a dependency, and those that tests ask for if a test is to be built,
-/// here one of a crate that waits for nothing.
+/// Builds [`binary`] with the features of the tests' build, so that neither builds again what the other has built:
+/// cargo unites the features that all packages ask of a dependency, and those that tests ask for if a test is to be
+/// built, here one of a crate that waits for nothing.
 pub(crate) fn build(root: &Path) -> Result<()> {
     let args = ["build", "--profile", "up", "--workspace", "--bin", "ferrokube", "--test", "workspace"];
     step("build", cargo(root).args(args))
@@ -40,7 +40,7 @@ pub(crate) fn tool(root: &Path, name: &str, profile: &str, args: &[OsString]) ->
     Ok(())
 }
 
-/// Names the step, runs it and fails with it.
+/// Prints the step, runs it and fails with it.
 pub(crate) fn step(what: &str, command: &mut Command) -> Result<()> {
     eprintln!("xtask: {what}");
     let program = command.get_program().to_string_lossy().into_owned();

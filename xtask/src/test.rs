@@ -1,4 +1,4 @@
-//! Checks the code and runs every test, after installing what they need.
+//! Checks the code and runs every test, after installing the tools for them.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::results::{Steps, suites};
 use crate::setup::{self, Purpose};
 use crate::step::{build, cargo, step, target};
 
-/// What to run.
+/// The tests to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Arguments of `cargo nextest run`, such as a part of a test's name: only tests are run then, without the checks.
@@ -39,15 +39,14 @@ fn all(root: &Path, steps: &mut Steps) -> Result<()> {
     steps.run("format", || lint::format(root))?;
     steps.run("tidy", || lint::tidy(root))?;
     steps.run("clippy", || lint::clippy(root))?;
-    // The tests' own build makes nothing of this anew.
+    // The tests' own build builds nothing of this again.
     steps.run("build of the binary", || build(root))?;
     steps
         .run("build of the tests", || step("build of the tests", nextest(root, "default").arg("--no-run")))?;
     steps.run("tests", || step("tests", &mut nextest(root, "default")))
 }
 
-/// `cargo nextest run` of the whole workspace. What tests use of this machine is what set-up has put into the
-/// checkout.
+/// `cargo nextest run` on the whole workspace. The tests use only the tools that set-up has put into the checkout.
 pub(crate) fn nextest(root: &Path, profile: &str) -> Command {
     let tools = setup::tools(root);
     let mut command = Command::new(tools.join("bin/cargo-nextest"));

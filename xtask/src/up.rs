@@ -1,4 +1,4 @@
-//! A cluster from a checkout, on a machine that has nothing installed for it.
+//! Runs a cluster from a checkout, on a machine that has nothing installed for it.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use testkit::image::Image;
 use crate::setup::{self, Purpose};
 use crate::step::{binary, build, step};
 
-/// The image that is there to play with, as nothing is downloaded.
+/// An image to play with, as nothing is downloaded.
 const BUSYBOX: &str = "localhost/busybox:1";
 
 fn dir(root: &Path) -> PathBuf {

@@ -2,13 +2,14 @@
 
 use crate::tree::{Node, Struct};
 
-/// How many objects and lists may stand in one another, the outermost counted: in bodies of every form, in what
-/// patches and apply make of an object, and in what is embedded in it (`managedFields`, raw values).
+/// The greatest number of objects and lists that may stand in one another, the outermost counted: in bodies of every
+/// form, in the results of patches and apply, and in values that are embedded in an object (`managedFields`, raw
+/// values).
 ///
-/// DIFFERENCE: upstream's JSON and YAML go down to 10,000, and its protobuf as far as the bytes last. Go's stacks
-/// grow; here a thread's stack is of one size, and all that works on an object (decoding, comparison, validation,
+/// DIFFERENCE: upstream's JSON and YAML go down to 10,000, and its protobuf as far as the bytes last. Go's stacks grow;
+/// here a thread's stack is of one size, and all code that works on an object (decoding, comparison, validation,
 /// encoding, release) recurses into it. No type of the API comes near: the deepest values are the schemas of
-/// CustomResourceDefinitions, with two levels for each level of what they describe.
+/// CustomResourceDefinitions, with two levels for each level of the values that they describe.
 pub const MAX_DEPTH: usize = 256;
 
 /// The error for a value that nests deeper than [`MAX_DEPTH`]: the words of Go's decoder.

@@ -165,7 +165,7 @@ impl Errors {
     pub fn is_full(&self) -> bool {
         matches!(self.0.last(), Some(FieldError { kind: FieldErrorKind::More(_), .. }))
     }
-    /// How many errors the last entry stands for, beyond itself.
+    /// The number of errors for which the last entry stands, beyond itself.
     fn more(&self) -> usize {
         match self.0.last().map(|e| e.kind) {
             Some(FieldErrorKind::More(more)) => more.saturating_sub(1),

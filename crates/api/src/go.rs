@@ -30,7 +30,7 @@ pub fn quote(s: &str) -> String {
     out
 }
 
-/// Why a text is no integer, as `strconv.ParseInt` and its siblings (`function`) say it.
+/// The reason for which a text is no integer, in the words of `strconv.ParseInt` and its siblings (`function`).
 pub fn no_integer(function: &str, text: &str, why: &ParseIntError) -> String {
     let why = match why.kind() {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",

@@ -45,7 +45,7 @@ pub struct NewObject {
     /// The JSON in normal form: from `{`, without `kind` and `apiVersion`, and with an empty string as
     /// `metadata.resourceVersion` (`"resourceVersion":""`), always present.
     pub body: Bytes,
-    /// Where in `body` the digits of the resourceVersion belong (between the quotes).
+    /// The offset in `body` at which the digits of the resourceVersion belong (between the quotes).
     pub rv_at: u32,
 }
 

@@ -14,7 +14,7 @@ struct Token {
     start: String,
 }
 
-/// Where a page begins: the state's revision (-1 for the current one), and the object after which it goes on.
+/// The start of a page: the state's revision (-1 for the current one), and the object after which the page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The revision.

@@ -165,7 +165,7 @@ pub enum Or {
     Strings,
 }
 
-/// How a list merges in server-side apply.
+/// The way in which a list merges in server-side apply.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListKind {
     /// The list is one value.
@@ -176,7 +176,7 @@ pub enum ListKind {
     Map(Vec<FieldNo>),
 }
 
-/// How a field behaves in a strategic merge patch.
+/// The behaviour of a field in a strategic merge patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PatchStrategy {
     /// `patchStrategy` holds `merge`.
@@ -199,7 +199,7 @@ pub struct Field {
     /// Numbers of the messages that protobuf puts around it, outermost first: an embedded struct is
     /// flattened in JSON, but a message in protobuf.
     pub proto_in: SmallVec<[u32; 2]>,
-    /// Its type.
+    /// The field's type.
     pub ty: TypeId,
     /// Whether upstream's type is a pointer: its zero value is distinct from absence.
     pub pointer: bool,
@@ -212,15 +212,15 @@ pub struct Field {
     pub default: Option<Text>,
     /// The values that the field may take, where upstream marks an enum; in OpenAPI's order.
     pub values: Vec<Text>,
-    /// How the field behaves in a strategic merge patch.
+    /// The field's behaviour in a strategic merge patch.
     pub patch: PatchStrategy,
     /// The feature gates without which upstream drops the field, separated by commas.
     pub gate: Option<Text>,
-    /// How the field's list, map or struct merges, as marked at the field. It goes before the mark of the struct type.
+    /// The mark at the field about the merging of its list, map or struct. It goes before the mark of the struct type.
     pub mark: Option<Mark>,
 }
 
-/// How a list, map or struct merges in server-side apply, as marked at a field.
+/// The way in which a list, map or struct merges in server-side apply, as marked at a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// All is one value.

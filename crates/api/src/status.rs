@@ -374,7 +374,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// At most so many errors of an object are shown.
+/// The greatest number of errors of an object that are shown.
 ///
 /// DIFFERENCE: upstream shows them all, each in the message and again as a cause. With 100,000 wrong labels in 3 MB, or
 /// a few errors that each repeat a large value, the answer is a multiple of the request, so that a client could fill

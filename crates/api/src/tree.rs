@@ -147,7 +147,7 @@ impl From<Vec<Node>> for Node {
 /// which upstream declares and encodes them.
 #[derive(Debug, Clone)]
 pub struct Struct {
-    /// Its type in the schema.
+    /// The struct's type in the schema.
     pub id: StructId,
     fields: Vec<(FieldNo, Node)>,
     /// The empty values that were written for absent fields: an empty list or map, a struct with nothing but such in
@@ -283,8 +283,8 @@ impl Struct {
         let i = self.fields.binary_search_by_key(&no, |f| f.0).ok()?;
         Some(self.fields.remove(i).1)
     }
-    /// The field, put in by `make` if it is absent. A struct that was noted as empty is put in itself, so
-    /// that what is noted in it is not lost.
+    /// The field, put in by `make` if it is absent. A struct that was noted as empty is put in itself, so that the
+    /// notes in it are not lost.
     pub fn get_or_insert_with(&mut self, no: FieldNo, make: impl FnOnce() -> Node) -> &mut Node {
         let i = match self.fields.binary_search_by_key(&no, |f| f.0) {
             Ok(i) => i,
@@ -393,7 +393,7 @@ impl Map {
         self.entries.push((key, value));
         self.sorted
     }
-    /// Sorts what was appended by key, and keeps the last of entries with the same key.
+    /// Sorts the appended entries by key, and keeps the last of entries with the same key.
     pub(crate) fn settle(&mut self) {
         if self.sorted {
             return;
@@ -434,7 +434,7 @@ impl Map {
     pub fn str(&self, key: &str) -> &str {
         self.get(key).map_or("", Node::as_str)
     }
-    /// Puts a value at a key and returns what was there.
+    /// Puts a value at a key and returns the former one.
     pub fn insert(&mut self, key: impl Into<Text>, value: impl Into<Node>) -> Option<Node> {
         let (key, value) = (key.into(), value.into());
         match self.find(&key) {

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use access::Query;
+use access::admission::{Admission, AdmissionRequest, Operation};
 use api::view::View;
 use api::{Schema, Status, Struct};
 use client::{Transport, Verb};
@@ -10,9 +12,7 @@ use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::admission::{Admission, AdmissionRequest, Operation};
 use crate::pipe;
-use crate::query::Query;
 use crate::request::Request;
 use crate::testing::{Cluster, call, config_map, pod};
 
@@ -88,7 +88,7 @@ async fn connecting_asks() {
     let ask = async |path: &str| {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let query = Query::parse(query);
-        let info = crate::request_info::parse(&Method::GET, path, &query).unwrap();
+        let info = access::request_info::parse(&Method::GET, path, &query).unwrap();
         let resource = inner.registry.find(&info.group, &info.version, &info.resource).cloned();
         listener.0.lock().clear();
         *listener.1.lock() = Value::Null;
@@ -263,9 +263,8 @@ async fn a_name_is_made_between() {
 #[test]
 fn options_of_a_deletion() {
     let check = |query: &str, expected: Value| {
-        let options =
-            crate::options::DeleteOptions::from_query(&crate::query::Query::parse(query), false).unwrap();
-        let seen = crate::admission::OperationOptions::delete(&options);
+        let options = crate::options::delete_options_of_query(&access::Query::parse(query), false).unwrap();
+        let seen = access::admission::OperationOptions::delete(&options);
         let mut json = Vec::new();
         api::codec::json::encode(Schema::builtin(), &seen.tree(Schema::builtin()).unwrap(), &mut json);
         assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), expected, "{query}");
@@ -339,7 +338,7 @@ impl Admission for Swapped {
 async fn what_took_the_place_of_an_object_is_looked_at_too() {
     let admission = Arc::new(Swapped::default());
     let c = Cluster::with(Arc::<Swapped>::clone(&admission));
-    let other = crate::user::UserInfo { name: "other".into(), ..Default::default() };
+    let other = access::UserInfo { name: "other".into(), ..Default::default() };
     assert!(admission.transport.set(c.server.transport(other, "test")).is_ok());
     let check = async |verb: Verb, path: &str, body: Value, place: &'static str, object: &Value| {
         let mut kept = object.clone();

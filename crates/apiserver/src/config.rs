@@ -36,6 +36,8 @@ pub struct Config {
     pub gates: FeatureGates,
     /// Which APIs are on (`--runtime-config`).
     pub runtime_config: RuntimeConfig,
+    /// Whether long work is done by threads of its own. Without them, as on a paused clock, a request does it itself.
+    pub threads: bool,
     /// The wall clock.
     pub clock: Clock,
 }
@@ -55,6 +57,7 @@ impl Default for Config {
             form_budget: 16 << 20,
             gates: FeatureGates::default(),
             runtime_config: RuntimeConfig::default(),
+            threads: true,
             clock: Clock::system(),
         }
     }

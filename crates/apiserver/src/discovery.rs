@@ -1,5 +1,6 @@
 //! Discovery: which groups, versions and resources are served; `/version`, `/` and OpenAPI.
 
+use access::Query;
 use api::{Status, Text};
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -11,7 +12,6 @@ use crate::front::{Body, full, header as header_of, status_response};
 use crate::inner::Inner;
 use crate::negotiate::{self, Allowed, Format};
 use crate::pipe::method_not_allowed;
-use crate::query::Query;
 use crate::registry::{Registry, Resource};
 use crate::{codec, openapi};
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use access::{RequestInfo, UserInfo};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -20,8 +21,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::config::Config;
-use crate::request_info::RequestInfo;
-use crate::user::UserInfo;
 
 /// Whose requests share what is kept for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -280,7 +279,7 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::query::Query;
+    use access::Query;
 
     /// How many requests have a seat: reading and writing ones.
     fn seated(flow: &Flow) -> (usize, usize) {
@@ -293,7 +292,7 @@ mod tests {
     }
 
     fn at(path: &str) -> RequestInfo {
-        crate::request_info::parse(&Method::PUT, path, &Query::default()).unwrap()
+        access::request_info::parse(&Method::PUT, path, &Query::default()).unwrap()
     }
 
     #[test]

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::authorization_feed::Feeds;
+use access::Query;
 use component::Shutdown;
 use http::Response;
 use parking_lot::{Mutex, RwLock};
 use storage::Store;
 
-use crate::auth::Feeds;
 use crate::front::{Body, text};
 use crate::inner::Inner;
-use crate::query::Query;
 
 /// Tells whether something works; the reason if not.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;

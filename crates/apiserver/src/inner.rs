@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
+use access::admission::Admission;
+use access::auth::Auth;
 use api::{Object, Schema, Status, Struct};
 use bytes::Bytes;
 use component::Shutdown;
 use kinds::gated::Gated;
 use storage::Store;
 
-use crate::admission::Admission;
 use crate::allocate::Allocators;
-use crate::auth::Auth;
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::flow::Flow;

@@ -44,6 +44,18 @@ impl Drop for Threads {
     }
 }
 
+impl Lanes {
+    /// Lanes, or none: then work is done where it is asked for.
+    pub(crate) fn with_threads(threads: bool) -> Self {
+        if !threads {
+            let none = Self::new(WAITING);
+            let _ = none.threads.set(Threads(None));
+            return none;
+        }
+        Self::default()
+    }
+}
+
 impl Default for Lanes {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(2, |n| n.get());

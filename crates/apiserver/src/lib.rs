@@ -4,12 +4,11 @@
 //! admission → defaulting and validation → validating admission → quota → store → encode. Each
 //! stage is one module with one function to read; what differs between kinds stands in `kinds`.
 
-pub mod admission;
 #[cfg(test)]
 mod admission_tests;
 mod allocate;
 mod answer;
-pub mod auth;
+mod authorization_feed;
 mod codec;
 mod conditions;
 pub mod config;
@@ -21,6 +20,7 @@ mod front;
 mod handlers;
 pub mod health;
 mod hooks;
+pub mod in_process;
 mod inner;
 mod lanes;
 #[cfg(test)]
@@ -30,22 +30,17 @@ pub mod metrics;
 #[cfg(test)]
 mod named_kinds_tests;
 mod negotiate;
-pub mod notes;
 pub mod openapi;
 mod options;
 mod pipe;
 #[cfg(test)]
 mod pipe_tests;
-pub mod pki;
 mod process_metrics;
 pub mod proxy;
-pub mod query;
 mod reader;
 mod registry;
 pub mod request;
-pub mod request_info;
 mod routes;
-pub mod security;
 mod select;
 pub mod served;
 mod server;
@@ -58,7 +53,6 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod transport;
-pub mod user;
 mod weight;
 
 pub use config::Config;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use access::{Query, RequestInfo};
 use api::Text;
 use http::header::{self, HeaderValue};
 use http::{Method, Response};
@@ -21,8 +22,6 @@ use crate::config::Config;
 use crate::discovery::{self, BUILD};
 use crate::front::{Body, full};
 use crate::process_metrics::ProcessMetrics;
-use crate::query::Query;
-use crate::request_info::RequestInfo;
 
 /// A label's value that is part of a request.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, Default)]
@@ -431,7 +430,7 @@ mod tests {
         let check = |method: Method, path: &str, content_type: &str, expected: &str| {
             let (path, query) = path.split_once('?').unwrap_or((path, ""));
             let query = Query::parse(query);
-            let info = crate::request_info::parse(&method, path, &query).ok();
+            let info = access::request_info::parse(&method, path, &query).ok();
             let Target { verb, scope, group, version, resource, subresource, .. } =
                 Seen::new(&method, content_type.as_bytes(), &query, info.as_ref(), true).labels.target;
             let (group, version) = (group.0, version.0);

@@ -1,8 +1,7 @@
 //! Content negotiation: which form an answer takes and in which form a body came.
 
+use access::Query;
 use api::Status;
-
-use crate::query::Query;
 
 /// A media type of bodies and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

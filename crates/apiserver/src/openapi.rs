@@ -1,5 +1,6 @@
 //! `/openapi/v2` and `/openapi/v3`: documents that are made when first asked for.
 
+use access::Query;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
@@ -9,7 +10,6 @@ use sha2::{Digest, Sha512};
 use crate::front::{Body, full, header as header_of};
 use crate::inner::Inner;
 use crate::negotiate;
-use crate::query::Query;
 
 /// Makes the documents of OpenAPI.
 pub trait Documents: Send + Sync + 'static {

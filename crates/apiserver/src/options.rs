@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
+use access::Query;
+use access::admission::{DeleteOptions, Propagation};
 use api::status::{FieldError, FieldErrorKind};
 use api::view::View;
 use api::{Status, Text};
 
-use crate::handlers::unreadable;
-use crate::query::Query;
+/// The field of `DeleteOptions` by which an object is deleted that cannot be read.
+pub(crate) const UNREADABLE_OPTION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
+/// One thing that is wrong with [`UNREADABLE_OPTION`].
+pub(crate) fn unreadable_option_error(why: &str) -> FieldError {
+    error(FieldErrorKind::Invalid, UNREADABLE_OPTION, Some("true".into()), why)
+}
 
 /// The group of the options.
 pub(crate) const META: &str = "meta.k8s.io";
@@ -147,113 +154,78 @@ pub(crate) fn write_options(query: &Query, kind: WriteKind) -> Result<WriteOptio
     Err(Status::invalid(META, kind, "", &errors))
 }
 
-/// What happens to an object's dependents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    /// They stay.
-    Orphan,
-    /// They go after it.
-    Background,
-    /// They go before it.
-    Foreground,
+/// `DeleteOptions` of a body's tree; whether objects that cannot be read may be deleted.
+pub(crate) fn delete_options_of_tree(
+    options: View<'_>,
+    unsafe_deletion: bool,
+) -> Result<DeleteOptions, Status> {
+    let preconditions = options.st("preconditions");
+    let read = DeleteOptions {
+        ignore_read_error: unsafe_deletion && options.bool(UNREADABLE_OPTION),
+        grace: options.opt_int("gracePeriodSeconds"),
+        uid: preconditions.opt_str("uid").map(Text::from),
+        resource_version: preconditions.opt_str("resourceVersion").map(Text::from),
+        orphan_dependents: options.opt_bool("orphanDependents"),
+        ..DeleteOptions::default()
+    };
+    checked(read, options.opt_str("propagationPolicy"), options.strs("dryRun"), options.has("preconditions"))
 }
 
-/// `DeleteOptions`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct DeleteOptions {
-    /// Seconds until the object is removed; what the kind says if absent.
-    pub grace: Option<i64>,
-    /// The object's uid must be this.
-    pub uid: Option<Text>,
-    /// The object's resourceVersion must be this.
-    pub resource_version: Option<Text>,
-    /// The old form of `propagation`.
-    pub orphan_dependents: Option<bool>,
-    /// What happens to dependents.
-    pub propagation: Option<Propagation>,
-    /// Nothing is stored.
-    pub dry_run: bool,
-    /// Only an object that cannot be read is deleted, whatever may depend on it.
-    pub ignore_read_error: bool,
+/// `DeleteOptions` of a query, when there is no body; whether objects that cannot be read may be deleted.
+pub(crate) fn delete_options_of_query(query: &Query, unsafe_deletion: bool) -> Result<DeleteOptions, Status> {
+    let read = DeleteOptions {
+        ignore_read_error: unsafe_deletion && query.bool(UNREADABLE_OPTION) == Some(true),
+        grace: query.int("gracePeriodSeconds")?,
+        orphan_dependents: query.bool("orphanDependents"),
+        ..DeleteOptions::default()
+    };
+    checked(read, query.get("propagationPolicy").filter(|p| !p.is_empty()), query.all("dryRun"), false)
 }
 
-impl DeleteOptions {
-    /// From the body's tree; whether objects that cannot be read may be deleted.
-    pub(crate) fn from_tree(options: View<'_>, unsafe_deletion: bool) -> Result<Self, Status> {
-        let preconditions = options.st("preconditions");
-        Self {
-            ignore_read_error: unsafe_deletion && options.bool(unreadable::OPTION),
-            grace: options.opt_int("gracePeriodSeconds"),
-            uid: preconditions.opt_str("uid").map(Text::from),
-            resource_version: preconditions.opt_str("resourceVersion").map(Text::from),
-            orphan_dependents: options.opt_bool("orphanDependents"),
-            ..Self::default()
-        }
-        .checked(
-            options.opt_str("propagationPolicy"),
-            options.strs("dryRun"),
-            options.has("preconditions"),
-        )
+fn checked<'a>(
+    mut options: DeleteOptions,
+    propagation: Option<&str>,
+    dry_run: impl Iterator<Item = &'a str>,
+    preconditions: bool,
+) -> Result<DeleteOptions, Status> {
+    let mut errors = Vec::new();
+    if propagation.is_some() && options.orphan_dependents.is_some() {
+        errors.push(error(
+            FieldErrorKind::Invalid,
+            "propagationPolicy",
+            propagation.map(|p| format!("{p:?}")),
+            "orphanDependents and deletionPropagation cannot be both set",
+        ));
     }
-    /// From the query, when there is no body; whether objects that cannot be read may be deleted.
-    pub(crate) fn from_query(query: &Query, unsafe_deletion: bool) -> Result<Self, Status> {
-        Self {
-            ignore_read_error: unsafe_deletion && query.bool(unreadable::OPTION) == Some(true),
-            grace: query.int("gracePeriodSeconds")?,
-            orphan_dependents: query.bool("orphanDependents"),
-            ..Self::default()
-        }
-        .checked(
-            query.get("propagationPolicy").filter(|p| !p.is_empty()),
-            query.all("dryRun"),
-            false,
-        )
-    }
-    fn checked<'a>(
-        mut self,
-        propagation: Option<&str>,
-        dry_run: impl Iterator<Item = &'a str>,
-        preconditions: bool,
-    ) -> Result<Self, Status> {
-        let mut errors = Vec::new();
-        if propagation.is_some() && self.orphan_dependents.is_some() {
-            errors.push(error(
-                FieldErrorKind::Invalid,
+    options.propagation = match propagation {
+        None => None,
+        Some("Orphan") => Some(Propagation::Orphan),
+        Some("Background") => Some(Propagation::Background),
+        Some("Foreground") => Some(Propagation::Foreground),
+        Some(other) => {
+            errors.push(not_supported(
                 "propagationPolicy",
-                propagation.map(|p| format!("{p:?}")),
-                "orphanDependents and deletionPropagation cannot be both set",
+                other,
+                &["Foreground", "Background", "Orphan", "nil"],
             ));
+            None
         }
-        self.propagation = match propagation {
-            None => None,
-            Some("Orphan") => Some(Propagation::Orphan),
-            Some("Background") => Some(Propagation::Background),
-            Some("Foreground") => Some(Propagation::Foreground),
-            Some(other) => {
-                errors.push(not_supported(
-                    "propagationPolicy",
-                    other,
-                    &["Foreground", "Background", "Orphan", "nil"],
-                ));
-                None
-            }
-        };
-        self.dry_run = check_dry_run(dry_run, &mut errors);
-        if self.ignore_read_error {
-            let others = [
-                (self.dry_run, "dryRun"),
-                (propagation.is_some(), "propagationPolicy"),
-                (self.orphan_dependents.is_some(), "orphanDependents"),
-                (self.grace.is_some(), "gracePeriodSeconds"),
-                (preconditions, "preconditions"),
-            ];
-            let set = others.iter().filter(|(set, _)| *set);
-            errors.extend(set.map(|(_, other)| {
-                unreadable::option_error(&format!("cannot be set together with .{other}"))
-            }));
-        }
-        if errors.is_empty() { Ok(self) } else { Err(Status::invalid(META, "DeleteOptions", "", &errors)) }
+    };
+    options.dry_run = check_dry_run(dry_run, &mut errors);
+    if options.ignore_read_error {
+        let others = [
+            (options.dry_run, "dryRun"),
+            (propagation.is_some(), "propagationPolicy"),
+            (options.orphan_dependents.is_some(), "orphanDependents"),
+            (options.grace.is_some(), "gracePeriodSeconds"),
+            (preconditions, "preconditions"),
+        ];
+        let set = others.iter().filter(|(set, _)| *set);
+        errors.extend(
+            set.map(|(_, other)| unreadable_option_error(&format!("cannot be set together with .{other}"))),
+        );
     }
+    if errors.is_empty() { Ok(options) } else { Err(Status::invalid(META, "DeleteOptions", "", &errors)) }
 }
 
 /// `resourceVersionMatch`.
@@ -437,7 +409,7 @@ mod tests {
         let schema = api::Schema::builtin();
         let read = |body: &str| {
             let tree = codec::delete_options(schema, Format::Json, body.as_bytes())?;
-            DeleteOptions::from_tree(View::new(schema, &tree), false)
+            delete_options_of_tree(View::new(schema, &tree), false)
         };
         let o = read(
             r#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}"#,
@@ -461,10 +433,9 @@ mod tests {
         ] {
             assert_eq!(read(body).unwrap_err().code, code, "{body}");
         }
-        let o =
-            DeleteOptions::from_query(&Query::parse("propagationPolicy=Orphan&dryRun=All"), false).unwrap();
+        let o = delete_options_of_query(&Query::parse("propagationPolicy=Orphan&dryRun=All"), false).unwrap();
         assert!(o.dry_run && o.propagation == Some(Propagation::Orphan));
-        assert!(DeleteOptions::from_query(&Query::parse("propagationPolicy=Never"), false).is_err());
+        assert!(delete_options_of_query(&Query::parse("propagationPolicy=Never"), false).is_err());
     }
 
     #[test]
@@ -473,13 +444,13 @@ mod tests {
         let check = |with: &str, allowed: bool, expected: Result<bool, &str>| {
             let body = format!(r#"{{"ignoreStoreReadErrorWithClusterBreakingPotential":true{with}}}"#);
             let tree = codec::delete_options(schema, Format::Json, body.as_bytes()).unwrap();
-            let read = DeleteOptions::from_tree(View::new(schema, &tree), allowed);
+            let read = delete_options_of_tree(View::new(schema, &tree), allowed);
             let start = "DeleteOptions.meta.k8s.io \"\" is invalid: ";
             let expected = expected.map_err(|why| format!("{start}{why}"));
             assert_eq!(read.map(|o| o.ignore_read_error).map_err(|s| s.message), expected, "{body}");
         };
         let one = |other: &str| {
-            format!("{}: Invalid value: true: cannot be set together with .{other}", unreadable::OPTION)
+            format!("{UNREADABLE_OPTION}: Invalid value: true: cannot be set together with .{other}")
         };
         check("", true, Ok(true));
         check("", false, Ok(false));
@@ -498,7 +469,7 @@ mod tests {
         check(r#","gracePeriodSeconds":1,"dryRun":["All"]"#, true, Err(&both));
         let query =
             Query::parse("ignoreStoreReadErrorWithClusterBreakingPotential=true&gracePeriodSeconds=1");
-        assert_eq!(DeleteOptions::from_query(&query, true).unwrap_err().code, 422);
-        assert!(!DeleteOptions::from_query(&query, false).unwrap().ignore_read_error);
+        assert_eq!(delete_options_of_query(&query, true).unwrap_err().code, 422);
+        assert!(!delete_options_of_query(&query, false).unwrap().ignore_read_error);
     }
 }

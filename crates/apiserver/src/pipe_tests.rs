@@ -1,11 +1,11 @@
 //! The pipe from flow control to the store, by the transport of this process.
 
+use access::UserInfo;
 use client::{EventKind, Verb};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
 use crate::testing::{Cluster, call, config_map, pod};
-use crate::user::UserInfo;
 
 #[tokio::test]
 async fn an_object_lives() {

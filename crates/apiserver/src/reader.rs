@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
+use access::reader::ResourceName;
 use api::{Object, Schema, Status, Struct};
-use storage::{Scope, Store, WatchOptions, WatchStart, Watcher};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use storage::{Batch, Scope, Store, WatchOptions, WatchStart, Watcher};
 
 use crate::codec;
 use crate::config::Config;
@@ -58,14 +61,32 @@ impl Reader {
     pub fn store(&self) -> &Store {
         &self.store
     }
-    /// Every stored resource: group, plural name and the store's number.
-    pub fn resources(&self) -> impl Iterator<Item = ((api::Text, api::Text), storage::ResourceId)> {
-        self.registry
-            .all_stored()
-            .filter_map(|r| Some(((r.group.clone(), r.plural.clone()), r.stored.as_ref()?.id)))
-    }
     /// The schema of the trees.
     pub fn schema(&self) -> &'static Schema {
         self.schema
+    }
+}
+
+impl access::reader::Reader for Reader {
+    fn get(&self, (group, plural): ResourceName, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        self.get(group, plural, namespace, name)
+    }
+    fn list(&self, (group, plural): ResourceName, namespace: &str) -> Vec<Arc<Object>> {
+        self.list(group, plural, namespace)
+    }
+    fn appears(&self, (group, plural): ResourceName, namespace: &str, name: &str) -> BoxFuture<'static, ()> {
+        let scope = Scope { namespace: namespace.into(), name: name.into(), field: None };
+        let watch = self.resource(group, plural).and_then(|resource| {
+            self.store.watch(resource, scope, WatchStart::Now, WatchOptions::default()).ok()
+        });
+        async move {
+            let Some(mut watch) = watch else { return };
+            while let Some(Ok(batch)) = watch.next().await {
+                if matches!(batch, Batch::Events(events) if !events.is_empty()) {
+                    return;
+                }
+            }
+        }
+        .boxed()
     }
 }

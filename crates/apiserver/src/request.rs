@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use access::{Notes, Query, RequestInfo, UserInfo};
 use api::Status;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -10,11 +11,7 @@ use tokio::time::Instant;
 use crate::flow::{Caller, Taken};
 use crate::lanes::in_time;
 use crate::metrics::{LongRunning, Seen};
-use crate::notes::Notes;
-use crate::query::Query;
 use crate::registry::Resource;
-use crate::request_info::RequestInfo;
-use crate::user::UserInfo;
 
 /// The context of a request: what it is about, what came with it and what its stages found out, from before its caller
 /// is known until the last byte of its answer is sent.

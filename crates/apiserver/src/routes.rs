@@ -2,12 +2,12 @@
 //!
 //! The routes are those that upstream's installer makes for a resource: what its verbs do not need is not there.
 
+use access::RequestInfo;
 use api::{Status, Text};
 use http::Method;
 
 use crate::pipe::method_not_allowed;
 use crate::registry::Resource;
-use crate::request_info::RequestInfo;
 
 /// Whether something answers a method at a path; else upstream's 404 or 405. `resource` is that of `info`.
 pub(crate) fn check(method: &Method, info: &RequestInfo, resource: Option<&Resource>) -> Result<(), Status> {
@@ -72,7 +72,7 @@ fn below(resource: &Resource, info: &RequestInfo, method: &Method) -> Option<boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query::Query;
+    use access::Query;
 
     #[test]
     fn what_is_there() {
@@ -82,7 +82,7 @@ mod tests {
             let all = ["GET", "PUT", "PATCH", "DELETE", "POST", "HEAD", "OPTIONS", "TRACE"];
             let taken = |method: &&&str| {
                 let method: Method = method.parse().unwrap();
-                let info = crate::request_info::parse(&method, path, &Query::default()).unwrap();
+                let info = access::request_info::parse(&method, path, &Query::default()).unwrap();
                 let resource = registry.find(&info.group, &info.version, &info.resource);
                 check(&method, &info, resource.map(|r| &**r)).is_ok()
             };

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use access::admission::Admission;
+use access::auth::Auth;
 use component::Shutdown;
 use kinds::gated::Gated;
 
-use crate::admission::Admission;
 use crate::allocate::Allocators;
-use crate::auth::Auth;
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::flow::Flow;
@@ -72,7 +72,7 @@ impl Server {
             allocators,
             forms: FormCache::new(config.form_budget),
             flow,
-            lanes: Lanes::default(),
+            lanes: Lanes::with_threads(config.threads),
             metrics,
             health: Health::new(&shutdown, &store, &hooks::NAMES),
             reader,

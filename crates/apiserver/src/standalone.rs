@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::UserInfo;
+use access::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
+use access::security::{Security, SecurityConfig, SecurityError};
 use api::Status;
 use client::{Client, Transport};
 use component::Shutdown;
@@ -15,19 +18,16 @@ use storage::{Durability, EtcdConfig, EtcdOpenError, EtcdServers, OpenError, Sto
 use tokio::net::TcpListener;
 
 use crate::allocate;
-use crate::auth::StoreReader;
+use crate::authorization_feed;
 use crate::config::Config;
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
 use crate::handlers::unreadable;
 use crate::health::{Check, Of};
-use crate::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use crate::proxy::{Connect, Own};
 use crate::reader::Reader;
-use crate::security::{Security, SecurityConfig, SecurityError};
 use crate::server::{Server, ServerError};
 use crate::store_metrics::StoreSize;
-use crate::user::UserInfo;
 
 /// How it is started.
 pub struct Options {
@@ -173,7 +173,9 @@ fn identity(user: &str, groups: &[&str]) -> UserInfo {
 }
 
 /// The server's own identity.
-const SELF: (&str, &[&str]) = ("system:apiserver", &["system:masters"]);
+pub(crate) fn own_identity() -> UserInfo {
+    identity("system:apiserver", &["system:masters"])
+}
 
 /// Starts the server and returns when it is ready. It runs until the shutdown's signal.
 pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, StartError> {
@@ -238,12 +240,11 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
     security_config.clock = config.clock;
     security_config.gates = config.gates.clone();
     security(&mut security_config);
-    let live = Arc::new(StoreReader::new(store.clone(), reader.resources()));
+    let security = Security::new(security_config, Arc::new(reader.clone()))?;
     let find = |group: &str, plural: &str| reader.resource(group, plural);
-    let security = Security::new(security_config, live, &store, find, shutdown)?;
+    let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let authorizer = Arc::clone(&security.auth.authorizer);
     let admission = Arc::clone(&security.admission);
-    let feeds = security.feeds;
     let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
     server.health().follow(feeds);
     server.metrics().register(|registry| admission.register(registry));
@@ -254,7 +255,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         let size = StoreSize { dir: files, store: store.clone() };
         server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
-    let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");
+    let own = server.transport(own_identity(), "kube-apiserver");
     let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
     let connects = Client::new(Arc::clone(&own), "kube-apiserver");
     let leads_here = [

@@ -26,7 +26,9 @@ impl fmt::Debug for ObjectCounts {
 impl Collector for ObjectCounts {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
         let count = |id| ConstGauge::new(self.0.store.snapshot(id).count(&Scope::default(), None) as i64);
-        let counts: Vec<_> = self.0.resources().map(|(resource, id)| (resource, count(id))).collect();
+        let stored = self.0.registry.all_stored();
+        let counts: Vec<_> =
+            stored.filter_map(|r| Some(((&r.group, &r.plural), count(r.stored.as_ref()?.id)))).collect();
         let help = "[ALPHA] Number of stored objects at the time of last check split by kind";
         let mut family =
             out.encode_descriptor("apiserver_resource_objects", help, None, MetricType::Gauge)?;

@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use access::UserInfo;
+use access::admission::{Admission, AdmissionRequest};
+use access::auth::{Access, Auth, Authenticator, Authorizer, Decision, Eventual, Reviewer};
 use api::{Status, Struct};
 use bytes::Bytes;
 use client::{Call, Resource, Transport, Verb};
@@ -14,12 +17,9 @@ use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use storage::Store;
 
-use crate::admission::{Admission, AdmissionRequest};
-use crate::auth::{Access, Auth, Authenticator, Authorizer, Decision, Eventual, Reviewer};
 use crate::config::Config;
 use crate::reader::Reader;
 use crate::server::Server;
-use crate::user::UserInfo;
 
 struct Open;
 

@@ -4,6 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use access::request_info::selected_name;
+use access::{Query, RequestInfo, UserInfo};
 use api::Status;
 use bytes::{BufMut, Bytes, BytesMut};
 use client::{Call, EventKind, ListAnswer, Transport, Verb, WatchEvent};
@@ -17,12 +19,8 @@ use crate::handlers::watch::{WatchItem, WatchSource, bookmark_tree};
 use crate::inner::Inner;
 use crate::negotiate::Form;
 use crate::pipe;
-use crate::query::Query;
 use crate::request::Request;
-use crate::request_info::RequestInfo;
-use crate::request_info::selected_name;
 use crate::server::Server;
-use crate::user::UserInfo;
 
 /// A caller inside this process.
 struct Local {

@@ -12,20 +12,18 @@ use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::Binding;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use crate::skim::Skim;
+use crate::json::{FromJson, ToJson};
 use crate::transport::{Call, EventKind, Resource, Transport, Verb};
 
-/// A type of k8s-openapi that the API serves with object metadata.
+/// A type of k8s-openapi that the API serves with object metadata. [`json`](crate::json) lists them.
 pub trait KubeObject:
-    k8s_openapi::Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + Send + Sync + 'static
+    k8s_openapi::Metadata<Ty = ObjectMeta> + FromJson + ToJson + Clone + Send + Sync
 {
 }
 
 impl<T> KubeObject for T where
-    T: k8s_openapi::Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + Send + Sync + 'static
+    T: k8s_openapi::Metadata<Ty = ObjectMeta> + FromJson + ToJson + Clone + Send + Sync
 {
 }
 
@@ -46,7 +44,7 @@ impl Client {
     pub fn new(transport: Arc<dyn Transport>, field_manager: &str) -> Self {
         Self { transport, field_manager: field_manager.into() }
     }
-    /// What it sends its requests over.
+    /// The transport of its requests.
     pub fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
     }
@@ -63,75 +61,12 @@ impl Client {
         Api { client: self.clone(), resource, namespace: namespace.into(), kind: PhantomData }
     }
     /// A GET of a path that is no resource (discovery, version, health), decoded.
-    pub async fn raw<R: DeserializeOwned>(&self, path: &str) -> Result<R, Status> {
-        let body = self.transport.raw(path).await?;
-        decode(&body)
+    pub async fn raw<R: FromJson>(&self, path: &str) -> Result<R, Status> {
+        R::from_json(&self.transport.raw(path).await?)
     }
 }
 
-/// Decodes an answer; a body that does not fit is an error of the server.
-pub fn decode<R: DeserializeOwned>(body: &[u8]) -> Result<R, Status> {
-    serde_json::from_slice(body).or_else(|e| {
-        // A required time that nobody set is `null` on the wire; the types have no value for that.
-        let mut value = value(body);
-        if let Some(value) = &mut value {
-            set_times(value);
-        }
-        value
-            .and_then(|value| R::deserialize(value).ok())
-            .ok_or_else(|| Status::internal(format_args!("unable to decode an answer: {e}")))
-    })
-}
-
-/// Any JSON that nests no deeper than [`api::depth::MAX_DEPTH`], or does not but for its `managedFields`; serde_json's
-/// own decoder stops at 128.
-fn value(body: &[u8]) -> Option<serde_json::Value> {
-    let deep = |body: &[u8]| api::codec::json::decode_any(body).ok().map(of_node);
-    serde_json::from_slice(body).ok().or_else(|| deep(body)).or_else(|| deep(&Skim::new(body).json))
-}
-
-fn of_node(node: api::Node) -> serde_json::Value {
-    use api::Node;
-    use serde_json::Value;
-    match node {
-        Node::Bool(b) => b.into(),
-        Node::Int(i) => i.into(),
-        Node::Float(f) => f.into(),
-        Node::Str(s) => Value::String(s.into()),
-        Node::List(list) => list.into_iter().map(of_node).collect(),
-        Node::Map(map) => {
-            map.into_entries().into_iter().map(|(k, v)| (String::from(k), of_node(v))).collect()
-        }
-        // Text that is decoded without a schema has neither structs nor raw parts.
-        Node::Null | Node::Struct(_) | Node::Raw(_) => Value::Null,
-    }
-}
-
-/// Puts Go's zero time, which upstream reads a `null` as, in the place of times that are `null`.
-fn set_times(value: &mut serde_json::Value) {
-    use serde_json::Value;
-    match value {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                if value.is_null() && (name.ends_with("Time") || name.ends_with("Timestamp")) {
-                    *value = Value::from("0001-01-01T00:00:00Z");
-                } else {
-                    set_times(value);
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(set_times),
-        _ => {}
-    }
-}
-
-fn encode<B: Serialize + ?Sized>(body: &B) -> Result<Bytes, Status> {
-    serde_json::to_vec(body)
-        .map(Bytes::from)
-        .map_err(|e| Status::bad_request(format!("unable to encode the request: {e}")))
-}
-
-/// What a list selects. The default is everything, at the newest revision.
+/// The selection of a list. The default is everything, at the newest revision.
 #[derive(Debug, Clone, Default)]
 pub struct ListParams {
     /// Label selector, "" for all.
@@ -163,7 +98,7 @@ impl ListParams {
     }
 }
 
-/// What a watch selects and where it starts.
+/// The selection of a watch, and where it starts.
 #[derive(Debug, Clone, Default)]
 pub struct WatchParams {
     /// Label selector, "" for all.
@@ -306,8 +241,8 @@ impl<T> Api<T> {
         }
     }
 
-    async fn call<R: DeserializeOwned>(&self, call: Call) -> Result<R, Status> {
-        decode(&self.client.transport.call(call).await?)
+    async fn call<R: FromJson>(&self, call: Call) -> Result<R, Status> {
+        R::from_json(&self.client.transport.call(call).await?)
     }
 
     /// The resource.
@@ -318,7 +253,7 @@ impl<T> Api<T> {
     /// Deletes an object: with `None`, as the kind's own default has it. It may live on while
     /// finalizers or a grace period hold it.
     pub async fn delete(&self, name: &str, options: Option<&DeleteOptions>) -> Result<(), Status> {
-        let body = options.map_or(Ok(Bytes::new()), encode)?;
+        let body = options.map_or(Ok(Bytes::new()), ToJson::to_json)?;
         self.client.transport.call(self.request(Verb::Delete, name, "", body)).await.map(drop)
     }
 
@@ -328,48 +263,44 @@ impl<T> Api<T> {
         options: Option<&DeleteOptions>,
         params: &ListParams,
     ) -> Result<(), Status> {
-        let body = options.map_or(Ok(Bytes::new()), encode)?;
+        let body = options.map_or(Ok(Bytes::new()), ToJson::to_json)?;
         let mut call = self.request(Verb::DeleteCollection, "", "", body);
         call.query = params.query();
         self.client.transport.call(call).await.map(drop)
     }
 
     /// Reads a subresource.
-    pub async fn get_subresource<R: DeserializeOwned>(
-        &self,
-        name: &str,
-        subresource: &str,
-    ) -> Result<R, Status> {
+    pub async fn get_subresource<R: FromJson>(&self, name: &str, subresource: &str) -> Result<R, Status> {
         self.call(self.request(Verb::Get, name, subresource, Bytes::new())).await
     }
 
     /// Posts to a subresource and decodes its answer.
     pub async fn post<B, R>(&self, name: &str, subresource: &str, body: &B) -> Result<R, Status>
     where
-        B: Serialize + Sync + ?Sized,
-        R: DeserializeOwned,
+        B: ToJson,
+        R: FromJson,
     {
-        self.call(self.request(Verb::Create, name, subresource, encode(body)?)).await
+        self.call(self.request(Verb::Create, name, subresource, body.to_json()?)).await
     }
 
     /// Puts a subresource and decodes its answer.
     pub async fn put<B, R>(&self, name: &str, subresource: &str, body: &B) -> Result<R, Status>
     where
-        B: Serialize + Sync + ?Sized,
-        R: DeserializeOwned,
+        B: ToJson,
+        R: FromJson,
     {
-        self.call(self.request(Verb::Update, name, subresource, encode(body)?)).await
+        self.call(self.request(Verb::Update, name, subresource, body.to_json()?)).await
     }
 
     /// Binds a Pod to a Node.
     pub async fn bind(&self, pod: &str, binding: &Binding) -> Result<(), Status> {
-        let call = self.request(Verb::Create, pod, "binding", encode(binding)?);
+        let call = self.request(Verb::Create, pod, "binding", binding.to_json()?);
         self.client.transport.call(call).await.map(drop)
     }
 
     /// Evicts a Pod.
     pub async fn evict(&self, pod: &str, eviction: &Eviction) -> Result<(), Status> {
-        let call = self.request(Verb::Create, pod, "eviction", encode(eviction)?);
+        let call = self.request(Verb::Create, pod, "eviction", eviction.to_json()?);
         self.client.transport.call(call).await.map(drop)
     }
 
@@ -379,7 +310,7 @@ impl<T> Api<T> {
     }
 }
 
-impl<T: DeserializeOwned + Send + 'static> Api<T> {
+impl<T: FromJson> Api<T> {
     /// Reads an object.
     pub async fn get(&self, name: &str) -> Result<T, Status> {
         self.call(self.request(Verb::Get, name, "", Bytes::new())).await
@@ -393,7 +324,7 @@ impl<T: DeserializeOwned + Send + 'static> Api<T> {
         Ok(List {
             resource_version: answer.resource_version,
             continue_token: answer.continue_token,
-            items: answer.items.iter().map(|i| decode(i)).collect::<Result<_, _>>()?,
+            items: answer.items.iter().map(|i| T::from_json(i)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -405,7 +336,7 @@ impl<T: DeserializeOwned + Send + 'static> Api<T> {
             Patch::Strategic(v) => (Verb::StrategicPatch, v),
             Patch::Apply { object, .. } => (Verb::Apply, object),
         };
-        let mut call = self.request(verb, name, subresource, encode(body)?);
+        let mut call = self.request(verb, name, subresource, body.to_json()?);
         if matches!(patch, Patch::Apply { force: true, .. }) {
             call.query.push((Text::const_new("force"), "true".into()));
         }
@@ -434,9 +365,9 @@ impl<T: DeserializeOwned + Send + 'static> Api<T> {
             .map(|event| {
                 let event = event?;
                 Ok(match event.kind {
-                    EventKind::Added => Event::Added(decode(&event.object)?),
-                    EventKind::Modified => Event::Modified(decode(&event.object)?),
-                    EventKind::Deleted => Event::Deleted(decode(&event.object)?),
+                    EventKind::Added => Event::Added(T::from_json(&event.object)?),
+                    EventKind::Modified => Event::Modified(T::from_json(&event.object)?),
+                    EventKind::Deleted => Event::Deleted(T::from_json(&event.object)?),
                     EventKind::Bookmark => {
                         let (resource_version, initial_events_end) = bookmark(&event.object)?;
                         Event::Bookmark { resource_version, initial_events_end }
@@ -447,13 +378,17 @@ impl<T: DeserializeOwned + Send + 'static> Api<T> {
     }
 }
 
+/// The part of a bookmark that is read.
+#[derive(serde::Deserialize)]
+struct Marked {
+    metadata: ObjectMeta,
+}
+
+crate::from_json!(Marked);
+
 /// The revision of a bookmark, and whether it closes the initial events.
 pub(crate) fn bookmark(object: &[u8]) -> Result<(String, bool), Status> {
-    #[derive(serde::Deserialize)]
-    struct Marked {
-        metadata: ObjectMeta,
-    }
-    let marked: Marked = decode(object)?;
+    let marked = Marked::from_json(object)?;
     let end = marked
         .metadata
         .annotations
@@ -464,7 +399,7 @@ pub(crate) fn bookmark(object: &[u8]) -> Result<(String, bool), Status> {
 impl<T: KubeObject> Api<T> {
     /// Makes an object; the answer is what was stored.
     pub async fn create(&self, object: &T) -> Result<T, Status> {
-        self.call(self.request(Verb::Create, "", "", encode(object)?)).await
+        self.call(self.request(Verb::Create, "", "", object.to_json()?)).await
     }
 
     /// Replaces an object; a conflict if it was written since the `resourceVersion` it carries.
@@ -480,44 +415,6 @@ impl<T: KubeObject> Api<T> {
     /// Replaces one part of an object.
     pub async fn update_subresource(&self, subresource: &str, object: &T) -> Result<T, Status> {
         let name = object.metadata().name.as_deref().unwrap_or_default();
-        self.call(self.request(Verb::Update, name, subresource, encode(object)?)).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
-    use super::*;
-
-    #[test]
-    fn a_time_that_nobody_set_is_the_zero_time() {
-        let body = br#"{"type":"A","status":"True","reason":"r","message":"","lastTransitionTime":null}"#;
-        let condition: Condition = decode(body).unwrap();
-        assert_eq!(condition.last_transition_time.0.to_string(), "0001-01-01T00:00:00Z");
-        assert!(decode::<Condition>(br#"{"type":null}"#).is_err());
-    }
-
-    #[test]
-    fn answers_may_nest_as_deeply_as_the_server_stores() {
-        use k8s_openapi::api::apps::v1::ControllerRevision;
-        let check = |depth: usize| {
-            let data = r#"{"a":"#.repeat(depth - 2) + "[1.5,true,\"x\"]" + &"}".repeat(depth - 2);
-            let body = format!(r#"{{"metadata":{{"creationTimestamp":null}},"revision":7,"data":{data}}}"#);
-            assert_eq!(api::depth::of_json(body.as_bytes()), depth);
-            let read = decode::<ControllerRevision>(body.as_bytes()).ok()?;
-            assert_eq!(serde_json::to_string(&read.data).unwrap(), data);
-            Some(read.revision)
-        };
-        let fields = "[".repeat(100_000) + &"]".repeat(100_000);
-        let body = format!(r#"{{"metadata":{{"managedFields":{fields},"name":"a"}},"revision":7}}"#);
-        assert_eq!(
-            decode::<ControllerRevision>(body.as_bytes()).unwrap().metadata.name.as_deref(),
-            Some("a")
-        );
-        for depth in [127, 128, 129, api::depth::MAX_DEPTH] {
-            assert_eq!(check(depth), Some(7), "{depth}");
-        }
-        assert_eq!(check(api::depth::MAX_DEPTH + 1), None);
+        self.call(self.request(Verb::Update, name, subresource, object.to_json()?)).await
     }
 }

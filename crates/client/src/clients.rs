@@ -1,5 +1,6 @@
 //! Clients by user name: what a component is started with, in whatever process it runs.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +16,25 @@ use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::config::{Config, ConfigError, Token, TokenSource};
+use crate::informer::Factory;
 use crate::remote::Remote;
 
 /// How long a service account's token is asked for; upstream's.
 const TOKEN_LIFE: Duration = Duration::from_hours(1);
 
-/// Gives clients by the names of users. Clones are the same.
+type ByName = dyn Fn(&str) -> Client + Send + Sync;
+
+/// Gives clients and informers by the names of users. Clones are the same.
 #[derive(Clone)]
-pub struct Clients(Arc<dyn Fn(&str) -> Client + Send + Sync>);
+pub struct Clients {
+    by_name: Arc<ByName>,
+    factories: Arc<parking_lot::Mutex<HashMap<String, Factory>>>,
+}
 
 impl Clients {
     /// As a function gives them.
     pub fn new(by_name: impl Fn(&str) -> Client + Send + Sync + 'static) -> Self {
-        Self(Arc::new(by_name))
+        Self { by_name: Arc::new(by_name), factories: Arc::default() }
     }
 
     /// Over HTTPS, with the one identity that a configuration has, whoever is named; but with `accounts` a service
@@ -52,14 +59,21 @@ impl Clients {
                 token: Some(Token::Source(Arc::new(source))),
                 user_agent: format!("{user_agent}/{name}"),
             };
-            // What made one client makes another.
+            // One client could be made of this, so another can.
             Remote::new(own).map_or_else(|_| main.clone(), |remote| Client::new(Arc::new(remote), agent))
         }))
     }
 
     /// The client of a user.
     pub fn of(&self, user: &str) -> Client {
-        (self.0)(user)
+        (self.by_name)(user)
+    }
+
+    /// The informers of a user: the same for all parts of the process that work as this user, and for nobody else. So
+    /// nobody sees what only another's rights show.
+    pub fn factory(&self, user: &str) -> Factory {
+        let mut factories = self.factories.lock();
+        factories.entry(user.to_owned()).or_insert_with(|| Factory::new(self.of(user))).clone()
     }
 }
 
@@ -117,7 +131,7 @@ impl AccountToken {
 impl TokenSource for AccountToken {
     fn token(&self) -> BoxFuture<'_, Result<String, Status>> {
         async {
-            // Whoever comes meanwhile waits for the one request.
+            // Others that come meanwhile wait for the one request.
             let mut held = self.held.lock().await;
             if let Some((token, until)) = &*held
                 && *until > Instant::now()

@@ -45,7 +45,7 @@ pub enum ConfigError {
     /// A certificate or key that cannot be used.
     #[error("{what}: {reason}")]
     Pem {
-        /// What it is for.
+        /// Its use.
         what: &'static str,
         /// Why not.
         reason: String,
@@ -125,7 +125,7 @@ impl Config {
         self
     }
 
-    /// What a kubeconfig file says for a context, by default its current one. Files that it names
+    /// The configuration of a context in a kubeconfig file, by default its current one. Files that it names
     /// are looked for beside it.
     pub fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Self, ConfigError> {
         let text = read(path)?;

@@ -195,7 +195,7 @@ struct Correlated {
 /// When an Event comes, by both clocks.
 #[derive(Clone, Copy)]
 struct Now {
-    /// What is written.
+    /// The time of day, which is written.
     day: Timestamp,
     /// By which it is told how long something was ago.
     monotonic: Instant,
@@ -225,7 +225,7 @@ struct Correlator {
 }
 
 impl Correlator {
-    /// What is to be written for an Event; `None` if its source says too much.
+    /// The Event to be written in the place of one; `None` if its source says too much.
     fn correlate(&mut self, event: Event, now: Now) -> Option<Correlated> {
         let (mut event, key) = self.aggregate(event, now);
         if let Some(seen) = self.seen.get(&key).filter(|s| s.count > 0) {

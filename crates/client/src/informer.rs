@@ -2,72 +2,54 @@
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use api::Status;
 use component::Shutdown;
 use component::metrics::Page;
-use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
-use crate::backoff::Backoff;
-use crate::client::{Client, KubeObject, ListParams, WatchParams, bookmark, resource_of};
+use crate::client::{Client, KubeObject, resource_of};
 use crate::key::Key;
+use crate::reflector::{Reflector, Selection, Sink};
 use crate::skim::Skim;
 use crate::store::{Cached, Store};
-use crate::transport::{Call, EventKind, Resource, Verb};
+use crate::transport::{EventKind, Resource};
 
 /// So many objects that cannot be decoded are remembered, so that each is told of once.
 const ODD: usize = 1000;
 
-/// What an informer selects of its resource. The default is everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Selection {
-    /// Namespace, "" for all.
-    pub namespace: String,
-    /// Label selector, "" for all.
-    pub label_selector: String,
-    /// Field selector, "" for all.
-    pub field_selector: String,
-}
-
-impl fmt::Display for Selection {
-    /// What is selected, "" for everything.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [&self.namespace, &self.label_selector, &self.field_selector];
-        f.write_str(&parts.into_iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join(";"))
-    }
-}
-
+/// The typed side of an informer: decodes what its reflector reads, and keeps it.
 struct Shared<T> {
     store: Store<T>,
-    client: Client,
     resource: Resource,
-    selection: Selection,
     synced: watch::Sender<bool>,
-    started: Mutex<bool>,
     undecoded: AtomicU64,
+    /// The state that the reflector is reading.
+    staged: Mutex<BTreeMap<Key, T>>,
+    /// Objects that cannot be decoded, as far as they were told of.
+    odd: Mutex<BTreeSet<Key>>,
 }
 
 /// A shared informer. Clones are the same informer; it derefs to its [`Store`].
-pub struct Informer<T>(Arc<Shared<T>>);
+pub struct Informer<T> {
+    shared: Arc<Shared<T>>,
+    reflector: Arc<Reflector>,
+}
 
 impl<T> Clone for Informer<T> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { shared: self.shared.clone(), reflector: self.reflector.clone() }
     }
 }
 
 impl<T> Deref for Informer<T> {
     type Target = Store<T>;
     fn deref(&self) -> &Store<T> {
-        &self.0.store
+        &self.shared.store
     }
 }
 
@@ -81,100 +63,71 @@ impl<T: KubeObject> Informer<T> {
 impl<T: Cached> Informer<T> {
     /// An informer of any resource.
     pub fn of(client: &Client, resource: Resource, selection: Selection) -> Self {
-        Self(Arc::new(Shared {
+        Self::fed_by(&Arc::new(Reflector::new(client, resource, selection)))
+    }
+
+    /// One more informer of what a reflector reads.
+    fn fed_by(reflector: &Arc<Reflector>) -> Self {
+        let shared = Arc::new(Shared {
             store: Store::default(),
-            client: client.clone(),
-            resource,
-            selection,
+            resource: reflector.resource().clone(),
             synced: watch::Sender::new(false),
-            started: Mutex::new(false),
             undecoded: AtomicU64::new(0),
-        }))
+            staged: Mutex::default(),
+            odd: Mutex::default(),
+        });
+        reflector.feed(shared.clone());
+        Self { shared, reflector: reflector.clone() }
     }
 
     /// Follows the server until `shutdown`. Started again, it does nothing.
     pub fn start(&self, shutdown: &Shutdown) {
-        if std::mem::replace(&mut *self.0.started.lock(), true) {
-            return;
-        }
-        let (this, stop) = (self.clone(), shutdown.clone());
-        shutdown.spawn(async move {
-            let _ = stop.run(this.follow()).await;
-        });
+        self.reflector.start(shutdown);
     }
 
     /// The resource.
     pub fn resource(&self) -> &Resource {
-        &self.0.resource
+        &self.shared.resource
     }
 
     /// How many states of objects came that could not be decoded. The store is as if there were no such objects.
     pub fn undecoded(&self) -> u64 {
-        self.0.undecoded.load(Ordering::Relaxed)
+        self.shared.undecoded.load(Ordering::Relaxed)
     }
 
     /// Tells how many states of objects could not be decoded, if there were any.
     pub fn report(&self, page: &mut Page) {
-        const METRIC: &str = "ferrokube_informer_undecoded_total";
-        let (count, resource) = (self.undecoded(), self.resource());
-        if count > 0 {
-            let help = "States of objects that an informer could not decode, and passed over.";
-            let labels = [
-                ("group", resource.group.as_str()),
-                ("resource", resource.plural.as_str()),
-                ("type", std::any::type_name::<T>().rsplit("::").next().unwrap_or_default()),
-                ("selection", &self.0.selection.to_string()),
-            ];
-            page.metric(METRIC, "counter", help).value(METRIC, &labels, count as f64);
-        }
+        report(page, self.undecoded(), std::any::type_name::<T>(), &self.reflector);
     }
 
     /// Whether it has seen one whole state.
     pub fn is_synced(&self) -> bool {
-        *self.0.synced.borrow()
+        *self.shared.synced.borrow()
     }
 
     /// Waits until it has seen one whole state; its handlers have heard of it then.
     pub async fn synced(&self) {
-        let mut seen = self.0.synced.subscribe();
+        let mut seen = self.shared.synced.subscribe();
         // The sender lives as long as `self`.
         let _ = seen.wait_for(|s| *s).await;
     }
+}
 
-    async fn follow(&self) {
-        // client-go's numbers: 800 ms to 30 s, forgotten after two quiet minutes.
-        let mut backoff = Backoff::new(Duration::from_millis(800), Duration::from_secs(30));
-        let mut reflector =
-            Reflector { informer: self, revision: None, stream_initial: true, odd: BTreeSet::new() };
-        loop {
-            let began = Instant::now();
-            let step = reflector.step().await;
-            if began.elapsed() > Duration::from_mins(2) {
-                backoff.reset();
-            }
-            let Err(error) = step else { continue };
-            let delay = backoff.delay();
-            tracing::debug!(
-                resource = %self.0.resource.plural, %error, delay_ms = delay.as_millis() as u64,
-                "list and watch failed, will retry"
-            );
-            tokio::time::sleep(delay).await;
-        }
+fn report(page: &mut Page, count: u64, kind: &str, reflector: &Reflector) {
+    const METRIC: &str = "ferrokube_informer_undecoded_total";
+    if count > 0 {
+        let help = "States of objects that an informer could not decode, and passed over.";
+        let labels = [
+            ("group", reflector.resource().group.as_str()),
+            ("resource", reflector.resource().plural.as_str()),
+            ("type", kind.rsplit("::").next().unwrap_or_default()),
+            ("selection", &reflector.selection().to_string()),
+        ];
+        page.metric(METRIC, "counter", help).value(METRIC, &labels, count as f64);
     }
 }
 
-/// How far an informer has got.
-struct Reflector<'a, T> {
-    informer: &'a Informer<T>,
-    /// The newest revision seen; none before the first state, or after the server forgot it.
-    revision: Option<String>,
-    /// Whether the first state is asked for as a watch; the server may not know how.
-    stream_initial: bool,
-    /// Objects that cannot be decoded, as far as they were told of.
-    odd: BTreeSet<Key>,
-}
-
-/// What an object's JSON is.
+/// An object's JSON, as far as it can be read.
 enum Read<T> {
     Object(T),
     /// An object that cannot be decoded, of this resourceVersion.
@@ -183,270 +136,134 @@ enum Read<T> {
     Nothing(Status),
 }
 
-impl<T: Cached> Reflector<'_, T> {
-    /// One list, or one watch until it ends.
-    async fn step(&mut self) -> Result<(), Status> {
-        let result = match self.revision.clone() {
-            Some(revision) => self.watch(revision).await,
-            None if self.stream_initial => match self.watch_list().await {
-                Err(e) if matches!(e.code, 400 | 405 | 415 | 422) => {
-                    self.stream_initial = false;
-                    self.list().await
+impl<T: Cached> Shared<T> {
+    /// Decodes an object. One that does not fit its type is left out, with a warning: it must not
+    /// keep the others from being seen.
+    fn read(&self, object: &Skim<'_>) -> Read<T> {
+        match T::decode(&object.json) {
+            Ok(decoded) => {
+                let mut odd = self.odd.lock();
+                if !odd.is_empty() {
+                    odd.remove(&decoded.key());
                 }
-                other => other,
-            },
-            None => self.list().await,
-        };
-        match result {
-            Err(e) if e.code == 410 => {
-                self.revision = None;
-                // A revision that was compacted away is no failure: list again at once.
-                Ok(())
+                Read::Object(decoded)
             }
-            other => other,
-        }
-    }
-
-    fn call(&self, verb: Verb, query: Vec<(compact_str::CompactString, String)>) -> Call {
-        let shared = &self.informer.0;
-        Call {
-            verb,
-            resource: shared.resource.clone(),
-            namespace: shared.selection.namespace.as_str().into(),
-            name: "".into(),
-            subresource: "".into(),
-            query,
-            body: bytes::Bytes::new(),
-        }
-    }
-
-    fn watch_params(&self) -> WatchParams {
-        let selection = &self.informer.0.selection;
-        WatchParams {
-            label_selector: selection.label_selector.clone(),
-            field_selector: selection.field_selector.clone(),
-            bookmarks: true,
-            // Random, so that the watches of a cluster do not all start anew together.
-            timeout_seconds: fastrand::u32(300..600),
-            ..WatchParams::default()
-        }
-    }
-
-    /// The state as pages of a list.
-    async fn list(&mut self) -> Result<(), Status> {
-        let shared = &self.informer.0;
-        let mut params = ListParams {
-            label_selector: shared.selection.label_selector.clone(),
-            field_selector: shared.selection.field_selector.clone(),
-            resource_version: "0".into(),
-            ..ListParams::default()
-        };
-        let mut objects = BTreeMap::new();
-        loop {
-            let page = match shared.client.transport().list(self.call(Verb::List, params.query())).await {
-                // The server is behind what was asked for, or the token is too old: ask for the newest.
-                Err(e) if e.code == 410 && !params.resource_version.is_empty() => {
-                    params.resource_version.clear();
-                    params.continue_token.clear();
-                    objects.clear();
-                    continue;
-                }
-                page => page?,
-            };
-            for item in &page.items {
-                if let Read::Object(object) = self.read(item) {
-                    objects.insert(object.key(), object);
-                }
-            }
-            if page.continue_token.is_empty() {
-                self.take(objects, page.resource_version);
-                return Ok(());
-            }
-            params.continue_token = page.continue_token;
-            params.resource_version.clear();
-        }
-    }
-
-    /// The state as the beginning of a watch, which goes on with the changes.
-    async fn watch_list(&mut self) -> Result<(), Status> {
-        let params = WatchParams {
-            initial_events: true,
-            resource_version_match: "NotOlderThan".into(),
-            ..self.watch_params()
-        };
-        let shared = &self.informer.0;
-        let mut stream = shared.client.transport().watch(self.call(Verb::Watch, params.query())).await?;
-        let mut objects = Some(BTreeMap::new());
-        while let Some(event) = stream.next().await {
-            let event = event?;
-            let Some(state) = &mut objects else {
-                self.apply(event.kind, &event.object)?;
-                continue;
-            };
-            match event.kind {
-                EventKind::Added | EventKind::Modified => match self.read(&event.object) {
-                    Read::Object(object) => {
-                        state.insert(object.key(), object);
-                    }
-                    Read::Odd(key, _) => {
-                        state.remove(&key);
-                    }
-                    Read::Nothing(_) => {}
-                },
-                EventKind::Deleted => match self.read(&event.object) {
-                    Read::Object(object) => {
-                        state.remove(&object.key());
-                    }
-                    Read::Odd(key, _) => {
-                        state.remove(&key);
-                    }
-                    Read::Nothing(error) => return Err(error),
-                },
-                EventKind::Bookmark => {
-                    let (revision, end) = bookmark(&event.object)?;
-                    if end && let Some(objects) = objects.take() {
-                        self.take(objects, revision);
-                    }
+            Err(error) => {
+                self.undecoded.fetch_add(1, Ordering::Relaxed);
+                match warn_of(object, &self.resource, &mut self.odd.lock(), &error) {
+                    Some((key, revision)) => Read::Odd(key, revision),
+                    None => Read::Nothing(error),
                 }
             }
         }
-        if objects.is_some() {
-            return Err(Status::failure(
-                504,
-                "Timeout",
-                "the watch ended before the initial events were complete",
-            ));
+    }
+}
+
+/// Warns of what cannot be decoded, once for each object; which object of which resourceVersion it is.
+fn warn_of(
+    object: &Skim<'_>,
+    resource: &Resource,
+    odd: &mut BTreeSet<Key>,
+    error: &Status,
+) -> Option<(Key, String)> {
+    let resource = &resource.plural;
+    let Some((key, revision)) = object.identity() else {
+        tracing::warn!(%resource, %error, "something that is no object is ignored");
+        return None;
+    };
+    if odd.len() < ODD && odd.insert(key.clone()) {
+        tracing::warn!(%resource, object = %key, %error, "an object cannot be decoded and is ignored");
+    }
+    Some((key, revision))
+}
+
+impl<T: Cached> Sink for Shared<T> {
+    fn stage(&self, kind: EventKind, object: &Skim<'_>) -> Result<(), Status> {
+        match (self.read(object), kind) {
+            (Read::Object(object), EventKind::Deleted) => drop(self.staged.lock().remove(&object.key())),
+            (Read::Object(object), _) => drop(self.staged.lock().insert(object.key(), object)),
+            (Read::Odd(key, _), _) => drop(self.staged.lock().remove(&key)),
+            (Read::Nothing(error), EventKind::Deleted) => return Err(error),
+            (Read::Nothing(_), _) => {}
         }
         Ok(())
     }
 
-    async fn watch(&mut self, revision: String) -> Result<(), Status> {
-        let began = Instant::now();
-        let params = WatchParams { resource_version: revision, ..self.watch_params() };
-        let mut stream =
-            self.informer.0.client.transport().watch(self.call(Verb::Watch, params.query())).await?;
-        let mut events = 0usize;
-        while let Some(event) = stream.next().await {
-            let event = event.inspect_err(|e| {
-                // What the server or the connection could not make an event of would come again.
-                if e.code == 500 {
-                    self.revision = None;
-                }
-            })?;
-            self.apply(event.kind, &event.object)?;
-            events += 1;
-        }
-        if events == 0 && began.elapsed() < Duration::from_secs(1) {
-            return Err(Status::failure(500, "InternalError", "very short watch: it ended without an event"));
-        }
-        Ok(())
+    fn discard(&self) {
+        self.staged.lock().clear();
     }
 
-    /// Takes a change. What cannot be read at all is passed over by reading the state anew: the watch would begin with
-    /// it again, for ever.
-    fn apply(&mut self, kind: EventKind, json: &[u8]) -> Result<(), Status> {
-        let done = self.try_apply(kind, json);
-        if done.is_err() {
-            self.revision = None;
-        }
-        done
+    fn commit(&self) {
+        let staged = std::mem::take(&mut *self.staged.lock());
+        self.store.replace(staged);
+        self.synced.send_replace(true);
     }
 
-    fn try_apply(&mut self, kind: EventKind, json: &[u8]) -> Result<(), Status> {
-        if kind == EventKind::Bookmark {
-            self.revision = Some(bookmark(json)?.0);
-            return Ok(());
-        }
-        let store = &self.informer.0.store;
-        match self.read(json) {
+    fn apply(&self, kind: EventKind, object: &Skim<'_>) -> Result<String, Status> {
+        match self.read(object) {
             Read::Object(object) => {
-                self.revision = Some(object.resource_version().to_owned());
+                let revision = object.resource_version().to_owned();
                 if kind == EventKind::Deleted {
-                    store.delete(object);
+                    self.store.delete(object);
                 } else {
-                    store.put(object);
+                    self.store.put(object);
                 }
-                Ok(())
+                Ok(revision)
             }
             Read::Odd(key, revision) => {
-                store.delete_key(&key);
-                self.revision = Some(revision);
-                Ok(())
+                self.store.delete_key(&key);
+                Ok(revision)
             }
             Read::Nothing(error) => Err(error),
         }
     }
-
-    /// Decodes an object. One that does not fit its type is left out, with a warning: it must not
-    /// keep the others from being seen.
-    fn read(&mut self, json: &[u8]) -> Read<T> {
-        let skim = Skim::new(json);
-        let error = match T::decode(&skim.json) {
-            Ok(object) => {
-                if !self.odd.is_empty() {
-                    self.odd.remove(&object.key());
-                }
-                return Read::Object(object);
-            }
-            Err(error) => error,
-        };
-        let shared = &self.informer.0;
-        shared.undecoded.fetch_add(1, Ordering::Relaxed);
-        let resource = &shared.resource.plural;
-        let Some((key, revision)) = skim.identity() else {
-            tracing::warn!(%resource, %error, "something that is no object is ignored");
-            return Read::Nothing(error);
-        };
-        if self.odd.len() < ODD && self.odd.insert(key.clone()) {
-            tracing::warn!(%resource, object = %key, %error, "an object cannot be decoded and is ignored");
-        }
-        Read::Odd(key, revision)
-    }
-
-    fn take(&mut self, objects: BTreeMap<Key, T>, revision: String) {
-        self.informer.0.store.replace(objects);
-        self.revision = Some(revision);
-        self.informer.0.synced.send_replace(true);
-    }
 }
 
 trait AnyInformer: Send + Sync {
-    fn start(&self, shutdown: &Shutdown);
     fn report(&self, page: &mut Page);
     fn seen(&self) -> watch::Receiver<bool>;
     fn any(&self) -> &dyn Any;
 }
 
 impl<T: Cached> AnyInformer for Informer<T> {
-    fn start(&self, shutdown: &Shutdown) {
-        Informer::start(self, shutdown);
-    }
     fn report(&self, page: &mut Page) {
         Informer::report(self, page);
     }
     fn seen(&self) -> watch::Receiver<bool> {
-        self.0.synced.subscribe()
+        self.shared.synced.subscribe()
     }
     fn any(&self) -> &dyn Any {
         self
     }
 }
 
-type Slot = (TypeId, Resource, Selection);
+/// The part of a resource that one reflector reads.
+type Source = (Resource, Selection);
 
-/// The informers of a process: one for each type, resource and selection, shared by all who ask.
+#[derive(Default)]
+struct Known {
+    /// One watch for each selection of a resource, whatever its objects are decoded into.
+    reflectors: HashMap<Source, Arc<Reflector>>,
+    informers: HashMap<(TypeId, Source), Box<dyn AnyInformer>>,
+}
+
+/// The informers of one identity: one for each type, resource and selection, shared by all who ask.
+///
+/// A factory shows all that its identity may read, so only parts that work as that identity get it. The controllers
+/// share the factory of kube-controller-manager, as upstream's do. Factories of different identities share nothing:
+/// RBAC may keep from one what the other may list.
 #[derive(Clone)]
 pub struct Factory {
     client: Client,
-    informers: Arc<Mutex<HashMap<Slot, Box<dyn AnyInformer>>>>,
-    /// What was asked for through this one, if it is a view.
+    known: Arc<Mutex<Known>>,
+    /// The informers that were asked for through this one, if it is a view.
     asked: Option<Arc<Mutex<Vec<watch::Receiver<bool>>>>>,
 }
 
 impl Factory {
     /// A factory whose informers read through `client`.
     pub fn new(client: Client) -> Self {
-        Self { client, informers: Arc::default(), asked: None }
+        Self { client, known: Arc::default(), asked: None }
     }
 
     /// The same informers; [`Factory::synced`] of it waits for those alone that were asked for through it. So what
@@ -460,32 +277,39 @@ impl Factory {
         self.select(resource_of::<T>(), Selection::default())
     }
 
-    /// The informer of a selection of a resource. It must be started, alone or with all others.
+    /// The informer of a selection of a resource, as `T` shows it. It must be started, alone or with all others.
+    /// Informers that differ only in `T` are fed by one watch.
     pub fn select<T: Cached>(&self, resource: Resource, selection: Selection) -> Informer<T> {
-        let mut informers = self.informers.lock();
-        let slot = (TypeId::of::<T>(), resource, selection);
-        let known = informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()).cloned();
-        let informer = known.unwrap_or_else(|| {
-            let informer = Informer::of(&self.client, slot.1.clone(), slot.2.clone());
-            informers.insert(slot, Box::new(informer.clone()));
+        let mut known = self.known.lock();
+        let source = (resource, selection);
+        let slot = (TypeId::of::<T>(), source.clone());
+        let found = known.informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()).cloned();
+        let informer = found.unwrap_or_else(|| {
+            let (resource, selection) = source.clone();
+            let reflector = known
+                .reflectors
+                .entry(source)
+                .or_insert_with(|| Arc::new(Reflector::new(&self.client, resource, selection)));
+            let informer = Informer::fed_by(reflector);
+            known.informers.insert(slot, Box::new(informer.clone()));
             informer
         });
         if let Some(asked) = &self.asked {
-            asked.lock().push(informer.0.synced.subscribe());
+            asked.lock().push(informer.shared.synced.subscribe());
         }
         informer
     }
 
     /// Starts every informer asked for so far that was not started.
     pub fn start(&self, shutdown: &Shutdown) {
-        for informer in self.informers.lock().values() {
-            informer.start(shutdown);
+        for reflector in self.known.lock().reflectors.values() {
+            reflector.start(shutdown);
         }
     }
 
     /// Tells of the informers asked for so far.
     pub fn report(&self, page: &mut Page) {
-        for informer in self.informers.lock().values() {
+        for informer in self.known.lock().informers.values() {
             informer.report(page);
         }
     }
@@ -494,7 +318,7 @@ impl Factory {
     pub async fn synced(&self) {
         let all: Vec<_> = match &self.asked {
             Some(asked) => asked.lock().clone(),
-            None => self.informers.lock().values().map(|i| i.seen()).collect(),
+            None => self.known.lock().informers.values().map(|i| i.seen()).collect(),
         };
         for mut seen in all {
             let _ = seen.wait_for(|s| *s).await;
@@ -504,6 +328,10 @@ impl Factory {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
     use super::*;
     use crate::fake::{Fake, Script, bookmark as mark, config_map, event};
     use crate::store::Change;
@@ -717,11 +545,55 @@ mod tests {
     async fn a_factory_shares() {
         let factory = Factory::new(Client::new(Fake::new(), "test"));
         let (a, b) = (factory.informer::<ConfigMap>(), factory.informer::<ConfigMap>());
-        assert!(Arc::ptr_eq(&a.0, &b.0));
+        assert!(Arc::ptr_eq(&a.shared, &b.shared));
         let other = factory.select::<ConfigMap>(
             resource_of::<ConfigMap>(),
             Selection { namespace: "ns".into(), ..Selection::default() },
         );
-        assert!(!Arc::ptr_eq(&a.0, &other.0));
+        assert!(!Arc::ptr_eq(&a.shared, &other.shared));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn projections_of_one_selection_share_a_watch() {
+        let fake = Fake::new();
+        let state = || Script::Events { events: vec![event(Added, "a", 1), mark(3, true)], open: true };
+        fake.watches.lock().extend([state(), state()]);
+        let factory = Factory::new(Client::new(fake.clone(), "test"));
+        let whole = factory.informer::<ConfigMap>();
+        let select =
+            || factory.select::<crate::PartialObject>(resource_of::<ConfigMap>(), Selection::default());
+        let part = select();
+        let shutdown = Shutdown::new();
+        factory.start(&shutdown);
+        factory.synced().await;
+        assert_eq!((whole.len(), part.len(), fake.seen.lock().len()), (1, 1, 1));
+        assert_eq!(part.get("ns", "a").unwrap().resource_version(), "1");
+        // Who comes later is told of the state, and the others hear of no change.
+        let heard = Arc::new(Mutex::new(0));
+        let count = heard.clone();
+        whole.handle(move |_| *count.lock() += 1);
+        #[derive(Debug)]
+        struct Name(String);
+        impl Cached for Name {
+            fn decode(json: &[u8]) -> Result<Self, Status> {
+                crate::PartialObject::decode(json).map(|o| Self(o.name().to_owned()))
+            }
+            fn namespace(&self) -> &'static str {
+                "ns"
+            }
+            fn name(&self) -> &str {
+                &self.0
+            }
+            fn uid(&self) -> &'static str {
+                ""
+            }
+            fn resource_version(&self) -> &'static str {
+                "1"
+            }
+        }
+        let late = factory.select::<Name>(resource_of::<ConfigMap>(), Selection::default());
+        late.synced().await;
+        assert_eq!((late.len(), fake.seen.lock().len(), *heard.lock()), (1, 2, 1));
+        shutdown.finish().await;
     }
 }

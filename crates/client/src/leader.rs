@@ -294,7 +294,7 @@ mod tests {
         assert!(candidate.attempt().await.unwrap());
     }
 
-    /// Whoever sets the clock, here or there, ends no term and begins none.
+    /// A clock that is set, here or there, ends no term and begins none.
     #[tokio::test(start_paused = true)]
     async fn the_time_of_day_is_set() {
         for hours in [1, -1] {

@@ -24,7 +24,7 @@ const FAR: Duration = Duration::from_hours(24 * 365 * 30);
 /// Upstream's buckets of seconds.
 const SECONDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 1.0, 10.0];
 
-/// What a queue counts, for metrics.
+/// The counts of a queue, for metrics.
 struct Counts {
     adds: u64,
     retries: u64,

@@ -1,4 +1,4 @@
-//! What is read of an object's JSON before it is decoded: which object it is, and where its `managedFields` stand.
+//! A look at an object's JSON before it is decoded: which object it is, and where its `managedFields` stand.
 //!
 //! Nobody who caches reads `managedFields`, and they nest as deeply as their writers like; so they are cut out, by
 //! one pass over the bytes that neither recurses nor allocates. Text that is no JSON is for the decoder to refuse.
@@ -92,7 +92,7 @@ fn is(key: &[u8], name: &str) -> bool {
     key == name.as_bytes() || key.contains(&b'\\') && unescaped(key).is_some_and(|k| k == name)
 }
 
-/// What stands between quotes.
+/// The text that stands between quotes.
 fn unescaped(inside: &[u8]) -> Option<String> {
     let mut quoted = Vec::with_capacity(inside.len() + 2);
     quoted.push(b'"');

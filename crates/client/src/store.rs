@@ -1,4 +1,4 @@
-//! What an informer knows: the newest state of each object, with indexes.
+//! The objects that an informer knows, each in its newest state, with indexes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -11,10 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 
-use crate::client::{KubeObject, decode};
+use crate::client::KubeObject;
+use crate::json::FromJson;
 use crate::key::Key;
 
-/// What an informer can hold: an object, or the part of it that its users read.
+/// An object as an informer holds it: the whole, or the part of it that its users read.
 pub trait Cached: Sized + Send + Sync + 'static {
     /// Reads it from the object's JSON.
     fn decode(json: &[u8]) -> Result<Self, Status>;
@@ -35,7 +36,7 @@ pub trait Cached: Sized + Send + Sync + 'static {
 /// Whole objects, without `managedFields`: nobody who caches reads those, and they are a third of an object.
 impl<T: KubeObject> Cached for T {
     fn decode(json: &[u8]) -> Result<Self, Status> {
-        let mut object: T = decode(json)?;
+        let mut object = T::from_json(json)?;
         object.metadata_mut().managed_fields = None;
         Ok(object)
     }
@@ -65,9 +66,11 @@ pub struct PartialObject {
     pub metadata: ObjectMeta,
 }
 
+crate::from_json!(PartialObject);
+
 impl Cached for PartialObject {
     fn decode(json: &[u8]) -> Result<Self, Status> {
-        let mut object: Self = decode(json)?;
+        let mut object = Self::from_json(json)?;
         object.metadata.managed_fields = None;
         Ok(object)
     }
@@ -85,8 +88,8 @@ impl Cached for PartialObject {
     }
 }
 
-/// What happened to an object.
-#[derive(Debug, Clone)]
+/// A change of an object.
+#[derive(Debug)]
 pub enum Change<T> {
     /// It is new to the cache.
     Added(Arc<T>),
@@ -99,6 +102,16 @@ pub enum Change<T> {
     },
     /// It is gone; its last known state.
     Deleted(Arc<T>),
+}
+
+impl<T> Clone for Change<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Added(o) => Self::Added(o.clone()),
+            Self::Updated { old, new } => Self::Updated { old: old.clone(), new: new.clone() },
+            Self::Deleted(o) => Self::Deleted(o.clone()),
+        }
+    }
 }
 
 impl<T> Change<T> {

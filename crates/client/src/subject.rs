@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-/// What Kubernetes reads of a subject.
+/// The parts of a subject that Kubernetes reads.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subject {
     /// The common name, which is the user; "" if there is none.
@@ -146,7 +146,7 @@ fn bmp(value: &[u8]) -> Result<String, SubjectError> {
         return Err(WHAT);
     }
     let units = value.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-    // What is half a character is read differently by everybody.
+    // Everybody reads half a character differently.
     char::decode_utf16(units).collect::<Result<_, _>>().map_err(|_| WHAT)
 }
 
@@ -248,7 +248,7 @@ mod tests {
         for der in malformed {
             check(der, Err(SubjectError::Malformed));
         }
-        // What follows a part that cannot be read does not vanish with it.
+        // A part that cannot be read does not take with it the parts that follow.
         let mut broken =
             name(&[(COMMON_NAME, 12, b"me"), (ORGANIZATION, 12, b"a"), (ORGANIZATION, 12, b"b")]);
         let at = broken.iter().rposition(|b| *b == 0x31).unwrap();

@@ -17,7 +17,7 @@ pub struct Resource {
     pub plural: Text,
 }
 
-/// What to do.
+/// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Read one object.
@@ -47,7 +47,7 @@ pub enum Verb {
 /// One request.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// What to do.
+    /// The verb of a request.
     pub verb: Verb,
     /// To which resource.
     pub resource: Resource,
@@ -74,7 +74,7 @@ pub struct ListAnswer {
     pub items: Vec<Bytes>,
 }
 
-/// What happened to a watched object.
+/// The kind of a watch's event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// It is there, or came into the selection.
@@ -90,7 +90,7 @@ pub enum EventKind {
 /// An event of a watch.
 #[derive(Debug, Clone)]
 pub struct WatchEvent {
-    /// What happened.
+    /// Its kind.
     pub kind: EventKind,
     /// The object as JSON.
     pub object: Bytes,

@@ -43,10 +43,7 @@ impl Clock {
             .unwrap_or(Timestamp::MAX)
     }
     /// A reading of the monotonic clock: never set, and the same for all clocks of a process.
-    #[allow(
-        clippy::unused_self,
-        reason = "what tells the time is injected, also where it is the same for all"
-    )]
+    #[allow(clippy::unused_self, reason = "clocks are injected, also where all tell the same time")]
     pub fn monotonic(&self) -> Instant {
         Instant::now()
     }

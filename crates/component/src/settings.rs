@@ -1,8 +1,8 @@
-//! One rule for the flags and the configuration files that upstream's components take.
+//! The rule for the flags and the configuration files that upstream's components take.
 //!
-//! A setting is honoured, or it is in a [`Table`]: without meaning here, then it is accepted with a warning; or a guard
-//! or a behaviour that is not there, then it is refused with a sentence, unless its value says what is done anyway. A
-//! setting that is neither is unknown. So no setting is ignored in silence.
+//! A component honours a setting, or has it in a [`Table`]: a setting without meaning here is accepted with a warning;
+//! one that asks for a missing guard or behaviour is refused with a sentence, unless its value describes the behaviour
+//! that there is. A setting that is neither is unknown. So no setting is ignored in silence.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,27 +13,27 @@ pub struct Table(BTreeMap<&'static str, Entry>);
 
 #[derive(Debug)]
 struct Entry {
-    /// The flag stands for `true` if it has no value.
+    /// Whether the flag stands for `true` if it has no value.
     boolean: bool,
-    /// A value that is not done is accepted all the same, with a warning.
+    /// Whether any other value is accepted all the same, with a warning.
     without_meaning: bool,
-    /// The values that say what is done anyway.
+    /// The values that describe the behaviour that there is.
     done: Vec<&'static str>,
-    /// Why, as part of a sentence.
+    /// The reason, as part of a sentence.
     why: &'static str,
 }
 
-/// A setting that cannot be had.
+/// An error of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// It asks for what is not there.
+    /// The setting asks for a guard or a behaviour that is missing.
     #[error("{name}={value} cannot be had: {why}; leave it out")]
     Refused {
         /// The setting, as it was written: a flag with its dashes, or a path in a file.
         name: String,
         /// The value that was asked for.
         value: String,
-        /// What there is instead.
+        /// The reason, with the behaviour that there is.
         why: &'static str,
     },
     /// A flag has no value.
@@ -41,10 +41,10 @@ pub enum SettingError {
     NoValue(String),
 }
 
-/// The arguments that a component honours, or does not know, and what is to be told of the others.
+/// The arguments that a component honours, or does not know, and the warnings about the others.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sifted {
-    /// What is left of the arguments.
+    /// The arguments without the table's flags.
     pub arguments: Vec<OsString>,
     /// A sentence for each setting that has no meaning here.
     pub warnings: Vec<String>,
@@ -52,11 +52,11 @@ pub struct Sifted {
 
 impl Table {
     /// Reads a table: a line for each setting with its name, its type (`bool` or `value`), its rule (`nothing` or
-    /// `refused`), the values that say what is done anyway (separated by `|`, `""` for the empty one), and why; with
-    /// tabs between. The first line is a heading.
+    /// `refused`), the values that describe the behaviour that there is (separated by `|`, `""` for the empty one), and
+    /// the reason; with tabs between. The first line is a heading.
     ///
     /// # Errors
-    /// The number of the line that is none of a table.
+    /// The number of the line that is not one of a table.
     pub fn parse(text: &'static str) -> Result<Self, usize> {
         let entry = |line: &'static str| {
             let columns: [&'static str; 5] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
@@ -73,13 +73,13 @@ impl Table {
         lines.map(|(i, line)| entry(line).ok_or(i + 1)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The settings.
+    /// The names of the settings.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
     }
 
     /// Judges a setting by the name that the table has for it, and by the name that its user wrote: a warning, nothing
-    /// if the value says what is done, or a refusal. `None` if the table does not have it.
+    /// if the value describes the behaviour that there is, or a refusal. `None` if the table does not have it.
     pub fn judge(
         &self,
         name: &str,
@@ -97,10 +97,10 @@ impl Table {
     }
 
     /// Takes the flags of the table out of a command line, as pflag reads it: `--name=value`, `--name value`, `--name`
-    /// for a boolean, `-v` for `--v`, and `_` is as good as `-`. Everything else stays, and so does what follows `--`.
+    /// for a boolean, `-v` for `--v`, and `_` is as good as `-`. All other arguments stay, and so do those after `--`.
     ///
     /// # Errors
-    /// A flag that cannot be had.
+    /// A flag is refused or has no value.
     pub fn sift(&self, arguments: impl IntoIterator<Item = OsString>) -> Result<Sifted, SettingError> {
         let mut out = Sifted::default();
         let mut arguments = arguments.into_iter();
@@ -137,7 +137,7 @@ impl Table {
     }
 }
 
-/// The name of a flag, and its value if it follows `=`.
+/// Returns the name of a flag, and its value if it follows `=`.
 fn flag(argument: &str) -> Option<(String, Option<&str>)> {
     let (name, value) = argument.split_once('=').map_or((argument, None), |(n, v)| (n, Some(v)));
     if let Some(name) = name.strip_prefix("--") {

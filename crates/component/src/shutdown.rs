@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(loss.message, "at noon");
         assert!(loss.task.contains("shutdown.rs:"), "{loss}");
         assert_eq!(told(&component.child()).await, Some(loss));
-        assert!(task.await.unwrap_err().is_panic(), "who waits for it learns of it as before");
+        assert!(task.await.unwrap_err().is_panic(), "a task that waits for it learns of it as before");
         process.finish().await;
     }
 

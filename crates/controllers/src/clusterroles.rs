@@ -1,4 +1,4 @@
-//! ClusterRole aggregation: gathers the rules of the roles that an aggregated role selects.
+//! ClusterRole aggregation: an aggregated role gets the rules of the roles that it selects.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::host::{Controller, Host, Next, Wiring};
 
-/// The controller.
+/// The controller of aggregated ClusterRoles.
 pub(crate) struct ClusterRoles {
     client: Client,
     roles: Informer<ClusterRole>,
@@ -28,7 +28,7 @@ impl Controller for ClusterRoles {
     }
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
-        // A role of any name may be part of any aggregated one.
+        // Any role may be part of any aggregated role.
         let (queue, known) = (wiring.queue(), self.roles.clone());
         self.roles.handle(move |_| {
             for role in known.list().iter().filter(|r| r.aggregation_rule.is_some()) {
@@ -44,7 +44,7 @@ impl Controller for ClusterRoles {
     }
 }
 
-/// The rules that an aggregated role should have, if it has others. `all` is ordered by name.
+/// Returns the rules that an aggregated role should have, if it has other ones. `all` is ordered by name.
 fn plan(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Option<Vec<PolicyRule>> {
     let aggregation = role.aggregation_rule.as_ref()?;
     let mut rules: Vec<PolicyRule> = Vec::new();

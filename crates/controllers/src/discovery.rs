@@ -1,4 +1,4 @@
-//! What the API serves, for the controllers that act on every resource.
+//! The resources that the API serves, for the controllers that act on all of them.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ impl Served {
         Self { resource, kind: kind.to_owned(), namespaced, verbs: Vec::new() }
     }
 
-    /// As objects of it write it.
+    /// The resource's `apiVersion` in objects.
     pub(crate) fn api_version(&self) -> String {
         let Resource { group, version, .. } = &self.resource;
         if group.is_empty() { version.to_string() } else { format!("{group}/{version}") }
@@ -33,12 +33,14 @@ impl Served {
     }
 }
 
-/// Every resource that could be discovered, and why others could not.
+/// All resources that could be discovered, and the errors of the others.
 pub(crate) struct Discovered {
     pub(crate) resources: Vec<Served>,
-    /// Group versions with their errors.
+    /// The group versions that could not be discovered, with their errors.
     pub(crate) failed: Vec<(String, Status)>,
 }
+
+client::from_json!(Versions, Groups, Resources);
 
 #[derive(Deserialize)]
 struct Versions {
@@ -85,7 +87,7 @@ struct Entry {
     verbs: Vec<String>,
 }
 
-/// Asks the server. It fails if not even the list of groups is to be had.
+/// Asks the server for its resources. It fails only if the list of groups cannot be read.
 pub(crate) async fn discover(client: &Client) -> Result<Discovered, Status> {
     let mut versions: Vec<(String, String, String)> = client
         .raw::<Versions>("/api")
@@ -135,7 +137,7 @@ pub(crate) async fn discover(client: &Client) -> Result<Discovered, Status> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scaled {
     pub(crate) resource: Resource,
-    /// Whether it has the scale subresource, in a form that is known.
+    /// Whether the resource has the scale subresource, in a known form.
     pub(crate) has_scale: bool,
 }
 
@@ -143,8 +145,8 @@ pub(crate) struct Scaled {
 const SCALES: [(&str, &str); 4] =
     [("autoscaling", "v1"), ("extensions", "v1beta1"), ("apps", "v1beta1"), ("apps", "v1beta2")];
 
-/// The resource of a kind, in the version that its object names or else in any that is served; `None` for a kind
-/// that nobody serves.
+/// Finds the resource of a kind, in the version that its object names or else in any served one; `None` for a kind that
+/// is not served.
 pub(crate) async fn find_scaled(
     client: &Client,
     group: &str,
@@ -172,7 +174,7 @@ async fn scaled_in(
     version: &str,
     kind: &str,
 ) -> Result<Option<Scaled>, Status> {
-    // What an owner's reference says is any text: it must not lead to another path.
+    // An owner's reference may be any text: it must not lead to another path.
     let segment =
         |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
     if !(segment(version) && (group.is_empty() || segment(group))) {

@@ -19,18 +19,18 @@ use crate::Config;
 use crate::host::{Controller, Host, Shared};
 use crate::nodes::ipam::Ranges;
 
-/// What goes wrong with a request.
+/// A fault of a request.
 pub(crate) enum Fault {
-    /// It is refused, and nothing is done.
+    /// The request is refused, and nothing is written.
     Refuse(Status),
-    /// It is done, and its answer is lost.
+    /// The request is carried out, and its answer is lost.
     Lose(Status),
-    /// It is never answered.
+    /// The request is never answered.
     Hang,
 }
 
 type Hook = Box<dyn Fn(&Call) -> Option<Fault> + Send + Sync>;
-/// Resource, namespace and name.
+/// The place of an object: resource, namespace and name.
 type At = (String, String, String);
 
 struct Watcher {
@@ -57,7 +57,7 @@ pub(crate) struct Fake {
     hook: Mutex<Option<Hook>>,
 }
 
-/// A fake with what controllers are started from. Time is paused where the test pauses it.
+/// A fake API server with the parts that controllers need to start. Time is paused if the test pauses it.
 pub(crate) struct Cluster {
     pub(crate) fake: Arc<Fake>,
     pub(crate) client: Client,
@@ -78,7 +78,7 @@ impl Cluster {
             fake,
         }
     }
-    /// What controllers share, as configured by default.
+    /// Returns the parts that controllers share, as configured by default.
     pub(crate) fn shared(&self) -> Shared {
         Shared {
             config: Config::new(self.clock, String::new()),
@@ -93,11 +93,11 @@ impl Cluster {
     pub(crate) fn run<C: Controller>(&self) -> Arc<C> {
         self.run_with(&self.shared())
     }
-    /// Starts a controller that is configured otherwise.
+    /// Starts a controller with another configuration.
     pub(crate) fn run_with<C: Controller>(&self, shared: &Shared) -> Arc<C> {
         Host::of::<C>(self.client.clone(), shared).run()
     }
-    /// A controller that hears of changes, and whose workers do nothing by themselves.
+    /// Makes a controller that hears of changes, and whose workers do nothing by themselves.
     pub(crate) fn wire<C: Controller>(&self) -> Arc<C> {
         Host::of::<C>(self.client.clone(), &self.shared()).wire().0
     }
@@ -129,7 +129,7 @@ fn selected(object: &Value, labels: &str) -> bool {
     })
 }
 
-/// RFC 7386; a strategic patch also merges conditions by their type.
+/// Applies a patch by RFC 7386; a strategic patch also merges conditions by their type.
 fn merge(target: &mut Value, patch: &Value, strategic: bool) {
     let Value::Object(fields) = patch else {
         *target = patch.clone();
@@ -247,14 +247,14 @@ impl State {
 }
 
 impl Fake {
-    /// Decides what goes wrong from now on.
+    /// Decides on the faults of requests from now on.
     pub(crate) fn fail(&self, hook: impl Fn(&Call) -> Option<Fault> + Send + Sync + 'static) {
         *self.hook.lock() = Some(Box::new(hook));
     }
     /// Puts an object.
     pub(crate) fn put<T: KubeObject>(&self, object: &T) -> T {
-        let value = self.put_value(T::URL_PATH_SEGMENT, &serde_json::to_value(object).unwrap());
-        serde_json::from_value(value).unwrap()
+        let value = self.put_value(T::URL_PATH_SEGMENT, &json_of(object));
+        typed(&value)
     }
     /// Puts an object of any resource.
     pub(crate) fn put_value(&self, plural: &str, object: &Value) -> Value {
@@ -262,55 +262,63 @@ impl Fake {
         let at = (plural.to_owned(), namespace.to_owned(), name.to_owned());
         self.state.lock().put(at, object.clone())
     }
-    /// Takes an object away.
+    /// Removes an object.
     pub(crate) fn take<T: KubeObject>(&self, namespace: &str, name: &str) {
         let at = (T::URL_PATH_SEGMENT.to_owned(), namespace.to_owned(), name.to_owned());
         self.state.lock().remove(&at);
     }
-    /// An object as it is stored.
+    /// Returns an object as it is stored.
     pub(crate) fn get<T: KubeObject>(&self, namespace: &str, name: &str) -> Option<T> {
         let at = (T::URL_PATH_SEGMENT.to_owned(), namespace.to_owned(), name.to_owned());
         let value = self.state.lock().objects.get(&at).cloned()?;
-        Some(serde_json::from_value(value).unwrap())
+        Some(typed(&value))
     }
-    /// All objects of a type.
+    /// Returns all objects of a type.
     pub(crate) fn list<T: KubeObject>(&self) -> Vec<T> {
         let state = self.state.lock();
         let all = state.objects.iter().filter(|(at, _)| at.0 == T::URL_PATH_SEGMENT);
-        all.map(|(_, value)| serde_json::from_value(value.clone()).unwrap()).collect()
+        all.map(|(_, value)| typed(value)).collect()
     }
-    /// No watcher hears of a resource any more.
+    /// Keeps changes of a resource from all watchers from now on.
     pub(crate) fn deafen(&self, plural: &'static str) {
         self.state.lock().unheard.push(plural);
     }
-    /// A resource cannot be watched or listed.
+    /// Refuses watches and lists of a resource.
     pub(crate) fn refuse_watches(&self, plural: &'static str) {
         self.state.lock().refused.push(plural);
     }
-    /// It can again.
+    /// Serves watches and lists of a resource again.
     pub(crate) fn serve_watches(&self, plural: &str) {
         self.state.lock().refused.retain(|r| *r != plural);
     }
-    /// What a path that is no resource answers.
+    /// Sets the answer of a path that is no resource.
     pub(crate) fn serve(&self, path: &str, answer: Value) {
         self.state.lock().raw.insert(path.to_owned(), answer);
     }
-    /// The writes so far, but those of Events, as verb, resource, subresource and name.
+    /// Returns the writes so far, but those of Events, as verb, resource, subresource and name.
     pub(crate) fn writes(&self) -> Vec<(Verb, String)> {
         let state = self.state.lock();
         let writes = state.calls.iter().filter(|c| c.verb != Verb::Get && c.resource.plural != "events");
         writes.map(|c| (c.verb, format!("{}/{}/{}", c.resource.plural, c.name, c.subresource))).collect()
     }
-    /// How many requests there were about a resource.
+    /// Returns the number of requests about a resource.
     pub(crate) fn requests(&self, plural: &str) -> usize {
         self.state.lock().calls.iter().filter(|c| c.resource.plural == plural).count()
     }
-    /// The reasons of the Events so far.
+    /// Returns the reasons of the Events so far.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let state = self.state.lock();
         let events = state.objects.iter().filter(|(at, _)| at.0 == "events");
         events.map(|(_, event)| text(event, "/reason").to_owned()).collect()
     }
+}
+
+fn json_of<T: KubeObject>(object: &T) -> Value {
+    serde_json::from_slice(&object.to_json().unwrap()).unwrap()
+}
+
+fn typed<T: KubeObject>(value: &Value) -> T {
+    T::from_json(value.to_string().as_bytes()).unwrap()
 }
 
 impl Transport for Fake {

@@ -1,10 +1,10 @@
-//! The controllers: each makes the cluster what its objects say.
+//! The controllers: each brings the cluster to the state that its objects describe.
 //!
-//! A controller is one module in two parts: decisions that are pure functions of what the caches
-//! show, and a thin part that carries them out under the controller's own identity, so that RBAC
-//! bounds it. To write one, implement [`host::Controller`] and add it to the table in `host/table.rs`; the
-//! smallest are `clusterroles` and `serviceaccounts`. Names, events, conditions and messages are upstream's
-//! (`pkg/controller`). Depends on `api`, `component`, `client` and `objects`; it must never know how the server stores or admits anything.
+//! A controller is one module in two parts: decisions that are pure functions of the caches' content, and a thin part
+//! that carries them out under the controller's own identity, so that RBAC bounds it. To write one, implement
+//! [`host::Controller`] and add it to the table in `host/table.rs`; the smallest are `clusterroles` and
+//! `serviceaccounts`. Names, events, conditions and messages are upstream's (`pkg/controller`). Depends on `api`,
+//! `component`, `client` and `objects`; it must never know how the server stores or admits anything.
 
 mod clusterroles;
 mod common;
@@ -30,21 +30,21 @@ pub use host::{Choice, ChoiceError, Named, known};
 pub use nodes::cidr_set::RangeError;
 pub use nodes::lifecycle::{EvictionRates, NodeMonitor};
 
-use client::{Clients, Factory};
+use client::Clients;
 use component::{Clock, Health, Registry, Shutdown};
 
-/// What the controllers are told at start. Defaults are upstream's.
+/// The settings of the controllers. Defaults are upstream's.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The clock.
     pub clock: Clock,
     /// PEM of the authorities by which Pods verify the API server.
     pub root_ca: String,
-    /// How long a namespace's deletion waits for API servers that have not seen it yet: zero where
-    /// there is one API server, [`SEVERAL_SERVERS`] otherwise.
+    /// The time for which a namespace's deletion waits for API servers that have not seen it yet: zero where there is
+    /// one API server, [`SEVERAL_SERVERS`] otherwise.
     pub namespace_delay: Duration,
-    /// The Pod network, one block or one of each family separated by a comma; "" leaves the nodes' blocks
-    /// to somebody else.
+    /// The Pod network, one block or one of each family separated by a comma; with "" another component gives the nodes
+    /// their blocks.
     pub cluster_cidr: String,
     /// The ranges of the Services' addresses, which nodes do not get.
     pub service_cidrs: Vec<String>,
@@ -52,16 +52,16 @@ pub struct Config {
     pub node_prefix_v4: u32,
     /// The prefix of a node's block of IPv6 addresses.
     pub node_prefix_v6: u32,
-    /// How nodes are watched.
+    /// The times and rates of the nodes' monitor.
     pub node_monitor: NodeMonitor,
-    /// How many ended Pods are kept; 0 for all.
+    /// The number of ended Pods that are kept; 0 for all.
     pub terminated_pods: usize,
-    /// Which controllers run.
+    /// The controllers that run.
     pub controllers: Choice,
 }
 
 impl Config {
-    /// With upstream's figures.
+    /// Makes a configuration with upstream's figures.
     pub fn new(clock: Clock, root_ca: String) -> Self {
         Self {
             clock,
@@ -81,15 +81,15 @@ impl Config {
 /// Upstream's wait for API servers that have not yet seen the end of a namespace, and let objects in.
 pub const SEVERAL_SERVERS: Duration = Duration::from_secs(5);
 
-/// The user that the controllers' caches are read as.
+/// The user as whom the controllers' caches are read.
 pub const SHARED_USER: &str = "system:kube-controller-manager";
 
 /// Starts the controllers that `config` chooses; their tasks run until `shutdown`. `clients` gives a client for a
-/// user's name: [`SHARED_USER`] for the caches, `system:serviceaccount:kube-system:NAME` for each controller. What
-/// they tell goes into `metrics` and `health`.
+/// user's name: [`SHARED_USER`] for the caches, `system:serviceaccount:kube-system:NAME` for each controller. Their
+/// metrics and health checks go into `metrics` and `health`.
 ///
 /// # Errors
-/// Where the configuration cannot be used.
+/// The configuration cannot be used.
 pub fn run(
     config: &Config,
     clients: &Clients,
@@ -106,7 +106,7 @@ pub fn run(
     let shared = host::Shared {
         config: config.clone(),
         ranges,
-        factory: Factory::new(clients.of(SHARED_USER)),
+        factory: clients.factory(SHARED_USER),
         metrics: metrics.clone(),
         health: health.clone(),
         shutdown: shutdown.clone(),

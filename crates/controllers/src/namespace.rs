@@ -1,7 +1,7 @@
 //! Namespace controller: empties a namespace that is being deleted, then lets it go.
 //!
-//! Pods go first, so that nothing runs on without the policies and accounts around it. Progress is
-//! told in the namespace's conditions (upstream: `pkg/controller/namespace/deletion`).
+//! Pods go first, so that nothing runs on without the policies and accounts around it. The namespace's conditions show
+//! the progress (upstream: `pkg/controller/namespace/deletion`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Time};
 use serde::Deserialize;
 
-use crate::common::{deleting, retry};
+use crate::common::{conditions, deleting, retry};
 use crate::discovery::{Served, discover};
 use crate::host::{Controller, Host, Next, Wiring};
 
 const FINALIZER: &str = "kubernetes";
-/// How long content with finalizers is expected to stay, in seconds.
+/// The time for which content with finalizers is expected to stay, in seconds.
 const FINALIZER_ESTIMATE: i64 = 15;
 
 /// Whether a namespace is not being deleted.
@@ -45,11 +45,11 @@ pub(crate) fn follow_one_of_each<T: Cached>(
     });
 }
 
-/// The controller.
+/// The namespace controller.
 pub(crate) struct Namespaces {
     client: Client,
     clock: Clock,
-    /// How long it waits before it deletes, see [`crate::Config`].
+    /// The wait before the deletion of content, see [`crate::Config`].
     delay: Duration,
     namespaces: Informer<Namespace>,
     pods: Informer<Pod>,
@@ -82,7 +82,7 @@ impl Controller for Namespaces {
                 queue.add_after(namespace.key(), delay.max(Duration::from_millis(1)));
             }
         });
-        // The last Pod's end need not be guessed: the cache tells.
+        // The cache shows the last Pod's end, so that it need not be guessed.
         let (queue, c) = (wiring.queue(), self.clone());
         self.pods.handle(move |change| {
             if let Change::Deleted(pod) = change {
@@ -90,7 +90,7 @@ impl Controller for Namespaces {
                 if c.namespaces.get("", namespace).is_some_and(|n| deleting(&n.metadata))
                     && c.pods.list_namespace(namespace).is_empty()
                 {
-                    // Also then an API server that has not seen the end may let another in.
+                    // Even then an API server that has not seen the end may let another Pod in.
                     queue.add_after(Key::new("", namespace), c.delay);
                 }
             }
@@ -106,7 +106,9 @@ impl Controller for Namespaces {
     }
 }
 
-/// What of a Pod says how long it may take to end. A Pod that is odd elsewhere holds up no namespace.
+client::from_json!(Ending);
+
+/// The fields of a Pod that decide how long it may take to end. A Pod that is odd elsewhere holds up no namespace.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Ending {
@@ -131,7 +133,7 @@ struct Deleter {
     clock: Clock,
 }
 
-/// What is left of one resource in a namespace.
+/// The rest of one resource's objects in a namespace.
 #[derive(Debug, Default)]
 struct Left {
     /// Seconds until it should be gone; 0 for no estimate.
@@ -140,7 +142,7 @@ struct Left {
     finalizers: BTreeMap<String, usize>,
 }
 
-/// What one pass over a namespace found.
+/// The findings of one pass over a namespace.
 #[derive(Debug, Default)]
 struct Pass {
     discovery_failure: Option<String>,
@@ -178,7 +180,7 @@ impl Pass {
 }
 
 impl Deleter {
-    /// One pass; how long to wait before the next if content remains.
+    /// Makes one pass; returns the time to wait before the next one if content remains.
     async fn delete(&self, name: &str) -> Result<Option<Duration>, Status> {
         let api = self.client.api::<Namespace>("");
         let mut namespace = match api.get(name).await {
@@ -247,7 +249,7 @@ impl Deleter {
         Ok(pass)
     }
 
-    /// The longest grace period of the namespace's Pods, unless it should have passed already.
+    /// Returns the longest grace period of the namespace's Pods, unless it should have passed already.
     async fn grace_of_pods(&self, namespace: &str, deleted_at: Timestamp) -> Result<i64, Status> {
         let api = self.client.resource::<Ending>(resource_of::<Pod>(), namespace);
         let all = api.list(&ListParams::default()).await?;
@@ -257,7 +259,7 @@ impl Deleter {
         Ok(if passed >= SignedDuration::from_secs(longest) { 0 } else { longest })
     }
 
-    /// Deletes a resource's objects in a namespace; what stays for now.
+    /// Deletes a resource's objects in a namespace; returns the rest that stays for now.
     async fn delete_all(&self, served: &Served, namespace: &str, estimate: i64) -> Result<Left, Status> {
         let api: Api<PartialObject> = self.client.resource(served.resource.clone(), namespace);
         let gone = |e: &Status| e.is_not_found() || e.code == 405;
@@ -322,7 +324,7 @@ impl Deleter {
     }
 }
 
-/// The conditions after a pass, or `None` if they stay as they are.
+/// Makes the conditions after a pass; `None` if they stay as they are.
 fn conditions(
     old: Option<&[NamespaceCondition]>,
     pass: &Pass,
@@ -403,11 +405,7 @@ fn conditions(
                 continue;
             }
             Some(c) => {
-                let since = if c.status == wanted.status { c.last_transition_time.clone() } else { None };
-                *c = wanted;
-                if since.is_some() {
-                    c.last_transition_time = since;
-                }
+                *c = conditions::after(c, wanted);
             }
         }
         changed = true;
@@ -419,8 +417,8 @@ fn conditions(
 mod tests {
     use super::*;
 
-    /// Where there are several API servers, nothing is deleted in a namespace before all have seen its end, also when
-    /// its last Pod goes meanwhile; where there is one, at once.
+    /// With several API servers, nothing is deleted in a namespace before all have seen its end, even if its last Pod
+    /// goes meanwhile; with one, the content is deleted at once.
     #[tokio::test(start_paused = true)]
     async fn other_servers_get_time_to_see_the_end() {
         use crate::fake::Cluster;

@@ -1,5 +1,5 @@
-//! Protection of storage objects in use: a finalizer holds a claim, a volume or a class of volume
-//! attributes for as long as something uses it, and goes when nothing does.
+//! Protection of storage objects in use: a finalizer holds a claim, a volume or a class of volume attributes as long as
+//! it is used, and is removed after that.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl Controller for Claims {
         let Some(claim) = self.claims.get_key(&key) else { return Ok(Next::Done) };
         let mut used = self.pods.list_namespace(&key.namespace).iter().any(|p| uses(p, &key.name));
         if !used && claim.metadata.deletion_timestamp.is_some() {
-            // The cache may be behind; once the finalizer is gone there is no way back.
+            // The cache may be behind; a removed finalizer cannot be put back.
             let all = self.client.api::<Pod>(&key.namespace).list(&ListParams::default()).await?;
             used = all.items.iter().any(|p| uses(p, &key.name));
         }
@@ -116,7 +116,7 @@ impl Controller for Classes {
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
         wiring.follow(&self.classes, false);
-        // What is let go may be what a deleted class waits for.
+        // A deleted class may wait for a claim or volume that no longer names it.
         let queue = wiring.queue();
         self.claims.handle(move |change| {
             if let Some(claim) = before(change) {
@@ -139,7 +139,7 @@ impl Controller for Classes {
     }
 }
 
-/// The state that a change ended.
+/// Returns the state that a change ended.
 fn before<T>(change: &Change<T>) -> Option<&T> {
     match change {
         Change::Added(_) => None,
@@ -147,7 +147,7 @@ fn before<T>(change: &Change<T>) -> Option<&T> {
     }
 }
 
-/// The claims that a Pod's volumes are, by name.
+/// Returns the names of the claims of a Pod's volumes.
 fn claims_of(pod: &Pod) -> impl Iterator<Item = String> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).filter_map(move |v| {
@@ -156,8 +156,8 @@ fn claims_of(pod: &Pod) -> impl Iterator<Item = String> {
     })
 }
 
-/// Whether a Pod keeps a claim. One without a node does not: the kubelet starts no Pod with a claim that
-/// is being deleted. One that has ended does not hold its ephemeral claims, which may wait for it.
+/// Whether a Pod keeps a claim. A Pod without a node does not: the kubelet starts no Pod with a claim that is being
+/// deleted. A Pod that has ended does not hold its ephemeral claims, which may wait for it.
 fn uses(pod: &Pod, claim: &str) -> bool {
     let Some(spec) = pod.spec.as_ref().filter(|s| s.node_name.is_some()) else { return false };
     let m = &pod.metadata;
@@ -183,7 +183,7 @@ fn class_of_volume(volume: &PersistentVolume) -> Option<&str> {
     volume.spec.as_ref()?.volume_attributes_class_name.as_deref()
 }
 
-/// The finalizers an object should have, if it has others.
+/// Returns the finalizers that an object should have, if it has other ones.
 fn plan(meta: &ObjectMeta, finalizer: &str, used: bool) -> Option<Vec<String>> {
     match (deleting(meta), used) {
         (true, false) => finalizers::without(meta, finalizer),

@@ -20,7 +20,7 @@ const DESCRIPTION: (&str, &str) = (
      Kubernetes clusters.",
 );
 
-/// The controller.
+/// The controller that publishes the root CA.
 pub(crate) struct RootCa {
     client: Client,
     /// PEM of the authorities.

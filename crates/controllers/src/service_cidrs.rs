@@ -1,5 +1,5 @@
-//! ServiceCIDRs: each is ready as soon as it is there, and goes only when no address of a Service would be left
-//! without a range.
+//! ServiceCIDRs: each is ready as soon as it exists, and goes only when every address of a Service is left with a
+//! range.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::host::{Controller, Host, Next, Wiring};
 use objects::Cidr;
 
 const NAME: &str = "service-cidr-controller";
-/// What holds one that is deleted.
+/// The finalizer that holds a deleted ServiceCIDR.
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
-/// The label of the addresses that the API server gave.
+/// The label of the addresses that the API server gave out.
 const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
-/// How long one that may go stays: until every API server has heard that nothing more is given from it.
+/// The time for which a ServiceCIDR that may go stays, until every API server has stopped giving out addresses from it.
 const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
-/// What is to be done about one.
+/// The next step for a ServiceCIDR.
 #[derive(Debug, PartialEq)]
 enum Step {
     Nothing,
-    /// It may go, but not yet.
+    /// The range may go, but not yet.
     Later(SignedDuration),
     Release,
-    /// Holds it, if it is not held yet, and says this in its status.
+    /// Writes this into the range's status, and with `hold` holds it if it is not held yet.
     Say {
         hold: bool,
         status: &'static str,
@@ -56,12 +56,12 @@ fn address(ip: &IPAddress) -> Option<Cidr> {
     ip.metadata.name.as_deref()?.parse::<IpAddr>().ok().map(Cidr::from)
 }
 
-/// Whether all that lies in a block lies in one of the others too.
+/// Whether another range contains the whole block.
 fn in_another<'a>(block: Cidr, own: &str, mut all: impl Iterator<Item = &'a ServiceCIDR>) -> bool {
     all.any(|other| name(other) != own && blocks(other).any(|b| b.contains(block)))
 }
 
-/// Whether nothing is lost with a range: another holds each of its blocks, or each address in use.
+/// Whether a range may go: other ranges hold each of its blocks, or each address in use.
 fn may_go(cidr: &ServiceCIDR, all: &[&ServiceCIDR], addresses: &[Cidr]) -> bool {
     let own = name(cidr);
     if blocks(cidr).all(|block| in_another(block, own, all.iter().copied())) {
@@ -93,7 +93,7 @@ fn plan(cidr: &ServiceCIDR, all: &[&ServiceCIDR], addresses: &[Cidr], now: Times
     if left.is_positive() { Step::Later(left) } else { Step::Release }
 }
 
-/// The controller.
+/// The controller of ServiceCIDRs.
 pub(crate) struct ServiceCidrs {
     client: Client,
     clock: Clock,
@@ -111,7 +111,7 @@ impl Controller for ServiceCidrs {
 
     fn new(host: &Host<Self::Key>) -> Self {
         Self {
-            // What it applies is owned by its name.
+            // The fields that the controller applies are owned under this name.
             client: Client::new(Arc::clone(host.client().transport()), NAME),
             clock: host.clock(),
             recorder: host.recorder(NAME),
@@ -122,7 +122,7 @@ impl Controller for ServiceCidrs {
     }
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
-        // What comes or goes may decide whether another that overlaps may go.
+        // An overlapping range that comes or goes may decide whether another range may go.
         let (queue, lister) = (wiring.queue(), self.cidrs.clone());
         self.cidrs.handle(move |change| {
             let changed = change.object();
@@ -158,7 +158,7 @@ impl Controller for ServiceCidrs {
         let deleted = cidr.metadata.deletion_timestamp.as_ref().map(|t| t.0);
         let used = if deleted.is_some() { self.addresses.list() } else { Vec::new() };
         let used = used.iter().filter_map(|ip| address(ip)).collect::<Vec<_>>();
-        // The grace runs on whoever sets the clock.
+        // The grace runs on if the clock is set.
         let now = deleted.and_then(|deleted| {
             let passed = self.deletions.passed(key, deleted, self.clock);
             deleted.checked_add(SignedDuration::try_from(passed).ok()?).ok()

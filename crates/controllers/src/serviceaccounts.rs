@@ -12,7 +12,7 @@ use crate::namespace::{follow_one_of_each, is_active};
 
 const NAME: &str = "default";
 
-/// The controller.
+/// The controller of default ServiceAccounts.
 pub(crate) struct ServiceAccounts {
     client: Client,
     namespaces: Informer<Namespace>,
@@ -60,7 +60,7 @@ async fn ensure(client: &Client, namespace: &str) -> Result<(), Status> {
     match client.api::<ServiceAccount>(namespace).create(&account).await {
         Ok(_) => Ok(()),
         Err(e) if e.is_already_exists() || crate::common::namespace_is_terminating(&e) => Ok(()),
-        // The namespace went meanwhile.
+        // The namespace is gone meanwhile.
         Err(e) if e.is_not_found() => Ok(()),
         Err(e) => Err(e),
     }

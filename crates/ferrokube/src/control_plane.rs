@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::UserInfo;
+use access::pki::{NodeIdentity, Pki};
 use anyhow::{Context, Result, anyhow};
 use api::Text;
 use apiserver::Config;
-use apiserver::pki::{NodeIdentity, Pki};
 use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
-use apiserver::user::UserInfo;
 use client::{Client, Clients, Election};
 use component::{Clock, FeatureGates, Shutdown};
 use rustls::RootCertStore;

@@ -168,7 +168,7 @@ mod tests {
         fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(refused(&foreign).contains("is not empty"));
         let mode = |dir: &Path| fs::metadata(dir).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&foreign), 0o755, "what is not ours is left as it is");
+        assert_eq!(mode(&foreign), 0o755, "a foreign directory is left as it is");
         assert_eq!(mode(&ours), 0o700);
         fs::write(ours.join("version"), format!("{VERSION}\n")).unwrap();
         fs::set_permissions(&ours, fs::Permissions::from_mode(0o755)).unwrap();

@@ -22,7 +22,7 @@ pub(crate) struct Line {
     pub(crate) arguments: Vec<OsString>,
     /// A sentence for each flag that has no effect.
     pub(crate) warnings: Vec<String>,
-    /// Somebody asks a component for its version, which is that of Kubernetes.
+    /// Whether a component is asked for its version, which is that of Kubernetes.
     pub(crate) version: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn read(all: impl IntoIterator<Item = OsString>) -> Result<Line> {
     Ok(Line { arguments: all, warnings: sifted.warnings, version })
 }
 
-/// Whether a subcommand of that name is a component, by upstream's names.
+/// Whether a subcommand is a component, by upstream's names.
 fn is_component(name: &OsStr) -> bool {
     TABLES.iter().any(|(component, _)| *component == name)
 }

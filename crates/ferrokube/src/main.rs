@@ -25,7 +25,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use apiserver::pki::NodeIdentity;
+use access::pki::NodeIdentity;
 use cli::{Cli, Command};
 use control_plane::{ControlPlane, Settings};
 use data_dir::DataDir;
@@ -33,17 +33,17 @@ use data_dir::DataDir;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Objects may nest as deeply as `api::depth` says, and what handles them recurses. That needs up to 5 MiB (YAML) where
-/// nothing is optimized, more than a thread has by default; a test of `api::depth` holds it below the half. Memory is
-/// what of it is used.
+/// The size of a thread's stack. Objects may nest as deeply as `api::depth` says, and the code that handles them
+/// recurses. That needs up to 5 MiB (YAML) in unoptimized builds, more than a thread has by default; a test of
+/// `api::depth` holds it below the half. Only used parts of a stack cost memory.
 const STACK: usize = 16 << 20;
 
-/// How long tasks that nobody waits for may still run at the end.
+/// The time for which tasks that nothing waits for may still run at the end.
 const LAST_TASKS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    // The allocator asks for huge pages, which make an idle process half as large again and no request
-    // cheaper. A kernel that can't turn them off only costs that memory.
+    // The allocator asks for huge pages, which make an idle process half as large again and no request cheaper. A
+    // kernel that can't turn them off only costs that memory.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     raise_descriptors();
     let filter = EnvFilter::try_from_env("FERROKUBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
             }
         };
     let result = runtime.block_on(run(command));
-    // What still runs may hang; nothing waits for it.
+    // Tasks that still run may hang; nothing waits for them.
     runtime.shutdown_timeout(LAST_TASKS);
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,11 +83,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Lets the process have as many open files as it may: each connection is one, and the soft limit is there for programs
-/// that use select(2).
+/// Raises the soft limit of open files to the hard one: each connection is a file, and the soft limit is there for
+/// programs that use select(2).
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
-    // What is as large as it can be stays so, and a process that may not raise it goes on with what it has.
+    // A limit that is as large as it can be stays so, and a process that may not raise it goes on with the present one.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
@@ -139,10 +139,10 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-/// One line about what is going on.
+/// Prints one line about the progress.
 fn say(line: &str) {
     use std::io::Write;
-    // Nobody may be reading any more; that is no reason to stop.
+    // The reader may be gone; that is no reason to stop.
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(port(&["kube-scheduler", "--kubeconfig=k", "--secure-port=0"]), 0);
     }
 
-    /// A part that panics unseen would leave a cluster that only looks alive.
+    /// A panic that nobody sees would leave a cluster that only looks alive.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_part_that_panics_ends_the_process() {
         let dir = tempfile::tempdir().unwrap();

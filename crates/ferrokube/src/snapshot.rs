@@ -69,7 +69,7 @@ async fn save(flags: &SnapshotSave) -> Result<()> {
     let part = beside(&flags.file, &format!(".{}.part", uuid::Uuid::new_v4().simple()));
     let saved = async {
         receive(answer.into_body(), &part).await?;
-        let info = inspect(&part).await.context("what the server sent is not a whole snapshot")?;
+        let info = inspect(&part).await.context("the server did not send a whole snapshot")?;
         private::publish(&part, &flags.file)?;
         sync_directory(&flags.file).await?;
         anyhow::Ok(info)

@@ -57,7 +57,7 @@ pub trait Strategy: Send + Sync {
     /// The cells under [`Facts::columns`] at a point in time.
     fn row(&self, schema: &Schema, object: &Struct, now: Timestamp) -> Row;
 
-    /// How long a deletion waits, for kinds that know grace.
+    /// The time for which a deletion waits, for kinds that know grace.
     fn grace(&self, schema: &Schema, object: &Struct) -> Option<Grace>;
     /// Whether something besides metadata's finalizers keeps an object that is deleted.
     fn is_held(&self, schema: &Schema, object: &Struct) -> bool;
@@ -127,7 +127,7 @@ pub struct SelectableField {
     pub indexed: bool,
 }
 
-/// How objects are deleted.
+/// The way in which objects are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deletion {
     /// The treatment of dependents where the request does not choose one.
@@ -161,7 +161,7 @@ pub enum Dependents {
     Unsupported,
 }
 
-/// How long a deletion waits.
+/// The time for which a deletion waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
     /// Seconds that the object asks for.
@@ -170,7 +170,7 @@ pub struct Grace {
     pub at_once: bool,
 }
 
-/// How objects are stored.
+/// The way in which objects are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
     /// The version in which the server keeps objects.

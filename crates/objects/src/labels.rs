@@ -89,9 +89,12 @@ impl Selector {
 
     /// Whether it selects an object with these labels.
     pub fn matches(&self, labels: Option<&Labels>) -> bool {
-        self.requirements.as_ref().is_some_and(|all| {
-            all.iter().all(|r| r.matches(labels.and_then(|l| l.get(r.key.as_str())).map(String::as_str)))
-        })
+        self.matches_by(|key| labels.and_then(|l| l.get(key)).map(String::as_str))
+    }
+
+    /// Whether it selects an object, of which `label` tells the value of each label.
+    pub fn matches_by<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+        self.requirements.as_ref().is_some_and(|all| all.iter().all(|r| r.matches(label(&r.key))))
     }
 }
 

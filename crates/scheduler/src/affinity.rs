@@ -4,10 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, WeightedPodAffinityTerm};
 
-use objects::{Labels, Selector, SelectorError};
+use objects::{Labels as NamespaceLabels, Selector, SelectorError};
+
+use crate::labels::Labels;
 
 /// The labels of every known namespace.
-pub type Namespaces = HashMap<String, Labels>;
+pub type Namespaces = HashMap<String, NamespaceLabels>;
 
 /// One term: which Pods it speaks of, and within which part of the cluster.
 ///
@@ -32,15 +34,20 @@ impl Term {
         let namespace_selector = Selector::new(term.namespace_selector.as_ref())?;
         let mut namespaces: BTreeSet<String> = term.namespaces.iter().flatten().cloned().collect();
         if namespaces.is_empty() && term.namespace_selector.is_none() {
-            namespaces.insert(namespace(pod).to_owned());
+            namespaces.insert(pod.metadata.namespace.clone().unwrap_or_default());
         }
         Ok(Self { namespaces, namespace_selector, selector, topology_key: term.topology_key.clone() })
     }
 
-    /// Whether the term speaks of a Pod, whose namespace has these labels.
-    pub fn matches(&self, pod: &Pod, namespace_labels: Option<&Labels>) -> bool {
-        (self.namespaces.contains(namespace(pod)) || self.namespace_selector.matches(namespace_labels))
-            && self.selector.matches(pod.metadata.labels.as_ref())
+    /// Whether the term speaks of a Pod of this namespace with these labels; the labels of the namespace may be known.
+    pub fn matches(
+        &self,
+        namespace: &str,
+        labels: &Labels,
+        namespace_labels: Option<&NamespaceLabels>,
+    ) -> bool {
+        (self.namespaces.contains(namespace) || self.namespace_selector.matches(namespace_labels))
+            && self.selector.matches_by(|key| labels.get(key))
     }
 
     /// The same term with the namespaces that its selector finds put in by name, so that it is matched without looking
@@ -55,27 +62,31 @@ impl Term {
     }
 }
 
-/// The namespace of a Pod.
-pub fn namespace(pod: &Pod) -> &str {
-    pod.metadata.namespace.as_deref().unwrap_or_default()
-}
-
 /// All terms of a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// What must be there.
+    /// Pods that must be there.
     pub required: Vec<Term>,
-    /// What must not be there.
+    /// Pods that must not be there.
     pub required_anti: Vec<Term>,
-    /// What should be there, by weight.
+    /// Pods that should be there, by weight.
     pub preferred: Vec<(i32, Term)>,
-    /// What should not be there, by weight.
+    /// Pods that should not be there, by weight.
     pub preferred_anti: Vec<(i32, Term)>,
-    /// What is wrong with them, "" for nothing. A list with a wrong term is empty, and a Pod that has one is not placed.
+    /// The fault in them, "" for none. A list with a wrong term is empty, and a Pod that has one is not placed.
     pub error: String,
 }
 
 impl Terms {
+    /// No terms.
+    pub const NONE: Self = Self {
+        required: Vec::new(),
+        required_anti: Vec::new(),
+        preferred: Vec::new(),
+        preferred_anti: Vec::new(),
+        error: String::new(),
+    };
+
     /// Compiles the terms of a Pod.
     pub fn of(pod: &Pod) -> Self {
         let affinity = pod.spec.as_ref().and_then(|s| s.affinity.as_ref());
@@ -131,6 +142,6 @@ fn preferred(
 }
 
 /// Whether the terms are there and all of them speak of a Pod; they must be resolved.
-pub fn all_match(terms: &[Term], pod: &Pod) -> bool {
-    !terms.is_empty() && terms.iter().all(|t| t.matches(pod, None))
+pub fn all_match(terms: &[Term], namespace: &str, labels: &Labels) -> bool {
+    !terms.is_empty() && terms.iter().all(|t| t.matches(namespace, labels, None))
 }

@@ -3,62 +3,32 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use objects::ports::{HostPort, host_ports};
+use compact_str::CompactString as Text;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use objects::ports::HostPort;
 use objects::{Amount, Resources, quantity};
 
-use crate::affinity::{Namespaces, Terms};
+use crate::affinity::Namespaces;
 use crate::plugins::claims::Claims;
-use crate::resources::{PodRequests, pod_requests};
-
-/// A Pod that counts on a node, with what was computed of it once.
-#[derive(Debug, Clone)]
-pub struct PodInfo {
-    /// The Pod.
-    pub pod: Arc<Pod>,
-    /// What it requests.
-    pub requests: PodRequests,
-    /// Host ports it takes.
-    pub ports: Vec<HostPort>,
-    /// Its affinity to other Pods.
-    pub terms: Arc<Terms>,
-}
-
-impl PodInfo {
-    /// Computes what the scheduler needs of a Pod.
-    pub fn new(pod: Arc<Pod>) -> Self {
-        let requests = pod_requests(&pod);
-        let ports = host_ports(&pod);
-        let terms = Arc::new(Terms::of(&pod));
-        Self { pod, requests, ports, terms }
-    }
-    /// The Pod's uid, "" if it has none.
-    pub fn uid(&self) -> &str {
-        self.pod.metadata.uid.as_deref().unwrap_or_default()
-    }
-    /// The Pod's priority, 0 by default.
-    pub fn priority(&self) -> i32 {
-        self.pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0)
-    }
-}
+use crate::pod::PodInfo;
 
 /// A node and what is on it.
 #[derive(Debug, Clone)]
 pub struct NodeInfo {
     /// The node.
     pub node: Arc<Node>,
-    /// What it offers.
+    /// The resources that it offers.
     pub allocatable: Resources,
     /// How many Pods it takes.
     pub max_pods: i64,
     /// The Pods on it, by uid.
-    pub pods: HashMap<String, PodInfo>,
+    pub pods: HashMap<Arc<str>, PodInfo>,
     /// The sum of their requests.
     pub requested: Resources,
     /// The same with scoring's assumptions: milli-CPU and bytes.
     pub nonzero: (Amount, Amount),
     /// Those of its Pods that have terms of affinity or anti-affinity, by uid.
-    with_terms: HashSet<String>,
+    with_terms: HashSet<Arc<str>>,
     /// Images on the node by name, with their size in bytes.
     pub images: HashMap<String, i64>,
 }
@@ -109,10 +79,10 @@ impl NodeInfo {
     pub fn add(&mut self, pod: PodInfo) {
         self.remove(pod.uid());
         self.count(&pod, 1);
-        if *pod.terms != Terms::default() {
-            self.with_terms.insert(pod.uid().to_owned());
+        if pod.has_terms() {
+            self.with_terms.insert(pod.shared_uid());
         }
-        self.pods.insert(pod.uid().to_owned(), pod);
+        self.pods.insert(pod.shared_uid(), pod);
     }
     /// Counts a Pod no more.
     pub fn remove(&mut self, uid: &str) -> Option<PodInfo> {
@@ -128,7 +98,7 @@ impl NodeInfo {
     }
     /// Whether one of these host ports is taken.
     pub fn ports_taken(&self, wanted: &[HostPort]) -> bool {
-        let mut taken = self.pods.values().flat_map(|p| &p.ports);
+        let mut taken = self.pods.values().flat_map(|p| p.ports.iter());
         taken.any(|have| wanted.iter().any(|want| want.conflicts(have)))
     }
 }
@@ -139,12 +109,12 @@ pub struct Cache {
     nodes: Vec<NodeInfo>,
     by_name: HashMap<String, usize>,
     /// Pod uid to node name, also for Pods of nodes that are not known (yet).
-    placed: HashMap<String, String>,
+    placed: HashMap<Arc<str>, Text>,
     /// Pods placed on nodes that are not known.
-    orphans: HashMap<String, BTreeSet<String>>,
-    orphan_pods: HashMap<String, PodInfo>,
+    orphans: HashMap<String, BTreeSet<Arc<str>>>,
+    orphan_pods: HashMap<Arc<str>, PodInfo>,
     /// Pods whose binding was decided here and is not confirmed by the API yet.
-    assumed: BTreeSet<String>,
+    assumed: BTreeSet<Arc<str>>,
     /// Nodes that hold an image, for scoring.
     image_nodes: HashMap<String, i64>,
     namespaces: Namespaces,
@@ -229,9 +199,9 @@ impl Cache {
     }
     /// Counts a Pod on the node it is bound to.
     pub fn set_pod(&mut self, pod: PodInfo, node: &str) {
-        let uid = pod.uid().to_owned();
+        let uid = pod.shared_uid();
         self.remove_pod(&uid);
-        self.placed.insert(uid.clone(), node.to_owned());
+        self.placed.insert(uid.clone(), node.into());
         if let Some(i) = self.by_name.get(node) {
             self.nodes[*i].add(pod);
         } else {
@@ -241,7 +211,7 @@ impl Cache {
     }
     /// Counts a Pod on a node although the API does not know of it yet.
     pub fn assume(&mut self, pod: PodInfo, node: &str) {
-        let uid = pod.uid().to_owned();
+        let uid = pod.shared_uid();
         self.set_pod(pod, node);
         self.assumed.insert(uid);
     }
@@ -261,13 +231,13 @@ impl Cache {
     pub fn remove_pod(&mut self, uid: &str) {
         self.assumed.remove(uid);
         let Some(node) = self.placed.remove(uid) else { return };
-        if let Some(i) = self.by_name.get(&node) {
+        if let Some(i) = self.by_name.get(node.as_str()) {
             self.nodes[*i].remove(uid);
         }
-        if let Some(set) = self.orphans.get_mut(&node) {
+        if let Some(set) = self.orphans.get_mut(node.as_str()) {
             set.remove(uid);
             if set.is_empty() {
-                self.orphans.remove(&node);
+                self.orphans.remove(node.as_str());
             }
         }
         self.orphan_pods.remove(uid);

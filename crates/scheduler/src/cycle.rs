@@ -2,22 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::cache::{Cache, NodeInfo};
 use crate::nominated::Nominated;
 use crate::plugins::{self, Prepared, Rejection, Stop, score};
+use crate::pod::PodInfo;
 
 /// Why no node can take a Pod.
 #[derive(Debug, Clone, Default)]
 pub struct FitError {
     /// How many nodes there are.
     pub nodes: usize,
-    /// What refused the Pod before any node was looked at.
+    /// The refusal that came before any node was looked at.
     pub stopped: Option<Rejection>,
     /// Each node's refusal, by node name.
     pub rejections: BTreeMap<String, Rejection>,
     /// How many nodes were not looked at, since the Pod's node affinity names others.
     pub excluded: usize,
-    /// What preemption said.
+    /// The answer of preemption.
     pub post_filter: String,
 }
 
@@ -41,7 +42,7 @@ impl FitError {
     }
 }
 
-/// What a cycle ends with when it finds no node.
+/// The end of a cycle that finds no node.
 #[derive(Debug, Clone)]
 pub enum Failure {
     /// None can take the Pod.
@@ -201,7 +202,7 @@ mod tests {
         let pod = serde_json::from_value(json!({
             "metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}
         }));
-        let pod = PodInfo::new(Arc::new(pod.unwrap()));
+        let pod = PodInfo::new(pod.unwrap());
         let error = schedule(&pod, &cache, &Nominated::default(), 0, &mut |_| 0).unwrap_err();
         let Failure::Unschedulable(error) = error else { panic!("{error:?}") };
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What happens in the cluster, and which refusals it may lift (upstream's `EventsToRegister`, without hints).
+//! Events in the cluster, and the refusals that they may lift (upstream's `EventsToRegister`, without hints).
 
 use std::ops::{BitOr, BitOrAssign};
 
@@ -27,7 +27,7 @@ impl Events {
     pub const NODE_LABELS: Self = Self(1 << 2);
     /// A node's taints changed, or whether it is unschedulable.
     pub const NODE_TAINTS: Self = Self(1 << 3);
-    /// What a node offers changed.
+    /// The resources that a node offers changed.
     pub const NODE_ALLOCATABLE: Self = Self(1 << 4);
     /// A Pod has a node now.
     pub const POD_ADDED: Self = Self(1 << 5);
@@ -69,7 +69,7 @@ impl BitOrAssign for Events {
     }
 }
 
-/// What may lift a plugin's refusal.
+/// The events that may lift a plugin's refusal.
 fn lifts(plugin: &str) -> Events {
     let placed = Events::POD_ADDED | Events::POD_LABELS | Events::POD_DELETED;
     match plugin {
@@ -93,12 +93,12 @@ fn lifts(plugin: &str) -> Events {
     }
 }
 
-/// What may lift one of the refusals; if nobody refused (there are no nodes), anything may.
+/// The events that may lift one of the refusals; if nobody refused (there are no nodes), any may.
 pub fn that_lift<'p>(plugins: impl IntoIterator<Item = &'p str>) -> Events {
     plugins.into_iter().map(lifts).reduce(BitOr::bitor).unwrap_or(Events::ALL)
 }
 
-/// What a node's new state means: nothing if only its heartbeat has changed.
+/// The events of a node's new state: none if only its heartbeat has changed.
 pub fn of_node(old: &Node, new: &Node) -> Events {
     let (spec, other) = (new.spec.as_ref(), old.spec.as_ref());
     let allocatable = |n: &Node| n.status.as_ref().and_then(|s| s.allocatable.clone());

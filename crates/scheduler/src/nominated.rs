@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::cache::PodInfo;
+use crate::pod::PodInfo;
 
 /// Who waits for which node: what `status.nominatedNodeName` says, known here before the API has it.
 #[derive(Debug, Default)]
@@ -36,10 +36,10 @@ impl Nominated {
             }
         }
     }
-    /// Takes in a new state of a pending Pod; `before` is the one known so far. What the API says counts if it has
-    /// changed there; otherwise what is known here may be newer (upstream's `UpdateNominatedPod`).
+    /// Takes in a new state of a pending Pod; `before` is the one known so far. The API's word counts if it has
+    /// changed there; otherwise the node known here may be newer (upstream's `UpdateNominatedPod`).
     pub fn follow(&mut self, pod: &PodInfo, before: Option<&str>) {
-        let says = said(pod);
+        let says = pod.nominated();
         if says == before.unwrap_or_default() {
             if let Some(node) = self.node_of(pod.uid()).map(str::to_owned) {
                 self.set(pod.clone(), &node);
@@ -52,25 +52,18 @@ impl Nominated {
     }
 }
 
-/// The node that the API says a Pod waits for, "" for none.
-pub fn said(pod: &PodInfo) -> &str {
-    pod.pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
 
     fn pod(node: &str) -> PodInfo {
         let pod = json!({"metadata": {"uid": "u"}, "status": {"nominatedNodeName": node}});
-        PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()))
+        PodInfo::new(serde_json::from_value(pod).unwrap())
     }
 
-    /// What is known here, what the API said before, what it says now, and what follows.
+    /// The node known here, that of the API before, that of the API now, and the one that follows.
     fn check(known: &str, before: Option<&str>, now: &str, expected: Option<&str>) {
         let mut all = Nominated::default();
         if !known.is_empty() {

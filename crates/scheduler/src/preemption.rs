@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::cache::{Cache, NodeInfo};
 use crate::cycle::{FitError, filter_with_nominated};
-use crate::nominated::{Nominated, said};
+use crate::nominated::Nominated;
 use crate::plugins::{self, Prepared};
+use crate::pod::{PodInfo, PodView};
 
 /// A node on which room can be made.
 #[derive(Debug, Clone)]
@@ -22,15 +22,11 @@ pub struct Candidate {
     pub violations: usize,
 }
 
-fn start_time(pod: &Pod) -> Option<Timestamp> {
-    pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0)
-}
-
 /// The most important first: higher priority, then the longer running.
 fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
     b.priority().cmp(&a.priority()).then_with(|| {
         let now = Timestamp::MAX;
-        start_time(&a.pod).unwrap_or(now).cmp(&start_time(&b.pod).unwrap_or(now))
+        a.started.unwrap_or(now).cmp(&b.started.unwrap_or(now))
     })
 }
 
@@ -60,16 +56,16 @@ pub fn find(
     error: &FitError,
     budgets: &[std::sync::Arc<PodDisruptionBudget>],
 ) -> Result<Candidate, Refusal> {
-    if pod.pod.spec.as_ref().and_then(|s| s.preemption_policy.as_deref()) == Some("Never") {
+    if pod.spec().and_then(|s| s.preemption_policy.as_deref()) == Some("Never") {
         return Err(Refusal::NotEligible("not eligible due to preemptionPolicy=Never."));
     }
-    let waits_for = nominated.node_of(pod.uid()).unwrap_or(said(pod));
+    let waits_for = nominated.node_of(pod.uid()).unwrap_or(pod.nominated());
     if !error.hopeless(waits_for) && cache.node(waits_for).is_some_and(|n| leaving(pod, n)) {
         return Err(Refusal::NotEligible("not eligible due to a terminating pod on the nominated node."));
     }
     let mut why = BTreeMap::<String, usize>::new();
     let mut candidates = Vec::new();
-    // What stopped the cycle before it looked at nodes stops this too.
+    // A refusal that came before the cycle looked at nodes stops this too.
     let mut prepared = plugins::prepare(pod, cache).ok().filter(|_| error.stopped.is_none());
     for node in cache.nodes() {
         let result = match &mut prepared {
@@ -97,31 +93,19 @@ pub fn find(
 
 /// Whether Pods that are less important are leaving the node since they were preempted.
 fn leaving(pod: &PodInfo, node: &NodeInfo) -> bool {
-    node.pods.values().any(|p| p.priority() < pod.priority() && preempted(&p.pod))
+    node.pods.values().any(|p| p.priority() < pod.priority() && p.leaving && p.preempted)
 }
 
-/// Whether a Pod is going because it was preempted.
-fn preempted(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
-        && pod.status.as_ref().and_then(|s| s.conditions.as_ref()).is_some_and(|c| {
-            c.iter().any(|c| {
-                c.type_ == "DisruptionTarget"
-                    && c.status == "True"
-                    && c.reason.as_deref() == Some("PreemptionByScheduler")
-            })
-        })
-}
-
-/// What is best comes first: fewest budget violations, least important most important victim,
+/// The best comes first: fewest budget violations, least important most important victim,
 /// smallest sum of priorities, fewest victims, and the victim that started latest.
 fn rank(c: &Candidate) -> (usize, i32, i64, usize, std::cmp::Reverse<Timestamp>) {
-    let highest = c.victims.first().map_or(i32::MIN, PodInfo::priority);
+    let highest = c.victims.first().map_or(i32::MIN, |v| v.priority());
     let sum = c.victims.iter().map(|v| i64::from(v.priority()) + i64::from(i32::MAX) + 1).sum();
     let earliest = c
         .victims
         .iter()
         .filter(|v| v.priority() == highest)
-        .map(|v| start_time(&v.pod).unwrap_or(Timestamp::MAX))
+        .map(|v| v.started.unwrap_or(Timestamp::MAX))
         .min()
         .unwrap_or(Timestamp::MAX);
     (c.violations, highest, sum, c.victims.len(), std::cmp::Reverse(earliest))
@@ -196,8 +180,11 @@ fn split_by_budget(
                 .status
                 .as_ref()
                 .and_then(|s| s.disrupted_pods.as_ref())
-                .is_some_and(|d| d.contains_key(p.pod.metadata.name.as_deref().unwrap_or_default()));
-            if budget.metadata.namespace != p.pod.metadata.namespace || !selects(budget, &p.pod) || done {
+                .is_some_and(|d| d.contains_key(p.name()));
+            if budget.metadata.namespace.as_deref().unwrap_or_default() != p.namespace()
+                || !selects(budget, p)
+                || done
+            {
                 continue;
             }
             *left -= 1;
@@ -208,19 +195,18 @@ fn split_by_budget(
 }
 
 /// Whether a budget selects a Pod; an empty or absent selector selects none.
-fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
+fn selects(budget: &PodDisruptionBudget, pod: &PodView) -> bool {
     let Some(selector) = budget.spec.as_ref().and_then(|s| s.selector.as_ref()) else { return false };
     let (exact, expressions) =
         (selector.match_labels.iter().flatten(), selector.match_expressions.iter().flatten());
-    let labels = pod.metadata.labels.as_ref();
-    let have = |key: &str| labels.and_then(|l| l.get(key));
+    let have = |key: &str| pod.labels.get(key);
     let empty = selector.match_labels.iter().flatten().next().is_none()
         && selector.match_expressions.iter().flatten().next().is_none();
     !empty
-        && labels.is_some_and(|l| !l.is_empty())
-        && exact.into_iter().all(|(k, v)| have(k) == Some(v))
+        && !pod.labels.is_empty()
+        && exact.into_iter().all(|(k, v)| have(k) == Some(v.as_str()))
         && expressions.into_iter().all(|e| {
-            let listed = |v: &String| e.values.iter().flatten().any(|x| x == v);
+            let listed = |v: &str| e.values.iter().flatten().any(|x| x == v);
             match e.operator.as_str() {
                 "In" => have(&e.key).is_some_and(listed),
                 "NotIn" => !have(&e.key).is_some_and(listed),
@@ -245,7 +231,7 @@ mod tests {
             "metadata": {"uid": uid, "name": uid, "namespace": "d", "labels": {"app": uid}},
             "spec": {"priority": priority, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
         }));
-        PodInfo::new(Arc::new(pod.unwrap()))
+        PodInfo::new(pod.unwrap())
     }
 
     fn check(
@@ -309,7 +295,7 @@ mod tests {
         let pod = json!({
             "metadata": {"uid": name, "name": name, "namespace": "d", "labels": {"app": "x"}}, "spec": spec
         });
-        PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()))
+        PodInfo::new(serde_json::from_value(pod).unwrap())
     }
 
     /// Pods `(name, priority, amount, node)` on two nodes. Gives the node and the victims.

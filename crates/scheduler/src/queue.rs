@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cache::PodInfo;
 use crate::events::{Events, KINDS};
+use crate::pod::PodInfo;
 
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ pub struct Entry {
     /// How often it was tried.
     pub attempts: u32,
     failed_at: Instant,
-    /// What may lift the last refusal.
+    /// The events that may lift the last refusal.
     waits_for: Events,
     state: State,
 }
@@ -53,7 +53,7 @@ pub struct Queue {
 }
 
 fn gated(info: &PodInfo) -> bool {
-    info.pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_ref()).is_some_and(|g| !g.is_empty())
+    info.spec().and_then(|s| s.scheduling_gates.as_ref()).is_some_and(|g| !g.is_empty())
 }
 
 impl Queue {
@@ -222,15 +222,13 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
 
     fn pod(uid: &str, priority: i32, gates: serde_json::Value) -> PodInfo {
         let pod = json!({"metadata": {"uid": uid}, "spec": {"priority": priority, "schedulingGates": gates, "containers": []}});
-        PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()))
+        PodInfo::new(serde_json::from_value(pod).unwrap())
     }
 
     fn popped(q: &mut Queue, now: Instant) -> Option<String> {

@@ -1,4 +1,4 @@
-//! What Pods count for on a node.
+//! The resources that Pods count for on a node.
 
 use k8s_openapi::api::core::v1::Pod;
 use objects::resources::{Amount, Counting, Resources};
@@ -8,10 +8,10 @@ const DEFAULT_MILLI_CPU: Amount = 100;
 /// Bytes of memory that scoring assumes for a container without a request (upstream's `DefaultMemoryRequest`).
 const DEFAULT_MEMORY: Amount = 200 * 1024 * 1024;
 
-/// What a Pod counts for on a node.
+/// The resources that a Pod counts for on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRequests {
-    /// What it requests, as `NodeResourcesFit` counts it.
+    /// Its requests, as `NodeResourcesFit` counts them.
     pub fit: Resources,
     /// Milli-CPU with the assumption for containers that request none; scoring uses it.
     pub nonzero_milli_cpu: Amount,
@@ -19,7 +19,7 @@ pub struct PodRequests {
     pub nonzero_memory: Amount,
 }
 
-/// What a Pod counts for; under a resize the largest of what it wants, was given and has.
+/// The requests of a Pod; under a resize the largest of what it wants, was given and has.
 pub fn pod_requests(pod: &Pod) -> PodRequests {
     let counted = |assumed| objects::resources::pod_requests(pod, Counting { status: true, assumed });
     let nonzero = counted((DEFAULT_MILLI_CPU, DEFAULT_MEMORY));

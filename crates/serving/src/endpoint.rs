@@ -23,14 +23,14 @@ use crate::pages;
 
 /// Paths that everybody may ask for; upstream's `--authorization-always-allow-paths`.
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/livez"];
-/// All paths.
+/// All paths of the endpoint.
 const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
 
 /// A component's endpoint.
 pub struct Endpoint {
     /// The component's name.
     pub name: &'static str,
-    /// Its version.
+    /// The component's version.
     pub version: &'static str,
     /// The check of access.
     pub auth: Auth,

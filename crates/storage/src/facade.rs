@@ -18,6 +18,7 @@ use crate::engine::{Change, Engine, Forget, Record, View};
 use crate::etcd::{self, EtcdConfig, EtcdOpenError, MigrateError, Migrated, Servers};
 use crate::history::Limits;
 use crate::index::Index;
+use crate::inline::InlineWriter;
 use crate::log::{self, Backup, OpenError};
 use crate::quota::{DEFAULT_QUOTA, Quota, Usage, weight};
 use crate::store::{
@@ -262,6 +263,26 @@ impl Store {
         Loader::new(Limits::default(), Arc::new(now))
             .start(Box::new(Forget), (0, 0), PROGRESS_INTERVAL, None, &Shutdown::new())
             .expect("a thread")
+    }
+
+    /// A store in memory whose writes are made by their callers, for simulations on a paused clock. Nothing tells watchers
+    /// of progress, and what expires by `clock` is removed with the next write.
+    pub fn inline(clock: Clock) -> Self {
+        let now = move || u64::try_from(clock.now().as_millisecond()).unwrap_or(0);
+        let Loader { index, now, expiries, .. } = Loader::new(Limits::default(), Arc::new(now));
+        index.loaded(0, 0);
+        let quota = Quota::new(None, 0);
+        let live = quota.shown();
+        let start = Start {
+            index: index.clone(),
+            engine: Box::new(Forget),
+            expiries,
+            last: 0,
+            now,
+            progress_interval: PROGRESS_INTERVAL,
+            quota,
+        };
+        Self { clock, live, ..Self::of(index, Arc::new(InlineWriter::new(start))) }
     }
 
     /// Makes a resource known. The call is idempotent by group and plural; another choice of indexed fields rebuilds

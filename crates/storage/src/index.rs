@@ -17,7 +17,7 @@ use crate::store::{Compacted, Event, ResourceId, ResourceSpec, Scope, WatchEnd, 
 use crate::view::{Live, Snapshot};
 use crate::watch::{Delivery, Hub, Routes, WatchOptions, Watcher};
 
-/// How many reconstructed past states a resource keeps, for the pages of lists that are being read.
+/// The number of reconstructed past states that a resource keeps, for the pages of lists that are being read.
 const PAST: usize = 4;
 
 /// A resource with its objects.
@@ -32,7 +32,7 @@ pub(crate) struct Resource {
     pub(crate) routes: Mutex<Routes>,
     /// Held by the task that replaces `live`: a writer holds it from its checks until it published.
     writing: Mutex<()>,
-    /// See [`Resource::known`].
+    /// The revision of [`Resource::known`].
     known: AtomicU64,
     /// The revision up to which the queues of the resource's watchers were given every event, where the resource is
     /// followed on its own.
@@ -462,7 +462,7 @@ mod tests {
         }
         let newest = resources[999].history.lock().low();
         assert!(newest > 0, "its older events made room");
-        assert!(resources[0].history.lock().after(quiet - 1).is_ok(), "who holds little keeps it");
+        assert!(resources[0].history.lock().after(quiet - 1).is_ok(), "a small history is kept");
         let all_gone = happen(&resources[5], ALL * 2);
         assert!(index.histories.bytes() <= ALL, "also if one event alone is too much");
         assert!(resources[5].history.lock().after(all_gone - 1).is_err());

@@ -17,6 +17,7 @@ mod etcd;
 mod facade;
 mod history;
 mod index;
+mod inline;
 mod log;
 mod quota;
 pub mod store;

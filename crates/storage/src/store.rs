@@ -227,7 +227,7 @@ pub enum WatchEnd {
     #[error("the watcher fell behind")]
     Behind,
     /// The next events are no longer known; the state must be read anew.
-    #[error("what comes next was compacted")]
+    #[error("the next events were compacted")]
     Compacted,
     /// The next event cannot be read.
     #[error("{} cannot be read: {}", .0.key, .0.why)]

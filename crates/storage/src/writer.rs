@@ -38,12 +38,13 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Tells the wall clock's time in milliseconds since 1970.
 pub(crate) type Now = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-type Answer = Result<Arc<Object>, WriteError>;
+/// The answer to a write.
+pub(crate) type Answer = Result<Arc<Object>, WriteError>;
 
 struct Pending {
     write: Write,
     done: oneshot::Sender<Answer>,
-    _place: OwnedSemaphorePermit,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Default)]
@@ -120,14 +121,8 @@ pub(crate) struct Start {
 impl Writer {
     /// Starts the thread. If it panics, the process is told: no write would ever be answered well again.
     pub(crate) fn start(start: Start, shutdown: &Shutdown) -> std::io::Result<Self> {
-        let shared = Arc::<Shared>::default();
-        let mut work = Work {
-            shared: shared.clone(),
-            progress_at: None,
-            retry_at: None,
-            recent: (0, Duration::ZERO),
-            start,
-        };
+        let mut work = Work::new(start);
+        let shared = work.shared.clone();
         let thread = std::thread::Builder::new().name("store-writer".into());
         let guard = shutdown.clone();
         let thread = thread.spawn(move || guard.guard(|| work.run()))?;
@@ -135,10 +130,7 @@ impl Writer {
     }
 
     async fn enqueue(&self, mut write: Write) -> Answer {
-        if let Write::Create { object, .. } | Write::Update { object, .. } = &mut write {
-            // The store keeps the body for long, so it must not keep a larger buffer alive.
-            object.body = Bytes::from(Box::<[u8]>::from(object.body.as_ref()));
-        }
+        own_body(&mut write);
         let Ok(place) = self.places.clone().acquire_owned().await else { return Err(WriteError::Closed) };
         let (done, answer) = oneshot::channel();
         {
@@ -146,7 +138,7 @@ impl Writer {
             if inbox.closing {
                 return Err(WriteError::Closed);
             }
-            inbox.writes.push_back(Pending { write, done, _place: place });
+            inbox.writes.push_back(Pending { write, done, _place: Some(place) });
         }
         self.shared.arrived.notify_one();
         answer.await.unwrap_or(Err(WriteError::Closed))
@@ -227,7 +219,15 @@ impl Drop for Work {
     }
 }
 
-struct Work {
+/// The store keeps a body for long: not as a part of something larger.
+fn own_body(write: &mut Write) {
+    if let Write::Create { object, .. } | Write::Update { object, .. } = write {
+        object.body = Bytes::from(Box::<[u8]>::from(object.body.as_ref()));
+    }
+}
+
+/// The writer's work, in whatever thread it runs.
+pub(crate) struct Work {
     shared: Arc<Shared>,
     start: Start,
     /// The next time at which watchers are told their progress; `None` while no watcher wants to know.
@@ -259,6 +259,30 @@ impl Waiting {
 }
 
 impl Work {
+    /// With what a writer begins with.
+    pub(crate) fn new(start: Start) -> Self {
+        Self { shared: Arc::default(), start, progress_at: None, retry_at: None, recent: (0, Duration::ZERO) }
+    }
+
+    /// Ends the engine and the watchers of the index.
+    pub(crate) fn close(&mut self) {
+        self.start.engine.close();
+        self.start.index.close();
+    }
+
+    /// The whole state.
+    pub(crate) fn view(&self) -> View {
+        view(&self.start.index, &self.start.expiries, self.start.last)
+    }
+
+    /// Makes one write at once.
+    pub(crate) fn one(&mut self, mut write: Write) -> Answer {
+        own_body(&mut write);
+        let (done, mut answer) = oneshot::channel();
+        self.batch(vec![Pending { write, done, _place: None }]);
+        answer.try_recv().unwrap_or(Err(WriteError::Closed))
+    }
+
     fn run(&mut self) {
         loop {
             let (writes, closing) = self.wait();
@@ -274,8 +298,7 @@ impl Work {
             }
             self.tell_progress(Instant::now());
         }
-        self.start.engine.close();
-        self.start.index.close();
+        self.close();
     }
 
     /// Tells progress to the watchers that want it, if it is time: the first time an interval after the watcher came.
@@ -310,7 +333,7 @@ impl Work {
         }
         for done in std::mem::take(&mut inbox.views) {
             // A caller that went away does not want the answer.
-            let _ = done.send(view(&self.start.index, &self.start.expiries, self.start.last));
+            let _ = done.send(self.view());
         }
         self.linger(&mut inbox);
         let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! API servers alone, ours and upstream's one after the other.
+//! Measures API servers alone, FerroKube's and upstream's one after the other.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::server::Server;
 use super::table::{Table, figure};
 use super::{Load, Programs, baseline, requests};
 
-/// The API server alone, and upstream's if one was given.
+/// Measures FerroKube's API server, and upstream's if one was given.
 pub(crate) async fn compare(bin: &Path, programs: &Programs, load: Load, scope: Scope) -> Result<String> {
     let dir = tempfile::Builder::new().prefix("ferrokube-bench-").tempdir()?;
     let server = Server::ferrokube(bin, dir.path()).await?;

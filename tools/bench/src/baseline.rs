@@ -3,7 +3,7 @@
 
 use super::requests::{self, Row};
 
-/// What was measured, and where.
+/// The programs that were measured, and the machine.
 pub(crate) const WHERE: &str = "kube-apiserver 1.36.2 with etcd 3.5.30, default settings, 10000 objects, \
      500 watchers, load from the same two cores (AMD EPYC, 23 GiB, Debian 12, November 2026)";
 
@@ -11,10 +11,10 @@ pub(crate) const WHERE: &str = "kube-apiserver 1.36.2 with etcd 3.5.30, default 
 pub(crate) const START: f64 = 3.0;
 /// MiB of kube-apiserver and etcd together, before the load.
 pub(crate) const MEMORY_AT_REST: f64 = 337.0;
-/// MiB of both at most.
+/// MiB of both together at most.
 pub(crate) const MEMORY_PEAK: f64 = 1542.0;
 
-/// kube-apiserver and etcd together.
+/// The figures of kube-apiserver and etcd together.
 pub(crate) const ROWS: &[Row] = &[
     row(64, requests::CREATE, 2734.0, 21.0, 60.0, 616.0),
     row(1, requests::CREATE, 789.0, 1.1, 5.3, 1500.0),

@@ -1,4 +1,4 @@
-//! A whole cluster on a test host: start, footprint, Pods.
+//! Measures a whole cluster on a test host: start, footprint, Pods.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,19 +20,19 @@ use super::requests::quantile;
 use super::table::{Table, figure};
 use super::target::{Op, Target};
 
-/// How long anything may take.
+/// The longest time for any step.
 const LIMIT: Duration = Duration::from_mins(3);
-/// How long a cluster is left alone before it counts as idle.
+/// The time for which a cluster is left alone before it counts as idle.
 const SETTLE: Duration = Duration::from_secs(15);
 const REPLICAS: usize = 30;
-/// Pods made one after another.
+/// The number of Pods made one after another.
 const SINGLE: usize = 10;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Measures a cluster of this binary and returns what to print.
+/// Measures a cluster of this binary and returns its tables.
 pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
     eprintln!("bench: starting a node");
-    // How full the machine's disk is must not matter.
+    // The space on the machine's disk must not matter.
     let flags = ["--eviction-hard", "memory.available<10Mi,nodefs.available<1%,imagefs.available<1%"];
     let options = Options {
         binary: Some(bin.to_owned()),
@@ -89,7 +89,7 @@ pub(crate) fn measure(bin: &Path, idle: Duration) -> Result<String> {
 struct Network(fs::File);
 
 impl Network {
-    /// Runs a future on a thread that is in it.
+    /// Runs a future on a thread in the network.
     fn run<T: Send + 'static>(&self, future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
         let network = self.0.try_clone()?;
         let thread = std::thread::spawn(move || {
@@ -100,7 +100,7 @@ impl Network {
     }
 }
 
-/// Starts FerroKube; seconds until its node is Ready.
+/// Starts FerroKube; returns the seconds until its node is Ready.
 fn start(cluster: &mut Cluster, network: &Network) -> Result<f64> {
     let (wall, started) = (SystemTime::now(), Instant::now());
     cluster.start_ferrokube()?;
@@ -118,8 +118,8 @@ fn start(cluster: &mut Cluster, network: &Network) -> Result<f64> {
     })
 }
 
-/// Whether the node is Ready and its kubelet has been heard of since `wall`: a node that was Ready
-/// before a restart is Ready until somebody misses it.
+/// Whether the node is Ready and its kubelet has sent a heartbeat since `wall`: a node that was Ready before a restart
+/// is Ready until somebody misses it.
 async fn ready(kubeconfig: &Path, node: &str, wall: SystemTime) -> Result<bool> {
     let target = Target::connect(Config::from_kubeconfig(kubeconfig, None)?, 1).await?;
     let object = target.json(Op::get(format!("/api/v1/nodes/{node}"))).await?;
@@ -134,7 +134,7 @@ fn is_ready(object: &Value) -> bool {
     conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-/// Pods as they become Ready.
+/// Watches Pods as they become Ready.
 struct Pods<'a> {
     target: &'a Target,
     body: Incoming,
@@ -168,7 +168,7 @@ impl<'a> Pods<'a> {
         }
     }
 
-    /// Seconds since `start` at which each of `count` Pods, all new, became Ready.
+    /// The seconds since `start` at which each of `count` Pods, all new, became Ready.
     async fn become_ready(
         &mut self,
         start: Instant,
@@ -186,7 +186,7 @@ impl<'a> Pods<'a> {
         Ok(times)
     }
 
-    /// Pods made each after the one before is Ready; sorted seconds from create to Ready.
+    /// Makes Pods, each after the one before is Ready; returns the sorted seconds from create to Ready.
     async fn one_by_one(&mut self) -> Result<Vec<f64>> {
         let (mut known, mut times) = (HashSet::new(), Vec::new());
         for i in 0..SINGLE {
@@ -205,7 +205,7 @@ impl<'a> Pods<'a> {
         Ok(times)
     }
 
-    /// A Deployment; sorted seconds from its create to each Pod's Ready.
+    /// Makes a Deployment; returns the sorted seconds from its create to each Pod's Ready.
     async fn deployment(&mut self) -> Result<Vec<f64>> {
         let labels = json!({"app": "bench"});
         let body = json!({
@@ -216,7 +216,7 @@ impl<'a> Pods<'a> {
                 "template": {"metadata": {"labels": labels}, "spec": spec()},
             },
         });
-        // What is left of the single Pods' events comes first.
+        // The remaining events of the single Pods come first.
         let mut known: HashSet<String> = (0..SINGLE).map(|i| format!("single-{i}")).collect();
         let start = Instant::now();
         self.target.call(Op::post("/apis/apps/v1/namespaces/default/deployments", body.to_string())).await?;
@@ -224,7 +224,7 @@ impl<'a> Pods<'a> {
     }
 }
 
-/// A container that waits, of an image that every test host has.
+/// A Pod's spec with a container that waits, of an image that every test host has.
 fn spec() -> Value {
     json!({
         "terminationGracePeriodSeconds": 0,

@@ -1,4 +1,4 @@
-//! Everything that is measured of the first cluster.
+//! Runs all measurements of the first cluster.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// Only one part
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
-    /// How long CPU at rest is measured
+    /// Seconds for which CPU at rest is measured
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     idle_seconds: u64,
     #[command(flatten)]
@@ -32,7 +32,7 @@ enum Part {
     Api,
 }
 
-/// Runs it.
+/// Runs the measurements.
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     let bin = args.programs.ours(root)?;
     let wants = |part| args.only.is_none_or(|only| only == part);

@@ -1,12 +1,14 @@
-//! Benchmarks: what FerroKube costs in time, CPU and memory, beside upstream. `cargo xtask bench` runs them.
+//! Benchmarks: FerroKube's cost in time, CPU and memory, beside upstream. `cargo xtask bench` runs them.
 //!
-//! Nothing here asserts a time: absolute figures belong to one machine. What can be compared is two
+//! Nothing here asserts a time: absolute figures belong to one machine. Two servers in one run can be compared, and the
+//! CPU time that a server spends on an operation.
 //! servers in one run, and the CPU time that a server spends on an operation.
 
 mod alone;
 mod baseline;
 mod cluster;
 mod first;
+mod informers;
 mod process;
 mod requests;
 mod server;
@@ -22,7 +24,7 @@ use clap::{Args, Parser, Subcommand};
 
 use requests::Scope;
 
-/// The allocator of what is shipped, because the store is measured in this process.
+/// The allocator of what is shipped, because the store and informers are measured in this process.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -45,20 +47,22 @@ enum Bench {
     Api(Api),
     /// The store: durable puts, reads, watches, opening; beside etcd where asked to
     Storage(storage::Args),
+    /// The memory of Pods in informers: whole ones, and what the scheduler keeps of them
+    Informers(informers::Args),
 }
 
-/// How much to ask of an API server.
+/// The load on an API server.
 #[derive(Debug, Args, Clone, Copy)]
 pub(crate) struct Load {
     /// Objects of each kind
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..))]
     objects: u32,
-    /// Watchers that every event goes to
+    /// Watchers to which every event goes
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=2000))]
     watchers: u32,
 }
 
-/// What is measured, and beside what.
+/// The programs to measure and to compare.
 #[derive(Debug, Args)]
 pub(crate) struct Programs {
     /// The binary to measure [default: a release build, made first]
@@ -67,13 +71,13 @@ pub(crate) struct Programs {
     /// A kube-apiserver to put under the same load
     #[arg(long, value_name = "FILE", requires = "reference_etcd")]
     reference_apiserver: Option<PathBuf>,
-    /// Its etcd
+    /// The etcd of kube-apiserver
     #[arg(long, value_name = "FILE", requires = "reference_apiserver")]
     reference_etcd: Option<PathBuf>,
 }
 
 impl Programs {
-    /// FerroKube's binary.
+    /// Returns FerroKube's binary.
     fn ours(&self, root: &Path) -> Result<PathBuf> {
         match &self.bin {
             Some(bin) => bin.canonicalize().with_context(|| format!("no binary at {}", bin.display())),
@@ -81,21 +85,21 @@ impl Programs {
         }
     }
 
-    /// kube-apiserver and etcd.
+    /// Returns kube-apiserver and etcd.
     fn reference(&self) -> Option<(&Path, &Path)> {
         Some((self.reference_apiserver.as_deref()?, self.reference_etcd.as_deref()?))
     }
 }
 
-/// Which API server to measure.
+/// The API server to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Api {
     #[command(flatten)]
     programs: Programs,
-    /// A server that runs already, as its administrator reaches it
+    /// Kubeconfig of the administrator of a server that runs already
     #[arg(long, value_name = "FILE", requires = "pids", conflicts_with_all = ["bin", "reference_apiserver"])]
     kubeconfig: Option<PathBuf>,
-    /// Its processes, whose CPU time and memory are charged
+    /// Processes of that server, whose CPU time and memory are charged
     #[arg(long, value_name = "PID", value_delimiter = ',', requires = "kubeconfig")]
     pids: Vec<u32>,
     #[command(flatten)]
@@ -103,7 +107,7 @@ pub(crate) struct Api {
 }
 
 fn main() -> ExitCode {
-    // As the binary that is shipped does.
+    // The shipped binary does the same.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     match run(&Cli::parse().bench, here.ancestors().nth(2).unwrap_or(here)) {
@@ -115,11 +119,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one.
+/// Runs a benchmark.
 fn run(bench: &Bench, root: &Path) -> Result<()> {
     match bench {
         Bench::First(args) => first::run(args, root),
         Bench::Storage(args) => storage::run(args, root),
+        Bench::Informers(args) => informers::run(args),
         Bench::Api(args) => {
             let Some(kubeconfig) = &args.kubeconfig else {
                 let bin = args.programs.ours(root)?;
@@ -134,7 +139,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
     }
 }
 
-/// Builds the release binary, with the features that it is shipped with.
+/// Builds the release binary, with the features of the shipped one.
 fn build(root: &Path) -> Result<PathBuf> {
     let cargo = || {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,4 +1,4 @@
-//! What the kernel says about processes.
+//! The CPU time and memory of processes, from the kernel.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ const MIB: f64 = 1024.0;
 pub(crate) struct Memory {
     /// Resident set size.
     pub(crate) rss: f64,
-    /// Its proportional share: pages that several processes map are divided among them.
+    /// Proportional set size: pages that several processes map are divided among them.
     pub(crate) pss: f64,
     /// The highest resident set size so far.
     pub(crate) peak: f64,

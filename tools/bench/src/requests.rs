@@ -1,4 +1,4 @@
-//! The load on an API server, and what it cost the server.
+//! The load on an API server, and the server's cost.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use super::table::{Table, figure};
 use super::target::{Op, Target};
 use super::{Load, baseline};
 
-/// Requests under way at once where the server is loaded.
+/// The number of concurrent requests where the server is loaded.
 const MANY: u32 = 64;
 /// The fewest connections; upstream's server takes at most 100 streams on each.
 const CONNECTIONS: u32 = 8;
@@ -45,23 +45,23 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
-/// What one operation took.
+/// The cost of one operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    /// How many were under way at once.
+    /// The number of concurrent operations.
     pub(crate) at_once: u32,
     /// Operations a second.
     pub(crate) rate: f64,
     /// Milliseconds until the answer, or until the event arrived.
     pub(crate) p50: Option<f64>,
     pub(crate) p99: Option<f64>,
-    /// Microseconds of the server's CPU time an operation.
+    /// Microseconds of the server's CPU time for one operation.
     pub(crate) cpu: f64,
 }
 
 impl Row {
-    /// Whether they can be compared.
+    /// Whether two rows can be compared.
     fn is_like(&self, other: &Self) -> bool {
         self.name == other.name && (self.at_once == other.at_once || self.name == WATCH)
     }
@@ -74,27 +74,27 @@ impl Row {
     }
 }
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// What upstream's recorded figures have.
+    /// The operations of upstream's recorded figures.
     Recorded,
     /// Every kind of write at three loads, every form of a list.
     Whole,
 }
 
-/// What one server took.
+/// The costs of one server.
 pub(crate) struct Figures {
-    /// Whose they are.
+    /// The name of the server.
     pub(crate) who: String,
     pub(crate) rows: Vec<Row>,
-    /// Bytes of memory that a Pod takes, and bytes of its JSON.
+    /// The bytes of memory that a Pod takes, and the bytes of its JSON.
     pub(crate) pod: (f64, f64),
     pub(crate) before: Memory,
     pub(crate) after: Memory,
 }
 
-/// The table of one server, beside another's or else beside the recorded figures of upstream.
+/// The table of one server, beside another's or else beside upstream's recorded figures.
 pub(crate) fn table(ours: &Figures, reference: Option<&Figures>) -> String {
     let title = reference.map_or("recorded", |r| r.who.as_str());
     let mut table = Table::new(&[
@@ -174,7 +174,7 @@ pub(crate) async fn measure(
     let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
     target.call(Op::post("/api/v1/namespaces", body)).await?;
     let base = format!("/api/v1/namespaces/{namespace}");
-    // Pods want it, and no controller runs here that would make it.
+    // Pods need an account, and no controller runs here that would make it.
     let account = r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}"#;
     target.call(Op::post(format!("{base}/serviceaccounts"), account)).await?;
 
@@ -191,12 +191,12 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Everything; what a Pod takes in memory, and its JSON.
+    /// Runs all operations; returns the memory that a Pod takes, and the size of its JSON.
     async fn all(&mut self, base: &str, load: Load, scope: Scope) -> Result<(f64, f64)> {
         let n = load.objects;
         self.writes(base, n, MANY, scope).await?;
         match scope {
-            // Each writer alone waits for the disk: fewer will do.
+            // Each writer alone waits for the disk, so fewer operations will do.
             Scope::Recorded => {
                 let at = format!("{base}/configmaps");
                 self.phase(CREATE, n / 20, 1, move |i| Op::post(&at, config_map(&format!("d-{i}"), "0")))
@@ -235,7 +235,7 @@ impl Run<'_> {
         Ok(pod)
     }
 
-    /// Every kind of write, so many at once, on objects of their own.
+    /// Runs every kind of write, so many at once, on objects of their own.
     async fn writes(&mut self, base: &str, n: u32, at_once: u32, scope: Scope) -> Result<()> {
         let maps = format!("{base}/configmaps");
         let name = move |i: u32| format!("c-{at_once}-{i}");
@@ -269,7 +269,7 @@ impl Run<'_> {
         .await
     }
 
-    /// `count` requests, `concurrency` of them at once.
+    /// Sends `count` requests, `concurrency` of them at once.
     async fn phase(
         &mut self,
         name: &'static str,
@@ -314,7 +314,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes, one after another, that go to all watchers.
+    /// Runs writes, one after another, that go to all watchers.
     async fn fan_out(&mut self, base: &str, watchers: u32) -> Result<()> {
         eprintln!("bench: {}: {WATCH}", self.who);
         let secret = |name: &str| {
@@ -333,7 +333,7 @@ impl Run<'_> {
             tasks.spawn(lags(body, there.clone(), Arc::clone(&sent)));
         }
         drop(there);
-        // The first write tells that every watcher is there.
+        // The first write shows that every watcher is there.
         self.target.call(secret("w-first")).await?;
         for _ in 0..watchers {
             first.recv().await.context("the server ended the watches")?;
@@ -363,7 +363,7 @@ impl Run<'_> {
     }
 }
 
-/// Reads a watch: says when its first event is there, then how many milliseconds after its write each came.
+/// Reads a watch: reports its first event, then the milliseconds between each write and its event.
 async fn lags(
     mut body: Incoming,
     there: mpsc::Sender<()>,
@@ -389,7 +389,7 @@ async fn lags(
     Ok(lags)
 }
 
-/// The value below which that part of the sorted values lies.
+/// The value below which a part of the sorted values lies.
 pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
     let at = (sorted.len() as f64 * part) as usize;
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
@@ -402,7 +402,7 @@ fn config_map(name: &str, value: &str) -> String {
     )
 }
 
-/// A Pod with what real ones have; its scheduler does not exist, so nobody touches it.
+/// A Pod with the fields of real ones; its scheduler does not exist, so nobody touches it.
 fn pod(name: &str) -> String {
     let spec = r#"{"schedulerName":"nobody","automountServiceAccountToken":false,"containers":[{"name":"main","image":"app.example/team/app:v1.2.3","ports":[{"name":"http","containerPort":8080}],"env":[{"name":"A","value":"1"},{"name":"NODE","valueFrom":{"fieldRef":{"fieldPath":"spec.nodeName"}}}],"resources":{"requests":{"cpu":"100m","memory":"64Mi"},"limits":{"memory":"128Mi"}},"readinessProbe":{"httpGet":{"path":"/ready","port":"http"},"periodSeconds":5},"volumeMounts":[{"name":"cfg","mountPath":"/etc/cfg"}]}],"volumes":[{"name":"cfg","configMap":{"name":"cfg"}}],"tolerations":[{"key":"a","operator":"Exists","effect":"NoSchedule"}]}"#;
     format!(

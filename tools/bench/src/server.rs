@@ -1,4 +1,4 @@
-//! API servers alone, started for one run.
+//! Starts API servers alone, for one run.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,10 +11,10 @@ use client::Config;
 
 use super::target::{Op, Target};
 
-/// How long a server may take to be ready.
+/// The time that a server may take to be ready.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
-/// A program in the background; it ends with this value, or with this process.
+/// A program in the background, which ends with this value, or with this process.
 struct Program(Child);
 
 impl Program {
@@ -45,12 +45,12 @@ pub(crate) struct Server {
     programs: Vec<Program>,
     kubeconfig: PathBuf,
     url: String,
-    /// From its start to `/readyz`, in seconds.
+    /// The seconds from its start to `/readyz`.
     pub(crate) start: f64,
 }
 
 impl Server {
-    /// `ferrokube kube-apiserver` with its data in `DIR/data`.
+    /// Starts `ferrokube kube-apiserver` with its data in `DIR/data`.
     pub(crate) async fn ferrokube(bin: &Path, dir: &Path) -> Result<Self> {
         let port = free_port()?;
         let kubeconfig = dir.join("admin.kubeconfig");
@@ -64,7 +64,7 @@ impl Server {
         Self::ready("ferrokube", dir, bin, &args, Vec::new(), kubeconfig, port).await
     }
 
-    /// Upstream's, with the keys and certificates that [`Server::ferrokube`] left in `DIR/data`, so
+    /// Starts upstream's API server, with the keys and certificates that [`Server::ferrokube`] left in `DIR/data`, so
     /// that TLS costs both the same.
     pub(crate) async fn upstream(apiserver: &Path, etcd: &Path, dir: &Path) -> Result<Self> {
         let (clients, peers, port) = (free_port()?, free_port()?, free_port()?);
@@ -91,7 +91,7 @@ impl Server {
             format!("--client-ca-file={}", pki("ca.crt")),
             format!("--tls-cert-file={}", pki("apiserver.crt")),
             format!("--tls-private-key-file={}", pki("apiserver.key")),
-            // No token is used; these are keys in the forms that it reads.
+            // No token is used; these are keys in the forms that kube-apiserver reads.
             format!("--service-account-key-file={}", pki("apiserver.crt")),
             format!("--service-account-signing-key-file={}", pki("apiserver.key")),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
@@ -138,20 +138,20 @@ impl Server {
         Target::connect(self.config()?, 1).await?.call(Op::get("/readyz")).await.map(drop)
     }
 
-    /// How to reach it.
+    /// The configuration of a client.
     pub(crate) fn config(&self) -> Result<Config> {
         let mut config = Config::from_kubeconfig(&self.kubeconfig, None)?;
         config.server.clone_from(&self.url);
         Ok(config)
     }
 
-    /// All its processes.
+    /// The ids of all its processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.programs.iter().map(|p| p.0.id()).collect()
     }
 }
 
-/// A port that nothing listens on.
+/// A port on which nothing listens.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

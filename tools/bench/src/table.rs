@@ -1,14 +1,14 @@
-//! Plain tables.
+//! Prints plain tables.
 
 use std::fmt::{self, Write as _};
 
-/// Rows of cells under a head; the first column is aligned left, the others right.
+/// A table of cells under a head; the first column is aligned left, the others right.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// An empty one.
+    /// Makes an empty table.
     pub(crate) fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(|&h| h.to_owned()).collect()] }
     }
@@ -36,7 +36,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A figure with as many decimals as it deserves: three digits.
+/// A figure with three significant digits.
 pub(crate) fn figure(v: f64) -> String {
     match v.abs() {
         a if a >= 100.0 => format!("{v:.0}"),

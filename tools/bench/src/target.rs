@@ -1,4 +1,4 @@
-//! Connections to an API server that cost the client as little as they can: bodies are not decoded.
+//! Connections to an API server that cost the client little: bodies are not decoded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 pub(crate) struct Op {
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// Of the body, if there is one.
+    /// The type of the body, if there is one.
     pub(crate) content_type: &'static str,
     pub(crate) accept: &'static str,
     pub(crate) body: Bytes,
@@ -30,12 +30,12 @@ impl Op {
         Self::with(Method::GET, path, "", Bytes::new())
     }
 
-    /// A create.
+    /// A request that creates an object.
     pub(crate) fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
         Self::with(Method::POST, path, "application/json", body)
     }
 
-    /// Any request with a body.
+    /// A request of any method with a body.
     pub(crate) fn with(
         method: Method,
         path: impl Into<String>,
@@ -45,7 +45,7 @@ impl Op {
         Self { method, path: path.into(), content_type, accept: "application/json", body: body.into() }
     }
 
-    /// In this form.
+    /// Sets the `Accept` header.
     pub(crate) fn accepting(self, accept: &'static str) -> Self {
         Self { accept, ..self }
     }
@@ -85,19 +85,19 @@ impl Target {
             tcp.set_nodelay(true)?;
             let stream = tls.connect(name.clone(), tcp).await?;
             let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-                // As large as Go's client has them, so that the client's window is no limit.
+                // The windows are as large as those of Go's client, so that the client is no limit.
                 .initial_stream_window_size(4 << 20)
                 .initial_connection_window_size(1 << 30)
                 .handshake(TokioIo::new(stream))
                 .await?;
-            // Its end shows in the requests.
+            // The requests show its end.
             tokio::spawn(connection);
             all.push(sender);
         }
         Ok(Self { connections: all, next: AtomicUsize::new(0), url })
     }
 
-    /// Sends a request; its answer's head with a body to read. An answer that is no success is an error.
+    /// Sends a request; returns the answer's head with a body to read. An answer without success is an error.
     pub(crate) async fn send(&self, op: Op) -> Result<Response<Incoming>> {
         let what = format!("{} {}", op.method, op.path);
         let mut request = Request::builder()
@@ -120,7 +120,7 @@ impl Target {
         Ok(answer)
     }
 
-    /// Sends a request and reads its answer away; the body's size in bytes.
+    /// Sends a request and drops its answer; returns the body's size in bytes.
     pub(crate) async fn call(&self, op: Op) -> Result<usize> {
         let mut body = self.send(op).await?.into_body();
         let mut size = 0;

@@ -1,5 +1,5 @@
-//! `cargo xtask schema --check`: our OpenAPI against documents that upstream serves or publishes,
-//! prose aside.
+//! `cargo xtask schema --check`: compares FerroKube's OpenAPI with documents that upstream serves or publishes, prose
+//! aside.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -44,7 +44,7 @@ fn ours(file: &Path, theirs: &Value) -> Result<Option<Value>> {
     let text = if theirs.get("swagger").is_some() {
         api::openapi::v2(schema, resources, &|_, _| None)
     } else {
-        // apis__apps__v1_openapi.json
+        // The name is such as apis__apps__v1_openapi.json.
         let name = file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let path = name.trim_end_matches("_openapi.json").replace("__", "/");
         match api::openapi::v3(schema, resources, &path, &|_, _| None) {
@@ -55,7 +55,7 @@ fn ours(file: &Path, theirs: &Value) -> Result<Option<Value>> {
     Ok(Some(serde_json::from_slice(&text)?))
 }
 
-/// Without prose and the order of lists that are sets, shared parameters in their places.
+/// The document without prose and the order of lists that are sets, with shared parameters in their places.
 fn normal(doc: &Value) -> Value {
     let shared = doc.get("parameters").cloned().unwrap_or_default();
     let mut out = Map::new();
@@ -97,7 +97,7 @@ fn parameters(of: &Value, shared: &Value) -> BTreeSet<String> {
 
 fn strip(v: &Value) -> Value {
     match v {
-        // A reference stands in `allOf` only for the sake of a description beside it.
+        // A reference stands in `allOf` only because of a description beside it.
         Value::Object(m)
             if m.keys().all(|k| k == "allOf" || k == "description")
                 && m.get("allOf").and_then(Value::as_array).is_some_and(|l| l.len() == 1) =>

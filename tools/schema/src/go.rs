@@ -26,7 +26,7 @@ pub(super) enum Expr {
 pub(super) struct Field {
     /// Go name; the type's name for an embedded field.
     pub name: String,
-    /// Declared without a name.
+    /// Whether the field is declared without a name.
     pub embedded: bool,
     /// Type.
     pub ty: Expr,
@@ -36,7 +36,7 @@ pub(super) struct Field {
     pub markers: Vec<String>,
 }
 
-/// What a type is declared as.
+/// The definition of a type.
 #[derive(Debug, Clone)]
 pub(super) enum Def {
     /// A struct.
@@ -48,9 +48,9 @@ pub(super) enum Def {
 /// A declared type.
 #[derive(Debug, Clone)]
 pub(super) struct Decl {
-    /// What it is.
+    /// The definition.
     pub def: Def,
-    /// Declared with `=`: another name of the same type.
+    /// Whether it is declared with `=`: another name of the same type.
     pub alias: bool,
     /// `+marker` lines of its comment.
     pub markers: Vec<String>,
@@ -163,7 +163,7 @@ fn constant(line: &str, imports: &HashMap<String, String>, package: &mut Package
     let Some((left, right)) = line.trim().split_once('=') else { return };
     let right = without_comment(right).trim();
     let quoted = |s: &str| s.strip_prefix('"').and_then(|v| v.strip_suffix('"')).map(str::to_owned);
-    // `A Kind = "a"`, `A = Kind("a")`, or `package.A` instead of the text.
+    // The line is `A Kind = "a"`, `A = Kind("a")`, or has `package.A` instead of the text.
     let converted = right.strip_suffix(')').and_then(|r| r.split_once('('));
     let (ty, value) = match converted {
         Some((ty, inner)) => (Some(ty), quoted(inner)),
@@ -235,7 +235,7 @@ fn tags(tag: &str) -> HashMap<String, String> {
     out
 }
 
-/// Parses a type expression; `None` for what no API type uses (functions, channels).
+/// Parses a type expression; `None` for one that no API type uses (functions, channels).
 fn expr(s: &str) -> Option<Expr> {
     let s = s.trim();
     if let Some(of) = s.strip_prefix('*') {

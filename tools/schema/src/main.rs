@@ -28,7 +28,7 @@ struct Args {
     /// answers with the object.
     #[arg(long, value_name = "TSV", requires = "go_src")]
     resources: Option<PathBuf>,
-    /// Compares our OpenAPI with these documents: v2, or v3 under upstream's file names
+    /// Compares FerroKube's OpenAPI with these documents: v2, or v3 under upstream's file names
     /// (`apis__apps__v1_openapi.json`).
     #[arg(long, value_name = "FILE", num_args = 1..)]
     check: Vec<PathBuf>,
@@ -75,7 +75,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// What is committed, from the Go types and the table of resources: paths from the root, and texts.
+/// The files to commit, made from the Go types and the table of resources: paths from the root, and texts.
 fn generated(go_src: &[PathBuf], table: String) -> Result<[(&'static str, String); 2]> {
     let model = model::read(go_src, &resources::versions(&table))?;
     Ok([(SCHEMA, write::schema(&model)), (TABLE, table)])
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// The packages of a description, by what begins their text.
+    /// The packages of a description, by the start of their texts.
     fn packages(schema: &str) -> BTreeMap<&str, &str> {
         let starts: Vec<usize> = schema
             .match_indices("package ")
@@ -101,7 +101,7 @@ mod tests {
         starts.iter().zip(ends).map(|(start, end)| schema[*start..end].split_once('\n').unwrap()).collect()
     }
 
-    /// The committed description is that of the Go types. They come with Debian's packages, whose directory
+    /// The committed description equals that of the Go types. They come with Debian's packages, whose directory
     /// `FERROKUBE_GO_SRC` names; Debian has no package of the aggregator's types.
     #[test]
     fn committed() {

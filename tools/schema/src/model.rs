@@ -1,5 +1,4 @@
-//! From Go declarations to the description of the API: which packages, which kinds, and what each
-//! field is.
+//! Makes the description of the API from Go declarations: its packages, its kinds, and their fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,11 +23,11 @@ pub(super) struct Api {
 /// A struct.
 #[derive(Debug)]
 pub(super) struct Struct {
-    /// Embeds `TypeMeta`.
+    /// Whether it embeds `TypeMeta`.
     pub kind: bool,
-    /// One value to server-side apply.
+    /// Whether it is one value to server-side apply.
     pub atomic: bool,
-    /// `+union`
+    /// Whether it is marked `+union`.
     pub union: bool,
     /// Fields, embedded ones flattened.
     pub fields: Vec<Field>,
@@ -53,9 +52,9 @@ pub(super) struct Field {
     pub mark: Option<&'static str>,
     pub discriminator: bool,
     pub union_member: bool,
-    /// Go's name of its type, where that names more than the type's form.
+    /// Go's name of the field's type, where that names more than the type's form.
     pub go_type: Option<String>,
-    /// Names of the embedded structs it stands in, outermost first.
+    /// Names of the embedded structs in which the field stands, outermost first.
     pub via: Vec<String>,
 }
 
@@ -144,7 +143,7 @@ impl Reader {
     }
 }
 
-/// Import path and the name of a type expression's name, seen from `path`.
+/// The import path and the name of a type expression's name, seen from `path`.
 fn resolve(decl: &Decl, path: &str, qualifier: Option<&str>) -> Result<String> {
     match qualifier {
         None => Ok(path.to_owned()),
@@ -249,7 +248,7 @@ fn subdirs(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(out)
 }
 
-/// The group that the package in `dir` registers its kinds in.
+/// The group in which the package in `dir` registers its kinds.
 fn group_name(dir: &Path) -> Result<Option<String>> {
     let register = dir.join("register.go");
     if !register.is_file() {
@@ -264,14 +263,14 @@ fn group_name(dir: &Path) -> Result<Option<String>> {
     if let Some(quoted) = name.strip_prefix('"').and_then(|n| n.strip_suffix('"')) {
         return Ok(Some(quoted.to_owned()));
     }
-    // The name stands in the package above.
+    // The name stands in the package above this one.
     match dir.parent() {
         Some(parent) if parent.join("register.go").is_file() => group_name(parent),
         _ => Ok(None),
     }
 }
 
-/// `core_v1` for `k8s.io/api/core/v1`.
+/// The alias of a path: `core_v1` for `k8s.io/api/core/v1`.
 fn alias(path: &str) -> String {
     let mut parts = path.rsplit('/');
     let last = parts.next().unwrap_or_default();
@@ -517,7 +516,7 @@ fn type_text(
     }
 }
 
-/// How Go prints a type; `named` is set if a name stands in it for something other than a struct.
+/// The type as Go prints it; `named` is set if a name stands in it for something other than a struct.
 fn go_text(reader: &Reader, path: &str, decl: &Decl, ty: &Expr, named: &mut bool) -> Result<String> {
     Ok(match ty {
         Expr::Interface => "interface {}".into(),

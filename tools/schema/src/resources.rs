@@ -24,8 +24,8 @@ pub(super) fn versions(table: &str) -> BTreeSet<(String, String)> {
     rows(table).map(|r| (r.at(0).to_owned(), r.at(1).to_owned())).collect()
 }
 
-/// The table as committed: the gate alone instead of how to switch it on, and the storage version
-/// as `[group/]version` of a row of the table.
+/// The table as committed: with the gate alone instead of the way to switch it on, and the storage version as
+/// `[group/]version` of a row of the table.
 pub(super) fn normalised(table: &str) -> Result<String> {
     let mut out = String::from(HEADER);
     out.push('\n');
@@ -40,7 +40,7 @@ pub(super) fn normalised(table: &str) -> Result<String> {
             "v1 (core group)" => "core/v1",
             "" => "",
             v if known.contains(&(r.at(0), r.at(2), v)) || v.contains('/') => v,
-            // A version that is stored but not served: the served one holds the same.
+            // The version is stored but not served: the served one holds the same.
             _ => r.at(1),
         };
         let served = if r.at(10) == "y" { "y" } else { "n" };

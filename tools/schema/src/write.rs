@@ -35,8 +35,9 @@ pub(super) fn schema(model: &Model) -> String {
     out
 }
 
-/// ` name [outer/]number type flags`: `*` pointer, `?` omitted when empty, `!` required; then
-/// `patch=`, `gate=`, `mark=`, `via=` (embedded structs), `go=` (name of the type), `enum=`, and `default=` to the end of the line.
+/// Writes a field as ` name [outer/]number type flags`: `*` pointer, `?` omitted when empty, `!` required; then
+/// `patch=`, `gate=`, `mark=`, `via=` (embedded structs), `go=` (name of the type), `enum=`, and `default=` to the end
+/// of the line.
 fn field(f: &Field, union: bool, out: &mut String) {
     let _ = write!(out, " {} ", f.json);
     for n in &f.proto_in {

@@ -1,15 +1,15 @@
 //! Files of a crate that use each other in a circle.
 //!
-//! A file uses another if it names something there, by `use` or by its path, in code that is not for tests; a name
-//! that a module only gives out (`pub use`) leads to the file that it comes from. A circle is a largest set of
-//! files each of which reaches each other one.
+//! A file uses another one if it names something there, by `use` or by its path, in code that is not for tests; a name
+//! that a module only re-exports (`pub use`) leads to the file from which it comes. A circle is a largest set of files
+//! each of which reaches each other one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::paths::{Named, paths};
 use crate::{Finding, Rule, Workspace};
 
-/// The circles that there are for now: the crate, and below it the files from `src`.
+/// The list of the present circles: the crate, and below it the files from `src`.
 const LIST: &str = "tools/tidy/circles.txt";
 
 pub(crate) const RULE: Rule = Rule {
@@ -46,7 +46,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut listed = listed(workspace.text(LIST).unwrap_or_default());
     let mut out = Vec::new();
     for circle in found(workspace) {
-        // The one on the list that has most of these files.
+        // The circle on the list that has most of these files.
         let common = |l: &Circle| circle.files.keys().filter(|f| l.files.contains_key(*f)).count();
         let known =
             listed.iter_mut().filter(|l| l.src == circle.src && common(l) > 0).max_by_key(|l| common(l));
@@ -71,7 +71,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     out
 }
 
-/// The first of the files, and how many there are besides.
+/// The first of the files, and the number of the others.
 fn some(files: &[&str]) -> String {
     const SHOWN: usize = 3;
     let shown = files[..files.len().min(SHOWN)].join(" ");
@@ -81,7 +81,7 @@ fn some(files: &[&str]) -> String {
     }
 }
 
-/// Every circle that there is, as the list has them.
+/// Every present circle, as the list has them.
 pub fn circles(workspace: &Workspace) -> String {
     let mut out = String::new();
     for circle in found(workspace) {
@@ -126,7 +126,7 @@ fn of_crate(workspace: &Workspace, src: String) -> Vec<Circle> {
     let uses: Vec<BTreeSet<usize>> = modules
         .iter()
         .map(|(at, (_, named))| {
-            // What a module only gives out is not its own use of it.
+            // A module does not use what it only re-exports.
             let own = named.iter().filter(|n| n.exported.is_none());
             own.filter_map(|n| resolve(&modules, at, &n.path, 8))
                 .filter(|to| to != at)
@@ -143,7 +143,7 @@ fn of_crate(workspace: &Workspace, src: String) -> Vec<Circle> {
         .collect()
 }
 
-/// The module that a file below `src` is.
+/// The path of the module in a file below `src`.
 fn module(path: &str) -> Vec<String> {
     let mut out: Vec<String> = path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     if out.last().is_some_and(|l| ["mod", "lib", "main"].contains(&l.as_str())) {
@@ -152,7 +152,7 @@ fn module(path: &str) -> Vec<String> {
     out
 }
 
-/// The module that a path leads to from module `at`; none outside the crate.
+/// The module to which a path leads from module `at`; `None` outside the crate.
 fn resolve<T>(
     modules: &BTreeMap<Vec<String>, (T, Vec<Named>)>,
     at: &[String],

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{Finding, Rule, Workspace};
 
 const TABLE: &str = "ARCHITECTURE.md";
+/// Crates that no program has.
+const ONLY_TESTS: [&str; 1] = ["simulation"];
 
 pub(crate) const RULE: Rule = Rule {
     name: "edges",
@@ -23,7 +25,7 @@ pub(crate) const RULE: Rule = Rule {
         ("crates/c/Cargo.toml", "[dependencies.b]\nworkspace = true\n"),
         (
             "crates/e/Cargo.toml",
-            "[dependencies]\na.workspace = true\nb = { workspace = true }\nt = { workspace = true }\n",
+            "[dependencies]\na.workspace = true\nb = { workspace = true }\nt = { workspace = true }\nsimulation = { workspace = true }\n",
         ),
         ("tools/t/Cargo.toml", ""),
     ],
@@ -31,6 +33,7 @@ pub(crate) const RULE: Rule = Rule {
         "crates/a/Cargo.toml:3: `a` may not use `b`: its row in ARCHITECTURE.md names –",
         "crates/c/Cargo.toml: ARCHITECTURE.md's table has no row for `c`",
         "crates/e/Cargo.toml:4: `e` may not use the tool `t`",
+        "crates/e/Cargo.toml:5: `e` may use `simulation` in its tests alone",
     ],
 };
 
@@ -46,7 +49,9 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
             continue;
         };
         for (line, used) in dependencies(workspace.text(&path).unwrap_or_default()) {
-            if workspace.text(&format!("tools/{used}/Cargo.toml")).is_some() {
+            if ONLY_TESTS.contains(&used) {
+                out.push(finding(line, format!("`{name}` may use `{used}` in its tests alone")));
+            } else if workspace.text(&format!("tools/{used}/Cargo.toml")).is_some() {
                 out.push(finding(line, format!("`{name}` may not use the tool `{used}`")));
             } else if crates.contains(used) && *may != "all" && !may.split(", ").any(|m| m == used) {
                 out.push(finding(
@@ -59,7 +64,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     out
 }
 
-/// What each crate may use, from the table with the column `may use`.
+/// The crates that each crate may use, from the table with the column `may use`.
 fn rows(page: &str) -> BTreeMap<&str, &str> {
     page.lines()
         .skip_while(|l| !l.starts_with("| crate | job | may use |"))
@@ -72,7 +77,7 @@ fn rows(page: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// The dependencies that a manifest names, with their lines; those of tests aside.
+/// The dependencies in a manifest, with their lines; those of tests aside.
 fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut table = "";
     let mut out = Vec::new();

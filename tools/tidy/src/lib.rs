@@ -1,14 +1,14 @@
 //! `cargo xtask tidy`: checks what the project's prose promises of its code.
 //!
-//! A [`Rule`] is a name, the promise that it checks, a function from the [`Workspace`] to what breaks the promise,
-//! and a fixture: the smallest workspace that breaks it, with the words that must come of it. A test takes every
-//! rule's fixture, so a rule that finds nothing anywhere is no rule.
+//! A [`Rule`] is a name, the promise that it checks, a function from the [`Workspace`] to the places that break the
+//! promise, and a fixture: the smallest workspace that breaks it, with the words that must come of it. A test takes
+//! every rule's fixture, so a rule that finds nothing anywhere is no rule.
 //!
 //! # A new rule
 //!
 //! 1. A file beside `purity.rs` with `pub(crate) const RULE: Rule`. Its check reads [`File::tokens`] (Rust without
-//!    comments, whose strings are whole tokens) or [`Workspace::text`] (any other file, such as a table).
-//!    [`File::code`] leaves out what only tests see.
+//!    comments, whose strings are whole tokens), [`File::comments`] or [`Workspace::text`] (any other file, such as
+//!    a table). [`File::code`] leaves out the code that only tests compile.
 //! 2. Its line in [`RULES`].
 //! 3. `cargo test -p tidy`, then `cargo xtask tidy`.
 //!
@@ -21,28 +21,29 @@ mod paths;
 mod purity;
 mod suites;
 mod tokens;
+mod words;
 mod workspace;
 
 pub use circles::circles;
-pub use tokens::{Kind, Token};
+pub use tokens::{Comment, Kind, Token};
 pub use workspace::{File, Workspace};
 
 use std::fmt;
 
 /// Every rule, in the order in which they are run.
-pub const RULES: &[Rule] = &[edges::RULE, purity::RULE, suites::RULE, circles::RULE];
+pub const RULES: &[Rule] = &[edges::RULE, purity::RULE, suites::RULE, circles::RULE, words::RULE];
 
 /// A promise and its check.
 pub struct Rule {
-    /// What it is called.
+    /// The rule's name.
     pub name: &'static str,
-    /// What is promised, in one sentence.
+    /// The promise, in one sentence.
     pub promise: &'static str,
-    /// Finds what breaks the promise.
+    /// Finds the places that break the promise.
     pub check: fn(&Workspace) -> Vec<Finding>,
     /// The smallest workspace that breaks it: paths and contents.
     pub broken: &'static [(&'static str, &'static str)],
-    /// What must be found in `broken`, as it is printed.
+    /// The findings in `broken`, as they are printed.
     pub found: &'static [&'static str],
 }
 
@@ -53,7 +54,7 @@ pub struct Finding {
     pub path: String,
     /// The line, from 1; 0 for the whole file.
     pub line: usize,
-    /// What is wrong there.
+    /// The fault.
     pub what: String,
 }
 

@@ -7,7 +7,7 @@ use crate::tokens::{Kind, Token};
 pub(crate) struct Named {
     pub(crate) path: Vec<String>,
     pub(crate) line: usize,
-    /// It is given out under its last name, or under this one: `pub use a::B as C`.
+    /// The name under which it is re-exported, the last one or another: `pub use a::B as C`.
     pub(crate) exported: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn paths(code: &[&Token]) -> Vec<Named> {
     out
 }
 
-/// One branch of a `use`; `at` is left behind it.
+/// Reads one branch of a `use`; `at` is left behind it.
 fn tree(code: &[&Token], at: &mut usize, before: &mut Vec<String>, exported: bool, out: &mut Vec<Named>) {
     let depth = before.len();
     while let Some(token) = code.get(*at) {
@@ -77,7 +77,7 @@ fn tree(code: &[&Token], at: &mut usize, before: &mut Vec<String>, exported: boo
         *at += 2;
     }
     if before.len() == depth {
-        // Nothing that this reads: the caller must not see the same token again.
+        // The token is none that this reads: the caller must not see it again.
         *at += usize::from(code.get(*at).is_some_and(|t| !matches!(t.text.as_str(), "," | "}")));
         return;
     }
@@ -93,12 +93,12 @@ fn tree(code: &[&Token], at: &mut usize, before: &mut Vec<String>, exported: boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::tokens;
+    use crate::tokens::read;
 
     #[test]
     fn forms() {
         let check = |text: &str, expected: &[&str]| {
-            let tokens = tokens(text);
+            let tokens = read(text).0;
             let found: Vec<String> = paths(&tokens.iter().collect::<Vec<_>>())
                 .iter()
                 .map(|n| {

@@ -1,4 +1,4 @@
-//! What pure crates may not touch.
+//! The things that pure crates may not touch.
 
 use crate::paths::paths;
 use crate::{Finding, Rule, Workspace};
@@ -6,7 +6,7 @@ use crate::{Finding, Rule, Workspace};
 /// The crates that are pure.
 const PURE: &[&str] = &["api", "kinds"];
 
-/// What they may not name: input and output, clocks, threads, the environment, and async runtimes.
+/// The paths that they may not name: input and output, clocks, threads, the environment, and async runtimes.
 const OUTSIDE: &[&str] = &[
     "std::env",
     "std::fs",

@@ -1,4 +1,4 @@
-//! Test binaries: each links all that its crate uses.
+//! Test binaries: each links everything that its crate uses.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     out
 }
 
-/// The files that test binaries are made of: those that the manifest names, or those that cargo finds.
+/// The root files of test binaries: those that the manifest names, or those that cargo finds.
 fn roots(manifest: &str, dir: &str, files: &[&File]) -> BTreeSet<String> {
     if manifest.lines().any(|l| l == "autotests = false") {
         let named = manifest.lines().filter_map(|l| l.strip_prefix("path = \"tests/")?.strip_suffix('"'));
@@ -69,7 +69,7 @@ fn roots(manifest: &str, dir: &str, files: &[&File]) -> BTreeSet<String> {
     found.map(|f| f.path.clone()).collect()
 }
 
-/// What is reached from there by `mod`.
+/// The files that the roots reach by `mod`.
 fn reached(files: &[&File], roots: BTreeSet<String>) -> BTreeSet<String> {
     let mut queue: Vec<(String, bool)> = roots.iter().map(|r| (r.clone(), true)).collect();
     let mut seen = roots;
@@ -86,7 +86,7 @@ fn reached(files: &[&File], roots: BTreeSet<String>) -> BTreeSet<String> {
     seen
 }
 
-/// Where the modules may lie that a file declares: `#[path]` counts from its directory.
+/// The possible files of the modules that a file declares: `#[path]` counts from its directory.
 fn modules(file: &File, dir: &str, below: &str) -> Vec<String> {
     let text = |i: usize| file.tokens.get(i).map_or("", |t| t.text.as_str());
     let mut out = Vec::new();

@@ -1,11 +1,11 @@
 //! Rust's tokens, as far as rules need them.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An identifier or keyword.
     Word,
-    /// A string of any form; its text is what stands between the quotes, as written.
+    /// A string of any form; its text is the part between the quotes, as written.
     String,
     /// A number, a character or a lifetime.
     Other,
@@ -13,40 +13,58 @@ pub enum Kind {
     Punctuation,
 }
 
-/// A token and where it stands.
+/// A token and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// The token's kind.
     pub kind: Kind,
-    /// Its text.
+    /// The token's text.
     pub text: String,
-    /// Its line, from 1.
+    /// The token's line, from 1.
     pub line: usize,
 }
 
-/// The tokens of a file, without comments. A file that does not compile gives some tokens, too.
-pub(crate) fn tokens(text: &str) -> Vec<Token> {
-    let mut reader = Reader { rest: text, line: 1, out: Vec::new() };
-    while reader.step() {}
-    reader.out
+/// One line of a comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comment {
+    /// The mark of the comment: `//`, `///`, `//!` or `/*`.
+    pub mark: &'static str,
+    /// The text of the line, without marks and the spaces around it.
+    pub text: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in which the comment begins, in bytes from 0.
+    pub column: usize,
 }
+
+/// The tokens and the comments of a file. A file that does not compile gives some, too.
+pub(crate) fn read(text: &str) -> (Vec<Token>, Vec<Comment>) {
+    let mut reader = Reader { rest: text, line: 1, column: 0, out: Vec::new(), comments: Vec::new() };
+    while reader.step() {}
+    (reader.out, reader.comments)
+}
+
+/// The marks of comments, the longer ones first.
+const MARKS: [&str; 4] = ["///", "//!", "//", "/*"];
 
 struct Reader<'a> {
     rest: &'a str,
     line: usize,
+    column: usize,
     out: Vec<Token>,
+    comments: Vec<Comment>,
 }
 
 impl<'a> Reader<'a> {
-    /// Takes what comes next; false at the end.
+    /// Takes the next token or comment; returns false at the end.
     fn step(&mut self) -> bool {
         let Some(first) = self.rest.chars().next() else { return false };
         if first.is_whitespace() {
             self.take(first.len_utf8());
         } else if self.rest.starts_with("//") {
-            self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
+            self.comment(self.rest.find('\n').unwrap_or(self.rest.len()));
         } else if self.rest.starts_with("/*") {
-            self.take(block_comment(self.rest));
+            self.comment(block_comment(self.rest));
         } else if let Some((before, after, length)) = string(self.rest) {
             let text = self.rest.get(before..length - after).unwrap_or_default();
             self.push(Kind::String, text, length);
@@ -70,9 +88,31 @@ impl<'a> Reader<'a> {
         self.take(length);
     }
 
+    /// Takes a comment of this length, line by line.
+    fn comment(&mut self, length: usize) {
+        let whole = self.rest.get(..length).unwrap_or_default();
+        let mark = MARKS.into_iter().find(|m| whole.starts_with(m)).unwrap_or_default();
+        let inner = whole.strip_prefix(mark).unwrap_or(whole);
+        for (i, text) in inner.strip_suffix("*/").unwrap_or(inner).split('\n').enumerate() {
+            let text = text.trim();
+            let text = if mark == "/*" { text.trim_start_matches('*').trim_start() } else { text };
+            self.comments.push(Comment {
+                mark,
+                text: text.to_owned(),
+                line: self.line + i,
+                column: self.column,
+            });
+        }
+        self.take(length);
+    }
+
     fn take(&mut self, length: usize) {
         let (taken, rest) = self.rest.split_at_checked(length).unwrap_or((self.rest, ""));
         self.line += taken.matches('\n').count();
+        self.column = match taken.rfind('\n') {
+            Some(at) => taken.len() - at - 1,
+            None => self.column + taken.len(),
+        };
         self.rest = rest;
     }
 }
@@ -97,7 +137,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// A string that begins here: how long its opening, its end and the whole are.
+/// A string that begins here: the lengths of its opening, of its end and of the whole.
 fn string(text: &str) -> Option<(usize, usize, usize)> {
     let prefix = text.find(|c| !matches!(c, 'b' | 'c' | 'r'))?;
     if prefix > 2 {
@@ -153,7 +193,7 @@ mod tests {
     #[test]
     fn forms() {
         let check = |text: &str, expected: &[(Kind, &str)]| {
-            let found = tokens(text);
+            let (found, _) = read(text);
             let found: Vec<(Kind, &str)> = found.iter().map(|t| (t.kind, t.text.as_str())).collect();
             assert_eq!(found, expected, "{text}");
         };
@@ -175,7 +215,24 @@ mod tests {
 
     #[test]
     fn lines() {
-        let found: Vec<usize> = tokens("a\n\"b\nc\"\n/* \n */ d").iter().map(|t| t.line).collect();
+        let found: Vec<usize> = read("a\n\"b\nc\"\n/* \n */ d").0.iter().map(|t| t.line).collect();
         assert_eq!(found, [1, 2, 5]);
+    }
+
+    #[test]
+    fn comments() {
+        let check = |text: &str, expected: &[(&str, &str, usize, usize)]| {
+            let (_, found) = read(text);
+            let found: Vec<_> = found.iter().map(|c| (c.mark, c.text.as_str(), c.line, c.column)).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check(
+            "a // b\n  /// c\n  ///\n//! d",
+            &[("//", "b", 1, 2), ("///", "c", 2, 2), ("///", "", 3, 2), ("//!", "d", 4, 0)],
+        );
+        check("/* a\n * b */ c", &[("/*", "a", 1, 0), ("/*", "b", 2, 0)]);
+        check("\"// a\" '\"' // b", &[("//", "b", 1, 11)]);
+        check("/*", &[("/*", "", 1, 0)]);
+        check("//", &[("//", "", 1, 0)]);
     }
 }

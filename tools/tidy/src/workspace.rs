@@ -1,10 +1,10 @@
-//! The files that rules look at.
+//! The files that rules read.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use crate::tokens::{Kind, Token, tokens};
+use crate::tokens::{Comment, Kind, Token, read};
 
 /// A checkout, or a fixture in its place: texts by path from the root, with `/`.
 #[derive(Debug)]
@@ -16,16 +16,18 @@ pub struct Workspace {
 /// A file of Rust.
 #[derive(Debug)]
 pub struct File {
-    /// Its path from the root: `crates/api/src/lib.rs`.
+    /// The file's path from the root: `crates/api/src/lib.rs`.
     pub path: String,
-    /// Its tokens, without comments.
+    /// The file's tokens, without comments.
     pub tokens: Vec<Token>,
-    /// The whole file is only compiled for tests.
+    /// The lines of the file's comments.
+    pub comments: Vec<Comment>,
+    /// Whether the whole file is only compiled for tests.
     pub test: bool,
 }
 
 impl Workspace {
-    /// Reads a checkout: what lies below `crates`, `tools` and `xtask`, and the pages in the root.
+    /// Reads a checkout: the files below `crates`, `tools` and `xtask`, and the pages in the root.
     pub fn read(root: &Path) -> io::Result<Self> {
         let mut texts = BTreeMap::new();
         for entry in std::fs::read_dir(root)? {
@@ -50,10 +52,9 @@ impl Workspace {
         let mut files: Vec<File> = texts
             .iter()
             .filter(|(path, _)| Path::new(path).extension().is_some_and(|e| e == "rs"))
-            .map(|(path, text)| File {
-                path: path.clone(),
-                tokens: tokens(text),
-                test: !path.contains("/src/"),
+            .map(|(path, text)| {
+                let (tokens, comments) = read(text);
+                File { path: path.clone(), tokens, comments, test: !path.contains("/src/") }
             })
             .collect();
         let tests: Vec<String> = files.iter().flat_map(test_modules).collect();
@@ -81,6 +82,11 @@ impl Workspace {
         self.files.iter().filter(move |f| f.path.starts_with(&below))
     }
 
+    /// All files of Rust, sorted.
+    pub fn all_files(&self) -> impl Iterator<Item = &File> {
+        self.files.iter()
+    }
+
     /// The names of the crates below `crates`, sorted.
     pub fn crates(&self) -> impl Iterator<Item = &str> {
         self.paths()
@@ -90,7 +96,7 @@ impl Workspace {
 }
 
 impl File {
-    /// The tokens that are compiled when no test is.
+    /// The tokens of the code that is compiled without tests.
     pub fn code(&self) -> Vec<&Token> {
         if self.test {
             return Vec::new();
@@ -109,7 +115,7 @@ impl File {
         out
     }
 
-    /// The directory and stem that the modules lie below which this file declares.
+    /// The directory and stem below which the modules lie that this file declares.
     fn below(&self) -> &str {
         let path = self.path.strip_suffix(".rs").unwrap_or(&self.path);
         ["/mod", "/lib", "/main"].iter().find_map(|root| path.strip_suffix(root)).unwrap_or(path)
@@ -122,7 +128,7 @@ fn is_cfg_test(tokens: &[Token]) -> bool {
     tokens.len() >= CFG_TEST.len() && CFG_TEST.iter().zip(tokens).all(|(want, have)| have.text == *want)
 }
 
-/// How many tokens the item has that begins here: to its `;`, or to the end of its braces.
+/// The number of tokens of the item that begins here: to its `;`, or to the end of its braces.
 fn item(tokens: &[Token]) -> usize {
     let mut depth = 0_usize;
     for (i, token) in tokens.iter().enumerate() {

@@ -8,28 +8,28 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{output, sh};
 
-/// A package of the development branch, which moves on: the version that is known to work.
+/// A package of the development branch, which moves on, with the version that is known to work.
 #[derive(Debug)]
 pub(super) struct Package {
     name: &'static str,
     /// Upstream's version, without Debian's revision.
     version: &'static str,
-    /// Another version is of no use.
+    /// Whether another version is of no use.
     exact: bool,
 }
 
 impl Package {
-    /// A program: a newer one will do, and is named.
+    /// A program: a newer one will do, with a warning.
     pub(super) const fn tool(name: &'static str, version: &'static str) -> Self {
         Self { name, version, exact: false }
     }
 
-    /// Go types: what is committed belongs to this version.
+    /// Go types: the committed files belong to this version.
     pub(super) const fn types(name: &'static str, version: &'static str) -> Self {
         Self { name, version, exact: true }
     }
 
-    /// Whether the version that Debian has now will do; an error or a warning in one sentence if it differs.
+    /// Judges the version that Debian has now: an error or a warning in one sentence if it differs.
     fn judge(&self, candidate: Option<&str>) -> Result<Option<String>> {
         let Self { name, version, exact } = self;
         let Some(candidate) = candidate else {
@@ -55,7 +55,7 @@ impl Package {
     }
 }
 
-/// Installs those packages of the running release that are not there.
+/// Installs the packages of the running release that are missing.
 pub(super) fn install(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> = packages.iter().copied().filter(|p| !installed(p)).collect();
     if missing.is_empty() {
@@ -100,7 +100,7 @@ pub(super) fn unpack_own(dir: &Path, packages: &[&str], into: &Path) -> Result<(
     unpack(&conf, dir, packages, into)
 }
 
-/// The release this machine runs, e.g. `bookworm`.
+/// The name of the release that this machine runs, e.g. `bookworm`.
 fn own_release() -> Result<String> {
     let text = fs::read_to_string("/etc/os-release").context("this is not Debian: no /etc/os-release")?;
     text.lines()
@@ -121,7 +121,7 @@ fn mirror() -> Result<Option<String>> {
 fn private_apt(dir: &Path, release: &str) -> Result<PathBuf> {
     let mut found = mirror()?;
     if found.is_none() {
-        // A machine that is new has no lists yet.
+        // A new machine has no lists yet.
         sh(Command::new("apt-get").arg("update"))?;
         found = mirror()?;
     }

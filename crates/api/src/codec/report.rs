@@ -31,7 +31,7 @@ impl DecodeError {
     }
 }
 
-/// At most so many complaints of strict validation are kept.
+/// The greatest number of complaints of strict validation that are kept.
 const MOST: usize = 100;
 /// Complaints are kept until the texts of all of them have so many bytes: a complaint that is repeated below a long key
 /// is as long each time.

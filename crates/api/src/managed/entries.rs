@@ -11,9 +11,9 @@ use crate::tree::{Node, Struct, Text};
 /// The way in which a manager came to its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
-    /// By server-side apply.
+    /// The manager applies the fields (server-side apply).
     Apply,
-    /// By any other write.
+    /// The manager writes the fields in any other way.
     Update,
 }
 
@@ -37,9 +37,9 @@ pub struct Manager {
     pub api_version: Text,
     /// The subresource through which it writes, "" for the object itself.
     pub subresource: Text,
-    /// When its fields last changed.
+    /// The time at which the manager's fields last changed.
     pub time: Option<Text>,
-    /// Its fields.
+    /// The manager's fields.
     pub fields: FieldSet,
 }
 

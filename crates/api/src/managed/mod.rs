@@ -79,7 +79,7 @@ pub struct Writer<'a> {
     pub now: &'a str,
     /// The fields that the resource takes from the request.
     pub taken: Taken<'a>,
-    /// How entries of other versions are compared; without it all versions have the same fields.
+    /// The conversion by which entries of other versions are compared; without it all versions have the same fields.
     pub versions: Option<&'a dyn Versions>,
 }
 

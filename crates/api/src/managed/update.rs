@@ -11,7 +11,7 @@ use super::walk::{Comparison, compare};
 use crate::schema::Schema;
 use crate::tree::{Node, Struct, Text};
 
-/// At most so many entries are kept of writes that are no apply; older ones are merged.
+/// The greatest number of entries of writes that are no apply; older ones are merged.
 const MAX_UPDATERS: usize = 10;
 /// The entry into which old ones are merged.
 const ANCIENT: &str = "ancient-changes";
@@ -172,7 +172,7 @@ impl Writer<'_> {
         Ok(after)
     }
 
-    /// Both objects compared in another version.
+    /// Compares both objects in another version.
     fn compare_in(&self, version: &str, live: &Struct, new: &Struct) -> Result<Option<Comparison>, String> {
         let Some(versions) = self.versions.filter(|v| v.has(version)) else { return Ok(None) };
         let convert = |object: &Struct| versions.convert(object, self.api_version, version);

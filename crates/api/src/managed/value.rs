@@ -148,7 +148,7 @@ impl<'s> Shape<'s> {
     }
 }
 
-/// How a value is walked.
+/// The way in which a value is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// The value is walked as a whole.

@@ -36,7 +36,7 @@ pub(super) fn of_any(schema: &Schema, root: StructId, object: &Node) -> Result<F
     of_value(schema, Shape::root(root), Val::Node(object))
 }
 
-/// How `new` differs from `old`; both are of the same root struct.
+/// Finds the fields in which `new` differs from `old`; both are of the same root struct.
 pub fn compare(schema: &Schema, old: &Struct, new: &Struct) -> Result<Comparison, String> {
     compare_values(schema, new.id, Val::Struct(old), Val::Struct(new))
 }

@@ -5,8 +5,8 @@ use super::document::Doc;
 use crate::depth::{MAX_DEPTH, measure};
 use crate::tree::Node;
 
-/// At most so many values are walked over for `move` operations: several times as many as a body of the greatest size
-/// holds.
+/// The greatest number of values that are walked over for `move` operations: several times as many as a body of the
+/// greatest size holds.
 const MAX_WALKED: usize = 4 << 20;
 
 /// Keeps a document from nesting deeper than [`MAX_DEPTH`] after any operation: the code that works on it recurses.

@@ -1,6 +1,7 @@
 //! CustomResourceDefinitions as upstream still keeps them: in v1beta1, where what all versions have in common
 //! stands beside them.
 
+use client::FromJson;
 use serde_json::{Map, Value, json};
 
 use super::CodecError;
@@ -20,7 +21,7 @@ type Object = Map<String, Value>;
 
 fn parse(definition: &[u8]) -> Result<Value, CodecError> {
     // A schema nests deeper than serde_json reads by itself.
-    client::decode(definition).map_err(|e| super::failed(e.message))
+    Value::from_json(definition).map_err(|e| super::failed(e.message))
 }
 
 fn renamed(columns: &mut Value, from: &str, to: &str) {

@@ -310,7 +310,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::user::UserInfo;
+    use access::UserInfo;
 
     #[tokio::test]
     async fn what_is_compressed_is_whole() {

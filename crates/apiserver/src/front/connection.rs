@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::{Query, RequestInfo, request_info, unescape};
 use bytes::Bytes;
 use component::Shutdown;
 use http::header::{self, HeaderValue};
@@ -30,10 +31,7 @@ use crate::lanes::timed_out;
 use crate::negotiate::Form;
 use crate::options;
 use crate::pipe;
-use crate::query::{Query, unescape};
 use crate::request::Request;
-use crate::request_info;
-use crate::request_info::RequestInfo;
 use crate::server::Server;
 
 /// How large a request's headers may be, in bytes: Go's `DefaultMaxHeaderBytes` and its slack.

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use access::UserInfo;
 use rustls_pki_types::CertificateDer;
 
 use super::leash::Leash;
 use super::strangers::Stranger;
-use crate::user::UserInfo;
 
 /// The other end of a connection.
 pub(crate) struct Peer {

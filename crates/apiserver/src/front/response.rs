@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use access::RequestInfo;
 use api::Status;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -15,7 +16,6 @@ use crate::handlers::watch::{Framer, WatchSource};
 use crate::inner::Inner;
 use crate::lanes::Lanes;
 use crate::negotiate::Form;
-use crate::request_info::RequestInfo;
 
 /// A plain text answer.
 pub(crate) fn text(status: u16, body: impl Into<Bytes>) -> Response<Body> {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use access::admission::Operation;
 use api::status::{FieldError, FieldErrorKind};
 use api::view::{Edit, View};
 use api::{Status, Struct};
 
 use super::update::{self, Plan};
 use super::{Scope, read_object};
-use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::conditions::{self, Condition};
 use crate::inner::Inner;

@@ -1,10 +1,10 @@
 //! Creates.
 
+use access::admission::Operation;
 use api::{Status, Struct};
 use storage::{Write, WriteError};
 
 use super::{Failed, Scope};
-use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::options::{WriteKind, WriteOptions, write_options};
 

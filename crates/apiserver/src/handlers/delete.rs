@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::admission::{DeleteOptions, Operation, OperationOptions, Propagation};
 use api::status::Details;
 use api::view::View;
 use api::{Object, Status, Struct};
@@ -10,12 +11,13 @@ use kinds::strategy::Dependents;
 use storage::{Write, WriteError};
 
 use super::{Scope, list, unreadable};
-use crate::admission::{Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::codec;
 use crate::inner::time_text;
 use crate::negotiate;
-use crate::options::{self, DeleteOptions, ListOptions, Propagation};
+use crate::options::{
+    self, ListOptions, delete_options_of_query, delete_options_of_tree, unreadable_option_error,
+};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -105,11 +107,11 @@ fn read_options(scope: &Scope<'_>) -> Result<DeleteOptions, Status> {
     let req = scope.req;
     let unsafe_deletion = scope.gate(unreadable::GATE);
     if req.body.is_empty() {
-        return DeleteOptions::from_query(&req.query, unsafe_deletion);
+        return delete_options_of_query(&req.query, unsafe_deletion);
     }
     let format = negotiate::input(&req.content_type)?;
     let tree = codec::delete_options(scope.inner.schema, format, &req.body)?;
-    DeleteOptions::from_tree(View::new(scope.inner.schema, &tree), unsafe_deletion)
+    delete_options_of_tree(View::new(scope.inner.schema, &tree), unsafe_deletion)
 }
 
 pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
@@ -317,7 +319,7 @@ pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let options = read_options(scope)?;
     if options.ignore_read_error {
         let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
-        return Err(Status::invalid(options::META, "DeleteOptions", "", &[unreadable::option_error(why)]));
+        return Err(Status::invalid(options::META, "DeleteOptions", "", &[unreadable_option_error(why)]));
     }
     let found = list::select(scope, &selection).await?;
     for object in &found.items {

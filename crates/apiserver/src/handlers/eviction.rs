@@ -3,16 +3,19 @@
 
 use std::time::Duration;
 
+use access::admission::{DeleteOptions, Operation};
 use api::status::{Cause, Details, FieldError};
 use api::view::{Edit, View};
 use api::{Object, Status, Struct, Text};
 
 use super::update::{self, Plan};
-use super::{Scope, delete, read_object, unreadable};
-use crate::admission::Operation;
+use super::{Scope, delete, read_object};
 use crate::answer::Outcome;
 use crate::conditions::{self, Condition};
-use crate::options::{DeleteOptions, WriteKind, WriteOptions, write_options};
+use crate::options::{
+    UNREADABLE_OPTION, WriteKind, WriteOptions, delete_options_of_tree, unreadable_option_error,
+    write_options,
+};
 use crate::registry::Subresource;
 
 const GROUP: &str = "policy";
@@ -77,16 +80,16 @@ async fn attempt(
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let wire = view.st("deleteOptions");
-    if wire.bool(unreadable::OPTION) {
+    if wire.bool(UNREADABLE_OPTION) {
         let error = FieldError {
-            field: format!("deleteOptions.{}", unreadable::OPTION),
-            ..unreadable::option_error("can not be set for pod eviction, try after removing the option")
+            field: format!("deleteOptions.{UNREADABLE_OPTION}"),
+            ..unreadable_option_error("can not be set for pod eviction, try after removing the option")
         };
         return Err(Status::invalid(GROUP, "Eviction", name, &[error]));
     }
     let dry_run = same_dry_run(scope.req.query.all("dryRun").collect(), wire.strs("dryRun").collect())?;
     // What is wrong with the options is found by the deletion, so after the Pod itself.
-    let checked = DeleteOptions::from_tree(wire, false);
+    let checked = delete_options_of_tree(wire, false);
     scope.inner.admission.validate(&request, Some(&body)).await?;
     let pod = scope.find(name)?;
     if before != Some(&pod.data.uid) {

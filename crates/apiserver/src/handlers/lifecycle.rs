@@ -1,12 +1,12 @@
 //! What the server itself does when objects of a resource come and go, beyond their rules.
 
+use access::admission::DeleteOptions;
 use api::{Status, Struct};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::Scope;
 use crate::answer::Outcome;
-use crate::options::DeleteOptions;
 
 /// What was taken for a write that is still to be made, if anything was.
 pub(crate) type Reserved = Option<Box<dyn Reservation>>;

@@ -25,6 +25,8 @@ pub(crate) mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::RequestInfo;
+use access::admission::{AdmissionRequest, Operation, OperationOptions};
 use api::schema::Gvk;
 use api::status::FieldError;
 use api::{NewObject, Object, Status, Struct};
@@ -32,7 +34,6 @@ use kinds::strategy::Facts;
 use kinds::{Ctx, Strategy};
 use storage::{ReadError, ResourceId, Store, Write, WriteError};
 
-use crate::admission::{AdmissionRequest, Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::codec;
 use crate::inner::Inner;
@@ -41,7 +42,6 @@ use crate::options::{FieldValidation, ListOptions, WriteOptions};
 use crate::pipe::method_not_allowed;
 use crate::registry::{Action, Resource, Stored, Subresource};
 use crate::request::Request;
-use crate::request_info::RequestInfo;
 
 /// What every handler works with: the request and what it is about.
 pub(crate) struct Scope<'a> {

@@ -1,5 +1,6 @@
 //! Namespaces: they are deleted in two steps.
 
+use access::admission::{DeleteOptions, Propagation};
 use api::Status;
 use api::view::Edit;
 use futures::FutureExt;
@@ -9,7 +10,6 @@ use storage::{Write, WriteError};
 use super::lifecycle::Lifecycle;
 use super::{MODIFIED, Scope};
 use crate::answer::Outcome;
-use crate::options::{DeleteOptions, Propagation};
 
 /// What the server does for Namespaces.
 pub(crate) struct Namespaces;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use access::admission::{AdmissionRequest, Operation, OperationOptions};
 use api::view::{Edit, View};
 use api::{Status, Struct};
 
 use super::{managed, read_object};
-use crate::admission::{AdmissionRequest, Operation, OperationOptions};
 use crate::answer::Outcome;
 use crate::inner::Inner;
 use crate::options::{WriteKind, write_options};

@@ -1,5 +1,6 @@
 //! The `scale` subresource: `autoscaling/v1` `Scale` over a workload's replicas.
 
+use access::admission::Operation;
 use api::view::{Edit, View};
 use api::{Status, Struct};
 use kinds::scale::Scale;
@@ -7,7 +8,6 @@ use kinds::scale::Scale;
 use super::patch::PatchType;
 use super::update::{self, Done, Plan};
 use super::{Scope, managed, patch, read_object};
-use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::options::{WriteKind, write_options};
 use crate::pipe::method_not_allowed;

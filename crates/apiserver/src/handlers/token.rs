@@ -1,11 +1,11 @@
 //! `serviceaccounts/x/token`: tokens for ServiceAccounts.
 
+use access::admission::Operation;
 use api::Status;
 use api::view::{Edit, View};
 
 use super::review::{dedup_owners, wipe_system_fields};
 use super::{Scope, managed, read_object};
-use crate::admission::Operation;
 use crate::answer::Outcome;
 use crate::options::{WriteKind, write_options};
 use crate::registry::Subresource;

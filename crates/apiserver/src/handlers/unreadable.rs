@@ -5,39 +5,27 @@
 
 use std::sync::Arc;
 
+use access::admission::Operation;
+use access::auth::Access;
 use api::codec::json;
-use api::status::{Cause, Details, FieldError, FieldErrorKind};
+use api::status::{Cause, Details};
 use api::{Object, Status, Struct};
 use storage::{Unreadable, WriteError};
 
 use super::Scope;
-use crate::admission::Operation;
 use crate::answer::{List, Outcome};
-use crate::auth::Access;
 use crate::inner::Inner;
+use crate::options::{UNREADABLE_OPTION, unreadable_option_error};
 use crate::registry::Resource;
 
 /// The feature gate.
 pub(crate) const GATE: &str = "AllowUnsafeMalformedObjectDeletion";
-
-/// The field of `DeleteOptions`.
-pub(crate) const OPTION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 /// Who deletes what cannot be read must be allowed this.
 const VERB: &str = "unsafe-delete-ignore-read-errors";
 
 /// How many objects a list names that cannot be read, as upstream's does.
 const NAMED: usize = 100;
-
-/// One thing that is wrong with [`OPTION`].
-pub(crate) fn option_error(why: &str) -> FieldError {
-    FieldError {
-        kind: FieldErrorKind::Invalid,
-        field: OPTION.into(),
-        value: Some("true".into()),
-        detail: why.into(),
-    }
-}
 
 /// What is wrong with a value, where the gate is on. Of one that cannot be decrypted upstream does not know the
 /// revision.
@@ -191,7 +179,9 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     request.annotate("apiserver.k8s.io/unsafe-delete-ignore-read-error", "");
     // Not those whose storage upstream wraps.
     if !scope.facts().deletion.unreadable {
-        return Err(Status::internal(format!("no unsafe deleter provided, can not honor {OPTION}")));
+        return Err(Status::internal(format!(
+            "no unsafe deleter provided, can not honor {UNREADABLE_OPTION}"
+        )));
     }
     authorize(scope).await?;
     super::fresh(&scope.inner.store, &[scope.stored.id]).await?;
@@ -199,7 +189,7 @@ pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
     loop {
         let Some(bad) = scope.corrupt(name)? else {
             let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
-            return Err(Status::invalid(group, plural, name, &[option_error(why)]));
+            return Err(Status::invalid(group, plural, name, &[unreadable_option_error(why)]));
         };
         let (store, namespace) = (&scope.inner.store, scope.namespace);
         tracing::warn!(key = bad.key, "deleting an object that cannot be read");

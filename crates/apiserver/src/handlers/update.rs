@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use access::admission::Operation;
+use access::auth::Access;
 use api::status::{FieldError, FieldErrorKind};
 use api::{Object, Status, Struct};
 use kinds::Subresource;
 use storage::{Write, WriteError};
 
 use super::{Failed, MODIFIED, Scope, create, managed, scale};
-use crate::admission::Operation;
 use crate::answer::Outcome;
-use crate::auth::Access;
 use crate::options::{WriteKind, WriteOptions, write_options};
 use crate::pipe;
 use crate::registry;

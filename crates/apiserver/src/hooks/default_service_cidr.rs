@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::Status;
-use client::Transport;
 use client::Verb;
 use client::events::{EventType, Recorder};
+use client::{FromJson, Transport};
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ async fn settle(
 ) -> Result<(), Status> {
     range.ensure(transport).await?;
     let bytes = transport.call(range.call(Verb::Get, "", None)).await?;
-    let mut object: Value = client::decode(&bytes)?;
+    let mut object = Value::from_json(&bytes)?;
     let configured = configured(inner);
     let subresource = match default_range(&object, &configured) {
         RangeStep::Nothing => return Ok(()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::Status;
 use bytes::Bytes;
-use client::{Call, Resource, Transport, Verb};
+use client::{Call, FromJson, Resource, Transport, Verb};
 use futures::StreamExt;
 use serde_json::Value;
 use storage::{Batch, Scope, WatchOptions, WatchStart, Watcher};
@@ -51,7 +51,7 @@ impl KeptObject {
 
     async fn ensure_once(&self, transport: &dyn Transport) -> Result<(), Status> {
         let current = match transport.call(self.call(Verb::Get, "", None)).await {
-            Ok(bytes) => client::decode::<Value>(&bytes)?,
+            Ok(bytes) => Value::from_json(&bytes)?,
             Err(e) if e.is_not_found() => {
                 return match transport.call(self.call(Verb::Create, "", Some(&self.object))).await {
                     Err(e) if !e.is_already_exists() => Err(e),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use access::admission::{AdmissionRequest, Operation, OperationOptions};
 use api::Status;
 use http::Response;
 use hyper::body::Incoming;
 
-use crate::admission::{AdmissionRequest, Operation, OperationOptions};
 use crate::front::{Body, status_response};
 use crate::inner::Inner;
 use crate::negotiate::Form;

@@ -7,6 +7,8 @@ mod stages;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use access::auth::Access;
+use access::{Query, RequestInfo, UserInfo, request_info};
 use api::Status;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -21,7 +23,6 @@ pub(crate) use self::connect::admit as admit_connect;
 use self::stages::TooMany;
 pub(crate) use self::stages::authorize;
 use crate::answer::Outcome;
-use crate::auth::Access;
 use crate::config::MAX_BODY;
 use crate::front::{
     Body, Leash, Peer, Unread, header as header_of, outcome_response, read_body, status_response, text,
@@ -32,12 +33,9 @@ use crate::inner::Inner;
 use crate::lanes;
 use crate::negotiate::{self, Allowed, Form, Format};
 use crate::proxy::Connect;
-use crate::query::Query;
 use crate::registry::Resource;
 use crate::request::Request;
-use crate::request_info::RequestInfo;
-use crate::user::UserInfo;
-use crate::{request_info, routes, snapshot, weight};
+use crate::{routes, snapshot, weight};
 
 /// Answers an HTTP request, by its deadline.
 pub(crate) async fn http(

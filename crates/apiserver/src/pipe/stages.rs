@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use access::UserInfo;
+use access::auth::{Access, credentials, forbidden};
 use api::Status;
 use http::request::Parts;
 
 use super::is_long_running;
-use crate::auth::{Access, credentials, forbidden};
 use crate::front::Peer;
 use crate::inner::Inner;
 use crate::request::Request;
-use crate::user::UserInfo;
 
 /// There is no place for a request.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! Where a request goes: pure decisions over the objects it is about.
 
+use access::Query;
 use api::Status;
 use api::status::{FieldError, FieldErrorKind};
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use std::net::SocketAddr;
 
 use super::guard::{KUBELET_PORT, is_global_unicast};
-use crate::query::Query;
 
 /// Which of a Node's addresses is used, the first that it has.
 ///
@@ -399,7 +399,7 @@ pub(super) fn rest_path(path: &str, namespaced: bool) -> Result<String, Status> 
             None => return Ok(String::new()),
         }
     }
-    let decoded = crate::query::unescape(rest, false)
+    let decoded = access::unescape(rest, false)
         .ok_or_else(|| Status::bad_request(format!("invalid URL escape in {path:?}")))?;
     let mut parts: Vec<&str> = Vec::new();
     for part in decoded.split('/') {

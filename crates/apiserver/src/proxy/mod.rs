@@ -16,6 +16,8 @@ mod sniff;
 
 use std::sync::Arc;
 
+use access::auth::{Access, Authorizer};
+use access::{Query, RequestInfo, UserInfo};
 use api::Status;
 use client::Client;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -29,11 +31,7 @@ pub use self::guard::Own;
 use self::guard::Purpose;
 use self::location::{Location, Transport, parse_id, unavailable};
 pub(crate) use self::options::options;
-use crate::auth::{Access, Authorizer};
 use crate::front::{Body, full};
-use crate::query::Query;
-use crate::request_info::RequestInfo;
-use crate::user::UserInfo;
 
 /// Serves the connecting subresources.
 #[derive(Clone)]

@@ -1,11 +1,10 @@
 //! What a connecting request asks for, as the object that admission sees: upstream's `PodExecOptions` and its like.
 
+use access::{Query, RequestInfo};
 use api::view::{Edit, strings};
 use api::{Gvk, Node, Schema, Status, Struct};
 
 use super::location;
-use crate::query::Query;
-use crate::request_info::RequestInfo;
 
 /// The options of a request that [`super::Connect`] serves, of the kind that its subresource has.
 pub(crate) fn options(

@@ -1,11 +1,11 @@
-//! Many alike requests, few at first.
+//! Many similar requests, few at first.
 
 use std::future::Future;
 
 use futures::future::join_all;
 
-/// Runs `count` requests in batches of 1, 2, 4, …, and stops after the first batch in which one
-/// failed: what all would fail with is met once, not `count` times. How many succeeded, and the first error.
+/// Runs `count` requests in batches of 1, 2, 4, …, and stops after the first batch in which one failed: an error that
+/// all would meet is met once, not `count` times. Returns the number of requests that succeeded, and the first error.
 pub(crate) async fn slow_start<F, R, E>(count: usize, request: F) -> (usize, Result<(), E>)
 where
     F: Fn(usize) -> R,
@@ -31,7 +31,7 @@ mod tests {
 
     use super::*;
 
-    /// Upstream's cases of `slowStartBatch`: how many requests fail after how many calls.
+    /// Upstream's cases of `slowStartBatch`: the requests, the first that fails, the calls, and the successes.
     #[tokio::test]
     async fn batches() {
         let check = async |count: usize, failing_from: usize, calls: usize, successes: usize| {

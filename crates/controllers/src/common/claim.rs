@@ -1,4 +1,4 @@
-//! Adoption and release: which objects a controller manages, by its selector.
+//! Adoption and release of the objects that a controller manages, by its selector.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use serde_json::json;
 use super::{controller_of, controller_ref, deleting};
 use objects::Selector;
 
-/// What is to be done with one object.
+/// The decision about one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// It is managed already.
+    /// The owner manages the object already.
     Own,
-    /// It is an orphan that matches.
+    /// The object is an orphan that matches.
     Adopt,
-    /// It is managed and matches no more.
+    /// The owner manages the object, which matches no more.
     Release,
-    /// It is another's, or nobody's.
+    /// Another owner manages the object, or it is an orphan that does not match.
     Ignore,
 }
 
@@ -37,8 +37,8 @@ pub(crate) fn decide(owner: &ObjectMeta, selector: &Selector, object: &ObjectMet
     }
 }
 
-/// Adopts and releases as decided; what `owner` manages afterwards. Before the first adoption the
-/// server is asked whether the owner is still the same and not being deleted: the cache may be late.
+/// Adopts and releases as decided, and returns the objects that `owner` manages afterwards. Before the first adoption
+/// the server is asked whether the owner is still the same and not being deleted: the cache may be late.
 pub(crate) async fn claim<O: KubeObject, T: KubeObject>(
     owner: &O,
     owners: &Api<O>,
@@ -82,7 +82,7 @@ pub(crate) async fn claim<O: KubeObject, T: KubeObject>(
     for answer in join_all(released).await {
         match answer {
             Ok(()) => {}
-            // Gone, or made anew under the same name, or without its references already.
+            // The object is gone, or made anew under the same name, or without its references already.
             Err(e) if e.is_not_found() || e.is("Invalid") => {}
             Err(e) => result = Err(e),
         }

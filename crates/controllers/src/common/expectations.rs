@@ -1,8 +1,8 @@
-//! Expectations: what a controller has done and its cache does not show yet.
+//! Expectations: writes of a controller that its cache does not show yet.
 //!
-//! A controller that acted on a cache which lags behind its own writes would act twice. So it notes
-//! how many objects it makes and which it deletes, and does not act again until the informer has
-//! shown them all, or five minutes have passed.
+//! A controller that acted on a cache which lags behind its own writes would act twice. So it notes how many objects it
+//! makes and which objects it deletes, and does not act again until the informer has shown them all, or five minutes
+//! have passed.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ struct Expected {
     since: Instant,
 }
 
-/// The expectations of one controller, by the key of the object that it acts for.
+/// The expectations of one controller, by the key of the object for which it acts.
 #[derive(Default)]
 pub(crate) struct Expectations(Mutex<HashMap<Key, Expected>>);
 
@@ -28,7 +28,7 @@ impl Expectations {
         self.set(key, count, HashSet::new());
     }
 
-    /// `uids` of the objects to be deleted.
+    /// Expects deletions of the objects with these `uids`.
     pub(crate) fn expect_deletions(&self, key: &Key, uids: impl IntoIterator<Item = String>) {
         self.set(key, 0, uids.into_iter().collect());
     }
@@ -37,21 +37,21 @@ impl Expectations {
         self.0.lock().insert(key.clone(), Expected { creations, deletions, since: Instant::now() });
     }
 
-    /// An object came, or will not come.
+    /// Notes that `count` objects came, or will not come.
     pub(crate) fn created(&self, key: &Key, count: usize) {
         if let Some(e) = self.0.lock().get_mut(key) {
             e.creations = e.creations.saturating_sub(count);
         }
     }
 
-    /// An object went, or will not go.
+    /// Notes that an object went, or will not go.
     pub(crate) fn deleted(&self, key: &Key, uid: &str) {
         if let Some(e) = self.0.lock().get_mut(key) {
             e.deletions.remove(uid);
         }
     }
 
-    /// Whether the cache shows all that was done.
+    /// Whether the cache shows all expected writes.
     pub(crate) fn satisfied(&self, key: &Key) -> bool {
         self.0
             .lock()

@@ -1,4 +1,4 @@
-//! Finalizers: what holds an object that is deleted.
+//! Finalizers, which hold a deleted object until they are removed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -7,7 +7,7 @@ pub(crate) fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|f| f == finalizer)
 }
 
-/// An object's finalizers with one more; `None` if it has that already.
+/// Returns an object's finalizers with one more; `None` if it has that already.
 pub(crate) fn with(meta: &ObjectMeta, finalizer: &str) -> Option<Vec<String>> {
     if has(meta, finalizer) {
         return None;
@@ -17,7 +17,7 @@ pub(crate) fn with(meta: &ObjectMeta, finalizer: &str) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// An object's finalizers without one; `None` if it does not have that.
+/// Returns an object's finalizers without one; `None` if it does not have that.
 pub(crate) fn without(meta: &ObjectMeta, finalizer: &str) -> Option<Vec<String>> {
     if !has(meta, finalizer) {
         return None;

@@ -1,7 +1,8 @@
-//! What several controllers read the same way.
+//! Helpers that several controllers share.
 
 pub(crate) mod batch;
 pub(crate) mod claim;
+pub(crate) mod conditions;
 pub(crate) mod expectations;
 pub(crate) mod finalizers;
 pub(crate) mod owners;
@@ -17,20 +18,20 @@ use api::Status;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub(crate) use owners::{controller_of, controller_ref};
 
-/// Whether a request failed because the object's namespace is being deleted: whatever is made there fails.
+/// Whether a request failed because the object's namespace is being deleted: no object can be made there.
 pub(crate) fn namespace_is_terminating(error: &Status) -> bool {
     error.details.as_ref().is_some_and(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating"))
 }
 
-/// An error that only leads to another attempt.
+/// Makes an error that only leads to another attempt.
 pub(crate) fn retry(why: impl std::fmt::Display) -> Status {
     Status::internal(why)
 }
 
-/// How long a request may take where others would wait for it.
+/// The time that a request may take while other work waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits for the answer to a request, but not for ever.
+/// Waits for the answer to a request, for a limited time.
 pub(crate) async fn within<T>(request: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     match tokio::time::timeout(PATIENCE, request).await {
         Ok(answer) => answer,
@@ -38,7 +39,7 @@ pub(crate) async fn within<T>(request: impl Future<Output = Result<T, Status>>) 
     }
 }
 
-/// Whether deletion has begun.
+/// Whether the deletion of an object has begun.
 pub(crate) fn deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
 }

@@ -1,16 +1,16 @@
-//! Owners: whose an object is.
+//! Owners of objects.
 
 use std::sync::Arc;
 
 use client::{Informer, Key, KubeObject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-/// The reference that an object's managing controller left in it.
+/// Returns the reference to an object's managing controller.
 pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|r| r.controller == Some(true))
 }
 
-/// The reference by which `owner` manages what it makes.
+/// Makes the reference to `owner` for an object that it manages.
 pub(crate) fn controller_ref<T: KubeObject>(owner: &T) -> OwnerReference {
     let meta = owner.metadata();
     OwnerReference {
@@ -23,7 +23,8 @@ pub(crate) fn controller_ref<T: KubeObject>(owner: &T) -> OwnerReference {
     }
 }
 
-/// The object that manages another, if it is of this type, and there: of the same uid, not only of the same name.
+/// Returns the object that manages another, if it is of this type and is cached: of the same uid, not only of the same
+/// name.
 pub(crate) fn resolve<T: KubeObject>(owners: &Informer<T>, owned: &ObjectMeta) -> Option<(Key, Arc<T>)> {
     let reference = controller_of(owned).filter(|r| r.kind == T::KIND)?;
     let key = Key::new(owned.namespace.as_deref().unwrap_or_default(), &reference.name);

@@ -1,4 +1,4 @@
-//! Pods that a controller makes and deletes, with the Events that tell of it.
+//! The Pods that a controller makes and deletes, with the Events about them.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{controller_ref, namespace_is_terminating, retry};
 
-/// The longest name of a Pod.
+/// The greatest length of a Pod's name.
 const NAME_LIMIT: usize = 253;
 
-/// What became of a Pod that was to be deleted.
+/// The result of a Pod's deletion.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
-    /// Its deletion has begun.
+    /// The deletion has begun.
     Begun,
-    /// It was gone already.
+    /// The Pod was gone already.
     Gone,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct PodControl {
 }
 
 impl PodControl {
-    /// With the controller's identity and its Events.
+    /// Makes it with the controller's client and its Events.
     pub(crate) fn new(client: Client, recorder: Recorder) -> Self {
         Self { client, recorder }
     }
@@ -37,7 +37,7 @@ impl PodControl {
         self.client.api(owner.namespace.as_deref().unwrap_or_default())
     }
 
-    /// Makes a Pod for its owner; `false` where that has no use, since the namespace is being deleted.
+    /// Makes a Pod for its owner; `false` if that has no use, since the namespace is being deleted.
     pub(crate) async fn create<T: KubeObject>(&self, owner: &T, pod: &Pod) -> Result<bool, Status> {
         match self.api(owner.metadata()).create(pod).await {
             Ok(made) => {
@@ -73,10 +73,10 @@ impl PodControl {
     }
 }
 
-/// The Pod that its owner makes from a template, with a name that begins with the owner's.
+/// Makes the Pod of an owner's template, with a name that begins with the owner's.
 ///
 /// # Errors
-/// Where it would have no labels, by which its owner could find it.
+/// The template has no labels, by which the owner could find the Pod.
 pub(crate) fn from_template<T: KubeObject>(
     owner: &T,
     template: Option<&PodTemplateSpec>,
@@ -142,7 +142,7 @@ mod tests {
         let (control, owner) = (PodControl::new(cluster.client.clone(), recorder), set("rs"));
         let pod =
             from_template(&owner, Some(&template(json!({"metadata": {"labels": {"a": "b"}}})))).unwrap();
-        // Events of one moment would have one name.
+        // Events of one moment would have the same name.
         let moment = || tokio::time::advance(std::time::Duration::from_millis(1));
         assert_eq!(control.create(&owner, &pod).await, Ok(true));
         moment().await;

@@ -1,4 +1,4 @@
-//! What controllers ask of a Pod.
+//! Questions about a Pod that several controllers ask.
 
 use client::{Factory, Informer};
 use jiff::{SignedDuration, Timestamp};
@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Pod;
 
 pub(crate) use objects::pod::{condition, is_terminal, node_name, phase};
 
-/// Whether it counts as a replica: it has not ended and is not being deleted.
+/// Whether a Pod counts as a replica: it has not ended and is not being deleted.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether it is being deleted and has not ended.
+/// Whether a Pod is being deleted and has not ended.
 pub(crate) fn is_terminating(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.metadata.deletion_timestamp.is_some()
 }
@@ -20,12 +20,12 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|c| c.status == "True")
 }
 
-/// Since when it is ready; `None` also where it is ready and nobody wrote since when.
+/// The time since which a Pod is ready; `None` also if it is ready and its condition has no time.
 pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     condition(pod, "Ready").filter(|c| c.status == "True")?.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// Whether it has been ready for `min_ready` seconds.
+/// Whether a Pod has been ready for `min_ready` seconds.
 pub(crate) fn is_available(pod: &Pod, min_ready: i32, now: Timestamp) -> bool {
     if !is_ready(pod) {
         return false;
@@ -35,7 +35,7 @@ pub(crate) fn is_available(pod: &Pod, min_ready: i32, now: Timestamp) -> bool {
             .is_some_and(|since| now.duration_since(since) >= SignedDuration::from_secs(i64::from(min_ready)))
 }
 
-/// How long until the next of the ready Pods becomes available; `None` if none is waiting.
+/// The time until the next of the ready Pods becomes available; `None` if none is waiting.
 pub(crate) fn next_available<'a>(
     pods: impl IntoIterator<Item = &'a Pod>,
     min_ready: i32,
@@ -55,7 +55,7 @@ pub(crate) const BY_OWNER: &str = "owner";
 /// The index of Pods by node.
 pub(crate) const BY_NODE: &str = "node";
 
-/// Where the orphans of a namespace stand in [`BY_OWNER`].
+/// The key of a namespace's orphans in [`BY_OWNER`].
 pub(crate) fn orphans(namespace: &str) -> String {
     format!("orphan/{namespace}")
 }

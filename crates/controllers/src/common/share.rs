@@ -3,7 +3,7 @@
 use api::go::quote;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// A number as it is, or a percentage of `of`, which is rounded up or down. The error has upstream's text.
+/// Returns a number as it is, or a percentage of `of`, which is rounded up or down. The error has upstream's text.
 pub(crate) fn scaled(value: &IntOrString, of: i64, up: bool) -> Result<i64, String> {
     let text = match value {
         IntOrString::Int(n) => return Ok(i64::from(*n)),

@@ -1,4 +1,4 @@
-//! Terms that began at a time which somebody wrote into an object.
+//! Terms that began at a time which stands in an object.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Tells how long ago something was written, by key. The time of day is asked once, when the time is seen
-/// first; from then on it may be set, and no term ends before or after its time.
+/// Measures the time since events, by key. The time of day is asked once, when an event's time is seen first; if the
+/// clock is set later, no term ends early or late.
 pub(crate) struct Terms<K>(Mutex<HashMap<K, Begun>>);
 
 struct Begun {
     since: Timestamp,
-    /// What had passed when it was seen.
+    /// The time that had passed when the event was seen.
     passed: Duration,
     seen: Instant,
 }
@@ -27,7 +27,7 @@ impl<K> Default for Terms<K> {
 }
 
 impl<K: Eq + Hash> Terms<K> {
-    /// The time since `since`, none if that lies ahead.
+    /// The time that has passed since `since`; zero if that lies ahead.
     pub(crate) fn passed(&self, key: K, since: Timestamp, clock: Clock) -> Duration {
         let begin = || Begun {
             since,
@@ -42,12 +42,12 @@ impl<K: Eq + Hash> Terms<K> {
         known.passed.saturating_add(clock.monotonic() - known.seen)
     }
 
-    /// Forgets those for which `keep` is false.
+    /// Forgets the keys for which `keep` is false.
     pub(crate) fn retain(&self, mut keep: impl FnMut(&K) -> bool) {
         self.0.lock().retain(|key, _| keep(key));
     }
 
-    /// Forgets one.
+    /// Forgets a key.
     pub(crate) fn forget(&self, key: &K) {
         self.0.lock().remove(key);
     }
@@ -65,13 +65,13 @@ mod tests {
             let (terms, clock) = (Terms::default(), Clock::from(Timestamp::from_second(1000).unwrap()));
             let at = |s: i64| Timestamp::from_second(s).unwrap();
             let passed = |since: i64| terms.passed("a", at(since), clock).as_secs();
-            assert_eq!(passed(990), 10, "what passed before it was seen counts");
+            assert_eq!(passed(990), 10, "the time before it was seen counts");
             clock.step(SignedDuration::from_hours(hours));
             tokio::time::advance(Duration::from_secs(5)).await;
             assert_eq!(passed(990), 15, "{hours}");
             clock.step(SignedDuration::from_hours(-hours));
             assert_eq!(passed(1005), 0, "another time is another term");
-            assert_eq!(passed(2000), 0, "what lies ahead has not begun");
+            assert_eq!(passed(2000), 0, "a term that lies ahead has not begun");
             terms.forget(&"a");
             assert_eq!(passed(990), 15);
         }

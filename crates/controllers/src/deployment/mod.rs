@@ -1,7 +1,7 @@
 //! Deployment controller: rolls from one ReplicaSet to the next.
 //!
-//! What to do is decided in [`plan`], with the help of [`sizes`], [`revision`] (which ReplicaSet is which) and
-//! [`status`] (what to say about it); this module reads the caches and carries it out (upstream:
+//! [`plan`] decides on the next step, with the help of [`sizes`], [`revision`] (the ReplicaSet of each revision) and
+//! [`status`] (the text about it); this module reads the caches and carries the steps out (upstream:
 //! `pkg/controller/deployment`).
 
 mod plan;
@@ -29,10 +29,10 @@ use rollback::Rollback;
 use sizes::{Strategy, max_surge, size, strategy, wanted};
 
 const COMPONENT: &str = "deployment-controller";
-/// The most steps of a sync; each kind of step is wanted once, but for a status that somebody else writes too.
+/// The most steps of a sync; each kind of step is wanted once, but for a status that another client writes too.
 const STEPS: usize = 10;
 
-/// The controller.
+/// The Deployment controller.
 pub(crate) struct Deployments {
     client: Client,
     clock: Clock,
@@ -65,7 +65,7 @@ impl Controller for Deployments {
         wiring.follow(&self.deployments, true);
         let (queue, c) = (wiring.queue(), self.clone());
         self.sets.handle(move |change| c.set_changed(change, &queue));
-        // A Deployment that recreates waits for the end of its old Pods.
+        // A Deployment with the strategy Recreate waits for the end of its old Pods.
         let (queue, c) = (wiring.queue(), self.clone());
         self.pods.handle(move |change| {
             if let Change::Deleted(pod) = change
@@ -149,7 +149,7 @@ impl Deployments {
         self.client.api(d.namespace())
     }
 
-    /// What is known of a Deployment, once it has adopted what is its own.
+    /// Adopts a Deployment's ReplicaSets, and returns it with all that belongs to it.
     async fn snapshot(&self, d: &Deployment) -> Result<Snapshot, Status> {
         let mut sets = Vec::new();
         if let Some(spec) = d.spec.as_ref().filter(|_| !plan::selects_all(d)) {
@@ -177,7 +177,7 @@ impl Deployments {
         Ok(Next::Done)
     }
 
-    /// Makes the new ReplicaSet, or finds it; whether it was made.
+    /// Makes the new ReplicaSet, or finds it; also returns whether it was made.
     async fn create(&self, s: &mut Snapshot, set: ReplicaSet) -> Result<(ReplicaSet, bool), Status> {
         let (name, n) = (set.name().to_owned(), size(&set));
         match self.sets_api(&s.d).create(&set).await {
@@ -193,7 +193,7 @@ impl Deployments {
                 if plan::is_new_set(&s.d, &there) {
                     return Ok((there, false));
                 }
-                // Another template with the same hash.
+                // The ReplicaSet is of another template with the same hash.
                 let status = s.d.status.get_or_insert_default();
                 status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
                 self.api(&s.d).update_status(&s.d).await?;
@@ -214,7 +214,7 @@ impl Deployments {
         }
     }
 
-    /// Writes a ReplicaSet's size, and the sizes of its Deployment as annotations; `None` if it has both.
+    /// Writes a ReplicaSet's size, and the sizes of its Deployment as annotations; `None` if all are written already.
     async fn resize(&self, d: &Deployment, set: &ReplicaSet, n: i32) -> Result<Option<ReplicaSet>, Status> {
         let before = size(set);
         let mut changed = set.clone();
@@ -255,7 +255,7 @@ impl Deployments {
         Ok(Next::Done)
     }
 
-    /// Whether the status had to be written.
+    /// Writes the status; returns whether that was necessary.
     async fn report(&self, d: &Deployment, status: DeploymentStatus) -> Result<bool, Status> {
         if d.status.as_ref() == Some(&status) {
             return Ok(false);

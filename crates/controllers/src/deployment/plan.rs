@@ -1,7 +1,7 @@
-//! What is to be done next about a Deployment, decided from what is known of it. Pure.
+//! Decides on the next step of a Deployment's rollout. Pure.
 //!
-//! A sync asks for a [`Step`], carries it out, puts the server's answer into the [`Snapshot`], and asks again
-//! until nothing is left but to report.
+//! A sync asks for a [`Step`], carries it out, puts the server's answer into the [`Snapshot`], and asks again until
+//! only the report is left.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use super::sizes::{self, Resize, Strategy, size, strategy, wanted};
 use super::status;
 use crate::common::{controller_of, controller_ref, deleting};
 
-/// The longest name of a ReplicaSet.
+/// The greatest length of a ReplicaSet's name.
 const NAME_LIMIT: usize = 253;
 
-/// A Deployment and what belongs to it, as they were read or written last.
+/// A Deployment and the objects that belong to it, as they were read or written last.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     pub(super) d: Deployment,
-    /// The ReplicaSets that it owns.
+    /// The Deployment's ReplicaSets.
     pub(super) sets: Vec<Arc<ReplicaSet>>,
-    /// The uids of those ReplicaSets that have Pods which have not ended; only known where Pods are recreated.
+    /// The uids of the ReplicaSets that have Pods which have not ended; only known where Pods are recreated.
     pub(super) running: HashSet<String>,
     pub(super) now: Timestamp,
     pub(super) done: Done,
 }
 
-/// What was done in this sync. Nothing is done twice in one.
+/// The steps that were done in this sync. No step is done twice in one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Done {
     /// The new ReplicaSet was made.
@@ -46,10 +46,10 @@ pub(super) struct Done {
     pub(super) cleaned: bool,
 }
 
-/// What is to be done next.
+/// The next step of a sync.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// Nothing, since it selects everything; what its status is to be, if that is to be written.
+    /// Do nothing, since the Deployment selects everything; write its status, if there is one.
     Refuse(Option<Box<Deployment>>),
     /// Write the Deployment's status with its revision, and go on.
     Write(Box<Deployment>),
@@ -61,18 +61,18 @@ pub(super) enum Step {
     Resize(Vec<Resize>),
     /// Delete ReplicaSets, and go on.
     CleanUp(Vec<Arc<ReplicaSet>>),
-    /// Write the Deployment with another template; that is all for now.
+    /// Write the Deployment with another template, and end the sync.
     RollBack(Box<Rollback>),
-    /// Write this status if it differs; that is all for now. If it does not, look again after this time.
+    /// Write this status if it differs, and end the sync. If it does not differ, look again after this time.
     Report(Box<DeploymentStatus>, Option<Duration>),
 }
 
-/// Whether a Deployment selects everything, and so may own nothing.
+/// Whether a Deployment selects everything, and so may own no ReplicaSet.
 pub(super) fn selects_all(d: &Deployment) -> bool {
     d.spec.as_ref().is_none_or(|s| s.selector == LabelSelector::default())
 }
 
-/// Decides.
+/// Decides on the next step.
 pub(super) fn plan(s: &Snapshot) -> Step {
     let d = &s.d;
     if selects_all(d) {
@@ -109,7 +109,7 @@ pub(super) fn plan(s: &Snapshot) -> Step {
 }
 
 impl Snapshot {
-    /// Puts a written ReplicaSet in its old state's place, or beside the others.
+    /// Puts a written ReplicaSet in the place of its old state, or beside the others.
     pub(super) fn take(&mut self, set: ReplicaSet) {
         let set = Arc::new(set);
         match self.sets.iter_mut().find(|rs| rs.metadata.uid == set.metadata.uid) {
@@ -122,7 +122,7 @@ impl Snapshot {
         self.d.spec.as_ref().and_then(|s| s.paused) == Some(true)
     }
 
-    /// The ReplicaSet of the present template, and the others.
+    /// Returns the ReplicaSet of the present template, and the others.
     fn split(&self) -> (Option<Arc<ReplicaSet>>, Vec<Arc<ReplicaSet>>) {
         revision::split(&self.d, &self.sets)
     }
@@ -211,7 +211,7 @@ impl Snapshot {
         }
     }
 
-    /// Scales what there is without moving the rollout, or keeps a paused Deployment as it is.
+    /// Scales the present ReplicaSets without moving the rollout, or keeps a paused Deployment as it is.
     fn scale(&self) -> Step {
         if !self.done.resized {
             if let Some(step) = self.note(false) {
@@ -234,7 +234,7 @@ impl Snapshot {
         complete.then(|| self.clean_up()).flatten().unwrap_or_else(|| self.report(true))
     }
 
-    /// The oldest ReplicaSets beyond the revision history limit, as far as they have no Pods.
+    /// Deletes the oldest ReplicaSets beyond the revision history limit, as far as they have no Pods.
     fn clean_up(&self) -> Option<Step> {
         let limit = self.d.spec.as_ref().and_then(|s| s.revision_history_limit).filter(|l| *l != i32::MAX);
         let limit = limit.and_then(|l| usize::try_from(l).ok()).filter(|_| !self.done.cleaned)?;
@@ -262,14 +262,14 @@ impl Snapshot {
     }
 }
 
-/// Whether a ReplicaSet is the Deployment's own of its present template.
+/// Whether a ReplicaSet belongs to the Deployment and has its present template.
 pub(super) fn is_new_set(d: &Deployment, set: &ReplicaSet) -> bool {
     let template = set.spec.as_ref().and_then(|s| s.template.as_ref());
     controller_of(&set.metadata).map(|r| &r.uid) == d.metadata.uid.as_ref()
         && d.spec.as_ref().is_some_and(|s| template.is_some_and(|t| revision::same_template(t, &s.template)))
 }
 
-/// Whether the Deployment's revision changed by it.
+/// Sets a Deployment's revision; returns whether it changed.
 fn set_revision(d: &mut Deployment, revision: String) -> bool {
     let annotations = d.metadata.annotations.get_or_insert_default();
     if annotations.get(REVISION) == Some(&revision) {
@@ -279,8 +279,8 @@ fn set_revision(d: &mut Deployment, revision: String) -> bool {
     true
 }
 
-/// The ReplicaSet of a Deployment's template, to be made beside the old ones. Its name follows from the template, so
-/// that it is not made twice.
+/// Makes the ReplicaSet of a Deployment's template, to be written beside the old ones. Its name follows from the
+/// template, so that it is not made twice.
 fn new_set(d: &Deployment, old: &[Arc<ReplicaSet>], revision: i64) -> ReplicaSet {
     let collisions = d.status.as_ref().and_then(|s| s.collision_count);
     let spec = d.spec.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Steps of rollouts, one after the other.
+//! Tests of the steps of rollouts, one after the other.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const NOW: i64 = 1_000_000;
 
-/// A Deployment and its ReplicaSets, as they are told in short.
+/// A Deployment and its ReplicaSets, made from short descriptions.
 struct Case(Snapshot);
 
 fn template(image: &str) -> Value {
@@ -14,7 +14,7 @@ fn template(image: &str) -> Value {
 }
 
 impl Case {
-    /// A Deployment of three Pods of the image `new`, with what `more` says otherwise of its spec.
+    /// Makes a Deployment of three Pods of the image `new`; `more` changes its spec.
     fn new(more: Value) -> Self {
         let mut spec = json!({"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": template("new"),
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
@@ -28,7 +28,7 @@ impl Case {
         let now = Timestamp::from_second(NOW).unwrap();
         Self(Snapshot { d, sets: Vec::new(), running: HashSet::new(), now, done: Done::default() })
     }
-    /// With a ReplicaSet of an image, of a size, with so many available Pods, all noted already.
+    /// Adds a ReplicaSet of an image, of a size, with a number of available Pods and all its annotations.
     fn set(mut self, image: &str, replicas: i32, available: i32) -> Self {
         let mut template = template(image);
         template["metadata"]["labels"][HASH_LABEL] = json!(image);
@@ -59,7 +59,7 @@ impl Case {
         change(&mut self.0);
         self
     }
-    /// The step in short.
+    /// Checks the next step, in its short form.
     fn check(&self, want: &str) {
         let each = |parts: Vec<String>| parts.iter().flat_map(|part| [" ", part]).collect::<String>();
         let list =
@@ -92,7 +92,7 @@ impl Case {
 fn rolling() {
     let case = || Case::new(json!({}));
     case().check("create 3 of revision 1");
-    // Beside the old one no more than the surge.
+    // The new ReplicaSet is no larger than the surge beside the old one.
     case().set("old", 3, 3).check("create 1 of revision 2");
     case().set("old", 3, 3).set("new", 1, 0).check("report 4 true");
     case().set("old", 3, 3).set("new", 1, 1).check("resize old=2");
@@ -101,7 +101,7 @@ fn rolling() {
     case().set("old", 3, 1).set("new", 1, 0).check("report 4 true");
     let unavailable = json!({"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}});
     Case::new(unavailable).set("old", 3, 1).set("new", 0, 0).check("resize old=2");
-    // In one sync ReplicaSets are resized once.
+    // ReplicaSets are resized once in a sync.
     let resized = Done { resized: true, ..Done::default() };
     case().set("old", 2, 2).set("new", 1, 1).done(resized).check("report 3 true");
 }
@@ -112,7 +112,7 @@ fn recreating() {
     case().check("create 3 of revision 1");
     case().set("old", 3, 3).check("resize old=0");
     case().set("old", 0, 0).check("create 3 of revision 2");
-    // Its Pods end still.
+    // The old ReplicaSet's Pods have not ended yet.
     case().set("old", 0, 0).change(|s| s.running = ["old".to_owned()].into()).check("report 0 false");
     case().set("old", 0, 0).set("new", 1, 1).check("resize new=3");
 }

@@ -1,4 +1,4 @@
-//! Revisions: which ReplicaSet is which version of a Deployment, and the annotations that say so.
+//! Revisions: the ReplicaSet of each version of a Deployment, and the annotations that say so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
 pub(super) const ROLLBACK: &str = "deprecated.deployment.rollback.to";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// About a hundred revisions.
+/// The greatest length of the history, enough for about a hundred revisions.
 const HISTORY_LIMIT: usize = 2000;
 
 type Annotations = BTreeMap<String, String>;
@@ -30,7 +30,7 @@ pub(super) fn stays(key: &str) -> bool {
     matches!(key, LAST_APPLIED | REVISION | HISTORY | DESIRED | MAX | ROLLBACK)
 }
 
-/// A ReplicaSet's revision; 0 for none, `None` for one that is no number.
+/// Returns a ReplicaSet's revision; 0 for none, `None` for one that is no number.
 pub(super) fn revision(rs: &ReplicaSet) -> Option<i64> {
     match rs.metadata.annotations.as_ref().and_then(|a| a.get(REVISION)) {
         None => Some(0),
@@ -42,20 +42,20 @@ pub(super) fn max_revision(sets: &[Arc<ReplicaSet>]) -> i64 {
     sets.iter().filter_map(|rs| revision(rs)).max().unwrap_or(0).max(0)
 }
 
-/// The revision before the newest; 0 if there is none.
+/// Returns the revision before the newest; 0 if there is none.
 pub(super) fn last_revision(sets: &[Arc<ReplicaSet>]) -> i64 {
     let mut all: Vec<i64> = sets.iter().filter_map(|rs| revision(rs)).collect();
     all.sort_unstable();
     all.iter().rev().nth(1).copied().unwrap_or(0).max(0)
 }
 
-/// Oldest revision first.
+/// Sorts ReplicaSets by revision, the oldest first.
 pub(super) fn by_revision(sets: &mut [Arc<ReplicaSet>]) {
     by_age(sets, |rs| rs);
     sets.sort_by_key(|rs| revision(rs).unwrap_or(0));
 }
 
-/// Whether two templates make the same Pods: the label that tells ReplicaSets apart does not count.
+/// Whether two templates make the same Pods: the label that distinguishes ReplicaSets does not count.
 pub(super) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
     let bare = |t: &PodTemplateSpec| {
         let mut t = t.clone();
@@ -72,7 +72,8 @@ pub(super) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
     bare(a) == bare(b)
 }
 
-/// The ReplicaSet that makes the Pods the Deployment wants now, the oldest if there are several, and all others.
+/// Returns the ReplicaSet that makes the Pods the Deployment wants now, the oldest if there are several, and all
+/// others.
 pub(super) fn split(
     d: &Deployment,
     sets: &[Arc<ReplicaSet>],
@@ -88,7 +89,7 @@ pub(super) fn split(
     (new, old)
 }
 
-/// Writes the Deployment's annotations and the revision into its new ReplicaSet; whether any changed.
+/// Writes the Deployment's annotations and the revision into its new ReplicaSet; returns whether any changed.
 pub(super) fn annotate_new(d: &Deployment, rs: &mut ReplicaSet, new_revision: i64, exists: bool) -> bool {
     let mut changed = false;
     let into = annotations(&mut rs.metadata);
@@ -103,14 +104,14 @@ pub(super) fn annotate_new(d: &Deployment, rs: &mut ReplicaSet, new_revision: i6
         None | Some("") => 0,
         Some(text) => match text.parse::<i64>() {
             Ok(number) => number,
-            // Somebody else's; upstream leaves it and all that follows alone.
+            // Another client wrote this revision; upstream leaves it and all that follows alone.
             Err(_) => return false,
         },
     };
     if number < new_revision {
         into.insert(REVISION.to_owned(), new_revision.to_string());
         changed = true;
-        // It has a revision already: the Deployment is rolled back to it, and its old revisions are kept.
+        // The ReplicaSet has a revision already: the Deployment is rolled back to it, and its old revisions are kept.
         if let Some(before) = before
             && let Some(history) = history(into.get(HISTORY).map_or("", String::as_str), &before)
         {
@@ -123,7 +124,7 @@ pub(super) fn annotate_new(d: &Deployment, rs: &mut ReplicaSet, new_revision: i6
     changed
 }
 
-/// A history with one revision more, without its oldest where it is too long; `None` if there is no room at all.
+/// Adds a revision to a history, and drops the oldest if it is too long; `None` if there is no room at all.
 fn history(old: &str, revision: &str) -> Option<String> {
     if old.is_empty() {
         return Some(revision.to_owned());
@@ -135,7 +136,7 @@ fn history(old: &str, revision: &str) -> Option<String> {
     Some(format!("{rest},{revision}"))
 }
 
-/// Notes in a ReplicaSet the sizes that its Deployment has now; whether they changed.
+/// Notes in a ReplicaSet the sizes that its Deployment has now; returns whether they changed.
 pub(super) fn annotate_sizes(rs: &mut ReplicaSet, desired: i32, max: i32) -> bool {
     let into = annotations(&mut rs.metadata);
     let mut changed = false;
@@ -157,9 +158,8 @@ pub(super) fn restore_annotations(d: &mut Deployment, rs: &ReplicaSet) {
     into.extend(from.map(|(k, v)| (k.clone(), v.clone())));
 }
 
-/// The value of the label that tells a Deployment's ReplicaSets apart: a hash of the template, as
-/// upstream a 32-bit FNV-1a in letters and digits that make no words. Clients can rely on no more than
-/// that it is the same for the same template.
+/// The value of the label that distinguishes a Deployment's ReplicaSets: a hash of the template, as upstream a 32-bit
+/// FNV-1a in letters and digits that make no words. Clients can rely only on its being the same for the same template.
 pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     let mut hash = Fnv::default();
     hash.write(&serde_json::to_vec(template).unwrap_or_default());

@@ -7,20 +7,20 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 
 use super::revision::{self, HASH_LABEL, ROLLBACK};
 
-/// The revision asked for; 0 for the one before the newest.
+/// Returns the revision asked for; 0 for the one before the newest.
 pub(super) fn requested(d: &Deployment) -> Option<i64> {
     d.metadata.annotations.as_ref()?.get(ROLLBACK)?.parse().ok()
 }
 
-/// What a rollback comes to.
+/// The outcome of a rollback.
 #[derive(Debug, PartialEq)]
 pub(super) struct Rollback {
-    /// The Deployment as it is to be written: without the wish, and with the template of the revision.
+    /// The Deployment as it is to be written: without the annotation, and with the template of the revision.
     pub(super) d: Deployment,
     /// Reason and text of the Event, a warning if the Deployment stays as it is.
     pub(super) reason: &'static str,
     pub(super) text: String,
-    /// Whether it has another template.
+    /// Whether the Deployment has another template.
     pub(super) done: bool,
 }
 

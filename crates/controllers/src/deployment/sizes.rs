@@ -1,4 +1,4 @@
-//! The arithmetic of a rollout: how many Pods each ReplicaSet is to have. Pure.
+//! The arithmetic of a rollout: the number of Pods of each ReplicaSet. Pure.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -9,11 +9,12 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::revision::{DESIRED, MAX};
 use crate::common::share;
 
-/// How a Deployment replaces its Pods.
+/// The way in which a Deployment replaces its Pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {
     Recreate,
-    /// With the Pods that may be there above, and unavailable below, the wanted number.
+    /// New Pods replace old ones step by step, within numbers above the wanted number, and of unavailable Pods below
+    /// it.
     Rolling {
         surge: i32,
         unavailable: i32,
@@ -25,7 +26,7 @@ pub(super) fn wanted(d: &Deployment) -> i32 {
     d.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
-/// The number of Pods that a ReplicaSet is to have.
+/// The number of Pods that a ReplicaSet's spec wants.
 pub(super) fn size(rs: &ReplicaSet) -> i32 {
     rs.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
@@ -49,20 +50,20 @@ pub(super) fn strategy(d: &Deployment) -> Strategy {
         rolling.and_then(|r| r.max_unavailable.as_ref()),
         wanted(d),
     );
-    // All that may be there is a number that the API has.
+    // The wanted number and the surge together must be a number of the API.
     let surge = surge.min(i32::MAX - wanted(d).max(0));
     Strategy::Rolling { surge, unavailable: if wanted(d) == 0 { 0 } else { unavailable.min(wanted(d)) } }
 }
 
-/// Surge is rounded up and unavailability down; where both come to nothing, one Pod may be unavailable,
-/// for otherwise nothing could move.
+/// Returns the surge, rounded up, and the unavailability, rounded down; if both come to nothing, one Pod may be
+/// unavailable, because otherwise nothing could move.
 fn fenceposts(surge: Option<&IntOrString>, unavailable: Option<&IntOrString>, wanted: i32) -> (i32, i32) {
     let surge = scaled(surge, wanted, true);
     let unavailable = scaled(unavailable, wanted, false);
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }
 
-/// A number, or a percentage of `of`. What is neither counts as 0; the server does not let it in.
+/// Returns a number, or a percentage of `of`. Any other text counts as 0; the server does not let it in.
 fn scaled(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
     let scaled = value.and_then(|v| share::scaled(v, i64::from(of), up).ok()).unwrap_or(0);
     i32::try_from(scaled).unwrap_or(if scaled < 0 { i32::MIN } else { i32::MAX })
@@ -80,12 +81,12 @@ pub(super) fn total<'a>(sets: impl IntoIterator<Item = &'a Arc<ReplicaSet>>) -> 
     sum(sets.into_iter().map(|rs| size(rs)))
 }
 
-/// Adds numbers of Pods, which may be any, up to the largest that there is.
+/// Adds any numbers of Pods, up to the largest number.
 pub(super) fn sum(numbers: impl Iterator<Item = i32>) -> i32 {
     numbers.fold(0, i32::saturating_add)
 }
 
-/// What the new ReplicaSet should have during a rollout; `current` is what all have together.
+/// Returns the size of the new ReplicaSet during a rollout; `current` is the size of all together.
 pub(super) fn new_size(d: &Deployment, new: i32, current: i32) -> i32 {
     match strategy(d) {
         Strategy::Recreate => wanted(d),
@@ -96,11 +97,11 @@ pub(super) fn new_size(d: &Deployment, new: i32, current: i32) -> i32 {
     }
 }
 
-/// A ReplicaSet and the size it should have.
+/// A ReplicaSet and the size that it should have.
 pub(super) type Resize = (Arc<ReplicaSet>, i32);
 
-/// How far the old ReplicaSets can shrink in a rolling update: first their unavailable Pods, which nobody
-/// misses, then available ones as long as enough are left. The first element says the new sizes.
+/// Returns the new sizes of the old ReplicaSets that can shrink in a rolling update: first by their unavailable Pods,
+/// then by available ones as long as enough are left.
 pub(super) fn shrink_old(d: &Deployment, new: &Arc<ReplicaSet>, old: &[Arc<ReplicaSet>]) -> Vec<Resize> {
     let mut old: Vec<Resize> =
         old.iter().filter(|rs| is_active(rs)).map(|rs| (rs.clone(), size(rs))).collect();
@@ -132,7 +133,7 @@ pub(super) fn shrink_old(d: &Deployment, new: &Arc<ReplicaSet>, old: &[Arc<Repli
     old
 }
 
-/// Oldest first, by name within a second.
+/// Sorts by age, the oldest first, by name within a second.
 pub(super) fn by_age<T>(sets: &mut [T], of: impl Fn(&T) -> &Arc<ReplicaSet>) {
     sets.sort_by_cached_key(|t| {
         let meta = &of(t).metadata;
@@ -140,9 +141,9 @@ pub(super) fn by_age<T>(sets: &mut [T], of: impl Fn(&T) -> &Arc<ReplicaSet>) {
     });
 }
 
-/// New sizes after the Deployment itself was scaled, or while it is paused: proportional, so that the
-/// scaling moves the rollout neither forward nor back. The bool says whether a ReplicaSet that keeps its
-/// size still needs its annotations written.
+/// Returns the new sizes after the Deployment itself was scaled, or while it is paused: proportional, so that the
+/// scaling moves the rollout neither forward nor back. The bool says whether a ReplicaSet that keeps its size still
+/// needs its annotations written.
 pub(super) fn scale(
     d: &Deployment,
     new: Option<&Arc<ReplicaSet>>,
@@ -163,7 +164,7 @@ pub(super) fn scale(
     all.extend(new.filter(|rs| is_active(rs)).cloned());
     let allowed = if wanted(d) > 0 { wanted(d) + surge } else { 0 };
     let to_add = allowed - total(&all);
-    // Of sets of one size, the newer grow first and the older shrink first.
+    // Of ReplicaSets of one size, the newer grow first and the older shrink first.
     by_age(&mut all, |rs| rs);
     if to_add > 0 {
         all.reverse();
@@ -183,7 +184,7 @@ pub(super) fn scale(
     (sizes, true)
 }
 
-/// The only ReplicaSet with Pods, or the newest if none has; `None` if several have.
+/// Returns the only ReplicaSet with Pods, or the newest if none has; `None` if several have.
 fn active_or_latest(new: Option<&Arc<ReplicaSet>>, old: &[Arc<ReplicaSet>]) -> Option<Arc<ReplicaSet>> {
     let mut active = old.iter().chain(new).filter(|rs| is_active(rs));
     match (active.next(), active.next()) {
@@ -202,18 +203,18 @@ fn annotated(rs: &ReplicaSet, key: &str) -> Option<i32> {
     text.parse().ok().filter(|n| *n >= 0)
 }
 
-/// The Deployment's size when a ReplicaSet was last written.
+/// Returns the Deployment's size when a ReplicaSet was last written.
 pub(super) fn desired_annotation(rs: &ReplicaSet) -> Option<i32> {
     annotated(rs, DESIRED)
 }
 
-/// Whether the new ReplicaSet has all the Pods wanted, and all are available.
+/// Whether the new ReplicaSet has all the wanted Pods, and all are available.
 fn is_saturated(d: &Deployment, rs: &ReplicaSet) -> bool {
     let n = wanted(d);
     size(rs) == n && desired_annotation(rs) == Some(n) && available(rs) == n
 }
 
-/// A ReplicaSet's share of the Pods to add or (negative) remove.
+/// Returns a ReplicaSet's share of the Pods to add or (negative) remove.
 fn proportion(d: &Deployment, rs: &ReplicaSet, to_add: i32, added: i32) -> i32 {
     if size(rs) == 0 || to_add == 0 || to_add == added {
         return 0;
@@ -289,7 +290,7 @@ mod tests {
         check(Some("1000000000%"), None, i32::MAX, (i32::MAX, 0));
     }
 
-    /// The largest numbers that the API lets in.
+    /// The largest numbers that the API lets in do not overflow.
     #[test]
     fn numbers_at_the_edge() {
         let d = deployment(i32::MAX, json!("1000000000%"), json!("100%"));
@@ -350,8 +351,8 @@ mod tests {
         assert_eq!(got, [("b".to_owned(), 2)], "two may go, and b has four that nobody misses");
     }
 
-    /// Upstream's cases of `TestScale`: the sizes of the new and the old sets (oldest last), the Deployment's
-    /// size before and now, and what the sets should have.
+    /// Upstream's cases of `TestScale`: the sizes of the new and the old sets (oldest last), the Deployment's size
+    /// before and now, and the sizes that the sets should have.
     #[test]
     fn proportional_scaling() {
         let check =

@@ -1,4 +1,4 @@
-//! A Deployment's status and what it says about progress.
+//! A Deployment's status and its conditions about progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +6,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::common::conditions;
 
 use super::sizes::{available, max_unavailable, size, sum as add_up, wanted};
 
@@ -18,13 +20,13 @@ const RESUMED: &str = "DeploymentResumed";
 const NEW_AVAILABLE: &str = "NewReplicaSetAvailable";
 const UPDATED: &str = "ReplicaSetUpdated";
 
-/// The seconds without progress after which a rollout counts as stuck; `None` for never.
+/// Returns the seconds without progress after which a rollout counts as stuck; `None` for never.
 pub(super) fn deadline(d: &Deployment) -> Option<i32> {
     d.spec.as_ref()?.progress_deadline_seconds.filter(|s| *s != i32::MAX)
 }
 
 pub(super) fn condition<'a>(status: &'a DeploymentStatus, kind: &str) -> Option<&'a DeploymentCondition> {
-    status.conditions.iter().flatten().find(|c| c.type_ == kind)
+    conditions::find(status.conditions.iter().flatten(), kind)
 }
 
 pub(super) fn new_condition(
@@ -47,19 +49,17 @@ pub(super) fn new_condition(
 /// Sets a condition, unless one of the same status and reason is there; the transition's time changes
 /// with the status only.
 pub(super) fn set_condition(status: &mut DeploymentStatus, mut wanted: DeploymentCondition) {
-    if let Some(current) = condition(status, &wanted.type_)
-        && current.status == wanted.status
-    {
-        if current.reason == wanted.reason {
+    if let Some(current) = condition(status, &wanted.type_) {
+        if (&current.status, &current.reason) == (&wanted.status, &wanted.reason) {
             return;
         }
-        wanted.last_transition_time.clone_from(&current.last_transition_time);
+        wanted = conditions::after(current, wanted);
     }
     remove_condition(status, &wanted.type_);
     status.conditions.get_or_insert_default().push(wanted);
 }
 
-/// Says how a rollout goes on.
+/// Sets the condition about a rollout's progress.
 pub(super) fn note_progress(d: &mut Deployment, value: &str, reason: &str, text: String, now: Timestamp) {
     let condition = new_condition(PROGRESSING, value, reason, text, now);
     set_condition(d.status.get_or_insert_default(), condition);
@@ -74,8 +74,8 @@ fn remove_condition(status: &mut DeploymentStatus, kind: &str) {
     }
 }
 
-/// The condition to be written when a Deployment was paused or resumed just now. It keeps the time of a
-/// pause from counting as lack of progress.
+/// Returns the condition to be written when a Deployment was paused or resumed just now. It keeps the time of a pause
+/// from counting as lack of progress.
 pub(super) fn pause_condition(d: &Deployment, now: Timestamp) -> Option<DeploymentCondition> {
     deadline(d)?;
     let current = d.status.as_ref().and_then(|s| condition(s, PROGRESSING)).and_then(|c| c.reason.as_deref());
@@ -91,7 +91,7 @@ pub(super) fn pause_condition(d: &Deployment, now: Timestamp) -> Option<Deployme
     .map(|(reason, text)| new_condition(PROGRESSING, "Unknown", reason, text.to_owned(), now))
 }
 
-/// The counts and availability that the ReplicaSets amount to.
+/// Computes the status's counts and availability from the ReplicaSets.
 pub(super) fn of(
     d: &Deployment,
     new: Option<&Arc<ReplicaSet>>,
@@ -126,7 +126,7 @@ pub(super) fn of(
     status
 }
 
-/// The terminating Pods of all sets; unknown if one was synced and does not say its own.
+/// Counts the terminating Pods of all sets; `None` if one was synced and does not give its own number.
 fn terminating<'a>(sets: impl Iterator<Item = &'a Arc<ReplicaSet>>) -> Option<i32> {
     let mut total = 0;
     for rs in sets {
@@ -170,7 +170,7 @@ fn has_timed_out(d: &Deployment, status: &DeploymentStatus, now: Timestamp) -> b
     }
 }
 
-/// The status during a rollout: counts, availability, progress, failures.
+/// Computes the status during a rollout: counts, availability, progress, failures.
 pub(super) fn of_rollout(
     d: &Deployment,
     new: Option<&Arc<ReplicaSet>>,
@@ -189,7 +189,7 @@ pub(super) fn of_rollout(
     if deadline(d).is_none() {
         remove_condition(&mut status, PROGRESSING);
     } else if settled {
-        // Only a resync; no rollout whose progress could be judged.
+        // The sync is only a resync; no rollout's progress could be judged.
     } else if is_complete(d, &status) {
         let text = format!("{subject} has successfully progressed.");
         set_condition(&mut status, new_condition(PROGRESSING, "True", NEW_AVAILABLE, text, now));
@@ -198,7 +198,7 @@ pub(super) fn of_rollout(
         if let Some(current) = current.filter(|c| c.status == "True") {
             c.last_transition_time.clone_from(&current.last_transition_time);
         }
-        // Progress renews the update's time also where status and reason stay.
+        // Progress renews the update's time even if status and reason stay.
         remove_condition(&mut status, PROGRESSING);
         set_condition(&mut status, c);
     } else if has_timed_out(d, &status, now) {
@@ -212,7 +212,7 @@ pub(super) fn of_rollout(
     status
 }
 
-/// What keeps a ReplicaSet from its Pods, the new one's first.
+/// Finds the condition about a ReplicaSet's failure to make its Pods, the new one's first.
 fn failure(new: Option<&Arc<ReplicaSet>>, old: &[Arc<ReplicaSet>]) -> Option<DeploymentCondition> {
     let conditions = new
         .into_iter()
@@ -231,7 +231,7 @@ fn failure(new: Option<&Arc<ReplicaSet>>, old: &[Arc<ReplicaSet>]) -> Option<Dep
         .next()
 }
 
-/// When to look again whether a rollout is stuck; `None` if there is nothing to wait for.
+/// Returns the time after which a rollout may be stuck and is looked at again; `None` if there is nothing to wait for.
 pub(super) fn next_check(d: &Deployment, status: &DeploymentStatus, now: Timestamp) -> Option<Duration> {
     let deadline = deadline(d)?;
     let current = d.status.as_ref().and_then(|s| condition(s, PROGRESSING))?;
@@ -240,7 +240,7 @@ pub(super) fn next_check(d: &Deployment, status: &DeploymentStatus, now: Timesta
     }
     let since = current.last_update_time.as_ref()?.0;
     let left = SignedDuration::from_secs(i64::from(deadline)) - now.duration_since(since);
-    // A second more, so that the deadline has surely passed.
+    // One second more makes sure that the deadline has passed.
     Some(Duration::try_from(left).unwrap_or_default() + Duration::from_secs(1))
 }
 

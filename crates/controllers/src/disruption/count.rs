@@ -12,25 +12,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, T
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::common::share::scaled;
-use crate::common::{deleting, pods};
+use crate::common::{conditions, deleting, pods};
 
-/// How long after its eviction was allowed a Pod is expected to be deleted.
+/// The time within which a Pod is expected to be deleted after its eviction was allowed.
 pub(super) const DELETION_TIMEOUT: Duration = Duration::from_mins(2);
 const ALLOWED: &str = "DisruptionAllowed";
 
-/// Whether a budget is about the Pods that its Pods' controllers want, and not about those that are there.
+/// Whether a budget counts the Pods that its Pods' controllers want, and not the present ones.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
 
-/// How many Pods there should be, and how many of them healthy.
+/// The number of Pods that there should be, and the number of them that should be healthy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) expected: i32,
     pub(super) desired: i32,
 }
 
-/// From the number of Pods that match, and of those that their controllers want.
+/// Computes the counts from the number of Pods that match, and of those that their controllers want.
 ///
 /// DIFFERENCE: numbers beyond 32 bits stay at the largest; upstream's wrap around, and could allow evictions.
 pub(super) fn counts(spec: &PodDisruptionBudgetSpec, matching: usize, scale: i64) -> Result<Counts, String> {
@@ -52,15 +52,15 @@ pub(super) fn counts(spec: &PodDisruptionBudgetSpec, matching: usize, scale: i64
 /// The Pods whose eviction was allowed, and that are still to be deleted.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Disrupted {
-    /// As the status has them.
+    /// The Pods and times in the form of the status.
     pub(super) pods: BTreeMap<String, Time>,
-    /// After what time the first of them is not expected to be deleted any more.
+    /// The time after which the first of these Pods is not expected to be deleted any more.
     pub(super) recheck: Option<Duration>,
-    /// Those that were expected to be deleted, and were not.
+    /// The Pods that were expected to be deleted, and were not.
     pub(super) kept: Vec<Arc<Pod>>,
 }
 
-/// Goes through what the status says; `passed` tells how long ago something was.
+/// Goes through the status's disrupted Pods; `passed` returns the time since an eviction.
 pub(super) fn disrupted(
     all: &[Arc<Pod>],
     noted: Option<&BTreeMap<String, Time>>,
@@ -83,7 +83,7 @@ pub(super) fn disrupted(
     found
 }
 
-/// How many Pods are ready and will stay.
+/// Counts the Pods that are ready and will stay.
 pub(super) fn healthy(all: &[Arc<Pod>], disrupted: &Disrupted) -> i32 {
     let stays = |p: &&Arc<Pod>| {
         !deleting(&p.metadata) && !disrupted.pods.contains_key(p.metadata.name.as_deref().unwrap_or_default())
@@ -92,19 +92,7 @@ pub(super) fn healthy(all: &[Arc<Pod>], disrupted: &Disrupted) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Sets a condition as upstream's `SetStatusCondition` does.
-fn set(conditions: &mut Vec<Condition>, new: Condition) {
-    let Some(old) = conditions.iter_mut().find(|c| c.type_ == new.type_) else {
-        return conditions.push(new);
-    };
-    if old.status == new.status {
-        *old = Condition { last_transition_time: old.last_transition_time.clone(), ..new };
-    } else {
-        *old = new;
-    }
-}
-
-/// The status of a budget; `None` if it has that already.
+/// Computes the status of a budget; `None` if it has that already.
 pub(super) fn status(
     budget: &PodDisruptionBudget,
     counts: Counts,
@@ -113,7 +101,7 @@ pub(super) fn status(
     now: Timestamp,
 ) -> Option<PodDisruptionBudgetStatus> {
     let old = budget.status.clone().unwrap_or_default();
-    // Without Pods nothing is allowed, so that the first ones are safe until they were counted.
+    // Without Pods nothing is allowed, so that the first Pods are safe until they are counted.
     let surplus = healthy.saturating_sub(counts.desired).max(0);
     let allowed = if counts.expected > 0 { surplus } else { 0 };
     let generation = budget.metadata.generation;
@@ -137,7 +125,7 @@ pub(super) fn status(
         last_transition_time: Time(now),
         observed_generation: generation,
     };
-    set(&mut conditions, condition);
+    conditions::set(&mut conditions, condition);
     Some(PodDisruptionBudgetStatus {
         current_healthy: Some(healthy),
         desired_healthy: Some(counts.desired),
@@ -149,7 +137,8 @@ pub(super) fn status(
     })
 }
 
-/// The status of a budget that cannot be counted: nothing is allowed, and it says why; `None` if it has that already.
+/// Makes the status of a budget that cannot be counted: nothing is allowed, and a condition gives the reason; `None` if
+/// the budget has that already.
 pub(super) fn failed(
     budget: &PodDisruptionBudget,
     why: &str,
@@ -166,24 +155,24 @@ pub(super) fn failed(
         last_transition_time: Time(now),
         observed_generation: status.observed_generation,
     };
-    set(status.conditions.get_or_insert_default(), condition);
+    conditions::set(status.conditions.get_or_insert_default(), condition);
     (status != old).then_some(status)
 }
 
-/// How long a Pod's condition says for no reason that it is about to go; `None` if it says that with reason, or does
-/// not. `passed` tells how long ago something was.
+/// Returns the time for which a Pod's condition has announced a disruption that may not come; `None` without such a
+/// condition. `passed` returns the time since the condition's change.
 pub(super) fn stale(pod: &Pod, passed: impl Fn(Timestamp) -> Duration) -> Option<Duration> {
     if deleting(&pod.metadata) || pods::is_terminal(pod) {
         return None;
     }
-    // The kubelet may take any time until it has ended a Pod.
+    // The kubelet may take any time to end a Pod.
     let condition = pods::condition(pod, "DisruptionTarget")
         .filter(|c| c.status == "True" && c.reason.as_deref() != Some("TerminationByKubelet"))?;
     let since = condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
     Some(passed(since))
 }
 
-/// A selector as Go prints it.
+/// Prints a selector as Go does.
 pub(super) fn printed(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return "nil".to_owned() };
     let (mut labels, mut expressions) = (String::new(), String::new());

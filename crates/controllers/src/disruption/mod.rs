@@ -1,4 +1,4 @@
-//! Disruption controller: says of each PodDisruptionBudget how many of its Pods may be evicted now (upstream:
+//! Disruption controller: writes into each PodDisruptionBudget how many of its Pods may be evicted now (upstream:
 //! `pkg/controller/disruption`). The API server counts evictions down from that.
 
 mod count;
@@ -27,19 +27,19 @@ use crate::host::{Controller, Host, Next, Wiring};
 use objects::{Selector, SelectorError};
 use owners::{Owners, Scales, failure};
 
-/// After what time a Pod that is said to go is said to stay.
+/// The time after which a Pod whose disruption was announced is said to stay.
 const STALE: Duration = Duration::from_mins(2);
 /// The longest part of an object that an Event repeats, in bytes.
 const SHOWN: usize = 1024;
-/// After how many selectors other tasks may run.
+/// The number of selectors after which other tasks may run.
 const PAUSE: usize = 16;
 
-/// Labels whose budgets are to be looked at.
+/// Labels whose budgets must be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Touched {
-    /// Those of a Pod.
+    /// The labels of a Pod.
     Pod(Key),
-    /// Those that a Pod of this namespace had.
+    /// The labels that a Pod of this namespace had.
     Labels(String, BTreeMap<String, String>),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Touched {
 /// The selectors of a namespace's budgets, by the budgets' names.
 type Selectors = BTreeMap<String, Arc<Result<Selector, SelectorError>>>;
 
-/// The controller.
+/// The Disruption controller.
 pub(crate) struct Disruption {
     client: Client,
     clock: Clock,
@@ -63,14 +63,14 @@ pub(crate) struct Disruption {
     budgets: Informer<PodDisruptionBudget>,
     pods: Informer<Pod>,
     owners: Owners,
-    /// What happened to Pods. Selectors are tried by a worker, not by the task that all controllers hear of Pods from.
+    /// The labels of changed Pods. A worker tries the selectors, not the task that tells all controllers of Pods.
     touched: Queue<Touched>,
-    /// Pods that are said to go.
+    /// The Pods whose disruption was announced.
     going: Queue<Key>,
     selectors: Mutex<HashMap<String, Selectors>>,
-    /// When evictions were allowed, by budget and Pod.
+    /// The times at which evictions were allowed, by budget and Pod.
     allowed: Terms<(Key, String)>,
-    /// Since when Pods are said to go.
+    /// The times since which disruptions of Pods are announced.
     said: Terms<Key>,
 }
 
@@ -139,8 +139,8 @@ impl Controller for Disruption {
         if let Some(status) = count::failed(&budget, &error.message, self.clock.now()) {
             self.write(&budget, status).await?;
         }
-        // DIFFERENCE: upstream's waits until something happens to the budget or its Pods, also where the cause
-        // was a request that would succeed now.
+        // DIFFERENCE: upstream's waits until the budget or its Pods change, even if the cause was a request that would
+        // succeed now.
         Err(error)
     }
 }
@@ -179,7 +179,7 @@ impl Disruption {
                 labels(pod);
                 return self.said.forget(&pod.key());
             }
-            // The budget that it leaves has one Pod less.
+            // The budget that the Pod leaves has one Pod less.
             Change::Updated { old, new } if old.metadata.labels != new.metadata.labels => labels(old),
             _ => {}
         }
@@ -194,10 +194,10 @@ impl Disruption {
         count::stale(pod, |since| self.said.passed(pod.key(), since, self.clock))
     }
 
-    /// The budgets that select labels.
+    /// Finds the budgets that select labels.
     ///
-    /// DIFFERENCE: of several budgets of one Pod upstream's looks at the first alone, and the counts of the
-    /// others are those of some earlier time.
+    /// DIFFERENCE: of several budgets of one Pod upstream's looks at the first alone, and the counts of the others are
+    /// those of some earlier time.
     async fn matching(&self, touched: Touched) -> Vec<Key> {
         let (namespace, labels, pod) = match touched {
             Touched::Labels(namespace, labels) => (namespace, labels, None),
@@ -231,7 +231,7 @@ impl Disruption {
         found.iter().map(|name| Key::new(&namespace, name)).collect()
     }
 
-    /// Counts, and says so in the status; when that will have changed by itself.
+    /// Counts a budget's Pods, and writes its status; returns the time after which that changes by itself.
     async fn count(&self, key: &Key, budget: &PodDisruptionBudget) -> Result<Option<Duration>, Status> {
         let matching = self.pods_of(budget).map_err(|why| {
             let text = format!("Failed to get pods: {why}");
@@ -260,11 +260,11 @@ impl Disruption {
         if let Some(status) = status {
             self.write(budget, status).await?;
         }
-        // Once the time is over, not when it is just about to be.
+        // The next look comes after the time is over, not just before.
         Ok(disrupted.recheck.map(|left| left + Duration::from_millis(1)))
     }
 
-    /// The Pods that a budget selects.
+    /// Returns the Pods that a budget selects.
     fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, SelectorError> {
         let Some(selector) = budget.spec.as_ref().and_then(|s| s.selector.as_ref()) else {
             return Ok(Vec::new());
@@ -307,7 +307,7 @@ impl Disruption {
         }
     }
 
-    /// Says of a Pod that it stays.
+    /// Writes into a Pod's status that it stays.
     async fn sync_stale(&self, key: Key) -> Result<Next, Status> {
         let Some(pod) = self.pods.get_key(&key) else { return Ok(Next::Done) };
         let Some(passed) = self.stale_for(&pod) else { return Ok(Next::Done) };
@@ -328,7 +328,7 @@ impl Disruption {
     }
 }
 
-/// DIFFERENCE: an Event repeats no more than the beginning of what users may write at any length.
+/// DIFFERENCE: an Event repeats only the beginning of a text that users may write at any length.
 fn clipped(mut text: String) -> String {
     if text.len() > SHOWN {
         let end = (0..=SHOWN).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! How many Pods the controller of a Pod wants.
+//! The number of Pods that the controller of a Pod wants.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use crate::common::controller_of;
 use crate::discovery::find_scaled;
 
-/// A controller and the Pods that it wants.
+/// A controller and the number of Pods that it wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wants {
     pub(super) uid: String,
     pub(super) pods: i32,
 }
 
-/// What is wanted of all controllers of some Pods.
+/// The number of Pods that all controllers of some Pods want.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Scales {
     pub(super) expected: i64,
-    /// Whether there are Pods without a controller.
+    /// Whether some Pods have no controller.
     pub(super) unmanaged: bool,
 }
 
-/// The controllers that are cached, and a way to ask for others.
+/// The cached controllers, and a client to ask for others.
 pub(super) struct Owners {
     client: Client,
     controllers: Informer<ReplicationController>,
@@ -38,7 +38,7 @@ pub(super) struct Owners {
     stateful: Informer<StatefulSet>,
 }
 
-/// An error with a text of its own.
+/// Makes an error with a text of its own.
 pub(super) fn failure(why: impl Into<String>) -> Status {
     Status::failure(500, "", why)
 }
@@ -63,7 +63,7 @@ impl Owners {
         }
     }
 
-    /// Adds up what the controllers of Pods want; each counts once.
+    /// Adds up the Pods that the controllers of Pods want; each controller counts once.
     pub(super) async fn scales(&self, pods: &[Arc<Pod>]) -> Result<Scales, Status> {
         let mut known: HashMap<String, i32> = HashMap::new();
         let mut scales = Scales::default();
@@ -86,7 +86,7 @@ impl Owners {
         Ok(scales)
     }
 
-    /// The controller that a reference names, if it is that controller.
+    /// Finds the controller that a reference names, if it has the reference's uid.
     pub(super) async fn wants(
         &self,
         reference: &OwnerReference,
@@ -117,7 +117,7 @@ impl Owners {
         }
     }
 
-    /// The Deployment behind a ReplicaSet.
+    /// Finds the Deployment behind a ReplicaSet.
     fn deployment(&self, reference: &OwnerReference, namespace: &str) -> Option<Arc<Deployment>> {
         let set = self.set(reference, namespace)?;
         let owner = controller_of(&set.metadata)?;
@@ -134,14 +134,14 @@ impl Owners {
         (set.metadata.uid.as_ref() == Some(&reference.uid)).then_some(set)
     }
 
-    /// A ReplicaSet that no Deployment controls.
+    /// Finds a ReplicaSet that no Deployment controls.
     fn lone_set(&self, reference: &OwnerReference, namespace: &str) -> Option<(Option<String>, Option<i32>)> {
         let set = self.set(reference, namespace)?;
         let lone = controller_of(&set.metadata).is_none_or(|owner| owner.kind != "Deployment");
         lone.then(|| (set.metadata.uid.clone(), set.spec.as_ref().and_then(|s| s.replicas)))
     }
 
-    /// What the scale of any other controller says.
+    /// Reads the scale of any other controller.
     async fn scale(
         &self,
         group: &str,

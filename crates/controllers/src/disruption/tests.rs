@@ -1,4 +1,4 @@
-//! Upstream's cases (`disruption_test.go`), and what a bad day adds to them.
+//! Upstream's cases (`disruption_test.go`), and cases of faults and clock changes.
 
 use client::{Call, Verb};
 use jiff::{SignedDuration, Timestamp};
@@ -37,7 +37,7 @@ impl Run {
         Self { cluster, c }
     }
 
-    /// A budget for what has `foo=bar`.
+    /// Stores a budget for the Pods with `foo=bar`.
     fn budget(&self, mut spec: Value) {
         if spec["selector"].is_null() {
             spec["selector"] = json!({"matchLabels": {"foo": "bar"}});
@@ -60,10 +60,10 @@ impl Run {
             "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "ownerReferences": owner.map(|o| vec![o])},
             "spec": {"replicas": replicas, "selector": {}, "serviceName": "s", "template": {}},
         });
-        self.cluster.fake.put::<T>(&from_value(object).unwrap());
+        self.cluster.fake.put::<T>(&T::from_json(object.to_string().as_bytes()).unwrap());
     }
 
-    /// Waits until the caches show what is stored.
+    /// Waits until the caches show all stored objects.
     async fn settle(&self) {
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -72,7 +72,7 @@ impl Run {
 
     async fn sync(&self) -> Result<Next, Status> {
         self.settle().await;
-        // Events of one moment would have one name.
+        // Events of one moment would have the same name.
         advance(Duration::from_millis(1)).await;
         let result = self.c.sync(Key::new("default", "b")).await;
         self.settle().await;
@@ -83,7 +83,7 @@ impl Run {
         self.cluster.fake.get::<PodDisruptionBudget>("default", "b").unwrap().status.unwrap_or_default()
     }
 
-    /// Syncs, and compares what is allowed, healthy, desired and expected.
+    /// Syncs, and compares the numbers of allowed, healthy, desired and expected Pods.
     async fn check(&self, what: &str, want: (i32, i32, i32, i32)) {
         self.sync().await.unwrap();
         let s = self.status();
@@ -119,7 +119,7 @@ fn arithmetic() {
     check(json!({"maxUnavailable": "30%"}), 1, 7, Ok((7, 4)));
     check(json!({"maxUnavailable": "30%"}), 1, 3, Ok((3, 2)));
     check(json!({}), 5, 5, Ok((0, 0)));
-    // What no server lets in, or could exceed 32 bits.
+    // A server lets none of these in, or they could exceed 32 bits.
     check(json!({"minAvailable": "1000000000%"}), 1, i64::from(i32::MAX), Ok((i32::MAX, i32::MAX)));
     check(json!({"maxUnavailable": "1%"}), 1, i64::from(i32::MAX) * 10_000, Ok((i32::MAX, i32::MAX)));
     check(json!({"maxUnavailable": i32::MIN}), 1, 5, Ok((5, i32::MAX)));
@@ -306,7 +306,7 @@ async fn what_cannot_be_counted_allows_nothing_and_is_tried_again() {
     run.says("CalculateExpectedPodCountFailed").await;
     let writes = run.cluster.fake.writes().len();
     run.sync().await.unwrap_err();
-    assert_eq!(run.cluster.fake.writes().len(), writes, "what it says already is not written again");
+    assert_eq!(run.cluster.fake.writes().len(), writes, "an unchanged status is not written again");
     run.cluster.fake.take::<Pod>("default", "odd");
     run.check("it counts again", (1, 2, 1, 1)).await;
 }
@@ -349,7 +349,7 @@ async fn pods_that_were_allowed_to_go() {
     run.check("one is deleted, one was kept, one may still go", (0, 1, 1, 3)).await;
     assert_eq!(kept(&run), ["p3"]);
     run.says("NotDeleted").await;
-    // The last one stays too; whoever sets the clock changes nothing about when that is said.
+    // The last Pod stays too; a change of the clock does not change the time at which that is written.
     for hours in [1, -2, 1] {
         run.cluster.clock.step(SignedDuration::from_hours(hours));
         run.check("the time of day was set", (0, 1, 1, 3)).await;
@@ -361,7 +361,7 @@ async fn pods_that_were_allowed_to_go() {
     assert!(kept(&run).is_empty());
 }
 
-/// A count that rests on an older state than the evictions of the API server is not written.
+/// A count of an older state than the API server's evictions is not written.
 #[tokio::test(start_paused = true)]
 async fn an_eviction_that_comes_between_is_not_undone() {
     let run = Run::new().await;
@@ -412,7 +412,7 @@ async fn other_conditions_are_kept() {
 async fn pods_that_were_said_to_go_and_stay() {
     let condition =
         |status: &str, reason: &str| json!({"type": "DisruptionTarget", "status": status, "reason": reason});
-    // The condition, the phase, whether the Pod is being deleted, how long ago that was, what is said then.
+    // The condition, the phase, whether the Pod is being deleted, the age of the condition, and the result.
     let cases = [
         (condition("True", ""), "Running", false, 121, "False"),
         (condition("True", ""), "Running", false, 119, "True"),
@@ -443,7 +443,7 @@ async fn pods_that_were_said_to_go_and_stay() {
     }
 }
 
-/// Everything wired: budgets follow their Pods, and a Pod that has two is told so.
+/// The whole controller: budgets follow their Pods, and a Pod that has two gets an Event.
 #[tokio::test(start_paused = true)]
 async fn budgets_follow_pods() {
     let cluster = Cluster::new();

@@ -55,7 +55,7 @@ impl Controller for Selected {
         let queue = wiring.queue();
         self.endpoints.handle(move |change| match change {
             Change::Deleted(endpoints) => queue.add(endpoints.key()),
-            // Those whose Service went while nobody looked.
+            // The Service of such an object may have gone while the controller did not run.
             Change::Added(endpoints) if is_ours(endpoints) => queue.add(endpoints.key()),
             _ => {}
         });
@@ -87,7 +87,7 @@ impl Controller for Selected {
         match result {
             Ok(_) => Ok(Next::Done),
             Err(e) if namespace_is_terminating(&e) => Ok(Next::Done),
-            // The cache is late: what it lacks is there already.
+            // The cache is late: the object that it lacks is there already.
             Err(e) if e.is_conflict() || e.is_already_exists() => Err(e),
             Err(e) => {
                 self.recorder.event(
@@ -147,10 +147,10 @@ fn plan(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>], current: Optio
     }
 }
 
-/// A port as it sorts: name, number, protocol, application protocol.
+/// The sort key of a port: name, number, protocol, application protocol.
 type PortKey = (String, i32, String, Option<String>);
 
-/// The addresses behind a Service, those with the same ports together; whether some had to be left out.
+/// Returns the addresses behind a Service, addresses with the same ports together, and whether some had to be left out.
 fn subsets(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>]) -> (Vec<EndpointSubset>, bool) {
     let v6 = spec.ip_families.as_ref().and_then(|f| f.first()).is_some_and(|f| f == "IPv6");
     let mut groups: BTreeMap<Vec<PortKey>, [Vec<EndpointAddress>; 2]> = BTreeMap::new();
@@ -184,7 +184,7 @@ fn subsets(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>]) -> (Vec<End
     }
     let mut room = CAPACITY;
     let mut truncated = false;
-    // Ready addresses first: they are the ones that serve.
+    // Ready addresses come first, because they serve.
     for side in 0..2 {
         for group in groups.values_mut() {
             group[side].sort_by_cached_key(|a| {

@@ -1,5 +1,5 @@
-//! EndpointSlice mirroring controller (upstream: `pkg/controller/endpointslicemirroring`): Endpoints that
-//! somebody writes for a Service without a selector, as EndpointSlices.
+//! EndpointSlice mirroring controller (upstream: `pkg/controller/endpointslicemirroring`): makes EndpointSlices of the
+//! Endpoints that a client writes for a Service without a selector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ use crate::host::{Controller, Host, Next, Wiring};
 const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
-/// Annotations that slices do not get.
+/// The annotations that slices do not get.
 const NOT_MIRRORED: [&str; 2] =
     ["endpoints.kubernetes.io/last-change-trigger-time", "kubectl.kubernetes.io/last-applied-configuration"];
-/// The most addresses of a subset that are mirrored, `--mirroring-max-endpoints-per-subset`.
+/// The greatest number of addresses of a subset that are mirrored, `--mirroring-max-endpoints-per-subset`.
 const MAX_PER_SUBSET: usize = 1000;
 
 /// The controller of the EndpointSlices of Services without a selector.
@@ -58,7 +58,7 @@ impl Controller for Mirror {
             if matches!(change, Change::Deleted(_)) {
                 c.slices.forget(&key);
             }
-            // Those that hold locks of leaders change every few seconds.
+            // Endpoints that hold locks of leaders change every few seconds, and are not mirrored.
             if change.states().any(|e| is_mirrored(e)) {
                 queue.add(key);
             }
@@ -117,23 +117,23 @@ impl Mirror {
     }
 }
 
-/// How many addresses are not mirrored.
+/// The numbers of addresses that are not mirrored.
 #[derive(Debug, Default, PartialEq)]
 struct LeftOut {
-    /// No addresses.
+    /// Texts that are no addresses.
     invalid: usize,
-    /// Over the limit.
+    /// Addresses over the limit.
     over: usize,
 }
 
-/// An address of a subset: it and its Pod are what it is known by.
+/// The identity of an address in a subset: the address and its Pod.
 type Who = (String, Option<String>);
 type Ports = Vec<EndpointPort>;
 
-/// The subsets such that each address of a port stands in one: those that have the same ports together.
+/// Repacks the subsets such that each address of a port is in one subset, with all addresses of the same ports.
 fn repack(endpoints: &Endpoints) -> Vec<(Ports, Vec<(EndpointAddress, bool)>)> {
     let mut known: BTreeMap<Who, EndpointAddress> = BTreeMap::new();
-    // `None` stands for no port at all.
+    // `None` stands for a subset without ports.
     let mut by_port: BTreeMap<PortKey, (Option<EndpointPort>, BTreeMap<Who, bool>)> = BTreeMap::new();
     for subset in endpoints.subsets.iter().flatten() {
         let ports = subset.ports.iter().flatten().map(|p| EndpointPort {
@@ -169,10 +169,10 @@ fn repack(endpoints: &Endpoints) -> Vec<(Ports, Vec<(EndpointAddress, bool)>)> {
 
 fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> (Plan, LeftOut) {
     let mut left_out = LeftOut::default();
-    // By address type and ports.
+    // The slices are grouped by address type and ports.
     let mut desired: BTreeMap<(&'static str, PortKey), (Ports, Vec<Endpoint>)> = BTreeMap::new();
     for (ports, mut addresses) in repack(endpoints) {
-        // The ready ones first: they are the ones that serve.
+        // Ready addresses come first, because they serve.
         addresses.sort_by_key(|(_, ready)| !ready);
         let mut room = MAX_PER_SUBSET;
         for (address, ready) in addresses {
@@ -223,7 +223,7 @@ fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> (Plan, LeftOu
     if deleting(&endpoints.metadata) {
         plan.create.clear();
     }
-    // What is to be made takes the place of what is to go.
+    // New slices take the place of slices that would be deleted.
     for mut new in std::mem::take(&mut plan.create) {
         match plan.delete.iter().position(|old| old.address_type == new.address_type) {
             None => plan.create.push(new),
@@ -236,7 +236,7 @@ fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> (Plan, LeftOu
     (plan, left_out)
 }
 
-/// Makes a slice the next state of one that is there.
+/// Makes a new slice the next state of an old one.
 fn take_place(new: &mut EndpointSlice, old: &EndpointSlice) {
     let made = std::mem::replace(&mut new.metadata, old.metadata.clone());
     new.metadata.labels = made.labels;

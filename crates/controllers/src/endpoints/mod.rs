@@ -1,4 +1,4 @@
-//! Which Pods stand behind a Service: Endpoints and EndpointSlices.
+//! The Pods behind a Service: Endpoints and EndpointSlices.
 
 mod legacy;
 mod mirror;
@@ -21,13 +21,13 @@ use objects::Selector;
 
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// The spec of a Service whose Pods are to be found by selector; `None` for any other.
+/// Returns the spec of a Service whose Pods are found by selector; `None` for any other.
 fn selecting(service: &Service) -> Option<&ServiceSpec> {
     let spec = service.spec.as_ref()?;
     (spec.type_.as_deref() != Some("ExternalName") && spec.selector.is_some()).then_some(spec)
 }
 
-/// What a Service's selector selects; an empty one selects everything.
+/// Makes the selector of a Service; an empty one selects everything.
 fn selector(spec: &ServiceSpec) -> Selector {
     spec.selector.as_ref().map_or_else(Selector::nothing, Selector::exactly)
 }
@@ -40,14 +40,14 @@ fn publishes_not_ready(spec: &ServiceSpec) -> bool {
     spec.publish_not_ready_addresses == Some(true)
 }
 
-/// The addresses of a Pod.
+/// Returns the addresses of a Pod.
 fn addresses(pod: &Pod) -> Vec<IpAddr> {
     let Some(status) = &pod.status else { return Vec::new() };
     let all: Vec<IpAddr> = status.pod_ips.iter().flatten().filter_map(|ip| ip.ip.parse().ok()).collect();
     if all.is_empty() { status.pod_ip.iter().filter_map(|ip| ip.parse().ok()).collect() } else { all }
 }
 
-/// The number of the port that a Service's port leads to in a Pod; `None` if the Pod has no port of that name.
+/// Returns the number of the port to which a Service's port leads in a Pod; `None` if the Pod has no port of that name.
 fn target_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
     let name = match &port.target_port {
         None => return Some(port.port),
@@ -68,7 +68,7 @@ fn target_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
         .map(|p| p.container_port)
 }
 
-/// The name by which a Pod of a headless Service is known in DNS, if it has one.
+/// Returns the name of a headless Service's Pod in DNS, if it has one.
 fn hostname(pod: &Pod, service: &Service) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let named = spec.hostname.as_ref().filter(|h| !h.is_empty())?;
@@ -77,7 +77,7 @@ fn hostname(pod: &Pod, service: &Service) -> Option<String> {
         .then(|| named.clone())
 }
 
-/// How an endpoint names its Pod.
+/// Makes the reference of an endpoint to its Pod.
 fn target_ref(pod: &Pod) -> ObjectReference {
     ObjectReference {
         kind: Some("Pod".to_owned()),
@@ -88,7 +88,7 @@ fn target_ref(pod: &Pod) -> ObjectReference {
     }
 }
 
-/// What of a Pod decides about endpoints.
+/// Returns the parts of a Pod that decide about endpoints.
 fn projection(pod: &Pod) -> impl PartialEq + use<> {
     let spec = pod.spec.as_ref();
     (

@@ -1,4 +1,4 @@
-//! The EndpointSlices that one controller looks after.
+//! The EndpointSlices that one controller manages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 
 use crate::common::{deleting, namespace_is_terminating, retry};
 
-/// The label of the Service that a slice belongs to.
+/// The label with the name of a slice's Service.
 pub(super) const SERVICE: &str = "kubernetes.io/service-name";
-/// The label of who looks after a slice.
+/// The label with the name of a slice's manager.
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const NAME_LIMIT: usize = 253;
 
-/// What was done to a slice, and the cache may not show yet.
+/// A write of a slice that the cache may not show yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Done {
-    /// It was written; its name, and the version that it has since.
+    /// The slice was written; its name, and the version that it has since.
     Written(String, u64),
     Deleted,
 }
@@ -28,7 +28,7 @@ enum Done {
 /// A controller's slices, found by their Service.
 pub(super) struct Owned {
     slices: Informer<EndpointSlice>,
-    /// What was done for a Service, by the slices' uids. Slices have generated names: without it, a late cache would
+    /// The writes for a Service, by the slices' uids. Slices have generated names: without these, a late cache would
     /// have them made twice.
     awaited: Mutex<HashMap<Key, HashMap<String, Done>>>,
 }
@@ -38,7 +38,7 @@ fn version(slice: &EndpointSlice) -> u64 {
 }
 
 impl Owned {
-    /// Those of the controller of this name.
+    /// Finds the slices of the controller of this name.
     pub(super) fn by(controller: &str, factory: &Factory) -> Arc<Self> {
         let label_selector = format!("{MANAGED_BY}={controller}");
         let ours = Selection { label_selector, ..Selection::default() };
@@ -53,14 +53,14 @@ impl Owned {
         self.slices.handle(move |change| enqueue.add(service_of(change.object())));
     }
 
-    /// The slices of a Service. It is an error, after which the Service is looked at again, as long as the cache does
-    /// not show what was done to them.
+    /// Returns the slices of a Service. As long as the cache does not show all writes of them, returns an error, after
+    /// which the Service is looked at again.
     pub(super) async fn of(&self, client: &Client, key: &Key) -> Result<Vec<Arc<EndpointSlice>>, Status> {
         let shown = self.slices.by_index("service", &key.to_string());
         let missing = self.missing(key, &shown);
         let api = client.api::<EndpointSlice>(&key.namespace);
         for (uid, name) in missing {
-            // Somebody may have deleted it, and the watch that would have told of both was begun anew.
+            // Another client may have deleted the slice, and a new watch may have missed both writes.
             let lost = match api.get(&name).await {
                 Ok(found) => found.uid() != uid,
                 Err(e) if e.is_not_found() => true,
@@ -78,7 +78,8 @@ impl Owned {
         Ok(shown)
     }
 
-    /// Forgets what is shown; the slices that were written and are not there, by uid and name.
+    /// Forgets the writes that the cache shows; returns the slices that were written and are not cached, by uid and
+    /// name.
     fn missing(&self, key: &Key, shown: &[Arc<EndpointSlice>]) -> Vec<(String, String)> {
         let mut all = self.awaited.lock();
         let Some(awaited) = all.get_mut(key) else { return Vec::new() };
@@ -99,7 +100,7 @@ impl Owned {
             .collect()
     }
 
-    /// The Service is gone.
+    /// Forgets a Service that is gone.
     pub(super) fn forget(&self, key: &Key) {
         self.awaited.lock().remove(key);
     }
@@ -140,13 +141,13 @@ impl Owned {
     }
 }
 
-/// The Service that a slice belongs to.
+/// Returns the Service of a slice.
 fn service_of(slice: &EndpointSlice) -> Key {
     let name = slice.metadata.labels.as_ref().and_then(|l| l.get(SERVICE)).map_or("", String::as_str);
     Key::new(slice.namespace(), name)
 }
 
-/// What is to be written.
+/// The writes of a sync.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) create: Vec<EndpointSlice>,
@@ -154,7 +155,7 @@ pub(super) struct Plan {
     pub(super) delete: Vec<Arc<EndpointSlice>>,
 }
 
-/// What a slice's ports amount to, whatever their order.
+/// The ports of a slice, in sorted order.
 pub(super) type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
 
 pub(super) fn port_key(ports: &[EndpointPort]) -> PortKey {
@@ -169,7 +170,7 @@ pub(super) fn port_key(ports: &[EndpointPort]) -> PortKey {
     key
 }
 
-/// The beginning of the names of a Service's slices.
+/// Returns the beginning of the names of a Service's slices.
 pub(super) fn generate_name(service: &str) -> String {
     format!("{service}{}", if service.len() < NAME_LIMIT { "-" } else { "" })
 }
@@ -221,7 +222,7 @@ mod tests {
         assert_eq!(names().await, Ok(vec!["a".to_owned()]));
     }
 
-    /// What was made is deleted again, and the informer hears of neither.
+    /// A new slice is deleted again, and the informer hears of neither.
     #[tokio::test(start_paused = true)]
     async fn what_nobody_will_show_is_not_waited_for() {
         let cluster = Cluster::new();
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(owned.of(&cluster.client, &key).await.unwrap().len(), 0);
     }
 
-    /// The whole controller goes on then: the slices of a Service follow its Pods at once.
+    /// The whole controller goes on after that: the slices of a Service follow its Pods at once.
     #[tokio::test(start_paused = true)]
     async fn slices_do_not_freeze() {
         let cluster = Cluster::new();
@@ -265,7 +266,7 @@ mod tests {
             });
             cluster.fake.put::<Pod>(&from_value(pod).unwrap());
         };
-        // The slice that is made goes again, and nobody hears of it.
+        // The new slice is deleted again, and the informer does not hear of it.
         cluster.fake.deafen("endpointslices");
         pod(1);
         eventually("a Pod is in a slice", || addresses().len() == 1).await;

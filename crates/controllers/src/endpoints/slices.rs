@@ -19,7 +19,7 @@ use crate::host::{Controller, Host, Next, Wiring};
 
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// The most endpoints of a slice.
+/// The greatest number of endpoints of a slice.
 const SLICE: usize = 100;
 
 /// The controller of the EndpointSlices of Services with a selector.
@@ -65,7 +65,7 @@ impl Controller for Slices {
     }
 
     async fn sync(&self, key: Key) -> Result<Next, Status> {
-        // A deleted Service's slices go with it: it owns them.
+        // A deleted Service's slices are collected with it: the Service owns them.
         let Some(service) = self.services.get_key(&key) else { return Ok(Next::Done) };
         let Some(spec) = selecting(&service) else { return Ok(Next::Done) };
         if deleting(&service.metadata) {
@@ -108,7 +108,7 @@ impl Slices {
     }
 }
 
-/// The address types of a Service.
+/// Returns the address types of a Service.
 fn address_types(spec: &ServiceSpec) -> Vec<&'static str> {
     let families = spec.ip_families.as_deref().unwrap_or_default();
     let mut types: Vec<_> = families.iter().map(|f| if f == "IPv6" { "IPv6" } else { "IPv4" }).collect();
@@ -118,7 +118,7 @@ fn address_types(spec: &ServiceSpec) -> Vec<&'static str> {
     types
 }
 
-/// Which endpoint it is, whatever its conditions: its addresses and its Pod.
+/// The identity of an endpoint, whatever its conditions: its addresses and its Pod.
 fn identity(e: &Endpoint) -> (Vec<String>, Option<String>) {
     (e.addresses.clone(), e.target_ref.as_ref().and_then(|t| t.uid.clone()))
 }
@@ -166,7 +166,7 @@ fn plan(
             kept += fill(service, spec, kind, ports, endpoints, there, &mut plan, &mut surplus);
         }
         surplus.extend(slices.into_values().flatten());
-        // A Service always has a slice, if an empty one, so that it is seen to be looked after.
+        // A Service always has a slice, if an empty one, as a sign that it is looked after.
         if kept == 0 && plan.create.len() == before {
             let empty = new_slice(service, spec, kind, Vec::new(), Vec::new());
             let same = |s: &Arc<EndpointSlice>| {
@@ -179,7 +179,7 @@ fn plan(
                 None => plan.create.push(empty),
             }
         }
-        // What is to be made takes the place of what is to go.
+        // New slices take the place of slices that would be deleted.
         while plan.create.len() > before
             && let Some(old) = surplus.pop()
             && let Some(new) = plan.create.pop()
@@ -195,7 +195,7 @@ fn plan(
     plan
 }
 
-/// Puts the endpoints of one set of ports into its slices; how many of those stay.
+/// Puts the endpoints of one set of ports into its slices; returns the number of slices that stay.
 #[allow(clippy::too_many_arguments, reason = "one step of the plan, called once")]
 fn fill(
     service: &Service,
@@ -349,7 +349,7 @@ mod tests {
         plan(&s, s.spec.as_ref().unwrap(), pods, existing, |_| Some("z".into()))
     }
 
-    /// The slices after a plan was carried out.
+    /// Returns the slices after a plan was carried out.
     fn apply(existing: &[Arc<EndpointSlice>], plan: Plan) -> Vec<Arc<EndpointSlice>> {
         let mut all: Vec<_> =
             existing.iter().filter(|s| !plan.delete.iter().any(|d| Arc::ptr_eq(d, s))).cloned().collect();

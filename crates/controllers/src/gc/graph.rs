@@ -1,8 +1,8 @@
-//! The graph of owners and dependents, and what its changes call for: pure.
+//! The graph of owners and dependents, and the effects of its changes: pure.
 //!
-//! Nodes are what the informers show. Edges are kept by the owner's uid apart from the nodes, so that
-//! a dependent is known before its owner is. DIFFERENCE: upstream puts a virtual node where an owner is
-//! not seen yet; here the dependent itself is looked at, which asks the server for the owner.
+//! Nodes are the objects that the informers show. Edges are kept by the owner's uid apart from the nodes, so that a
+//! dependent is known before its owner is. DIFFERENCE: upstream puts a virtual node where an owner is not seen yet;
+//! here the dependent itself is looked at, which asks the server for the owner.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::discovery::Served;
 
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// How many owners are remembered to be gone.
+/// The number of absent owners that are remembered.
 const ABSENT: usize = 500;
 
-/// What the garbage collector reads of an object.
+/// The fields of an object that the garbage collector reads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Meta {
     pub(super) namespace: Text,
@@ -29,9 +29,9 @@ pub(super) struct Meta {
     pub(super) resource_version: Text,
     pub(super) owners: Vec<OwnerReference>,
     pub(super) deleting: bool,
-    /// Whether it has the finalizer `orphan`.
+    /// Whether the object has the finalizer `orphan`.
     pub(super) orphan: bool,
-    /// Whether it has the finalizer `foregroundDeletion`.
+    /// Whether the object has the finalizer `foregroundDeletion`.
     pub(super) foreground: bool,
 }
 
@@ -82,7 +82,7 @@ impl Cached for Meta {
 }
 
 impl Meta {
-    /// Whether its deletion waits for its dependents'.
+    /// Whether the object's deletion waits for its dependents' deletion.
     pub(super) fn waits_for_dependents(&self) -> bool {
         self.deleting && self.foreground
     }
@@ -110,27 +110,27 @@ impl Node {
     }
 }
 
-/// What a change calls for.
+/// The effect of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Effect {
-    /// Look whether this object is to be deleted, or whether its deletion can go on.
+    /// The object may have to be deleted, or its deletion may go on.
     Delete(Text),
-    /// Free this object's dependents.
+    /// The object's dependents must be freed.
     Orphan(Text),
-    /// This object names an owner (by uid) that is in another namespace.
+    /// The object names an owner (by uid) that is in another namespace.
     InvalidNamespace(Text, Text),
 }
 
-/// What the graph knows about an owner.
+/// The graph's knowledge about an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It is there.
+    /// The owner exists.
     Solid,
-    /// It is there, and its deletion waits for its dependents.
+    /// The owner exists, and its deletion waits for its dependents.
     Waiting,
-    /// It is gone.
+    /// The owner is gone.
     Absent,
-    /// The server must be asked.
+    /// The graph does not know; the server must be asked.
     Unknown,
 }
 
@@ -142,14 +142,14 @@ pub(super) struct Graph {
     absent_order: VecDeque<(Text, OwnerKey)>,
 }
 
-/// An owner as a reference names it: API version, kind, name, uid.
+/// An owner in the words of a reference: API version, kind, name, uid.
 type OwnerKey = (String, String, String, String);
 
 fn owner_key(r: &OwnerReference) -> OwnerKey {
     (r.api_version.clone(), r.kind.clone(), r.name.clone(), r.uid.clone())
 }
 
-/// All that a reference says.
+/// All fields of a reference.
 type Named<'a> = ([&'a str; 4], Option<bool>, Option<bool>);
 
 fn named(r: &OwnerReference) -> Named<'_> {
@@ -165,18 +165,18 @@ impl Graph {
         self.nodes.get(uid).cloned()
     }
 
-    /// The objects that name this one as an owner.
+    /// Returns the objects that name this one as an owner.
     pub(super) fn dependents(&self, uid: &str) -> Vec<Node> {
         self.dependents.get(uid).into_iter().flatten().filter_map(|d| self.get(d)).collect()
     }
 
-    /// The dependents that hold up a deletion in the foreground.
+    /// Returns the dependents that hold up a deletion in the foreground.
     pub(super) fn blocking_dependents(&self, uid: &str) -> Vec<Node> {
         let blocked = |n: &Node| n.meta.owners.iter().any(|r| r.uid == uid && blocks(r));
         self.dependents(uid).into_iter().filter(blocked).collect()
     }
 
-    /// What is known about the owner that an object of `namespace` names.
+    /// Returns the graph's knowledge about the owner that an object of `namespace` names.
     pub(super) fn known(&self, reference: &OwnerReference, namespace: &str) -> Known {
         match self.nodes.get(reference.uid.as_str()) {
             Some(node) if node.is_meant_by(reference, namespace) => {
@@ -186,7 +186,7 @@ impl Graph {
                     Known::Solid
                 }
             }
-            // There, but not as it is named: the server has the last word.
+            // The owner exists under another name or kind than the reference's: the server has the last word.
             Some(_) => Known::Unknown,
             None => {
                 let key = owner_key(reference);
@@ -216,7 +216,7 @@ impl Graph {
         }
     }
 
-    /// Takes in an object's new state.
+    /// Takes an object's new state in.
     pub(super) fn observe(&mut self, served: &Arc<Served>, meta: &Arc<Meta>) -> Vec<Effect> {
         let mut effects = Vec::new();
         let uid = &meta.uid;
@@ -224,7 +224,7 @@ impl Graph {
         let old = self.nodes.insert(uid.clone(), node.clone());
         let old_meta = old.as_ref().map(|o| &*o.meta);
         if old.is_none() {
-            // Those that named it before it was seen may have meant something else.
+            // Dependents that named the uid before it was seen may have meant another object.
             for dependent in self.dependents(uid) {
                 let named = dependent.meta.owners.iter().filter(|r| r.uid == uid.as_str());
                 if named.clone().any(|r| !node.is_meant_by(r, &dependent.meta.namespace)) {
@@ -248,7 +248,7 @@ impl Graph {
     /// Updates the edges to an object's owners.
     fn link(&mut self, old: Option<&Meta>, new: &Meta, effects: &mut Vec<Effect>) {
         let before = old.map_or(&[][..], |o| &o.owners);
-        // Of several with the same uid the first counts, which goes in last.
+        // Of several references with the same uid the first counts, which goes in last.
         let owners: HashMap<&str, &OwnerReference> =
             new.owners.iter().rev().map(|r| (r.uid.as_str(), r)).collect();
         let known: HashSet<Named<'_>> = before.iter().map(named).collect();
@@ -289,7 +289,7 @@ impl Graph {
         }
     }
 
-    /// Takes in that an object is gone.
+    /// Takes an object out that is gone.
     pub(super) fn forget(&mut self, uid: &str) -> Vec<Effect> {
         let Some(node) = self.nodes.remove(uid) else { return Vec::new() };
         let mut effects = Vec::new();

@@ -1,8 +1,8 @@
-//! Garbage collector: deletes what has lost its owners, in the background, in the foreground, or sets
-//! it free (upstream: `pkg/controller/garbagecollector`).
+//! Garbage collector: deletes objects that have lost their owners, and the dependents of deleted objects in the
+//! background or in the foreground, or frees these dependents (upstream: `pkg/controller/garbagecollector`).
 //!
-//! It watches the metadata of every resource that can be deleted, and looks again at what is served
-//! when a CustomResourceDefinition or an APIService changes.
+//! It watches the metadata of every resource that can be deleted, and discovers the resources again when a
+//! CustomResourceDefinition or an APIService changes.
 
 mod graph;
 
@@ -30,22 +30,22 @@ use crate::host::{Controller, Host, Next, Wiring};
 use graph::{Effect, FOREGROUND, Graph, Known, Meta, Node, ORPHAN};
 
 const COMPONENT: &str = "garbage-collector-controller";
-/// How long changes of what is served are collected before it is asked for.
+/// The time for which changes of the served resources are collected before discovery.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How long the workers wait for all resources to be seen. What is decided before is checked all the same.
+/// The time for which the workers wait until all resources are seen. Earlier decisions are checked all the same.
 const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
-/// The controller.
+/// The garbage collector's controller.
 pub(crate) struct Collector {
     client: Client,
     recorder: Recorder,
     graph: Mutex<Graph>,
     deletions: Queue<Text>,
     orphanings: Queue<Text>,
-    /// By group and kind.
+    /// The served resources, by group and kind.
     kinds: RwLock<HashMap<(String, String), Arc<Served>>>,
     served_changed: Notify,
-    /// Whether enough is seen to begin with.
+    /// Whether the informers have seen enough to begin with.
     seen: watch::Sender<bool>,
 }
 
@@ -101,7 +101,7 @@ fn is_collected(served: &Served) -> bool {
     served.resource.plural != "events" && ["list", "watch", "delete"].iter().all(|v| served.can(v))
 }
 
-/// Whether changes of the resource change what is served.
+/// Whether objects of the resource change the set of served resources.
 fn changes_what_is_served(resource: &Resource) -> bool {
     matches!(
         (resource.group.as_str(), resource.plural.as_str()),
@@ -243,7 +243,7 @@ impl Collector {
         self.client.resource(served.resource.clone(), if served.namespaced { namespace } else { "" })
     }
 
-    /// The newest state of a node's object, or `None` if there is no such object any more.
+    /// Returns the newest state of a node's object; `None` if there is no such object any more.
     async fn fresh(&self, node: &Node) -> Result<Option<PartialObject>, Status> {
         match self.api(&node.served, &node.meta.namespace).get(&node.meta.name).await {
             Ok(object) if object.metadata.uid.as_deref() == Some(node.meta.uid.as_str()) => Ok(Some(object)),
@@ -269,7 +269,7 @@ impl Collector {
         }
         if found.solid {
             if !found.lost.is_empty() || !found.waiting.is_empty() {
-                // Also those that wait: they would wait for this object for ever.
+                // Owners whose deletion waits are dropped too: they would wait for this object for ever.
                 let drop = |r: &OwnerReference| found.lost.contains(&r.uid) || found.waiting.contains(&r.uid);
                 let kept: Vec<_> = references.iter().filter(|r| !drop(r)).collect();
                 self.write_owners(&node, &latest, json!(kept)).await?;
@@ -282,7 +282,7 @@ impl Collector {
         let dependents = self.graph.lock().dependents(uid);
         if !found.waiting.is_empty() && !dependents.is_empty() {
             if dependents.iter().any(|d| d.meta.waits_for_dependents()) {
-                // Perhaps a circle: nothing may wait for this object.
+                // There may be a circle: no owner may wait for this object.
                 let unblocked: Vec<_> = references
                     .iter()
                     .map(|r| OwnerReference { block_owner_deletion: Some(false), ..r.clone() })
@@ -303,7 +303,7 @@ impl Collector {
         self.delete(&node, Some(&latest), policy).await
     }
 
-    /// Sorts an object's owners; `None` if one of them can never be found.
+    /// Sorts an object's owners by their state; `None` if one of them can never be found.
     async fn classify(&self, node: &Node, owners: &[OwnerReference]) -> Result<Option<Found>, Status> {
         let mut found = Found::default();
         for reference in owners {
@@ -413,7 +413,7 @@ impl Collector {
         }
     }
 
-    /// Deletes an object: this one (by uid), and if `at` is given, only if its owners are still those.
+    /// Deletes an object of this uid; if `at` is given, only if its owners are still those of `at`.
     async fn delete(&self, node: &Node, at: Option<&PartialObject>, policy: &str) -> Result<(), Status> {
         let api = self.api(&node.served, &node.meta.namespace);
         let options = |version: Option<String>| DeleteOptions {
@@ -435,7 +435,7 @@ impl Collector {
                 if latest.metadata.owner_references != at.metadata.owner_references {
                     return Err(e);
                 }
-                // Other writes, however fast they come, do not keep it from being collected.
+                // Other writes, however fast they come, do not keep the object from being collected.
                 gone(api.delete(&node.meta.name, Some(&options(None))).await)
             }
             (result, _) => gone(result),
@@ -443,15 +443,15 @@ impl Collector {
     }
 }
 
-/// An object's owners, sorted.
+/// An object's owners, sorted by their state.
 #[derive(Default)]
 struct Found {
-    /// Whether one is there and stays.
+    /// Whether an owner exists and stays.
     solid: bool,
-    /// Those whose deletion waits for their dependents.
+    /// The owners whose deletion waits for their dependents.
     waiting: HashSet<String>,
-    /// Those that are gone.
+    /// The owners that are gone.
     lost: HashSet<String>,
-    /// Whether one is there that the informers have not shown.
+    /// Whether an owner exists that the informers have not shown.
     unseen: bool,
 }

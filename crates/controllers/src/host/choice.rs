@@ -1,13 +1,13 @@
-//! `--controllers`: which controllers run.
+//! `--controllers`: the choice of controllers that run.
 
 use super::table;
 
-/// Which controllers run, by upstream's syntax: `*` for all that run by default, `NAME` for one, `-NAME` for
-/// none of it. What is named first counts.
+/// A choice of controllers, by upstream's syntax: `*` for all that run by default, `NAME` for one, `-NAME` to leave one
+/// out. The first entry with a name counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice(Vec<String>);
 
-/// Why a list of controllers cannot be used.
+/// The reason for which a list of controllers cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
     /// There is no such controller.
@@ -21,17 +21,17 @@ pub enum ChoiceError {
 }
 
 impl Default for Choice {
-    /// All that run by default.
+    /// Chooses all controllers that run by default.
     fn default() -> Self {
         Self(vec!["*".to_owned()])
     }
 }
 
 impl Choice {
-    /// Of a list as `--controllers` has it.
+    /// Parses a list as `--controllers` has it.
     ///
     /// # Errors
-    /// Where it names a controller that is not known, or wants one that is not there.
+    /// The list names an unknown controller, or chooses one that FerroKube does not have.
     pub fn parse<S: AsRef<str>>(list: impl IntoIterator<Item = S>) -> Result<Self, ChoiceError> {
         let one = |given: S| {
             let text = given.as_ref().trim();
@@ -44,7 +44,7 @@ impl Choice {
                 return Ok(format!("{dash}{}", named.name));
             }
             match table::is_missing(name) {
-                // What is not there need not be turned off.
+                // A missing controller need not be turned off.
                 true if off => Ok(text.to_owned()),
                 true => Err(ChoiceError::Missing(name.to_owned())),
                 false => Err(ChoiceError::Unknown(name.to_owned())),
@@ -71,7 +71,7 @@ impl Choice {
 mod tests {
     use super::*;
 
-    /// Upstream's cases of `TestIsControllerEnabled`, with names that are there.
+    /// Upstream's cases of `TestIsControllerEnabled`, with the names of existing controllers.
     #[test]
     fn what_runs() {
         let check = |list: &[&str], name: &str, by_default: bool, want: bool| {

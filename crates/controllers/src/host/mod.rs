@@ -1,6 +1,6 @@
-//! What runs controllers. A controller says by what it is known, which changes make it look, and what one
-//! look is ([`Controller`]); the host gives it its identity, its informers and its work queue, starts its
-//! workers once its own informers show a whole state, and tells of it in metrics and health checks.
+//! The host of controllers. A controller ([`Controller`]) defines its names, the changes that make it look at an
+//! object, and the look itself; the host gives it its identity, its informers and its work queue, starts its workers
+//! once its own informers show a whole state, and reports on it in metrics and health checks.
 
 mod choice;
 mod table;
@@ -24,61 +24,61 @@ pub use table::{Named, known};
 use crate::Config;
 use crate::nodes::ipam::Ranges;
 
-/// After what time at one key a worker counts as stuck.
+/// The time after which a worker at one key counts as stuck.
 ///
 /// DIFFERENCE: upstream's health check of a controller can only fail where a controller brings its own.
 const STUCK: Duration = Duration::from_mins(30);
 
-/// What a look at a key leads to.
+/// The next look at a key after this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing until something changes.
+    /// No look until something changes.
     Done,
     /// Another look after this time, unless something changes before.
     After(Duration),
 }
 
 impl Next {
-    /// Another look after a time, if there is one.
+    /// Plans another look after a time, if there is one.
     pub(crate) fn at(after: Option<Duration>) -> Self {
         after.map_or(Self::Done, Self::After)
     }
 }
 
-/// A controller.
+/// A controller, which the host runs.
 pub(crate) trait Controller: Sized + Send + Sync + 'static {
-    /// Its name, by which `--controllers` chooses it; upstream's.
+    /// The controller's name, by which `--controllers` chooses it; upstream's.
     const NAME: &'static str;
-    /// Names that `--controllers` takes for it too; upstream's older ones.
+    /// Further names that `--controllers` takes for the controller; upstream's older ones.
     const ALIASES: &'static [&'static str] = &[];
-    /// Its service account in `kube-system`.
+    /// The controller's service account in `kube-system`.
     const ACCOUNT: &'static str;
-    /// The name of its work queue in metrics; upstream's.
+    /// The name of the controller's work queue in metrics; upstream's.
     const QUEUE: &'static str;
-    /// How many keys are looked at at a time.
+    /// The number of keys that are looked at at a time.
     const WORKERS: usize = 1;
-    /// How failures are spread over time.
+    /// The delays between attempts after failures.
     const RATE: RateLimit = RateLimit::UPSTREAM;
-    /// What is looked at at once.
+    /// The key of a look: mostly that of an object.
     type Key: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static;
 
-    /// Makes it, with the informers that it reads.
+    /// Makes the controller, with the informers that it reads.
     fn new(host: &Host<Self::Key>) -> Self;
-    /// Says which changes of what it reads make it look at which keys.
+    /// Connects changes of the objects that the controller reads with the keys at which it then looks.
     fn watch(self: &Arc<Self>, wiring: &Wiring<Self::Key>);
-    /// Looks at one key, and does what is to be done about it.
+    /// Looks at one key, and makes the necessary writes.
     fn sync(&self, key: Self::Key) -> impl Future<Output = Result<Next, Status>> + Send;
-    /// Resolves once all else is known that is to be known before the first look.
+    /// Resolves once everything is known that the first look needs, besides the informers.
     fn ready(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
-    /// Whether there is anything to do for it, as configured.
+    /// Whether the controller has anything to do in this configuration.
     fn wanted(_shared: &Shared) -> bool {
         true
     }
 }
 
-/// What all controllers of a process share.
+/// The parts that all controllers of a process share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -89,10 +89,10 @@ pub(crate) struct Shared {
     pub(crate) shutdown: Shutdown,
 }
 
-/// For how long the queues of a controller have been worked on longest.
+/// Returns the time that the longest current work of a queue has taken so far.
 type Longest = Box<dyn Fn() -> Duration + Send + Sync>;
 
-/// What one controller gets, whose work queue has keys of the type `K`.
+/// The host of one controller, whose work queue has keys of the type `K`.
 pub(crate) struct Host<K> {
     own: Own,
     client: Client,
@@ -101,7 +101,7 @@ pub(crate) struct Host<K> {
     main: Queue<K>,
 }
 
-/// The queues of one controller, as others see them.
+/// The queues of one controller, as metrics and health checks see them.
 #[derive(Clone)]
 struct Own {
     name: &'static str,
@@ -121,13 +121,13 @@ impl Own {
 }
 
 impl<K: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static> Host<K> {
-    /// For a controller, with its own identity.
+    /// Makes the host of a controller, with the controller's own identity.
     pub(crate) fn of<C: Controller<Key = K>>(client: Client, shared: &Shared) -> Self {
         let own = Own { name: C::NAME, metrics: shared.metrics.clone(), longest: Arc::default() };
         let main = own.queue(C::QUEUE, C::RATE);
         Self { own, client, factory: shared.factory.view(), shared: shared.clone(), main }
     }
-    /// Requests with the controller's identity.
+    /// Returns a client with the controller's identity.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
@@ -135,40 +135,40 @@ impl<K: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static> Host<K> {
     pub(crate) fn clock(&self) -> Clock {
         self.shared.config.clock
     }
-    /// What the controllers were told at start.
+    /// Returns the configuration of all controllers.
     pub(crate) fn config(&self) -> &Config {
         &self.shared.config
     }
-    /// The blocks of addresses that nodes get.
+    /// Returns the blocks of addresses that nodes get.
     pub(crate) fn ranges(&self) -> &Ranges {
         &self.shared.ranges
     }
-    /// The informer of all objects of a type, which the controller's workers wait for.
+    /// Returns the informer of all objects of a type, for which the controller's workers wait.
     pub(crate) fn informer<T: KubeObject>(&self) -> Informer<T> {
         self.factory.informer()
     }
-    /// The informer of a selection of a resource, which the controller's workers wait for.
+    /// Returns the informer of a selection of a resource, for which the controller's workers wait.
     pub(crate) fn select<T: Cached>(&self, resource: Resource, selection: Selection) -> Informer<T> {
         self.factory.select(resource, selection)
     }
-    /// The informers that the controller's workers wait for.
+    /// Returns the factory of the informers for which the controller's workers wait.
     pub(crate) fn factory(&self) -> &Factory {
         &self.factory
     }
-    /// Records Events as a component.
+    /// Makes a recorder of Events of a component.
     pub(crate) fn recorder(&self, component: &str) -> Recorder {
         Recorder::start(self.client(), component, "", self.clock(), &self.shared.shutdown)
     }
-    /// The controller's work queue.
+    /// Returns the controller's work queue.
     pub(crate) fn main_queue(&self) -> Queue<K> {
         self.main.clone()
     }
-    /// Another work queue, which metrics know by this name.
+    /// Makes another work queue, which metrics know by this name.
     pub(crate) fn queue<L: Clone + Eq + Hash + Send + Sync + 'static>(&self, name: &str) -> Queue<L> {
         self.own.queue(name, RateLimit::UPSTREAM)
     }
 
-    /// Makes a controller and lets it hear of changes.
+    /// Makes a controller and connects it with its informers.
     pub(crate) fn wire<C: Controller<Key = K>>(&self) -> (Arc<C>, Wiring<K>) {
         let controller = Arc::new(C::new(self));
         let wiring = Wiring {
@@ -211,11 +211,11 @@ impl<K: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static> Host<K> {
 
 type Start = Box<dyn FnOnce(&Shutdown) + Send>;
 
-/// How a controller hears of changes and does its work.
+/// The connections of a controller with its informers, its queues and its tasks.
 pub(crate) struct Wiring<K> {
     queue: Queue<K>,
     shutdown: Shutdown,
-    /// What starts once the informers show a whole state.
+    /// The tasks that start once the informers show a whole state.
     later: Mutex<Vec<Start>>,
 }
 
@@ -225,7 +225,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Wiring<K> {
         self.queue.clone()
     }
 
-    /// Looks at the keys of another queue too, once the informers show a whole state.
+    /// Starts workers for another queue too, once the informers show a whole state.
     pub(crate) fn work<L, F, R>(&self, queue: &Queue<L>, name: &'static str, workers: usize, sync: F)
     where
         L: Clone + Eq + Hash + fmt::Display + Send + Sync + 'static,
@@ -248,7 +248,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Wiring<K> {
         }));
     }
 
-    /// Runs a task until the shutdown, once the informers show a whole state.
+    /// Runs a task from the time when the informers show a whole state until the shutdown.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.later.lock().push(Box::new(move |shutdown| {
             let stop = shutdown.clone();
@@ -258,7 +258,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Wiring<K> {
         }));
     }
 
-    /// Runs a task until the shutdown, from now on.
+    /// Runs a task from now on until the shutdown.
     pub(crate) fn spawn_at_once<R>(&self, task: impl FnOnce(Shutdown) -> R)
     where
         R: Future<Output = ()> + Send + 'static,
@@ -271,7 +271,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Wiring<K> {
 }
 
 impl Wiring<Key> {
-    /// Looks at each object of an informer that comes or changes, and, if so asked, that goes.
+    /// Queues the key of each object of an informer that comes or changes, and, with `deleted`, that goes.
     pub(crate) fn follow<T: Cached>(&self, informer: &Informer<T>, deleted: bool) {
         let queue = self.queue();
         informer.handle(move |change| {
@@ -282,7 +282,7 @@ impl Wiring<Key> {
     }
 }
 
-/// Starts the controllers that are chosen; each with the client of its service account.
+/// Starts the chosen controllers, each with the client of its service account.
 pub(crate) fn start(choice: &Choice, shared: &Shared, clients: &dyn Fn(&str) -> Client) {
     let chosen: Vec<&Named> = known().iter().filter(|c| choice.runs(c.name, c.by_default)).collect();
     for controller in &chosen {

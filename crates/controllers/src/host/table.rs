@@ -1,4 +1,4 @@
-//! All controllers.
+//! The table of all controllers.
 
 use client::Client;
 
@@ -19,16 +19,16 @@ use crate::root_ca::RootCa;
 use crate::service_cidrs::ServiceCidrs;
 use crate::serviceaccounts::ServiceAccounts;
 
-/// A controller that there is.
+/// A controller's names and defaults.
 #[derive(Debug, Clone, Copy)]
 pub struct Named {
-    /// Its name.
+    /// The controller's name.
     pub name: &'static str,
-    /// Other names of it.
+    /// Other names of the controller.
     pub aliases: &'static [&'static str],
-    /// Its service account in `kube-system`.
+    /// The controller's service account in `kube-system`.
     pub account: &'static str,
-    /// Whether it runs unless `--controllers` says otherwise.
+    /// Whether the controller runs unless `--controllers` says otherwise.
     pub by_default: bool,
     pub(super) start: fn(Client, &Shared),
 }
@@ -71,7 +71,7 @@ const ALL: [Named; 20] = [
     on::<ServiceCidrs>(),
 ];
 
-/// Upstream's controllers that are not there yet, with their older names.
+/// Upstream's controllers that FerroKube does not have yet, with their older names.
 const MISSING: &[&str] = &[
     "serviceaccount-token-controller",
     "serviceaccount-token",
@@ -134,17 +134,17 @@ const MISSING: &[&str] = &[
     "selinux-warning-controller",
 ];
 
-/// Every controller.
+/// Returns all controllers.
 pub fn known() -> &'static [Named] {
     &ALL
 }
 
-/// The controller of a name, or of an older name.
+/// Finds the controller of a name, or of an older name.
 pub(super) fn find(name: &str) -> Option<&'static Named> {
     ALL.iter().find(|c| c.name == name || c.aliases.contains(&name))
 }
 
-/// Whether upstream has such a controller, and it is not there yet.
+/// Whether upstream has such a controller, and FerroKube does not have it yet.
 pub(super) fn is_missing(name: &str) -> bool {
     MISSING.contains(&name)
 }

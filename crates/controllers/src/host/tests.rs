@@ -1,4 +1,4 @@
-//! The host, with controllers of its own.
+//! Tests of the host, with controllers of their own.
 
 use client::Client;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::fake::{Cluster, eventually};
 
-/// A controller that notes which ConfigMaps it looked at, and needs Secrets too.
+/// A controller that notes at which ConfigMaps it looked, and needs Secrets too.
 struct Noting<const SECRETS: bool> {
     looked: Mutex<Vec<String>>,
     maps: Informer<ConfigMap>,
@@ -42,7 +42,7 @@ fn map(cluster: &Cluster, name: &str) {
     cluster.fake.put::<ConfigMap>(&serde_json::from_value(map).unwrap());
 }
 
-/// A resource that cannot be read (it is off, or forbidden) holds up who needs it, and nobody else.
+/// A resource that cannot be read (it is off, or forbidden) holds up the controllers that need it, and no others.
 #[tokio::test(start_paused = true)]
 async fn one_resource_that_is_off_holds_up_those_alone_who_need_it() {
     let cluster = Cluster::new();
@@ -59,7 +59,8 @@ async fn one_resource_that_is_off_holds_up_those_alone_who_need_it() {
     eventually("now it does", || *secrets.looked.lock() == ["a"]).await;
 }
 
-/// The same with the real table: `resourceclaims`, `servicecidrs` or any other resource that one controller needs.
+/// The real table behaves the same with `resourceclaims`, `servicecidrs` or any other resource that one controller
+/// needs.
 #[tokio::test(start_paused = true)]
 async fn the_table_starts_without_a_resource() {
     let cluster = Cluster::new();
@@ -141,7 +142,7 @@ async fn only_those_that_are_chosen_run() {
     );
 }
 
-/// What an informer cannot decode is in the metrics.
+/// Objects that an informer cannot decode are counted in the metrics.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_decoded_is_told() {
     let cluster = Cluster::new();

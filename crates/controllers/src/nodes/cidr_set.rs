@@ -1,37 +1,37 @@
-//! A set of blocks of addresses that gives them out.
+//! A set of blocks of addresses, which gives out free ones.
 
 use std::collections::HashMap;
 
 use objects::{Cidr, CidrError};
 
-/// Why the Pod network cannot be divided among the nodes.
+/// The reason for which the Pod network cannot be divided among the nodes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RangeError {
-    /// A text that is no block.
+    /// A text is no block.
     #[error(transparent)]
     Invalid(#[from] CidrError),
-    /// Blocks that do not fit together.
+    /// Blocks do not fit together.
     #[error("{0}")]
     Unusable(String),
 }
 
-/// The most bits by which a block of IPv6 is smaller than the whole.
+/// The greatest number of bits by which a block of IPv6 is smaller than the whole network.
 const MOST_BITS_V6: u32 = 16;
 
-/// Gives out equal blocks of a larger one, those that were never used first. What is used is counted: a block is
-/// free when all who use a part of it have given that back.
+/// Gives out equal blocks of a larger one, blocks that were never used first. Uses are counted: a block is free when
+/// all users of a part of it have given that back.
 #[derive(Debug, Clone)]
 pub(crate) struct CidrSet {
     whole: Cidr,
     prefix: u32,
     used: HashMap<u128, u32>,
-    /// What covers several blocks, as the first and the last of them.
+    /// Used ranges that cover several blocks, as the first and the last of them.
     wide: Vec<(u128, u128)>,
     next: u128,
 }
 
 impl CidrSet {
-    /// Blocks with `prefix` bits of network out of `whole`.
+    /// Makes the set of the blocks with `prefix` bits of network out of `whole`.
     pub(crate) fn new(whole: Cidr, prefix: u32) -> Result<Self, RangeError> {
         if prefix < whole.prefix() || prefix > whole.width() {
             return Err(RangeError::Unusable(format!("{whole} is smaller than a node's /{prefix}")));
@@ -44,7 +44,7 @@ impl CidrSet {
         Ok(Self { whole, prefix, used: HashMap::new(), wide: Vec::new(), next: 0 })
     }
 
-    /// All of which it gives out parts.
+    /// The network that is divided into blocks.
     pub(crate) fn whole(&self) -> Cidr {
         self.whole
     }
@@ -59,7 +59,7 @@ impl CidrSet {
         Cidr::part(self.whole, self.whole.first() | offset, self.prefix)
     }
 
-    /// The first and the last block of which another holds a part.
+    /// Returns the first and the last block that have addresses of another block; `None` if there are none.
     fn indexes(&self, other: Cidr) -> Option<(u128, u128)> {
         if other.contains(self.whole) {
             return Some((0, self.count() - 1));
@@ -72,7 +72,7 @@ impl CidrSet {
         Some((index(other.first()), index(other.last())))
     }
 
-    /// The block after the one that this is in, if it is used.
+    /// Returns the block after the used range with this block; `None` if the block is free.
     fn behind(&self, index: u128) -> Option<u128> {
         if self.used.contains_key(&index) {
             return Some(index + 1);
@@ -86,7 +86,7 @@ impl CidrSet {
 
     fn free(&self) -> Option<u128> {
         let mut index = self.next;
-        // All that is used is passed once, and what lies across the beginning twice.
+        // Each used block is passed once, and each range across the beginning twice.
         for _ in 0..=self.used.len() + 2 * self.wide.len() + 1 {
             match self.behind(index) {
                 None => return Some(index),
@@ -109,7 +109,7 @@ impl CidrSet {
         Some(self.block(index))
     }
 
-    /// Notes that a block is used, and so all of its own blocks that this has a part in. What lies elsewhere is
+    /// Notes that a block is used, and so all blocks of the set that have a part of it. A block outside the network is
     /// ignored.
     pub(crate) fn occupy(&mut self, block: Cidr) {
         match self.indexes(block) {
@@ -119,7 +119,7 @@ impl CidrSet {
         }
     }
 
-    /// Takes back what was given out or noted.
+    /// Takes back a block that was given out or noted.
     pub(crate) fn release(&mut self, block: Cidr) {
         match self.indexes(block) {
             Some((first, last)) if first == last => {
@@ -168,11 +168,11 @@ mod tests {
         assert_eq!(six.allocate().unwrap().to_string(), "fd00:0:0:1::/64");
     }
 
-    /// Upstream's cases of `TestCIDRSet_RandomishAllocation` and `TestDoubleOccupyRelease`, and what covers more or
-    /// less than a block.
+    /// Upstream's cases of `TestCIDRSet_RandomishAllocation` and `TestDoubleOccupyRelease`, and used ranges that are
+    /// larger or smaller than a block.
     #[test]
     fn what_is_occupied_is_not_given() {
-        // The whole, the blocks' prefix, what is occupied, what is released, and all that is given then.
+        // The whole, the blocks' prefix, the occupied blocks, the released blocks, and all blocks that are given then.
         let check = |whole: &str, prefix: u32, occupied: &[&str], released: &[&str], want: &[&str]| {
             let mut set = CidrSet::new(cidr(whole), prefix).unwrap();
             for c in occupied {

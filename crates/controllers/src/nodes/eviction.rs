@@ -17,10 +17,10 @@ use crate::common::{deleting, pods};
 use crate::host::{Controller, Host, Next, Wiring};
 use objects::taints::{self, NO_EXECUTE, tolerates};
 
-/// How long is waited where tolerations last beyond the end of time.
+/// The wait where tolerations last beyond the end of time.
 const FAR: Duration = Duration::from_hours(24 * 365 * 30);
 
-/// What is to become of a Pod.
+/// The decision about a Pod.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Stay,
@@ -28,7 +28,7 @@ enum Verdict {
     GoAfter(Duration),
 }
 
-/// Decides from the NoExecute taints of a Pod's node and its tolerations.
+/// Decides about a Pod from its node's NoExecute taints and its tolerations.
 fn decide(taints: &[&Taint], tolerations: &[Toleration]) -> Verdict {
     let mut shortest: Option<i64> = None;
     for taint in taints {
@@ -44,16 +44,16 @@ fn decide(taints: &[&Taint], tolerations: &[Toleration]) -> Verdict {
     }
 }
 
-/// The controller.
+/// The taint eviction controller.
 pub(crate) struct TaintEviction {
     client: Client,
     clock: Clock,
     recorder: Recorder,
     nodes: Informer<Node>,
     pods: Informer<Pod>,
-    /// The Pods that tolerate their taints for a time, and until when.
+    /// The Pods that tolerate their taints for a time, with the end of that time.
     waiting: Mutex<HashMap<Key, Instant>>,
-    /// Pods to look at; the main queue has nodes.
+    /// The Pods to look at; the main queue has nodes.
     queue: Queue<Key>,
 }
 
@@ -97,7 +97,7 @@ impl Controller for TaintEviction {
                 }
                 _ => false,
             };
-            // Only Pods of tainted nodes matter, and those that wait.
+            // Only Pods of tainted nodes and waiting Pods matter.
             let pod = change.object();
             let key = pod.key();
             if !same && (c.is_tainted(pods::node_name(pod)) || c.waiting.lock().contains_key(&key)) {
@@ -152,7 +152,7 @@ impl TaintEviction {
             }
             Verdict::GoAfter(term) => {
                 let now = Instant::now();
-                // The time runs from the first taint on, also where more come.
+                // The time runs from the first taint on, even if more taints come.
                 let end = now.checked_add(term).unwrap_or_else(|| now + FAR);
                 let until = *self.waiting.lock().entry(key.clone()).or_insert(end);
                 if until > now {
@@ -206,7 +206,7 @@ impl TaintEviction {
     }
 }
 
-/// The patch that notes in a Pod's status why it is taken away.
+/// Makes the patch that notes in a Pod's status the reason for its deletion.
 pub(super) fn disruption(pod: &Pod, reason: &str, message: &str, now: jiff::Timestamp) -> serde_json::Value {
     let mut condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,

@@ -1,4 +1,4 @@
-//! Whether a node is heard of: pure.
+//! The health of a node, by its signs of life: pure.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use tokio::time::Instant;
 /// The time of a look, by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
-    /// By which silence is measured.
+    /// The monotonic clock, by which silence is measured.
     pub(super) monotonic: Instant,
-    /// What is written into conditions.
+    /// The time of day, which is written into conditions.
     pub(super) day: Timestamp,
 }
 
-/// What is remembered of a node between two looks. Only the controller's own clock counts, and only the one that
-/// nobody sets: a heartbeat or a renewal that differs from the last one is a sign of life, whatever time it says.
+/// The facts about a node that are kept between two looks. Only the controller's own monotonic clock counts: a
+/// heartbeat or a renewal that differs from the last one is a sign of life, whatever time it shows.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Health {
-    /// Whether it has a Ready condition.
+    /// Whether the node has a Ready condition.
     posted: bool,
     /// The heartbeat of that condition.
     heartbeat: Option<Timestamp>,
     /// The renewal of the Lease.
     renewed: Option<Timestamp>,
-    /// When there was a sign of life last, or the first look at a node that never gave one.
+    /// The time of the last sign of life, or of the first look at a node that never gave one.
     pub(super) alive: Instant,
-    /// How long that node had been there by then.
+    /// The age of the node at the first look, if it never gave a sign of life.
     before: Duration,
 }
 
 impl Health {
-    /// It counts as heard of now.
+    /// Counts this time as a sign of life.
     pub(super) fn revive(&mut self, now: Now) {
         self.alive = now.monotonic;
         self.before = Duration::ZERO;
     }
 }
 
-/// How long a node may be silent.
+/// The times for which a node may be silent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grace {
-    /// Once it has posted its status.
+    /// The time for a node that has posted its status.
     pub(super) running: Duration,
-    /// Before.
+    /// The time for a node that has not yet posted its status.
     pub(super) starting: Duration,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn readiness(node: &Node) -> &str {
     ready(node).map_or("", |c| &c.status)
 }
 
-/// Takes in what a node shows now.
+/// Compares a node's state with the last look, and returns its health.
 pub(super) fn look(before: Option<&Health>, node: &Node, renewed: Option<Timestamp>, now: Now) -> Health {
     let ready = ready(node);
     let posted = ready.is_some();
@@ -88,10 +88,10 @@ pub(super) fn is_silent(node: &Node, health: &Health, grace: Grace, now: Now) ->
     silent > allowed && readiness(node) != "Unknown"
 }
 
-/// The conditions that say of a node that nothing is known.
+/// Makes the conditions of a node whose state is unknown.
 pub(super) fn unknown(node: &Node, day: Timestamp) -> Vec<NodeCondition> {
     let mut conditions = node.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
-    // NetworkUnavailable is the control plane's own.
+    // NetworkUnavailable is the control plane's own condition.
     for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
         match conditions.iter_mut().find(|c| c.type_ == kind) {
             None => conditions.push(NodeCondition {
@@ -137,7 +137,7 @@ mod tests {
         .unwrap()
     }
 
-    /// So many seconds after `start`, by the clock that nobody sets; the time of day is any.
+    /// Returns a time so many seconds after `start`, by the monotonic clock; the time of day is any.
     fn later(start: Instant, seconds: u64, day: i64) -> Now {
         Now { monotonic: start + Duration::from_secs(seconds), day: at(day) }
     }
@@ -147,7 +147,7 @@ mod tests {
         let start = Instant::now();
         let now = |s: i64| later(start, u64::try_from(s).unwrap(), 5000 - s);
         let alive = |health: &Health| health.alive.duration_since(start).as_secs();
-        // Seen first long after its last heartbeat: it has its grace from now on.
+        // A node that is seen first long after its last heartbeat has its grace from then on.
         let first = look(None, &node(Some(("True", 5))), None, now(1000));
         assert_eq!((alive(&first), first.before), (1000, Duration::ZERO));
         let same = look(Some(&first), &node(Some(("True", 5))), None, now(1030));

@@ -14,16 +14,16 @@ use crate::common::{deleting, retry, within};
 use crate::host::{Controller, Host, Next, Shared, Wiring};
 use objects::Cidr;
 
-/// The blocks that nodes get, one of each family, and those that they have.
+/// The ranges from which nodes get blocks, one of each family, and the nodes' blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct Ranges {
     sets: Vec<CidrSet>,
-    /// What each node has, or is to have, by its name.
+    /// The present or planned blocks of each node, by its name.
     nodes: HashMap<String, Vec<Cidr>>,
 }
 
 impl Ranges {
-    /// Of a list as `--cluster-cidr` has it, with the sizes of a node's block for IPv4 and IPv6, and the ranges of
+    /// Parses a list as `--cluster-cidr` has it, with the sizes of a node's block for IPv4 and IPv6, and the ranges of
     /// the Services' addresses, which are kept out.
     pub(crate) fn parse(
         list: &str,
@@ -58,13 +58,13 @@ impl Ranges {
         Ok(Self { sets, nodes: HashMap::new() })
     }
 
-    /// Notes what a node has.
+    /// Notes the blocks of a node.
     fn occupy(&mut self, node: &str, blocks: Vec<Cidr>) {
         if self.nodes.get(node) == Some(&blocks) {
             return;
         }
         self.release(node);
-        // Whatever the order of the families, and also what is larger than the block of a node.
+        // Each set takes any order of the families, and blocks that are larger than its own.
         for set in &mut self.sets {
             for block in &blocks {
                 set.occupy(*block);
@@ -73,15 +73,15 @@ impl Ranges {
         self.nodes.insert(node.to_owned(), blocks);
     }
 
-    /// A node is gone.
+    /// Frees the blocks of a node that is gone.
     fn release(&mut self, node: &str) {
         for block in self.nodes.remove(node).unwrap_or_default() {
             self.sets.iter_mut().for_each(|set| set.release(block));
         }
     }
 
-    /// A block of each range for a node, or none if one range is used up. What a node was to have once, it is to have
-    /// again: nobody knows whether it was written.
+    /// Gives a node a block of each range; `None` if one range is used up. A node that was given blocks once gets the
+    /// same again: the first write may have succeeded.
     fn allocate(&mut self, node: &str) -> Option<Vec<Cidr>> {
         if let Some(known) = self.nodes.get(node) {
             return Some(known.clone());
@@ -98,7 +98,7 @@ impl Ranges {
     }
 }
 
-/// The blocks that a node has.
+/// Returns the blocks of a node.
 fn blocks(node: &Node) -> Vec<Cidr> {
     let spec = node.spec.as_ref();
     let all = spec.and_then(|s| s.pod_cidrs.clone()).unwrap_or_default();
@@ -109,7 +109,7 @@ fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The controller.
+/// The controller that gives nodes their blocks.
 pub(crate) struct Ipam {
     client: Client,
     recorder: Recorder,
@@ -140,7 +140,7 @@ impl Controller for Ipam {
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
         let (queue, c) = (wiring.queue(), self.clone());
-        // What the nodes have is known before the first block is given: the workers start when all are seen.
+        // The nodes' blocks are known before the first block is given: the workers start when all nodes are seen.
         self.nodes.handle(move |change| {
             let node = change.object();
             let blocks = blocks(node);
@@ -159,8 +159,8 @@ impl Controller for Ipam {
     async fn sync(&self, key: Key) -> Result<Next, Status> {
         let allocated = {
             let mut ranges = self.ranges.lock();
-            // Asked under the lock: the end of a node that is still known here is heard of later, and gives back
-            // what it gets now.
+            // The cache is asked under the lock: if the node is still known here, its end is handled later, and gives
+            // back the blocks that it gets now.
             let node = self.nodes.get_key(&key);
             let Some(node) = node.filter(|n| blocks(n).is_empty() && !deleting(&n.metadata)) else {
                 return Ok(Next::Done);
@@ -174,8 +174,8 @@ impl Controller for Ipam {
             ));
         };
         let texts: Vec<String> = got.iter().map(Cidr::to_string).collect();
-        // The uid keeps the block from a node that was made anew under the name. One that got a block from elsewhere
-        // is kept by the API server: it is never changed.
+        // The uid keeps the block from a node that was made anew under the name. The API server keeps a block that
+        // another client wrote: it never changes.
         let patch = json!({
             "metadata": {"uid": node.metadata.uid},
             "spec": {"podCIDR": texts.first(), "podCIDRs": texts},
@@ -184,7 +184,7 @@ impl Controller for Ipam {
             Ok(_) => Ok(Next::Done),
             Err(e) if e.is_not_found() => Ok(Next::Done),
             Err(e) => {
-                // The block stays this node's: the write may have been done all the same.
+                // The block stays this node's: the write may have succeeded all the same.
                 let text = format!("Node {} status is now: CIDRAssignmentFailed", key.name);
                 let about = super::reference(&node);
                 self.recorder.event_about(about, EventType::Normal, "CIDRAssignmentFailed", text);
@@ -218,7 +218,7 @@ mod tests {
         r.occupy("n", cidrs(&["10.0.0.0/24", "fd00::/64"]));
         let got = r.allocate("a").unwrap();
         assert_eq!(got, cidrs(&["10.0.1.0/24", "fd00:0:0:1::/64"]));
-        assert_eq!(r.allocate("a"), Some(got), "what it was to have");
+        assert_eq!(r.allocate("a"), Some(got), "the blocks that it was to have");
         assert_eq!(r.allocate("b"), None);
         r.occupy("n", cidrs(&["fd00::/64"]));
         assert_eq!(r.allocate("b"), None, "the other family is used up");
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn blocks_of_nodes_that_differ_from_ours() {
-        // What nodes have, in order, and all that others get then.
+        // The blocks of nodes, in order, and all blocks that other nodes get then.
         let check = |has: &[&[&str]], want: &[&str]| {
             let mut r = parse("10.0.0.0/22");
             for (i, blocks) in has.iter().enumerate() {
@@ -286,7 +286,7 @@ mod tests {
         blocks(&cluster.fake.get("", name).unwrap())
     }
 
-    /// The first write of each node fails in a way that leaves open whether it was done.
+    /// The first write of each node fails in a way that leaves its success open.
     #[tokio::test(start_paused = true)]
     async fn a_lost_answer_gives_no_block_twice() {
         type Make = fn(Status) -> Fault;
@@ -314,7 +314,7 @@ mod tests {
             all.sort();
             all.dedup();
             assert_eq!(all.len(), 8, "each has its own, and none is lost: {all:?}");
-            // A node that goes gives its block to the next.
+            // The block of a node that goes is given to the next node.
             cluster.fake.take::<Node>("", "n3");
             node(&cluster, "late");
             sleep(Duration::from_mins(2)).await;

@@ -1,5 +1,5 @@
-//! Node lifecycle: says of silent nodes that nothing is known of them, and taints nodes by their
-//! conditions (upstream: `pkg/controller/nodelifecycle`).
+//! Node lifecycle: writes that silent nodes' conditions are unknown, and taints nodes by their conditions (upstream:
+//! `pkg/controller/nodelifecycle`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -30,23 +30,23 @@ use crate::host::{Controller, Host, Next, Wiring};
 
 const LEASES: &str = "kube-node-lease";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
-/// How many nodes are written at a time, of each kind of write.
+/// The number of nodes that are written at a time, for each kind of write.
 const WORKERS: usize = 8;
-/// How many nodes' Pods are marked at a time, and how many Pods of each.
+/// The number of nodes whose Pods are marked at a time, and of Pods of each node.
 const POD_WORKERS: usize = 4;
-/// How long changes of several nodes are gathered before a look.
+/// The time for which changes of several nodes are gathered before a look.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Figures; upstream's by default.
+/// The times and rates of the controller; upstream's by default.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeMonitor {
     /// Time between two looks at all nodes.
     pub period: Duration,
-    /// How long a node may be silent.
+    /// The time for which a node may be silent.
     pub grace: Duration,
-    /// How long a node may be silent before it has posted a status at all.
+    /// The time for which a node may be silent before it has posted a status at all.
     pub startup_grace: Duration,
-    /// How fast Pods are evicted.
+    /// The rates of eviction.
     pub rates: EvictionRates,
 }
 
@@ -61,11 +61,11 @@ impl Default for NodeMonitor {
     }
 }
 
-/// The controller: it keeps the NoSchedule taints of each node in step with its conditions, and has a [`Monitor`]
+/// The controller, which keeps the NoSchedule taints of each node in step with its conditions, and has a [`Monitor`]
 /// look at all nodes.
 pub(crate) struct Lifecycle {
     writer: Arc<Writer>,
-    /// What the task that looks at all nodes begins with.
+    /// The monitor, until its task starts.
     monitor: Mutex<Option<Monitor>>,
 }
 
@@ -131,18 +131,18 @@ impl Controller for Lifecycle {
     }
 }
 
-/// What is done about single nodes. Nobody waits for it: each node has its own tries.
+/// Writes to single nodes. Nothing waits for it: each node has its own attempts.
 struct Writer {
     client: Client,
     clock: Clock,
     recorder: Recorder,
     nodes: Informer<Node>,
     pods: Informer<Pod>,
-    /// Nodes of which it is to be said that nothing is known.
+    /// The nodes whose conditions must become unknown.
     silent: Queue<Silent>,
-    /// Nodes whose Pods are to be marked as not ready, as they were before that was said of them.
+    /// The nodes whose Pods must be marked as not ready, in the state before their conditions became unknown.
     unmarked: Queue<Silent>,
-    /// Nodes whose NoExecute taints are to be changed, as `swaps` has it.
+    /// The nodes whose NoExecute taints must change, as `swaps` has it.
     tainted: Queue<Key>,
     swaps: Mutex<HashMap<String, Swap>>,
 }
@@ -151,7 +151,7 @@ struct Writer {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Silent {
     name: String,
-    /// Another write, perhaps a heartbeat, makes it a matter of the next look.
+    /// The version of the node; after another write, perhaps a heartbeat, the next look decides.
     resource_version: String,
 }
 
@@ -180,7 +180,7 @@ impl Writer {
         });
     }
 
-    /// Says that nothing is known of a node.
+    /// Writes that the conditions of a node are unknown.
     async fn say_silent(&self, silent: Silent) -> Result<(), Status> {
         let Some(node) = self.nodes.get("", &silent.name) else { return Ok(()) };
         if node.metadata.resource_version.as_deref() != Some(&silent.resource_version) {
@@ -206,7 +206,7 @@ impl Writer {
         }
     }
 
-    /// Says of a node's Pods that they are not ready, unless the node is meanwhile.
+    /// Marks a node's Pods as not ready, unless the node has become ready.
     async fn mark_pods(&self, silent: &Silent) -> Result<(), Status> {
         let Some(node) = self.nodes.get("", &silent.name) else { return Ok(()) };
         let late = node.metadata.resource_version.as_deref() == Some(&silent.resource_version);
@@ -239,7 +239,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Wants a change of a node's NoExecute taints, or none any more.
+    /// Queues a change of a node's NoExecute taints, or removes it from the queue if the change is empty.
     fn want(&self, name: &str, swap: Swap) {
         let mut swaps = self.swaps.lock();
         if swap.is_empty() {
@@ -260,7 +260,7 @@ impl Writer {
     }
 }
 
-/// A defect that one odd node shows must not end the care for all others.
+/// Runs a look; a panic about one odd node must not end the care for all others.
 fn guarded(about: &str, look: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(look)).is_err() {
         tracing::error!(controller = "node-lifecycle", about, "a look panicked, will retry");
@@ -271,21 +271,21 @@ struct Monitor {
     writer: Arc<Writer>,
     figures: NodeMonitor,
     leases: Informer<Lease>,
-    /// The nodes that were told to be registered.
+    /// The nodes about whose registration an Event was sent.
     known: HashMap<String, Arc<Node>>,
     health: HashMap<String, Health>,
     zones: Zones,
 }
 
 impl Monitor {
-    /// Looks at all nodes again and again, and when one changes its readiness. Nothing here waits for an answer.
+    /// Looks at all nodes again and again, and when the readiness of one changes. It waits for no answer.
     async fn follow(&mut self, woken: &Notify) {
         let mut tick = tokio::time::interval(self.figures.period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                // What happens to many nodes at once is seen at one look.
+                // Changes of many nodes at once are handled in one look.
                 () = woken.notified() => tokio::time::sleep(GATHER).await,
             }
             guarded("all nodes", || self.look_at_all());
@@ -324,7 +324,7 @@ impl Monitor {
         self.known = now;
     }
 
-    /// Looks whether a node is heard of, and has it said if not.
+    /// Looks for a node's signs of life, and queues it if it is silent.
     fn check(&mut self, node: &Node, now: Now) {
         let name = node.metadata.name.clone().unwrap_or_default();
         let renewed = self.leases.get(LEASES, &name).and_then(|l| l.spec.as_ref()?.renew_time.clone());
@@ -337,7 +337,7 @@ impl Monitor {
         self.health.insert(name, health);
     }
 
-    /// Has the NoExecute taints given and taken.
+    /// Queues the necessary changes of NoExecute taints.
     fn taint(&mut self, nodes: &[Arc<Node>], now: Now) {
         let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for node in nodes.iter().filter(|n| !is_excluded(n)) {
@@ -361,7 +361,7 @@ impl Monitor {
         }
         for node in nodes {
             let (name, swap) = (name(node), taints::no_execute(node, readiness(node)));
-            // A taint that only changes its name is changed at once, as one that goes.
+            // A taint that only changes its name is changed at once, like one that goes.
             let waits = !swap.add.is_empty() && swap.remove.is_empty();
             let begun = waits && self.writer.swaps.lock().get(&name) == Some(&swap);
             self.zones.want(&zone_of(node), &name, waits && !begun);

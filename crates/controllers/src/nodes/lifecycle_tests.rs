@@ -1,4 +1,4 @@
-//! The whole monitor against an API server in memory, on paused time.
+//! Tests of the whole monitor against an API server in memory, on paused time.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -31,7 +31,7 @@ fn renew(cluster: &Cluster, name: &str) {
     cluster.fake.put::<Lease>(&from_value(lease).unwrap());
 }
 
-/// The readiness of the nodes, and whether their Pods go.
+/// Returns the readiness of each node, and whether its Pods go.
 fn states(cluster: &Cluster) -> Vec<(String, bool)> {
     let nodes = cluster.fake.list::<Node>();
     nodes.iter().map(|n| (readiness(n).to_owned(), has(n, (UNREACHABLE, NO_EXECUTE)))).collect()
@@ -92,7 +92,7 @@ async fn silent_nodes_are_told_and_come_back() {
     assert_eq!(states(&cluster), healthy(3));
 }
 
-/// Requests about one node are never answered: the others are told of, tainted and freed all the same.
+/// Requests about one node are never answered: the other nodes' Events, taints and Pods are handled all the same.
 #[tokio::test(start_paused = true)]
 async fn one_slow_node_holds_up_no_other() {
     let cluster = started().await;
@@ -116,7 +116,7 @@ async fn one_slow_node_holds_up_no_other() {
     }
     sleep(Duration::from_secs(10)).await;
     assert_eq!(states(&cluster), healthy(40));
-    // Once it answers again, what was wanted is done.
+    // Once the server answers again, the wanted changes are made.
     for _ in 0..7 {
         for name in &names[1..] {
             renew(&cluster, name);

@@ -1,4 +1,4 @@
-//! What the control plane does about nodes: their Pod networks, their health, and the Pods of those that are gone.
+//! The controllers of nodes: their Pod networks, their health, and the Pods of nodes that are gone.
 
 pub(crate) mod cidr_set;
 pub(crate) mod eviction;
@@ -12,7 +12,7 @@ mod zones;
 use client::{EventType, Recorder};
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 
-/// How Events name a node.
+/// Makes the reference to a node in Events.
 fn reference(node: &Node) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -23,7 +23,7 @@ fn reference(node: &Node) -> ObjectReference {
     }
 }
 
-/// Tells that a node's state changed.
+/// Records the Event of a change of a node's state.
 fn record_status(recorder: &Recorder, node: &Node, status: &str) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     let text = format!("Node {name} status is now: {status}");

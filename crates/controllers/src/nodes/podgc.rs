@@ -1,4 +1,4 @@
-//! Pod garbage collection: Pods that no kubelet will ever end (upstream: `pkg/controller/podgc`).
+//! Pod garbage collection: deletes Pods that no kubelet will ever end (upstream: `pkg/controller/podgc`).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,21 +23,21 @@ use crate::common::{deleting, pods, within};
 use crate::host::{Controller, Host, Next, Wiring};
 
 const PERIOD: Duration = Duration::from_secs(20);
-/// How many requests are made at a time.
+/// The number of requests that are made at a time.
 const AT_ONCE: usize = 16;
-/// How long a node must be missing before its Pods go.
+/// The time for which a node must be missing before its Pods go.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
-/// Why a Pod is ended.
+/// The reason for which a Pod is ended.
 #[derive(Debug, Clone, Copy)]
 enum Why {
-    /// Nobody else will end it, or there are too many that have ended.
+    /// No other component will end the Pod, or too many Pods have ended.
     Left,
-    /// Its node is gone.
+    /// The Pod's node is gone.
     Orphaned,
 }
 
-/// The one thing to look at: all Pods.
+/// The only key of the controller: all Pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct AllPods;
 
@@ -47,15 +47,15 @@ impl fmt::Display for AllPods {
     }
 }
 
-/// The controller.
+/// The controller of Pod garbage collection.
 pub(crate) struct PodGc {
     client: Client,
     clock: Clock,
     nodes: Informer<Node>,
     pods: Informer<Pod>,
-    /// Beyond so many ended Pods the oldest go; 0 keeps them all.
+    /// The number of ended Pods beyond which the oldest go; 0 keeps them all.
     threshold: usize,
-    /// Since when nodes that Pods name are missing.
+    /// The times since which nodes that Pods name are missing.
     missing: Mutex<HashMap<String, Instant>>,
 }
 
@@ -87,12 +87,12 @@ impl Controller for PodGc {
     }
 }
 
-/// What is to go in one pass.
+/// The deletions and open questions of one pass.
 #[derive(Debug, Default)]
 struct Plan {
-    /// To be ended and deleted at once.
+    /// The Pods to be ended and deleted at once.
     delete: Vec<Arc<Pod>>,
-    /// Nodes that Pods name and nobody knows.
+    /// The nodes that Pods name and that are not cached.
     missing: HashSet<String>,
 }
 
@@ -151,7 +151,7 @@ impl PodGc {
         ends.buffer_unordered(AT_ONCE).collect::<()>().await;
     }
 
-    /// Notes which nodes are missing now; those that have been for long enough.
+    /// Notes the nodes that are missing now; returns the ones that have been for long enough.
     fn missing_for_long(&self, missing: HashSet<String>) -> Vec<String> {
         let now = self.clock.monotonic();
         let mut since = self.missing.lock();
@@ -174,13 +174,13 @@ impl PodGc {
         }
     }
 
-    /// The node, if there is none of its name: the cache may be late, and the server has the last word.
+    /// Returns the node's name if the server has no such node: the cache may be late.
     async fn is_gone(&self, node: String) -> Option<String> {
         let api = self.client.resource::<PartialObject>(resource_of::<Node>(), "");
         within(api.get(&node)).await.is_err_and(|e| e.is_not_found()).then_some(node)
     }
 
-    /// Ends a Pod in its status, where nobody else will, and deletes it.
+    /// Ends a Pod in its status, unless another component will, and deletes it.
     async fn end(&self, pod: &Pod, why: Why) -> Result<(), Status> {
         let api = self.client.api::<Pod>(pod.metadata.namespace.as_deref().unwrap_or_default());
         let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -271,8 +271,8 @@ mod tests {
         check(&ended, &[node("n", "True", None)], 0, &[], &[]);
     }
 
-    /// A node is missing, one Pod's requests are never answered, and the time of day is set: the others go after their
-    /// time, and not before.
+    /// One node is missing, the requests about one Pod are never answered, and the time of day is set: the other Pods
+    /// go after their time, and not before.
     #[tokio::test(start_paused = true)]
     async fn what_is_orphaned_goes_in_time() {
         use crate::fake::{Cluster, Fault};

@@ -1,4 +1,4 @@
-//! Taints and tolerations, and how a node's taints are written.
+//! Taints and tolerations, and the writes of a node's taints.
 
 use api::Status;
 use client::{Client, Patch};
@@ -13,7 +13,7 @@ pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Conditions with the status that taints, and the taint's key.
+/// The conditions with the status that taints, and the taint's key.
 const CONDITIONS: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -26,7 +26,7 @@ const CONDITIONS: [(&str, &str, &str); 6] = [
 /// A taint's key and effect.
 pub(super) type Mark = (&'static str, &'static str);
 
-/// Changes of a node's taints.
+/// A change of a node's taints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Swap {
     pub(super) add: Vec<Mark>,
@@ -43,7 +43,8 @@ pub(super) fn has(node: &Node, mark: Mark) -> bool {
     of_node(node).iter().any(|t| (t.key.as_str(), t.effect.as_str()) == mark)
 }
 
-/// How a node's NoSchedule taints differ from what its conditions and `spec.unschedulable` call for.
+/// Returns the difference between a node's NoSchedule taints and those that its conditions and `spec.unschedulable`
+/// demand.
 pub(super) fn no_schedule(node: &Node) -> Swap {
     let conditions = || node.status.iter().flat_map(|s| s.conditions.iter().flatten());
     let mut swap = Swap::default();
@@ -62,7 +63,8 @@ pub(super) fn no_schedule(node: &Node) -> Swap {
     swap
 }
 
-/// The NoExecute taints that a node's readiness calls for: of `not-ready` and `unreachable` never both.
+/// Returns the change to the NoExecute taints that a node's readiness demands: `not-ready` or `unreachable`, never
+/// both.
 pub(super) fn no_execute(node: &Node, ready: &str) -> Swap {
     let wanted = match ready {
         "False" => Some(NOT_READY),
@@ -80,7 +82,7 @@ pub(super) fn no_execute(node: &Node, ready: &str) -> Swap {
     swap
 }
 
-/// A node's taints after a change; `None` if it changes nothing.
+/// Returns a node's taints after a change; `None` if the change has no effect.
 fn swapped(node: &Node, swap: &Swap, now: Timestamp) -> Option<Vec<Taint>> {
     let mut taints = of_node(node).to_vec();
     let before = taints.clone();
@@ -98,7 +100,7 @@ fn swapped(node: &Node, swap: &Swap, now: Timestamp) -> Option<Vec<Taint>> {
     (taints != before).then_some(taints)
 }
 
-/// Writes a change of a node's taints, on its newest state.
+/// Writes a change of a node's taints, on the node's newest state.
 pub(super) async fn write(client: &Client, name: &str, swap: &Swap, now: Timestamp) -> Result<(), Status> {
     const TRIES: usize = 5;
     let api = client.api::<Node>("");

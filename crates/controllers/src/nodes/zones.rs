@@ -1,19 +1,19 @@
-//! How fast the Pods of silent nodes may be evicted: slower where many nodes of a zone are silent, for
-//! then it is rather the network, and not at all where all are: pure.
+//! The rates at which Pods of silent nodes are evicted: slower where many nodes of a zone are silent, because the
+//! network is the likely cause then, and zero where all nodes are silent: pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
-/// Figures; upstream's by default.
+/// The rates of eviction and the limits between them; upstream's by default.
 #[derive(Debug, Clone, Copy)]
 pub struct EvictionRates {
-    /// Nodes a second whose Pods are evicted.
+    /// The number of nodes a second whose Pods are evicted.
     pub normal: f64,
-    /// The same in a zone with many silent nodes, if it is large.
+    /// The same number in a large zone with many silent nodes.
     pub secondary: f64,
-    /// A zone is large beyond this many nodes.
+    /// The number of nodes beyond which a zone is large.
     pub large: usize,
     /// The share of silent nodes from which a zone counts as disrupted.
     pub unhealthy: f64,
@@ -69,18 +69,18 @@ pub(super) struct Zones {
     all_silent: bool,
 }
 
-/// What a change of the zones' states calls for.
+/// The effect of a change of the zones' states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disruption {
     None,
-    /// Everything has become silent: nobody is evicted, and those who are already about to be are not.
+    /// All nodes have become silent: no Pod is evicted, and planned evictions are called off.
     Begins,
-    /// Somebody is heard of again: everybody gets a new grace.
+    /// A node has given a sign of life: all nodes get a new grace.
     Ends,
 }
 
 impl Zones {
-    /// Takes in how many nodes of each zone are ready, and how many are silent.
+    /// Takes the numbers of ready and of silent nodes of each zone in.
     pub(super) fn count(
         &mut self,
         counts: &BTreeMap<String, (usize, usize)>,
@@ -124,7 +124,7 @@ impl Zones {
         }
     }
 
-    /// The nodes whose turn it is.
+    /// Returns the nodes whose turn it is.
     pub(super) fn due(&mut self, now: Instant) -> Vec<String> {
         let mut due = Vec::new();
         for zone in self.zones.values_mut() {
@@ -145,7 +145,7 @@ impl Zones {
 mod tests {
     use super::*;
 
-    /// So many seconds after the beginning of the tests.
+    /// Returns a time so many seconds after the beginning of the tests.
     fn at(seconds: u64) -> Instant {
         static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
         *START + std::time::Duration::from_secs(seconds)

@@ -1,4 +1,4 @@
-//! How ReplicaSet and ReplicationController differ.
+//! The differences between ReplicaSet and ReplicationController.
 
 use client::KubeObject;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use objects::Selector;
 
-/// A condition of either kind.
+/// A condition of a ReplicaSet or ReplicationController.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Condition {
     pub(super) kind: String,
@@ -19,29 +19,29 @@ pub(crate) struct Condition {
     pub(super) since: Option<Time>,
 }
 
-/// The status of either kind.
+/// The status of a ReplicaSet or ReplicationController.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Counts {
     pub(super) replicas: i32,
     pub(super) fully_labeled: i32,
     pub(super) ready: i32,
     pub(super) available: i32,
-    /// Only ReplicaSets say it.
+    /// The number of terminating Pods; only ReplicaSets have it.
     pub(super) terminating: Option<i32>,
     pub(super) observed_generation: i64,
     pub(super) conditions: Vec<Condition>,
 }
 
-/// A kind that keeps a number of Pods.
+/// A kind of object that keeps a number of Pods.
 pub(crate) trait Replicated: KubeObject {
-    /// The name of its controller, and its older ones.
+    /// The name of the kind's controller; `ALIASES` are its older ones.
     const CONTROLLER: &'static str;
     const ALIASES: &'static [&'static str];
-    /// The name of its controller's work queue.
+    /// The name of the controller's work queue.
     const QUEUE: &'static str;
-    /// What its Events name as their source; its controller's service account, too.
+    /// The source of the kind's Events, and the controller's service account.
     const COMPONENT: &'static str;
-    /// Whether its status counts terminating Pods.
+    /// Whether the kind's status counts terminating Pods.
     const TERMINATING: bool;
     fn selector(&self) -> Selector;
     fn wanted(&self) -> i32;

@@ -1,6 +1,6 @@
-//! ReplicaSet and ReplicationController: as many Pods as wanted, made from a template.
+//! ReplicaSet and ReplicationController: keep the wanted number of Pods, made from a template.
 //!
-//! Both kinds are one controller (upstream: `pkg/controller/replicaset`); [`kinds`] says how they differ.
+//! Both kinds have one controller (upstream: `pkg/controller/replicaset`); [`kinds`] has the differences.
 
 mod kinds;
 mod rank;
@@ -27,9 +27,9 @@ use crate::common::{controller_of, deleting, pods};
 use crate::host::{Controller, Host, Next, Wiring};
 use kinds::Replicated;
 
-/// The most Pods made or deleted in one go.
+/// The greatest number of Pods that are made or deleted in one sync.
 const BURST: usize = 500;
-/// After what time a set is looked at again for which something is awaited.
+/// The time after which a set is looked at again if the cache does not show its writes.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// The controller of ReplicaSets.
@@ -37,7 +37,7 @@ pub(crate) type ReplicaSets = Replicas<ReplicaSet>;
 /// The controller of ReplicationControllers.
 pub(crate) type ReplicationControllers = Replicas<ReplicationController>;
 
-/// The controller of one of both kinds.
+/// The controller of ReplicaSets or of ReplicationControllers.
 pub(crate) struct Replicas<T> {
     client: Client,
     clock: Clock,
@@ -118,7 +118,7 @@ impl<T: Replicated> Controller for Replicas<T> {
         let wanted = status::of(&*set, &active, terminating, managed.as_ref().err(), now);
         let status = status::update(&owners, &set, wanted).await?;
         managed?;
-        // What is awaited may never be shown, if a watch that would have told of it was begun anew.
+        // The cache may never show an expected write, if a new watch has missed it.
         let unseen = (!satisfied).then_some(AGAIN);
         let waits = set.min_ready() > 0 && status.ready != status.available;
         let available = waits.then(|| {
@@ -129,7 +129,7 @@ impl<T: Replicated> Controller for Replicas<T> {
     }
 }
 
-/// What is to be done about a set's Pods.
+/// The next step for a set's Pods.
 #[derive(Debug, PartialEq)]
 enum Step {
     Nothing,
@@ -137,7 +137,7 @@ enum Step {
     Delete(Vec<Arc<Pod>>),
 }
 
-/// Decides from the Pods that count and `related`, the active Pods of all sets of the same owner.
+/// Decides on the step from the Pods that count and `related`, the active Pods of all sets of the same owner.
 fn plan(wanted: i32, active: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> Step {
     let wanted = usize::try_from(wanted).unwrap_or(0);
     match active.len().cmp(&wanted) {
@@ -150,7 +150,7 @@ fn plan(wanted: i32, active: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) 
 }
 
 impl<T: Replicated> Replicas<T> {
-    /// Whoever may want to adopt an orphan.
+    /// Queues the sets that may want to adopt an orphan.
     fn enqueue_matching(&self, pod: &Pod, queue: &Queue<Key>) {
         for set in self.sets.list_namespace(pod.namespace()) {
             let selector = set.selector();
@@ -210,7 +210,7 @@ impl<T: Replicated> Replicas<T> {
         }
     }
 
-    /// The active Pods of every set that has the same controller.
+    /// Returns the active Pods of every set that has the same controller.
     fn related(&self, set: &T) -> Vec<Arc<Pod>> {
         let sets = match controller_of(set.metadata()) {
             Some(owner) => self.sets.by_index(pods::BY_OWNER, &owner.uid),
@@ -237,7 +237,7 @@ impl<T: Replicated> Replicas<T> {
                     Ok(())
                 })
                 .await;
-                // What was not even tried, or failed, will not be seen.
+                // Pods that were not tried, or failed, will not be seen.
                 self.expectations.created(key, count - made);
                 result
             }
@@ -245,7 +245,7 @@ impl<T: Replicated> Replicas<T> {
                 self.expectations.expect_deletions(key, doomed.iter().filter_map(|p| p.metadata.uid.clone()));
                 let deletions = doomed.iter().map(|pod| async {
                     let deleted = self.control.delete(&**set, pod).await;
-                    // It will not be seen to go.
+                    // The informer will not show this Pod's deletion.
                     if !matches!(deleted, Ok(Deletion::Begun)) {
                         self.expectations.deleted(key, pod.uid());
                     }

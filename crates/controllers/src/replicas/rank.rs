@@ -1,4 +1,4 @@
-//! Which Pods go first when there are too many.
+//! The order in which Pods are deleted when there are too many.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::common::pods;
 
 const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The `count` Pods to delete: those whose loss is felt least.
+/// Returns the `count` Pods whose loss is felt least.
 pub(super) fn to_delete(
     active: &[Arc<Pod>],
     related: &[Arc<Pod>],
@@ -32,13 +32,12 @@ pub(super) fn to_delete(
     chosen
 }
 
-/// Upstream's order (`ActivePodsWithRanks`) as one key, smallest first: without a node; pending,
-/// unknown, running; not ready; lowest cost; most neighbours; ready for the shortest time; most
-/// restarts; youngest.
+/// Makes a key of upstream's order (`ActivePodsWithRanks`), smallest first: without a node; pending, unknown, running;
+/// not ready; lowest cost; most neighbours; ready for the shortest time; most restarts; youngest.
 ///
-/// Times count by their logarithm, so that neighbours in age go in no order but their uid's.
-/// DIFFERENCE: upstream compares uids where only the ready times' logarithms agree, before it looks
-/// at restarts, which is no order at all for some triples; here all else is compared first.
+/// Times count by their logarithm, so that neighbours in age go in no order but their uid's. DIFFERENCE: upstream
+/// compares uids where only the ready times' logarithms agree, before it looks at restarts, which is no order at all
+/// for some triples; here all else is compared first.
 fn rank(pod: &Pod, neighbours: usize, now: Timestamp) -> impl Ord + use<> {
     let phase = match pods::phase(pod) {
         "Pending" => 0,
@@ -62,13 +61,13 @@ fn rank(pod: &Pod, neighbours: usize, now: Timestamp) -> impl Ord + use<> {
     )
 }
 
-/// The binary logarithm of an age in nanoseconds; -1 for none.
+/// Returns the binary logarithm of an age in nanoseconds; -1 for none.
 fn age(since: Timestamp, now: Timestamp) -> i64 {
     let nanos = now.duration_since(since).as_nanos();
     u128::try_from(nanos).ok().and_then(u128::checked_ilog2).map_or(-1, i64::from)
 }
 
-/// The most restarts of a container, and of a sidecar.
+/// Returns the most restarts of a container, and of a sidecar.
 fn restarts(pod: &Pod) -> (i32, i32) {
     let Some(status) = &pod.status else { return (0, 0) };
     let sidecar = |name: &str| {

@@ -14,7 +14,7 @@ use objects::Selector;
 
 const FAILURE: &str = "ReplicaFailure";
 
-/// What the status should say; `error` is what kept the set from making or deleting Pods.
+/// Computes the status of a set; `error` is the error that kept the set from making or deleting Pods.
 pub(super) fn of<T: Replicated>(
     set: &T,
     active: &[Arc<Pod>],

@@ -141,7 +141,7 @@ fn what_was_compacted_goes_on_from_now() {
     let fresh = status["metadata"]["continue"].as_str().unwrap();
     let rest = list(&s, &format!("?continue={fresh}"));
     assert_eq!(&names(&rest)[..3], ["c", "d", "e"]);
-    assert!(rest["items"].as_array().unwrap().len() > 3, "what came later is seen too");
+    assert!(rest["items"].as_array().unwrap().len() > 3, "later objects are seen too");
     let old = version(&first);
     let answer = s.get(&format!("{MAPS}?resourceVersion={old}&resourceVersionMatch=Exact")).send().unwrap();
     answer.expect(410).unwrap();

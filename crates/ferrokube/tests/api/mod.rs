@@ -1,6 +1,6 @@
 //! The API on the wire: requests of v1.36's clients, and upstream's answers to them, sent with curl and kubectl.
 
-#![allow(clippy::unwrap_used, reason = "what fails here is the test")]
+#![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
 mod discovery;
 mod evictions;

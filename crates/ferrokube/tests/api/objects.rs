@@ -47,7 +47,7 @@ fn updates_say_what_they_are_based_on() {
     let changed = s.request("PUT", &path).json(&next).send().unwrap().expect(200).unwrap().json().unwrap();
     assert_ne!(version(&changed), version(&made));
     let again = s.request("PUT", &path).json(&changed).send().unwrap().expect(200).unwrap().json().unwrap();
-    assert_eq!(version(&again), version(&changed), "what changes nothing is not written");
+    assert_eq!(version(&again), version(&changed), "an update that changes nothing is not written");
     let late = status(s.request("PUT", &path).json(&next).send().unwrap(), 409);
     assert_eq!(late["reason"], "Conflict");
     assert_eq!(
@@ -284,7 +284,7 @@ fn one_object_in_two_versions() {
     let old = s.get(&format!("{}/h", at("v1"))).send().unwrap().json().unwrap();
     assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], 70);
     let kept = old["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"].as_str().unwrap();
-    assert!(kept.contains("memory"), "what the older version has no field for is not lost: {kept}");
+    assert!(kept.contains("memory"), "a value without a field in the older version is not lost: {kept}");
     let event = json!({
         "metadata": {"name": "e"},
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},

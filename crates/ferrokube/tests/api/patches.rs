@@ -64,7 +64,7 @@ fn merge_patches() {
         "lists are replaced"
     );
     let after = patched(&s, &path, "merge", &json!({"spec": {"replicas": null}}));
-    assert_eq!(after["spec"]["replicas"], 1, "what is removed is set by default again");
+    assert_eq!(after["spec"]["replicas"], 1, "a removed field gets its default again");
     let kept = patched(&s, &path, "merge", &json!({}));
     assert_eq!(version(&kept), version(&after));
     s.patch(&path, "merge", &json!([1])).send().unwrap().expect(400).unwrap();

@@ -46,7 +46,7 @@ fn two_servers_on_one_etcd() -> Result<()> {
     let labels = b.kubectl(&["get", "configmap", "two", "-o", "jsonpath={.metadata.labels}"])?;
     ensure!(labels == r#"{"and":"a","from":"b"}"#, "{labels}");
     a.kubectl(&["delete", "configmap", "one"])?;
-    ensure!(b.kubectl(&["get", "configmap", "one"]).is_err(), "what is gone is gone for all");
+    ensure!(b.kubectl(&["get", "configmap", "one"]).is_err(), "a deleted object is gone for all");
     // The first event may be older than the watch.
     let mut next = || seen.next().context("the watch ended")?.context("reading the watch");
     while next()? != "configmap/two" {}

@@ -27,7 +27,7 @@ fn get(server: &Server, path: &str) -> Result<Value> {
 
 /// Checks the code, reason, message and details of an answer, if the expected one has them.
 fn check(what: &str, answer: &Value, expected: &Value) -> Result<()> {
-    for (key, value) in expected.as_object().context("what is expected")? {
+    for (key, value) in expected.as_object().context("the expected answer is no object")? {
         ensure!(answer[key] == *value, "{what}: {key} is not {value}: {answer}");
     }
     Ok(())
@@ -91,7 +91,7 @@ fn deleted_while_that_is_allowed() -> Result<()> {
     let sound = json!({"code": 422, "reason": "Invalid", "message": format!(
         "configmaps \"good\" is invalid: {OPTION}: Invalid value: true: is exclusively used to delete corrupt object(s), try again by removing this option"
     )});
-    check("what can be read", &delete(&a, &good, &none, None)?, &sound)?;
+    check("a readable object", &delete(&a, &good, &none, None)?, &sound)?;
     let forbidden = json!({"code": 403, "reason": "Forbidden", "message":
         "configmaps \"bad\" is forbidden: not permitted to do \"unsafe-delete-ignore-read-errors\", reason: "
     });
@@ -136,7 +136,7 @@ fn not_deleted_otherwise() -> Result<()> {
     a.kubectl(&["create", "configmap", "good"])?;
     let good = format!("{CONFIGMAPS}/good");
     let dry = delete(&a, &good, &json!({"dryRun": ["All"]}), None)?;
-    check("what can be read", &dry, &json!({"status": "Success"}))?;
+    check("a readable object", &dry, &json!({"status": "Success"}))?;
     delete(&a, &good, &json!({}), None)?;
     check("get", &get(&a, &good)?, &json!({"code": 404}))
 }

@@ -43,7 +43,7 @@ fn a_snapshot_goes_into_a_new_file() -> Result<()> {
     let part = dir.join("other.part");
     symlink(&victim, &part)?;
     save(&server, &dir.join("other"))?.map_err(anyhow::Error::msg)?;
-    ensure!(!victim.exists(), "what a link names was written");
+    ensure!(!victim.exists(), "the target of a link was written");
     ensure!(fs::read(&file)? == first, "the first snapshot changed");
     let mut left: Vec<String> = Vec::new();
     for entry in fs::read_dir(&dir)? {
@@ -61,7 +61,7 @@ fn keys_are_private_and_replace_links() -> Result<()> {
     fs::write(&victim, "mine")?;
     symlink(&victim, dir.path().join("kubeconfig"))?;
     let server = Server::start_in(dir, "kube-apiserver", &[])?;
-    ensure!(fs::read_to_string(server.path("victim"))? == "mine", "what a link names was written");
+    ensure!(fs::read_to_string(server.path("victim"))? == "mine", "the target of a link was written");
     ensure!(!fs::symlink_metadata(server.path("kubeconfig"))?.is_symlink(), "the link is there");
     ensure!(mode(&server.path("kubeconfig"))? == 0o600, "the kubeconfig can be read by others");
     let data = server.path("data");

@@ -241,10 +241,10 @@ fn http2_of_strangers_ends() -> Result<()> {
         }
         Ok(false)
     };
-    ensure!(ask(false, &[], "/readyz")?, "nobody, who may");
-    ensure!(ask(false, &[], "/api/v1/namespaces")?, "nobody, who may not");
-    ensure!(ask(false, &[("authorization", b"Bearer x")], "/readyz")?, "who is refused");
-    ensure!(!ask(true, &[], "/readyz")?, "who is known");
+    ensure!(ask(false, &[], "/readyz")?, "an anonymous client with access");
+    ensure!(ask(false, &[], "/api/v1/namespaces")?, "an anonymous client without access");
+    ensure!(ask(false, &[("authorization", b"Bearer x")], "/readyz")?, "a refused client");
+    ensure!(!ask(true, &[], "/readyz")?, "a known client");
     serves_others(&server)
 }
 
@@ -291,7 +291,7 @@ fn floods_of_frames_end_their_connection() -> Result<()> {
         let before = memory(&server)?;
         flood(&mut connection, 200, &many);
         let grown = memory(&server)?.saturating_sub(before);
-        ensure!(grown < 32 << 10, "{grown} KiB wait for who does not read");
+        ensure!(grown < 32 << 10, "{grown} KiB wait for a client that does not read");
         serves_others(&server)?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! alone. Each test speaks HTTP to a running server or cluster, as an attacker would, so that it outlives today's
 //! functions. SECURITY.md links each of its promises to a test here.
 
-#![allow(clippy::unwrap_used, reason = "what fails here is the test")]
+#![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
 mod admission;
 mod alive;

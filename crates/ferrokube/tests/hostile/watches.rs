@@ -87,7 +87,7 @@ fn what_waits_for_them_is_bounded() -> Result<()> {
         change(&mut writer, number)?;
         let event: Value = reader.json()?;
         let data = event["object"]["data"]["k"].as_str().context("no data")?;
-        ensure!(data.trim_end_matches('x') == number.to_string(), "who reads gets all");
+        ensure!(data.trim_end_matches('x') == number.to_string(), "a reader gets all");
     }
 
     // The server need not wait until a silent reader takes the end, too.

@@ -20,7 +20,7 @@ struct Issue {
     text: String,
 }
 
-/// At most so many complaints are shown.
+/// The greatest number of complaints that are shown.
 const MOST_SHOWN: usize = 100;
 
 /// The type of an expression, or the reason for which it does not compile.

@@ -4,7 +4,8 @@ use super::Issue;
 use super::lex::{Kind, Token};
 use super::types::Type;
 
-/// How deep expressions may stand in one another, so that a thread's stack holds them. cel-go takes 250.
+/// The greatest number of expressions that may stand in one another, so that a thread's stack holds them. cel-go takes
+/// 250.
 const MAX_DEPTH: usize = 100;
 
 /// An expression and the place that complaints name: that of its operator, or of its first character.
@@ -12,7 +13,7 @@ const MAX_DEPTH: usize = 100;
 pub(super) struct Expr {
     pub(super) at: usize,
     pub(super) node: Node,
-    /// How many expressions stand in one another below this one.
+    /// The number of expressions that stand in one another below this one.
     depth: usize,
 }
 

@@ -16,21 +16,21 @@ use crate::strategy::{
     Ctx, Deletion, Deprecated, Facts, Form, Grace, SelectableField, Storage, Strategy, Subresource,
 };
 
-/// As [`Strategy::prepare_create`].
+/// The function behind [`Strategy::prepare_create`].
 pub(crate) type PrepareCreate = fn(&Ctx<'_>, &mut Struct);
-/// As [`Strategy::prepare_update`].
+/// The function behind [`Strategy::prepare_update`].
 pub(crate) type PrepareUpdate = fn(&Ctx<'_>, new: &mut Struct, old: &Struct);
-/// As [`Strategy::validate`].
+/// The function behind [`Strategy::validate`].
 pub(crate) type Validate = fn(&Ctx<'_>, &Struct) -> Vec<FieldError>;
-/// As [`Strategy::validate_update`].
+/// The function behind [`Strategy::validate_update`].
 pub(crate) type ValidateUpdate = fn(&Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError>;
-/// As [`Strategy::warnings`].
+/// The function behind [`Strategy::warnings`].
 pub(crate) type Warnings = fn(&Ctx<'_>, new: &Struct, old: Option<&Struct>) -> Vec<String>;
-/// As [`Strategy::field_values`].
+/// The function behind [`Strategy::field_values`].
 pub(crate) type FieldValues = fn(&Schema, &Struct, &mut Vec<Text>);
-/// As [`Strategy::convert`].
+/// The function behind [`Strategy::convert`].
 pub(crate) type Convert = fn(&Schema, Struct, from: &Gvk, to: &Gvk) -> Result<Struct, NoConversion>;
-/// As [`Strategy::settle`].
+/// The function behind [`Strategy::settle`].
 pub(crate) type Settle = fn(&Schema, &mut Struct) -> Result<(), String>;
 
 /// A path of field names.
@@ -62,9 +62,9 @@ pub(crate) struct SubresourceRules {
     pub name: &'static str,
     /// The fields that the subresource takes.
     pub takes: Takes,
-    /// As [`Subresource::prepare_update`].
+    /// The function behind [`Subresource::prepare_update`].
     pub prepare_update: PrepareUpdate,
-    /// As [`Subresource::validate_update`].
+    /// The function behind [`Subresource::validate_update`].
     pub validate_update: ValidateUpdate,
 }
 
@@ -100,17 +100,17 @@ pub(crate) struct Rules {
     pub group: &'static str,
     /// Plural name.
     pub resource: &'static str,
-    /// As [`Strategy::prepare_create`].
+    /// The function behind [`Strategy::prepare_create`].
     pub prepare_create: PrepareCreate,
-    /// As [`Strategy::validate`].
+    /// The function behind [`Strategy::validate`].
     pub validate: Validate,
-    /// As [`Strategy::canonicalize`].
+    /// The function behind [`Strategy::canonicalize`].
     pub canonicalize: PrepareCreate,
-    /// As [`Strategy::prepare_update`].
+    /// The function behind [`Strategy::prepare_update`].
     pub prepare_update: PrepareUpdate,
-    /// As [`Strategy::validate_update`].
+    /// The function behind [`Strategy::validate_update`].
     pub validate_update: ValidateUpdate,
-    /// As [`Strategy::warnings`].
+    /// The function behind [`Strategy::warnings`].
     pub warnings: Warnings,
     /// Subresources on the same tree.
     pub subresources: &'static [SubresourceRules],
@@ -124,24 +124,24 @@ pub(crate) struct Rules {
     pub field_values: FieldValues,
     /// The columns of the kind.
     pub columns: &'static Columns,
-    /// As [`Facts::create_on_update`].
+    /// The value of [`Facts::create_on_update`].
     pub create_on_update: bool,
-    /// As [`Facts::unconditional_update`].
+    /// The value of [`Facts::unconditional_update`].
     pub unconditional_update: bool,
-    /// As [`Facts::counts_gated`].
+    /// The value of [`Facts::counts_gated`].
     pub counts_gated: bool,
-    /// As [`Facts::no_effect_yet`].
+    /// The value of [`Facts::no_effect_yet`].
     pub no_effect_yet: Option<&'static str>,
-    /// As [`Facts::is_namespace`].
+    /// The value of [`Facts::is_namespace`].
     pub is_namespace: bool,
-    /// As [`Facts::is_consulted`].
+    /// The value of [`Facts::is_consulted`].
     pub is_consulted: bool,
     /// The way of deletion. Whether a deletion answers with the object stands in the table of resources, since OpenAPI
     /// says so.
     pub deletion: Deletion,
-    /// As [`Strategy::grace`].
+    /// The function behind [`Strategy::grace`].
     pub grace: fn(&Schema, &Struct) -> Option<Grace>,
-    /// As [`Strategy::is_held`].
+    /// The function behind [`Strategy::is_held`].
     pub is_held: fn(&Schema, &Struct) -> bool,
     /// The kind of objects that are stored though no client can ask for them.
     pub internal_kind: Option<&'static str>,
@@ -149,17 +149,17 @@ pub(crate) struct Rules {
     pub path: Option<&'static str>,
     /// The form of objects in etcd.
     pub form: Form,
-    /// As [`Storage::expires`].
+    /// The value of [`Storage::expires`].
     pub expires: bool,
     /// Versions that will be removed.
     pub going: &'static [Going],
     /// The form of `spec.selector`, if the kind has a Scale of `spec.replicas` and `status.replicas`.
     pub scale: Option<SelectorForm>,
-    /// As [`Facts::field_annotation`].
+    /// The value of [`Facts::field_annotation`].
     pub field_annotation: Option<&'static str>,
-    /// As [`Strategy::convert`].
+    /// The function behind [`Strategy::convert`].
     pub convert: Convert,
-    /// As [`Strategy::settle`].
+    /// The function behind [`Strategy::settle`].
     pub settle: Settle,
 }
 

@@ -254,7 +254,7 @@ fn attachment_status(errs: &mut Errors, status: View<'_>) {
     }
 }
 
-/// At most so many drivers of one name are compared with those that a CSINode had.
+/// The greatest number of drivers of one name that are compared with those that a CSINode had.
 const MOST_OF_A_NAME: usize = 16;
 
 pub(super) const CSI_NODE: Rules = Rules {

@@ -54,7 +54,7 @@ struct Block {
     len: usize,
 }
 
-/// At most so many pairs of lines are compared. The remaining lines then count as changed.
+/// The greatest number of pairs of lines that are compared. The remaining lines then count as changed.
 ///
 /// DIFFERENCE: upstream compares all, which are 200 million for 20,000 entries in another order.
 const MOST_STEPS: usize = 500_000;

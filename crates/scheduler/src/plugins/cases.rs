@@ -27,7 +27,7 @@ fn pod(case: &Value, uid: &str) -> PodInfo {
     if case["leaving"] == true {
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     }
-    PodInfo::new(Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()))
+    PodInfo::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
 }
 
 fn read(text: &str, at_least: usize) -> Vec<Case> {

@@ -1,4 +1,4 @@
-//! What Pods claim beside a node's own resources: volumes and devices.
+//! The claims of Pods beside a node's own resources: volumes and devices.
 //!
 //! DIFFERENCE: neither is bound to a node here, and no kubelet mounts a claim, so a Pod that has one waits, and its
 //! `PodScheduled` condition says for what. Where upstream has words for it (`VolumeBinding`'s PreFilter), those are used.
@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Volume};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::Stop;
-use crate::affinity::namespace;
-use crate::cache::{Cache, PodInfo};
+use crate::cache::Cache;
+use crate::pod::PodInfo;
 
 /// The plugin that looks at volumes.
 pub const VOLUMES: &str = "VolumeBinding";
@@ -47,7 +47,7 @@ impl Claims {
 
 /// Stops at the first volume that can't be had.
 pub(super) fn volumes(pod: &PodInfo, cache: &Cache) -> Result<(), Stop> {
-    let volumes = pod.pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
+    let volumes = pod.spec().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
     for volume in volumes {
         if let Some(csi) = &volume.csi {
             let why = format!("volume {:?}: CSI volumes ({}) are not supported yet", volume.name, csi.driver);
@@ -57,8 +57,8 @@ pub(super) fn volumes(pod: &PodInfo, cache: &Cache) -> Result<(), Stop> {
     let mut unbound_immediate = false;
     let mut other = None;
     for volume in volumes {
-        let Some((name, ephemeral)) = claim_of(&pod.pod, volume) else { continue };
-        let claim = known_claim(&pod.pod, cache.claims(), &name, ephemeral)?;
+        let Some((name, ephemeral)) = claim_of(pod, volume) else { continue };
+        let claim = known_claim(pod, cache.claims(), &name, ephemeral)?;
         let bound = claim.spec.as_ref().and_then(|s| s.volume_name.as_deref()).unwrap_or_default();
         let complete = claim
             .metadata
@@ -84,23 +84,22 @@ pub(super) fn volumes(pod: &PodInfo, cache: &Cache) -> Result<(), Stop> {
 }
 
 /// The claim that a volume uses, and whether it is made for the Pod alone.
-fn claim_of(pod: &Pod, volume: &Volume) -> Option<(String, bool)> {
+fn claim_of(pod: &PodInfo, volume: &Volume) -> Option<(String, bool)> {
     if let Some(source) = &volume.persistent_volume_claim {
         return Some((source.claim_name.clone(), false));
     }
-    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
-    volume.ephemeral.as_ref().map(|_| (format!("{pod_name}-{}", volume.name), true))
+    volume.ephemeral.as_ref().map(|_| (format!("{}-{}", pod.name(), volume.name), true))
 }
 
 /// The claim, if a Pod can use it (upstream's `podHasPVCs`).
 fn known_claim<'c>(
-    pod: &Pod,
+    pod: &PodInfo,
     claims: &'c Claims,
     name: &str,
     ephemeral: bool,
 ) -> Result<&'c PersistentVolumeClaim, Stop> {
     let refuse = |why: String| Err(Stop::rejected(VOLUMES, why));
-    let Some(claim) = claims.claims.get(&(namespace(pod).to_owned(), name.to_owned())) else {
+    let Some(claim) = claims.claims.get(&(pod.namespace().to_owned(), name.to_owned())) else {
         return refuse(if ephemeral {
             format!("waiting for ephemeral volume controller to create the persistentvolumeclaim {name:?}")
         } else {
@@ -122,11 +121,10 @@ fn known_claim<'c>(
             .owner_references
             .iter()
             .flatten()
-            .any(|o| o.controller == Some(true) && Some(&o.uid) == pod.metadata.uid.as_ref())
+            .any(|o| o.controller == Some(true) && o.uid == pod.uid())
     };
     if ephemeral && !owned() {
-        let namespace = namespace(pod);
-        let pod = pod.metadata.name.as_deref().unwrap_or_default();
+        let (namespace, pod) = (pod.namespace(), pod.name());
         return refuse(format!(
             "PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)"
         ));
@@ -136,7 +134,7 @@ fn known_claim<'c>(
 
 /// Stops if the Pod claims devices.
 pub(super) fn devices(pod: &PodInfo) -> Result<(), Stop> {
-    let claims = pod.pod.spec.as_ref().and_then(|s| s.resource_claims.as_deref()).unwrap_or_default();
+    let claims = pod.spec().and_then(|s| s.resource_claims.as_deref()).unwrap_or_default();
     match claims {
         [] => Ok(()),
         [first, ..] => Err(Stop::rejected(
@@ -167,7 +165,7 @@ mod tests {
         let mut pod =
             json!({"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "spec": {"containers": []}});
         pod["spec"].as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap());
-        let pod = PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()));
+        let pod = PodInfo::new(serde_json::from_value(pod).unwrap());
         let got = match prepare(&pod, &cache) {
             Ok(_) => String::new(),
             Err(Stop::Rejected(r)) if r.unresolvable => r.reasons.join(", "),

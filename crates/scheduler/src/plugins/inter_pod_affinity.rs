@@ -21,13 +21,11 @@
 //! Rule 1 is *unresolvable*: removing Pods cannot make others appear. Rules 3 and 4 are not.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-
-use k8s_openapi::api::core::v1::Pod;
 
 use super::{Rejection, Stop, reject};
-use crate::affinity::{Term, all_match, namespace};
-use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::affinity::{Term, all_match};
+use crate::cache::{Cache, NodeInfo};
+use crate::pod::PodInfo;
 use objects::Labels;
 
 /// The plugin's name.
@@ -36,7 +34,7 @@ const AFFINITY: &str = "node(s) didn't match pod affinity rules";
 const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 const EXISTING_ANTI_AFFINITY: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
-/// How often something was found in each place: by label, then by value. What was found nowhere is not in it.
+/// How often something was found in each place: by label, then by value. Things that were found nowhere are not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Places(HashMap<String, HashMap<String, i64>>);
 
@@ -57,7 +55,7 @@ impl Places {
     fn get(&self, key: &str, value: &str) -> i64 {
         self.0.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
     }
-    /// What was counted in all places of a node.
+    /// The sum of the counts in all places of a node.
     pub(super) fn sum(&self, node: &NodeInfo) -> i64 {
         self.0.iter().filter_map(|(key, values)| values.get(node.label(key)?)).sum()
     }
@@ -74,10 +72,10 @@ impl Places {
     }
 }
 
-/// What is known of a Pod that is to be placed.
+/// The facts about a Pod that is to be placed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    pod: Arc<Pod>,
+    pod: PodInfo,
     namespace_labels: Option<Labels>,
     required: Vec<Term>,
     required_anti: Vec<Term>,
@@ -94,15 +92,15 @@ pub struct State {
 impl State {
     /// Looks at every Pod once.
     pub fn new(pod: &PodInfo, cache: &Cache) -> Result<Self, Stop> {
-        let terms = &pod.terms;
+        let terms = pod.terms();
         if !terms.error.is_empty() {
             return Err(Stop::rejected(NAME, format!("parsing pod: {}", terms.error)));
         }
         let resolved = |list: &[Term]| list.iter().map(|t| t.clone().resolved(cache.namespaces())).collect();
         let required_anti: Vec<Term> = resolved(&terms.required_anti);
         let mut state = Self {
-            namespace_labels: cache.namespaces().get(namespace(&pod.pod)).cloned(),
-            pod: pod.pod.clone(),
+            namespace_labels: cache.namespaces().get(pod.namespace()).cloned(),
+            pod: pod.clone(),
             required: resolved(&terms.required),
             anti_keys: required_anti.iter().map(|t| t.topology_key.clone()).collect(),
             required_anti,
@@ -122,20 +120,20 @@ impl State {
         Ok(state)
     }
 
-    /// Counts a Pod of a node, or with -1 counts it no more. Whoever simulates a change tells it here.
+    /// Counts a Pod of a node, or with -1 counts it no more. A simulation tells its changes here.
     pub fn count(&mut self, other: &PodInfo, node: &NodeInfo, by: i64) {
-        for term in &other.terms.required_anti {
-            if term.matches(&self.pod, self.namespace_labels.as_ref()) {
+        for term in &other.terms().required_anti {
+            if term.matches(self.pod.namespace(), &self.pod.labels, self.namespace_labels.as_ref()) {
                 self.existing_anti.count(node, &term.topology_key, by);
             }
         }
-        if all_match(&self.required, &other.pod) {
+        if all_match(&self.required, other.namespace(), &other.labels) {
             for term in &self.required {
                 self.affinity.count(node, &term.topology_key, by);
             }
         }
         for term in &self.required_anti {
-            if term.matches(&other.pod, None) {
+            if term.matches(other.namespace(), &other.labels, None) {
                 self.anti.count(node, &term.topology_key, by);
             }
         }
@@ -163,6 +161,7 @@ impl State {
             let Some(value) = node.label(&term.topology_key) else { return false };
             all_there &= self.affinity.get(&term.topology_key, value) > 0;
         }
-        all_there || (self.affinity.is_empty() && all_match(&self.required, &self.pod))
+        all_there
+            || (self.affinity.is_empty() && all_match(&self.required, self.pod.namespace(), &self.pod.labels))
     }
 }

@@ -19,7 +19,8 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::cache::{Cache, NodeInfo};
+use crate::pod::PodInfo;
 
 /// Why a node can't take a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,7 @@ fn reject(plugin: &'static str, reason: impl Into<String>, unresolvable: bool) -
 pub enum Stop {
     /// None can take the Pod, whichever Pods are evicted.
     Rejected(Rejection),
-    /// What the Pod asks for cannot be understood: no decision, but an error, after which it is tried again.
+    /// The Pod's wishes cannot be understood: no decision, but an error, after which it is tried again.
     Error(String),
 }
 
@@ -51,7 +52,7 @@ impl Stop {
     }
 }
 
-/// What is known of the cluster for one Pod.
+/// The facts about the cluster that concern one Pod.
 #[derive(Debug, Clone)]
 pub struct Prepared<'a> {
     pod: &'a PodInfo,

@@ -7,7 +7,8 @@ use objects::taints::{self, NO_EXECUTE, NO_SCHEDULE};
 use objects::{Amount, Resources, features, node_affinity};
 
 use super::{Rejection, Stop, reject};
-use crate::cache::{NodeInfo, PodInfo};
+use crate::cache::NodeInfo;
+use crate::pod::PodInfo;
 
 /// The plugin that reads node selectors and node affinity.
 pub const NODE_AFFINITY: &str = "NodeAffinity";
@@ -21,15 +22,14 @@ pub(super) fn unschedulable(pod: &PodInfo, node: &NodeInfo) -> Result<(), Reject
         effect: NO_SCHEDULE.into(),
         ..Taint::default()
     };
-    if taints::untolerated([&taint], taints::tolerations(&pod.pod)).is_none() {
+    if taints::untolerated([&taint], taints::tolerations(pod.whole())).is_none() {
         return Ok(());
     }
     reject("NodeUnschedulable", "node(s) were unschedulable", true)
 }
 
 pub(super) fn node_name(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    let wanted = pod.pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default();
-    if wanted.is_empty() || wanted == node.name() {
+    if pod.node().is_none_or(|wanted| wanted == node.name()) {
         return Ok(());
     }
     reject("NodeName", "node(s) didn't match the requested node name", true)
@@ -39,7 +39,7 @@ pub(super) fn node_name(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection>
 pub(super) fn has_untolerated_taint(pod: &PodInfo, node: &NodeInfo) -> bool {
     let hard =
         taints::of_node(&node.node).iter().filter(|t| t.effect == NO_SCHEDULE || t.effect == NO_EXECUTE);
-    taints::untolerated(hard, taints::tolerations(&pod.pod)).is_some()
+    taints::untolerated(hard, taints::tolerations(pod.whole())).is_some()
 }
 
 pub(super) fn taint_toleration(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
@@ -50,7 +50,7 @@ pub(super) fn taint_toleration(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rej
 }
 
 pub(super) fn affinity(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    if node_affinity::admits(&pod.pod, &node.node) {
+    if node_affinity::admits(pod.whole(), &node.node) {
         return Ok(());
     }
     reject(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector", true)
@@ -58,7 +58,7 @@ pub(super) fn affinity(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> 
 
 /// The only nodes that can take the Pod, if each term of its node affinity names some (as a DaemonSet's do).
 pub(super) fn nodes_by_name(pod: &PodInfo) -> Result<Option<BTreeSet<&str>>, Stop> {
-    let Some(terms) = node_affinity::required_terms(&pod.pod).filter(|t| !t.is_empty()) else {
+    let Some(terms) = node_affinity::required_terms(pod.whole()).filter(|t| !t.is_empty()) else {
         return Ok(None);
     };
     let mut all = BTreeSet::new();
@@ -86,7 +86,7 @@ pub(super) fn nodes_by_name(pod: &PodInfo) -> Result<Option<BTreeSet<&str>>, Sto
 pub const NODE_DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
 
 pub(super) fn declared_features(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    if features::missing(&pod.pod, &node.node).is_empty() {
+    if features::missing(pod.whole(), &node.node).is_empty() {
         return Ok(());
     }
     reject(NODE_DECLARED_FEATURES, "node(s) didn't match Pod's required features", true)

@@ -22,11 +22,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::{Rejection, Stop, node, reject};
-use crate::affinity::namespace;
-use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::cache::{Cache, NodeInfo};
+use crate::pod::PodInfo;
 use objects::{Selector, node_affinity};
 
 /// The plugin's name.
@@ -48,19 +48,18 @@ pub(super) struct Constraint {
 impl Constraint {
     /// Compiles the constraints of a Pod that say this about what to do when they can't be kept.
     pub(super) fn all(pod: &PodInfo, when: &str, word: &str) -> Result<Vec<Self>, String> {
-        let all = pod.pod.spec.as_ref().and_then(|s| s.topology_spread_constraints.as_deref());
+        let all = pod.spec().and_then(|s| s.topology_spread_constraints.as_deref());
         let these = all.unwrap_or_default().iter().filter(|c| c.when_unsatisfiable == when);
-        let constraints: Result<Vec<Self>, String> = these.map(|c| Self::new(&pod.pod, c)).collect();
+        let constraints: Result<Vec<Self>, String> = these.map(|c| Self::new(pod, c)).collect();
         constraints.map_err(|e| format!("obtaining pod's {word} topology spread constraints: {e}"))
     }
 
-    fn new(pod: &Pod, c: &TopologySpreadConstraint) -> Result<Self, String> {
-        let labels = pod.metadata.labels.as_ref();
+    fn new(pod: &PodInfo, c: &TopologySpreadConstraint) -> Result<Self, String> {
         let same = c
             .match_label_keys
             .iter()
             .flatten()
-            .filter_map(|key| labels.and_then(|l| l.get(key)).map(|value| (key.clone(), value.clone())));
+            .filter_map(|key| pod.labels.get(key).map(|value| (key.clone(), value.to_owned())));
         let honors = |policy: &Option<String>, unset: bool| policy.as_ref().map_or(unset, |p| p == "Honor");
         Ok(Self {
             max_skew: i64::from(c.max_skew),
@@ -74,16 +73,16 @@ impl Constraint {
 
     /// Whether the node counts, provided it has the labels of all constraints.
     pub(super) fn counts_node(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
-        (!self.honor_affinity || node_affinity::admits(&pod.pod, &node.node))
+        (!self.honor_affinity || node_affinity::admits(pod.whole(), &node.node))
             && (!self.honor_taints || !node::has_untolerated_taint(pod, node))
     }
 
     /// Whether another Pod counts.
-    pub(super) fn counts_pod(&self, pod: &Pod, other: &Pod) -> bool {
+    pub(super) fn counts_pod(&self, pod: &PodInfo, other: &PodInfo) -> bool {
         !self.selector.is_everything()
-            && other.metadata.deletion_timestamp.is_none()
-            && namespace(other) == namespace(pod)
-            && self.selector.matches(other.metadata.labels.as_ref())
+            && !other.leaving
+            && other.namespace() == pod.namespace()
+            && self.selector.matches_by(|key| other.labels.get(key))
     }
 }
 
@@ -123,7 +122,7 @@ impl Domains {
     }
 }
 
-/// What is known of a Pod that is to be placed.
+/// The facts about a Pod that is to be placed.
 #[derive(Debug, Clone)]
 pub struct State {
     pod: PodInfo,
@@ -148,7 +147,7 @@ impl State {
             }
             for (c, domains) in state.constraints.iter().zip(&mut state.domains) {
                 let Some(domain) = node.label(&c.key).filter(|_| c.counts_node(pod, node)) else { continue };
-                let pods = node.pods.values().filter(|p| c.counts_pod(&pod.pod, &p.pod)).count();
+                let pods = node.pods.values().filter(|p| c.counts_pod(pod, p)).count();
                 domains.add(domain, pods as i64);
             }
         }
@@ -159,7 +158,7 @@ impl State {
         self.constraints.iter().all(|c| node.label(&c.key).is_some())
     }
 
-    /// Counts a Pod of a node, or with -1 counts it no more. Whoever simulates a change tells it here.
+    /// Counts a Pod of a node, or with -1 counts it no more. A simulation tells its changes here.
     ///
     /// DIFFERENCE: upstream's `updateWithPod` also takes away Pods that rule 2 never counted (those that are being
     /// deleted, all of an empty selector), so that a simulation may see fewer Pods than there are.
@@ -169,7 +168,7 @@ impl State {
         }
         for (c, domains) in self.constraints.iter().zip(&mut self.domains) {
             if let Some(domain) = node.label(&c.key)
-                && c.counts_pod(&self.pod.pod, &other.pod)
+                && c.counts_pod(&self.pod, other)
                 && c.counts_node(&self.pod, node)
             {
                 domains.add(domain, by);
@@ -181,7 +180,7 @@ impl State {
     pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
         for (c, domains) in self.constraints.iter().zip(&self.domains) {
             let Some(domain) = node.label(&c.key) else { return reject(NAME, NO_LABEL, true) };
-            let itself = i64::from(c.selector.matches(self.pod.pod.metadata.labels.as_ref()));
+            let itself = i64::from(c.selector.matches_by(|key| self.pod.labels.get(key)));
             let there = domains.pods.get(domain).copied().unwrap_or(0);
             if there + itself - domains.fewest(c.min_domains) > c.max_skew {
                 return reject(NAME, SKEW, false);

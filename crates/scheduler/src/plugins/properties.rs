@@ -1,4 +1,4 @@
-//! What must hold of any Pods and nodes: no panic, and decisions that a plain reading of the rules gives too.
+//! Properties that hold of any Pods and nodes: no panic, and decisions that a plain reading of the rules gives too.
 //!
 //! The reading below is of the API's fields as they are written, for one node at a time, without any counts: for each
 //! question it walks through all Pods of all nodes.
@@ -31,7 +31,7 @@ impl World {
         for (node, pods) in &self.nodes {
             cache.set_node(Arc::new(node.clone()));
             for pod in pods {
-                cache.set_pod(PodInfo::new(Arc::new(pod.clone())), node.metadata.name.as_deref().unwrap());
+                cache.set_pod(PodInfo::new(pod.clone()), node.metadata.name.as_deref().unwrap());
             }
         }
         cache
@@ -316,9 +316,9 @@ fn incoming(pod: Value) -> Pod {
     pod
 }
 
-/// What the filters say beside the plain reading, node by node.
+/// The filters' answers beside the plain reading, node by node.
 fn check_filters(world: &World, cache: &Cache, pod: &Pod) -> Result<(), TestCaseError> {
-    let info = PodInfo::new(Arc::new(pod.clone()));
+    let info = PodInfo::new(pod.clone());
     let prepared = prepare(&info, cache).unwrap();
     for (node, _) in &world.nodes {
         let here = cache.node(node.metadata.name.as_deref().unwrap()).unwrap();
@@ -339,25 +339,25 @@ proptest! {
             .filter(|(n, _)| may_run(&world, &pod, n))
             .filter_map(|(n, _)| n.metadata.name.as_deref())
             .collect();
-        let info = PodInfo::new(Arc::new(pod));
+        let info = PodInfo::new(pod);
         match schedule(&info, &cache, &Nominated::default(), 0, &mut |_| 0) {
             Ok((node, _)) => prop_assert!(fits.contains(node.as_str()), "{node}, not one of {fits:?}"),
             Err(e) => prop_assert!(fits.is_empty(), "{e:?}, but {fits:?}"),
         }
     }
 
-    /// What preemption promises is so: without the victims the Pod fits, by the plain reading. And one simulation
+    /// Preemption keeps its promise: without the victims the Pod fits, by the plain reading. And one simulation
     /// leaves nothing behind for the next.
     #[test]
     fn without_the_victims_it_fits(world in a_world(), pod in a_pod()) {
         let (cache, mut pod) = (world.cache(), incoming(pod));
         pod.spec.as_mut().unwrap().priority = Some(3);
-        let info = PodInfo::new(Arc::new(pod.clone()));
+        let info = PodInfo::new(pod.clone());
         let none = Nominated::default();
         if let Err(Failure::Unschedulable(error)) = schedule(&info, &cache, &none, 0, &mut |_| 0)
             && let Ok(candidate) = preemption::find(&info, &cache, &none, &error, &[])
         {
-            let gone: BTreeSet<&str> = candidate.victims.iter().map(PodInfo::uid).collect();
+            let gone: BTreeSet<&str> = candidate.victims.iter().map(|v| v.uid()).collect();
             prop_assert!(!gone.is_empty());
             let mut after = world;
             for (_, pods) in &mut after.nodes {
@@ -378,8 +378,8 @@ proptest! {
         let on = on % world.nodes.len();
         let name = world.nodes[on].0.metadata.name.clone().unwrap();
         let mut nominated = Nominated::default();
-        nominated.set(PodInfo::new(Arc::new(waiting.clone())), &name);
-        let info = PodInfo::new(Arc::new(pod.clone()));
+        nominated.set(PodInfo::new(waiting.clone()), &name);
+        let info = PodInfo::new(pod.clone());
         let chosen = schedule(&info, &cache, &nominated, 0, &mut |_| 0).ok().map(|(n, _)| n);
         let without: Vec<bool> = world.nodes.iter().map(|(n, _)| may_run(&world, &pod, n)).collect();
         let mut world = world;
@@ -464,9 +464,9 @@ proptest! {
         for (i, mut p) in odd.into_iter().enumerate() {
             p["metadata"]["uid"] = json!(i.to_string());
             // One of them is on a node that nobody knows.
-            cache.set_pod(PodInfo::new(Arc::new(serde_json::from_value(p).unwrap())), ["n", "m", "unknown"][i]);
+            cache.set_pod(PodInfo::new(serde_json::from_value(p).unwrap()), ["n", "m", "unknown"][i]);
         }
-        let info = PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()));
+        let info = PodInfo::new(serde_json::from_value(pod).unwrap());
         let nominated = Nominated::default();
         if let Err(Failure::Unschedulable(error)) = schedule(&info, &cache, &nominated, 0, &mut |_| 0) {
             let _ = error.to_string();

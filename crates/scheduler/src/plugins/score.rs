@@ -6,7 +6,8 @@ use objects::{Amount, node_affinity};
 
 use super::pod_topology_spread::NAME as SPREAD;
 use super::soft;
-use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::cache::{Cache, NodeInfo};
+use crate::pod::PodInfo;
 
 /// The best score of a plugin for a node (upstream's `MaxNodeScore`).
 pub const MAX_SCORE: i64 = 100;
@@ -45,7 +46,7 @@ fn normalized(mut scores: Vec<i64>, reverse: bool) -> Vec<i64> {
 
 /// How many PreferNoSchedule taints the Pod does not tolerate.
 fn intolerable_preferences(pod: &PodInfo, node: &NodeInfo) -> i64 {
-    let usable: Vec<&Toleration> = taints::tolerations(&pod.pod)
+    let usable: Vec<&Toleration> = taints::tolerations(pod.whole())
         .iter()
         .filter(|t| matches!(t.effect.as_deref(), None | Some("" | PREFER_NO_SCHEDULE)))
         .collect();
@@ -55,9 +56,7 @@ fn intolerable_preferences(pod: &PodInfo, node: &NodeInfo) -> i64 {
 
 fn preferred_affinity(pod: &PodInfo, node: &NodeInfo) -> i64 {
     let terms = pod
-        .pod
-        .spec
-        .as_ref()
+        .spec()
         .and_then(|s| s.affinity.as_ref())
         .and_then(|a| a.node_affinity.as_ref())
         .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_deref())
@@ -112,7 +111,7 @@ fn balanced(pod: &PodInfo, node: &NodeInfo) -> i64 {
 fn image_locality(pod: &PodInfo, cache: &Cache, node: &NodeInfo) -> i64 {
     const MIN: i64 = 23 * 1024 * 1024;
     const MAX_PER_CONTAINER: i64 = 1000 * 1024 * 1024;
-    let Some(spec) = &pod.pod.spec else { return 0 };
+    let Some(spec) = pod.spec() else { return 0 };
     let containers: Vec<_> = spec.containers.iter().chain(spec.init_containers.iter().flatten()).collect();
     let volumes = spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_deref());
     let names = containers.iter().filter_map(|c| c.image.as_deref()).chain(volumes);

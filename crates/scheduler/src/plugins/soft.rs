@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use super::inter_pod_affinity::Places;
 use super::pod_topology_spread::Constraint;
 use super::score::MAX_SCORE;
-use crate::affinity::{Term, namespace};
-use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::affinity::Term;
+use crate::cache::{Cache, NodeInfo};
+use crate::pod::PodInfo;
 
-/// What a required affinity term of another Pod counts for (upstream's `HardPodAffinityWeight`): it would like company.
+/// The weight of a required affinity term of another Pod (upstream's `HardPodAffinityWeight`): it would like company.
 const HARD_AFFINITY: i64 = 1;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -23,22 +24,22 @@ pub(super) fn inter_pod_affinity(pod: &PodInfo, cache: &Cache, feasible: &[&Node
     let resolved = |list: &[(i32, Term)], sign: i64| -> Vec<(i64, Term)> {
         list.iter().map(|(w, t)| (sign * i64::from(*w), t.clone().resolved(cache.namespaces()))).collect()
     };
-    let mut own = resolved(&pod.terms.preferred, 1);
-    own.extend(resolved(&pod.terms.preferred_anti, -1));
-    let namespace_labels = cache.namespaces().get(namespace(&pod.pod));
+    let mut own = resolved(&pod.terms().preferred, 1);
+    own.extend(resolved(&pod.terms().preferred_anti, -1));
+    let namespace_labels = cache.namespaces().get(pod.namespace());
     let mut places = Places::default();
     let mut look_at = |other: &PodInfo, node: &NodeInfo| {
         for (weight, term) in &own {
-            if term.matches(&other.pod, None) {
+            if term.matches(other.namespace(), &other.labels, None) {
                 places.count(node, &term.topology_key, *weight);
             }
         }
-        let terms = &other.terms;
+        let terms = other.terms();
         let theirs = terms.required.iter().map(|t| (HARD_AFFINITY, t));
         let theirs = theirs.chain(terms.preferred.iter().map(|(w, t)| (i64::from(*w), t)));
         let theirs = theirs.chain(terms.preferred_anti.iter().map(|(w, t)| (-i64::from(*w), t)));
         for (weight, term) in theirs {
-            if term.matches(&pod.pod, namespace_labels) {
+            if term.matches(pod.namespace(), &pod.labels, namespace_labels) {
                 places.count(node, &term.topology_key, weight);
             }
         }
@@ -70,9 +71,8 @@ pub(super) fn pod_topology_spread(
     }
     let has_labels = |n: &NodeInfo| constraints.iter().all(|c| n.label(&c.key).is_some());
     let scored: Vec<&NodeInfo> = feasible.iter().copied().filter(|n| has_labels(n)).collect();
-    let alike = |c: &Constraint, n: &NodeInfo| {
-        n.pods.values().filter(|p| c.counts_pod(&pod.pod, &p.pod)).count() as f64
-    };
+    let alike =
+        |c: &Constraint, n: &NodeInfo| n.pods.values().filter(|p| c.counts_pod(pod, p)).count() as f64;
     // The Pods of each domain that a node to be scored is in; those of a host are counted when it is.
     let mut domains: Vec<BTreeMap<&str, f64>> = Vec::new();
     for c in &constraints {

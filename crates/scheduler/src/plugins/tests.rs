@@ -22,7 +22,7 @@ fn pod(spec: Value) -> PodInfo {
         full[k] = v.clone();
     }
     let pod: Pod = serde_json::from_value(json!({"metadata": {"uid": "u"}, "spec": full})).unwrap();
-    PodInfo::new(Arc::new(pod))
+    PodInfo::new(pod)
 }
 
 fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {

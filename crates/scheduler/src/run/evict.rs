@@ -6,11 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use serde_json::json;
 
-use super::{Input, SCHEDULER_NAME, Scheduler, names};
-use crate::cache::PodInfo;
+use super::{Input, SCHEDULER_NAME, Scheduler};
+use crate::pod::{PREEMPTED, PodInfo, PodView};
 use crate::preemption::Candidate;
-
-const REASON: &str = "PreemptionByScheduler";
 
 impl Scheduler {
     /// Deletes the victims; the preemptor is not tried before that is done. If one can't be deleted the others stay:
@@ -21,9 +19,9 @@ impl Scheduler {
         self.preempting.insert(uid.clone());
         self.shutdown.spawn(async move {
             let message = format!("Preempted by pod {uid} on node {}", candidate.node);
-            for victim in candidate.victims.iter().filter(|v| v.pod.metadata.deletion_timestamp.is_none()) {
-                if let Err(e) = preempt(&client, &recorder, &victim.pod, &message, now).await {
-                    let (pod, namespace) = names(&victim.pod);
+            for victim in candidate.victims.iter().filter(|v| !v.leaving) {
+                if let Err(e) = preempt(&client, &recorder, victim, &message, now).await {
+                    let (pod, namespace) = (victim.name(), victim.namespace());
                     tracing::warn!(pod, namespace, error = %e, "a victim could not be deleted");
                     break;
                 }
@@ -38,36 +36,32 @@ impl Scheduler {
 async fn preempt(
     client: &Client,
     recorder: &Recorder,
-    pod: &Pod,
+    pod: &PodView,
     message: &str,
     now: Timestamp,
 ) -> Result<(), api::Status> {
-    let (name, namespace) = names(pod);
+    let (name, namespace) = (pod.name(), pod.namespace());
     let api = client.api::<Pod>(namespace);
     let gone = |e: &api::Status| e.is_not_found() || e.is_conflict();
-    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-    let said = conditions
-        .iter()
-        .any(|c| c.type_ == "DisruptionTarget" && c.status == "True" && c.reason.as_deref() == Some(REASON));
-    if !said {
-        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [{
-            "type": "DisruptionTarget", "status": "True", "reason": REASON,
+    if !pod.preempted {
+        let patch = json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [{
+            "type": "DisruptionTarget", "status": "True", "reason": PREEMPTED,
             "message": format!("{SCHEDULER_NAME}: preempting to accommodate a higher priority pod"),
             "lastTransitionTime": api::time::format(now).as_str(),
-            "observedGeneration": pod.metadata.generation,
+            "observedGeneration": pod.generation,
         }]}});
         match api.patch_status(name, &Patch::Strategic(patch)).await {
             Err(e) if gone(&e) => return Ok(()),
             result => drop(result?),
         }
     }
-    let uid = pod.metadata.uid.clone();
+    let uid = Some(pod.uid().to_owned());
     let options = DeleteOptions {
         preconditions: Some(Preconditions { uid, ..Preconditions::default() }),
         ..DeleteOptions::default()
     };
     match api.delete(name, Some(&options)).await {
-        Ok(()) => recorder.event(pod, EventType::Normal, "Preempted", message),
+        Ok(()) => recorder.event_about(pod.reference(), EventType::Normal, "Preempted", message),
         Err(e) if gone(&e) => {}
         Err(e) => return Err(e),
     }

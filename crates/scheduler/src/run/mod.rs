@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use client::{Change, Client, Clients, EventType, Factory, Informer, Recorder};
+use client::{Cached, Change, Client, Clients, EventType, Informer, Recorder, Selection, resource_of};
 use component::{Clock, Registry, Shutdown};
 use k8s_openapi::api::core::v1::{Binding, Namespace, Node, ObjectReference, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -22,10 +22,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::cache::{Cache, PodInfo};
+use crate::cache::Cache;
 use crate::cycle::{self, Failure, FitError};
 use crate::events::{self, Events};
 use crate::nominated::Nominated;
+use crate::pod::{PodInfo, PodView};
 use crate::preemption::{self, Candidate, Refusal};
 use crate::queue::{Entry, Mark, Queue};
 use writes::{Nominate, Report, Writes};
@@ -35,16 +36,16 @@ const SCHEDULER_NAME: &str = "default-scheduler";
 /// How many bindings may be under way; beyond it scheduling waits, as it would for the API server.
 const BINDINGS: usize = 256;
 
-/// What the loop hears of.
+/// The news that the loop hears.
 enum Input {
-    Pod(Change<Pod>),
+    Pod(Change<PodView>),
     Node(Change<Node>),
     Namespace(Change<Namespace>),
     Claim(Change<PersistentVolumeClaim>),
     Class(Change<StorageClass>),
     /// A binding ended.
     Bound(Box<Entry>, Result<(), api::Status>),
-    /// What was to be written about a Pod is written, or could not be: namespace, name, uid.
+    /// A report about a Pod was written, or could not be: namespace, name, uid.
     Written(String, String, String),
     /// The victims of a preemptor (by uid) are gone, or some could not be deleted.
     Evicted(String),
@@ -53,12 +54,12 @@ enum Input {
 /// The user that the scheduler works as.
 pub const USER: &str = "system:kube-scheduler";
 
-/// Runs the scheduler until `shutdown`, with the client of [`USER`]. What it tells goes into `metrics`.
+/// Runs the scheduler until `shutdown`, with the client of [`USER`]. Its metrics go into `metrics`.
 pub async fn run(clients: Clients, clock: Clock, metrics: Registry, shutdown: Shutdown) {
     let client = clients.of(USER);
     let recorder = Recorder::start(client.clone(), SCHEDULER_NAME, "", clock, &shutdown);
-    let factory = Factory::new(client.clone());
-    let pods = factory.informer::<Pod>();
+    let factory = clients.factory(USER);
+    let pods = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
     let budgets = factory.informer::<PodDisruptionBudget>();
     // Unbounded in type, bounded in fact: an informer's handler must not block, and what waits here
     // are references to objects that the informer's own store holds.
@@ -93,7 +94,7 @@ pub async fn run(clients: Clients, clock: Clock, metrics: Registry, shutdown: Sh
     }
 }
 
-fn follow<T: client::KubeObject>(
+fn follow<T: Cached>(
     informer: &Informer<T>,
     tx: &mpsc::UnboundedSender<Input>,
     input: fn(Change<T>) -> Input,
@@ -106,7 +107,7 @@ struct Scheduler {
     client: Client,
     clock: Clock,
     recorder: Recorder,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
     budgets: Informer<PodDisruptionBudget>,
     cache: Cache,
     queue: Queue,
@@ -120,7 +121,7 @@ struct Scheduler {
     shutdown: Shutdown,
 }
 
-/// What a cycle decides.
+/// The decision of a cycle.
 enum Decision {
     /// The node, and where the next cycle begins to look.
     Node(String, usize),
@@ -130,23 +131,8 @@ enum Decision {
     Error(String),
 }
 
-fn terminal(pod: &Pod) -> bool {
-    matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
-}
-
-fn node_of(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|n| !n.is_empty())
-}
-
-fn ours(pod: &Pod) -> bool {
-    pod.spec
-        .as_ref()
-        .and_then(|s| s.scheduler_name.as_deref())
-        .is_none_or(|n| n.is_empty() || n == SCHEDULER_NAME)
-}
-
-fn names(pod: &Pod) -> (&str, &str) {
-    (pod.metadata.name.as_deref().unwrap_or_default(), pod.metadata.namespace.as_deref().unwrap_or_default())
+fn ours(pod: &PodView) -> bool {
+    pod.spec().and_then(|s| s.scheduler_name.as_deref()).is_none_or(|n| n.is_empty() || n == SCHEDULER_NAME)
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
@@ -164,7 +150,7 @@ impl Scheduler {
                 input = rx.recv() => match input {
                     Some(input) => {
                         self.take(input);
-                        // What else is there comes first: a decision should see the newest state.
+                        // The other news comes first: a decision should see the newest state.
                         while let Ok(more) = rx.try_recv() {
                             self.take(more);
                         }
@@ -244,21 +230,21 @@ impl Scheduler {
         }
     }
 
-    fn take_pod(&mut self, change: &Change<Pod>, now: Instant) -> Events {
+    fn take_pod(&mut self, change: &Change<PodView>, now: Instant) -> Events {
         // Deleted and made anew while nobody looked.
         if let Change::Updated { old, new } = change
-            && old.metadata.uid != new.metadata.uid
+            && old.uid() != new.uid()
         {
             let events = self.take_pod(&Change::Deleted(old.clone()), now);
             return events | self.take_pod(&Change::Added(new.clone()), now);
         }
         let pod = change.object();
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let gone = matches!(change, Change::Deleted(_)) || terminal(pod);
-        if let Some(node) = node_of(pod) {
+        let uid = pod.shared_uid();
+        let gone = matches!(change, Change::Deleted(_)) || pod.ended;
+        if let Some(node) = pod.node() {
             return self.take_placed(change, node, gone);
         }
-        let leaving = gone || pod.metadata.deletion_timestamp.is_some();
+        let leaving = gone || pod.leaving;
         if leaving || !ours(pod) {
             self.queue.remove(&uid);
             if !leaving {
@@ -273,12 +259,11 @@ impl Scheduler {
         if self.cache.is_assumed(&uid) {
             return Events::NONE; // its binding is under way; if that fails the newest state is read again
         }
-        let info = PodInfo::new(pod.clone());
+        let info = PodInfo::from(pod.clone());
         let (before, changed) = match change {
-            Change::Updated { old, new } => (
-                Some(old.status.as_ref().and_then(|s| s.nominated_node_name.clone()).unwrap_or_default()),
-                old.spec != new.spec || old.metadata.labels != new.metadata.labels,
-            ),
+            Change::Updated { old, new } => {
+                (Some(old.nominated().to_owned()), old.spec() != new.spec() || old.labels != new.labels)
+            }
             _ => (None, true),
         };
         self.nominated.follow(&info, before.as_deref());
@@ -287,9 +272,9 @@ impl Scheduler {
     }
 
     /// A Pod that has a node.
-    fn take_placed(&mut self, change: &Change<Pod>, node: &str, gone: bool) -> Events {
+    fn take_placed(&mut self, change: &Change<PodView>, node: &str, gone: bool) -> Events {
         let pod = change.object();
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let uid = pod.shared_uid();
         let mut events = Events::NONE;
         if self.nominated.node_of(&uid).is_some_and(|n| n != node) {
             events |= Events::POD_DELETED; // the room that was kept elsewhere
@@ -300,15 +285,14 @@ impl Scheduler {
             self.cache.remove_pod(&uid);
             return events | Events::POD_DELETED;
         }
-        let info = PodInfo::new(pod.clone());
+        let info = PodInfo::from(pod.clone());
         match change {
-            Change::Updated { old, new } if node_of(old).is_some() => {
+            Change::Updated { old, new } if old.node().is_some() => {
                 // Rules about other Pods see its labels, and whether it is leaving.
-                let leaves = |p: &Pod| p.metadata.deletion_timestamp.is_some();
-                if old.metadata.labels != new.metadata.labels || leaves(old) != leaves(new) {
+                if old.labels != new.labels || old.leaving != new.leaving {
                     events |= Events::POD_LABELS;
                 }
-                if PodInfo::new(old.clone()).requests != info.requests {
+                if old.requests != info.requests {
                     events |= Events::POD_SCALED_DOWN;
                 }
             }
@@ -318,7 +302,7 @@ impl Scheduler {
         events
     }
 
-    /// Decides about a Pod. What the API lets through must not end the scheduler: a panic costs this Pod alone.
+    /// Decides about a Pod. No Pod that the API lets through may end the scheduler: a panic costs this Pod alone.
     fn decide(&self, info: &PodInfo) -> Decision {
         let decide = || match cycle::schedule(info, &self.cache, &self.nominated, self.start, &mut |n| {
             fastrand::usize(..n)
@@ -333,7 +317,7 @@ impl Scheduler {
         };
         // Nothing is changed in there, so nothing can be left half changed.
         catch_unwind(AssertUnwindSafe(decide)).unwrap_or_else(|panic| {
-            let (name, namespace) = names(&info.pod);
+            let (name, namespace) = (info.name(), info.namespace());
             let text = panic_text(panic.as_ref());
             tracing::error!(pod = name, namespace, panic = text, "a scheduling cycle panicked");
             Decision::Error(format!("the scheduling cycle panicked: {text}"))
@@ -373,13 +357,13 @@ impl Scheduler {
                 Some(lock) => Some(lock.lock().await),
                 None => None,
             };
-            let pod = entry.info.pod.clone();
-            let (name, namespace) = names(&pod);
+            let pod = entry.info.clone();
+            let (name, namespace) = (pod.name(), pod.namespace());
             let binding = Binding {
                 metadata: ObjectMeta {
                     name: Some(name.to_owned()),
                     namespace: Some(namespace.to_owned()),
-                    uid: pod.metadata.uid.clone(),
+                    uid: Some(pod.uid().to_owned()),
                     ..ObjectMeta::default()
                 },
                 target: ObjectReference {
@@ -391,7 +375,7 @@ impl Scheduler {
             let result = client.api::<Pod>(namespace).bind(name, &binding).await;
             if result.is_ok() {
                 let message = format!("Successfully assigned {namespace}/{name} to {node}");
-                recorder.event(&*pod, EventType::Normal, "Scheduled", message);
+                recorder.event_about(pod.reference(), EventType::Normal, "Scheduled", message);
             }
             let _ = tx.send(Input::Bound(Box::new(entry), result));
         });
@@ -415,24 +399,20 @@ impl Scheduler {
 
     /// A Pod as it is now, if it is still the same one and is to be placed.
     fn current(&self, info: &PodInfo) -> Option<PodInfo> {
-        let (name, namespace) = names(&info.pod);
-        let pod = self.pods.get(namespace, name)?;
-        let to_place = pod.metadata.uid == info.pod.metadata.uid
-            && node_of(&pod).is_none()
-            && pod.metadata.deletion_timestamp.is_none()
-            && !terminal(&pod);
-        to_place.then(|| PodInfo::new(pod))
+        let pod = self.pods.get(info.namespace(), info.name())?;
+        let to_place = pod.uid() == info.uid() && pod.node().is_none() && !pod.leaving && !pod.ended;
+        to_place.then(|| PodInfo::from(pod))
     }
 
     /// There was no decision, or it could not be carried out.
     fn errored(&mut self, entry: Entry, why: &str) {
-        self.report(&entry.info.pod, "SchedulerError", why, Nominate::Keep);
+        self.report(&entry.info, "SchedulerError", why, Nominate::Keep);
         self.queue.errored(entry, Instant::now());
     }
 
     /// Nothing fits: makes room if that is allowed, and says why.
     fn failed(&mut self, entry: Entry, mark: &Mark, mut error: FitError, room: Result<Candidate, Refusal>) {
-        let (pod, uid) = (entry.info.pod.clone(), entry.info.uid().to_owned());
+        let (pod, uid) = (entry.info.clone(), entry.info.uid().to_owned());
         let waits_for = events::that_lift(error.plugins());
         if error.nodes == 0 {
             self.report(&pod, "Unschedulable", "no nodes available to schedule pods", Nominate::Keep);
@@ -471,20 +451,22 @@ impl Scheduler {
             self.nominated.on(node).filter(|p| p.priority() < pod.priority()).cloned().collect();
         for other in lower {
             self.nominated.remove(other.uid());
-            let (name, namespace) = names(&other.pod);
             let report = Report { condition: None, nominate: Nominate::Node(String::new()) };
-            self.submit(namespace.to_owned(), name.to_owned(), other.uid().to_owned(), report);
+            self.submit(&other, report);
             self.queue.activate(other.uid(), Instant::now());
         }
         self.nominated.set(pod.clone(), node);
     }
 
     /// Says why a Pod is not placed: in an Event and in its `PodScheduled` condition.
-    fn report(&mut self, pod: &Arc<Pod>, reason: &'static str, message: &str, nominate: Nominate) {
-        self.recorder.event(&**pod, EventType::Warning, "FailedScheduling", writes::note(message));
-        let (name, namespace) = names(pod);
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
+    fn report(&mut self, pod: &PodInfo, reason: &'static str, message: &str, nominate: Nominate) {
+        self.recorder.event_about(
+            pod.reference(),
+            EventType::Warning,
+            "FailedScheduling",
+            writes::note(message),
+        );
         let report = Report { condition: Some((reason, message.to_owned())), nominate };
-        self.submit(namespace.to_owned(), name.to_owned(), uid, report);
+        self.submit(pod, report);
     }
 }

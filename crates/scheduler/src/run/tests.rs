@@ -20,10 +20,10 @@ type Answer = Result<(), Status>;
 
 #[derive(Default)]
 struct Server {
-    /// What each watch brings first.
+    /// The objects that each watch brings first.
     start: Mutex<HashMap<String, Vec<Value>>>,
     watches: Mutex<HashMap<String, mpsc::UnboundedSender<WatchEvent>>>,
-    /// What was asked for: `bind pod node`, `status pod patch`, `delete pod`.
+    /// The requests that came: `bind pod node`, `status pod patch`, `delete pod`.
     asked: Mutex<Vec<String>>,
     /// Requests, by their first two words, that are answered when the test says so.
     held: Mutex<HashMap<String, oneshot::Receiver<Answer>>>,

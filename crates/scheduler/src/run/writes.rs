@@ -1,4 +1,4 @@
-//! What the scheduler writes into the status of Pods: one write a Pod at a time, in the order of the decisions.
+//! Writes into the status of Pods: one a Pod at a time, in the order of the decisions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use super::{Input, Scheduler, node_of};
+use super::{Input, Scheduler};
+use crate::pod::PodView;
 
 /// The longest text of an Event (upstream's `NoteLengthLimit`).
 const NOTE: usize = 1024;
@@ -23,7 +24,7 @@ pub(super) fn note(message: &str) -> String {
     format!("{} ...", &message[..end])
 }
 
-/// What becomes of `status.nominatedNodeName`.
+/// The change of `status.nominatedNodeName`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Nominate {
     /// It stays.
@@ -32,7 +33,7 @@ pub(super) enum Nominate {
     Node(String),
 }
 
-/// What is to be written.
+/// A report that is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     /// Reason and message of `PodScheduled=False`.
@@ -50,11 +51,11 @@ impl Report {
     }
 
     /// The patch that makes a Pod say so; `None` if it does, or if it has a node meanwhile.
-    fn patch(&self, pod: &Pod, now: Timestamp) -> Option<Value> {
-        if node_of(pod).is_some() {
+    fn patch(&self, pod: &PodView, now: Timestamp) -> Option<Value> {
+        if pod.node().is_some() {
             return None;
         }
-        let status = pod.status.as_ref();
+        let status = pod.whole().status.as_ref();
         let mut patch = json!({});
         if let Some((reason, message)) = &self.condition {
             let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
@@ -62,26 +63,25 @@ impl Report {
             let says = |c: &k8s_openapi::api::core::v1::PodCondition| {
                 c.reason.as_deref() == Some(reason)
                     && c.message.as_ref() == Some(message)
-                    && c.observed_generation == pod.metadata.generation
+                    && c.observed_generation == pod.generation
             };
             if !before.is_some_and(says) {
                 let since = before.and_then(|c| c.last_transition_time.as_ref()).map_or(now, |t| t.0);
                 patch["conditions"] = json!([{
                     "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
                     "lastTransitionTime": api::time::format(since).as_str(), "lastProbeTime": null,
-                    "observedGeneration": pod.metadata.generation,
+                    "observedGeneration": pod.generation,
                 }]);
             }
         }
         if let Nominate::Node(node) = &self.nominate {
-            let before = status.and_then(|s| s.nominated_node_name.as_deref()).unwrap_or_default();
-            if before != node {
+            if pod.nominated() != node {
                 patch["nominatedNodeName"] = if node.is_empty() { Value::Null } else { node.as_str().into() };
             }
         }
         let changes = patch.as_object().is_some_and(|p| !p.is_empty());
         // The uid keeps it from a Pod that has the same name and was made later.
-        changes.then(|| json!({"metadata": {"uid": pod.metadata.uid}, "status": patch}))
+        changes.then(|| json!({"metadata": {"uid": pod.uid()}, "status": patch}))
     }
 }
 
@@ -112,15 +112,18 @@ impl Writes {
 
 impl Scheduler {
     /// Writes a report, after the one that is under way.
-    pub(super) fn submit(&mut self, namespace: String, name: String, uid: String, report: Report) {
-        match self.writes.0.get_mut(&uid) {
+    pub(super) fn submit(&mut self, pod: &PodView, report: Report) {
+        match self.writes.0.get_mut(pod.uid()) {
             Some(slot) => {
                 slot.next = Some(match slot.next.take() {
                     Some(earlier) => report.after(earlier),
                     None => report,
                 });
             }
-            None => self.write(namespace, name, uid, report),
+            None => {
+                let [namespace, name, uid] = [pod.namespace(), pod.name(), pod.uid()].map(str::to_owned);
+                self.write(namespace, name, uid, report);
+            }
         }
     }
 
@@ -131,7 +134,7 @@ impl Scheduler {
         let (client, pods, tx, now) =
             (self.client.clone(), self.pods.clone(), self.tx.clone(), self.clock.now());
         self.shutdown.spawn(async move {
-            let pod = pods.get(&namespace, &name).filter(|p| p.metadata.uid.as_deref() == Some(&uid));
+            let pod = pods.get(&namespace, &name).filter(|p| p.uid() == uid);
             if let Some(patch) = pod.and_then(|p| report.patch(&p, now)) {
                 match client.api::<Pod>(&namespace).patch_status(&name, &Patch::Strategic(patch)).await {
                     // Gone, or another Pod by now.
@@ -155,7 +158,7 @@ mod tests {
     fn check(status: Value, report: &Report, expected: Option<Value>) {
         let pod =
             json!({"metadata": {"uid": "u", "generation": 2}, "spec": {"containers": []}, "status": status});
-        let pod = serde_json::from_value(pod).unwrap();
+        let pod = PodView::new(serde_json::from_value(pod).unwrap());
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
         let expected = expected.map(|status| json!({"metadata": {"uid": "u"}, "status": status}));
         assert_eq!(report.patch(&pod, now), expected);
@@ -196,7 +199,8 @@ mod tests {
 
     #[test]
     fn says_nothing_against_a_pod_that_has_a_node() {
-        let pod = serde_json::from_value(json!({"spec": {"nodeName": "n", "containers": []}})).unwrap();
+        let pod = json!({"spec": {"nodeName": "n", "containers": []}});
+        let pod = PodView::new(serde_json::from_value(pod).unwrap());
         assert_eq!(report("m", Nominate::Keep).patch(&pod, Timestamp::UNIX_EPOCH), None);
     }
 

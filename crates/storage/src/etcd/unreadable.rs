@@ -31,7 +31,7 @@ impl Entry {
     }
 }
 
-/// All such values, by resource, namespace and name. Costs nothing while there are none.
+/// All values that cannot be read, by resource, namespace and name. Costs nothing while there are none.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     count: AtomicUsize,

@@ -30,7 +30,7 @@ pub(crate) trait Appender: Send {
     /// Writes so many zeros, which the next bytes overwrite. To sync bytes in place of others is faster than to sync a
     /// file that has grown, whose new length must be written as well.
     fn reserve(&mut self, bytes: usize) -> io::Result<()>;
-    /// Makes what was appended durable.
+    /// Makes the appended bytes durable.
     fn sync(&mut self) -> io::Result<()>;
 }
 

@@ -51,7 +51,7 @@ async fn nothing_new_comes_in_until_something_went() {
     assert!(held <= QUOTA && held > QUOTA - 1024, "{held}");
     let before = store.newest();
     full(try_create(&store, pods, "ns", "one-more", "").await);
-    assert_eq!(store.newest(), before, "what is refused is no revision");
+    assert_eq!(store.newest(), before, "a refused write takes no revision");
     assert!(store.get(pods, "ns", "p3").is_some());
 
     // Changes have a little more room, which ends as well.

@@ -183,7 +183,7 @@ async fn no_space() {
     assert!(error.contains("its alarm NOSPACE is on: free space with `etcdctl compact`"), "{error}");
     s.fresh(&[r]).await.unwrap();
     let first = s.get(r, "ns", "o0").unwrap();
-    assert!(suite::delete(&s, r, &first).await.is_ok(), "what frees space is allowed");
+    assert!(suite::delete(&s, r, &first).await.is_ok(), "a write that frees space is allowed");
 }
 
 /// A value that is larger than etcd takes is refused, and others are not.

@@ -240,7 +240,7 @@ impl Connection {
         self.handle.shared.closed.cancelled().await;
     }
 
-    /// Ends the connection after what is already queued.
+    /// Ends the connection after the frames that are already queued.
     pub fn close(&self) {
         self.handle.shared.closed.cancel();
     }

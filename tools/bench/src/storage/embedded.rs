@@ -1,4 +1,4 @@
-//! The embedded engine.
+//! Measures the embedded engine.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Bench {
         Ok(Self { store, resource })
     }
 
-    /// Closes it.
+    /// Closes the store.
     pub(super) async fn close(self) {
         self.store.close().await;
     }
@@ -63,7 +63,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Makes it hold so many objects of 1 KiB.
+    /// Fills the store with so many objects of 1 KiB.
     pub(super) async fn fill(&self, count: u64) -> Result<()> {
         let there = self.store.snapshot(self.resource).count(&Scope::default(), None) as u64;
         let this = self.clone();
@@ -74,7 +74,7 @@ impl Bench {
         .await
     }
 
-    /// Creates.
+    /// Measures creates.
     pub(super) async fn puts(
         &self,
         tally: &mut Tally,
@@ -91,7 +91,7 @@ impl Bench {
             .await
     }
 
-    /// Gets, and one update in so many operations.
+    /// Measures gets, with one update in so many operations.
     pub(super) async fn mixed(
         &self,
         tally: &mut Tally,
@@ -109,7 +109,7 @@ impl Bench {
                     let found = this.store.get(this.resource, &new.namespace, &new.name);
                     let found = found.context("an object is missing")?;
                     if n % per_write == 0 {
-                        // Another body of the same size.
+                        // The new body has the same size.
                         let mut body = new.body.to_vec();
                         let end = body.len() - 22;
                         body[end..end + 20].copy_from_slice(format!("{n:020}").as_bytes());
@@ -136,7 +136,7 @@ impl Bench {
             object.write_json(b"", &mut out);
             count += 1;
             if out.len() > 1 << 16 {
-                // As if it had been sent.
+                // The bytes count as sent.
                 std::hint::black_box(&out);
                 out.clear();
             }
@@ -145,7 +145,7 @@ impl Bench {
         Ok(begun.elapsed().as_secs_f64())
     }
 
-    /// What a watcher takes of the memory.
+    /// The memory that a watcher takes.
     pub(super) fn watcher_bytes(&self) -> Result<f64> {
         const COUNT: usize = 20_000;
         let rss = || Ok::<_, anyhow::Error>(process::memory(&[std::process::id()])?.rss * 1024.0 * 1024.0);
@@ -190,18 +190,18 @@ impl Bench {
     }
 }
 
-/// What a process came to that opened a store.
+/// The figures of a process that opened a store.
 pub(super) struct Opened {
     pub(super) seconds: f64,
     pub(super) mib: f64,
 }
 
-/// Opens a store in a process of its own.
+/// Opens a store in another process.
 pub(super) fn open_apart(dir: &Path) -> Result<Opened> {
     opened_by("--open", dir.as_os_str())
 }
 
-/// What a process of its own tells that this flag lets open a store.
+/// Runs another process with the flag by which it opens a store, and reads its figures.
 pub(super) fn opened_by(flag: &str, place: &OsStr) -> Result<Opened> {
     let me = std::env::current_exe()?;
     let out = Command::new(me).args(["bench", "storage", flag]).arg(place).output()?;
@@ -212,7 +212,7 @@ pub(super) fn opened_by(flag: &str, place: &OsStr) -> Result<Opened> {
     Ok(Opened { seconds: next()?, mib: next()? })
 }
 
-/// The other side of [`open_apart`].
+/// Opens a store and prints the figures for [`open_apart`].
 pub(super) fn open_and_tell(dir: &Path) -> Result<()> {
     let begun = Instant::now();
     let bench = Bench::open(dir)?;

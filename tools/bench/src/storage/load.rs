@@ -1,4 +1,4 @@
-//! Many clients at once, and how long each of their operations took.
+//! Runs many clients at once, and measures the times of their operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// What a load came to.
+/// The figures of a load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
     /// Operations a second.
     pub(super) rate: f64,
-    /// Milliseconds that half of them took at most.
+    /// The time in milliseconds that half of the operations took at most.
     pub(super) p50: f64,
-    /// Milliseconds that all but a hundredth took at most.
+    /// The time in milliseconds that all but a hundredth of the operations took at most.
     pub(super) p99: f64,
 }
 
-/// What several runs of a load came to.
+/// The figures of several runs of a load.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Operations a second, of each run.
+    /// Operations a second, in each run.
     pub(super) rates: Vec<f64>,
     took: Vec<Duration>,
 }
@@ -33,13 +33,13 @@ impl Tally {
         Some(Figures { rate: median(self.rates)?, p50: at(50)?, p99: at(99)? })
     }
 
-    /// Lets clients do one operation after the other for some time. Each is told its number, which is used once.
+    /// Lets clients do one operation after the other for some time. Each operation gets a number, which is used once.
     pub(super) async fn run<F, O>(&mut self, clients: usize, time: Duration, operation: F) -> Result<()>
     where
         F: Fn(u64) -> O + Clone + Send + 'static,
         O: Future<Output = Result<()>> + Send,
     {
-        // Numbers of earlier runs are far below.
+        // The numbers of earlier runs are far below.
         let next = Arc::new(AtomicU64::new((self.rates.len() as u64) << 24));
         let start = Instant::now();
         let tasks: Vec<_> = (0..clients)
@@ -65,13 +65,13 @@ impl Tally {
     }
 }
 
-/// The middle one.
+/// The median.
 pub(super) fn median(mut all: Vec<f64>) -> Option<f64> {
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied()
 }
 
-/// Does operations 0 to `count`, so many at once.
+/// Does the operations 0 to `count`, so many at once.
 pub(super) async fn all<F, O>(clients: usize, count: u64, operation: F) -> Result<()>
 where
     F: Fn(u64) -> O + Clone + Send + 'static,

@@ -17,27 +17,28 @@ use super::table::{Table, figure};
 use load::{Figures, Tally, median};
 use reference::Etcd;
 
-/// In how many parts a load is measured, ours and etcd's in turn. Medians count: a disk has moods.
+/// The number of parts in which a load is measured, FerroKube's and etcd's in turn. Medians count, since a disk's speed
+/// varies.
 const ROUNDS: u32 = 12;
-/// The clients that put at once.
+/// The numbers of clients that put at once.
 const WRITERS: [usize; 4] = [1, 16, 64, 256];
-/// The sizes of what they put, in bytes.
+/// The sizes of the objects that they put, in bytes.
 const SIZES: [usize; 2] = [1024, 4096];
-/// How long the bare disk is measured each time.
+/// The time for which the bare disk is measured each time.
 const RAW: Duration = Duration::from_millis(200);
-/// The clients that read and write at once, and how many operations there are to one write.
+/// The number of clients that read and write at once, and the number of operations for each write.
 const MIXED: (usize, u64) = (64, 10);
-/// The objects that are read and written.
+/// The number of objects that are read and written.
 const WORKING_SET: u64 = 10_000;
-/// The watchers that every event goes to, and the events.
+/// The number of watchers to which every event goes, and the number of events.
 const WATCHERS: usize = 1000;
 const EVENTS: u64 = 2000;
-/// The objects of a list.
+/// The number of objects in a list.
 const LISTED: u64 = 100_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// On which disk; everything in it that this makes is removed
+    /// A directory on the disk to measure; everything that this makes in it is removed
     #[arg(long, value_name = "DIR", default_value = "target/bench-storage")]
     dir: PathBuf,
     /// Seconds for each load
@@ -52,10 +53,10 @@ pub(crate) struct Args {
     /// An etcd to put under the same load
     #[arg(long, value_name = "FILE")]
     reference_etcd: Option<PathBuf>,
-    /// Open this store, and say how long that took and what it needs
+    /// Open this store, and print the time that it took and the memory that it needs
     #[arg(long, value_name = "DIR", hide = true)]
     open: Option<PathBuf>,
-    /// Open the store in this etcd, and say the same
+    /// Open the store in this etcd, and print the same figures
     #[arg(long, value_name = "URL", hide = true)]
     open_etcd: Option<String>,
 }
@@ -66,7 +67,7 @@ enum Part {
     Puts,
     /// Reads and writes together, lists
     Reads,
-    /// Fan-out to watchers, and what they cost
+    /// Fan-out to watchers, and their cost
     Watch,
     /// Opening a large store
     Open,
@@ -74,7 +75,7 @@ enum Part {
     Engine,
 }
 
-/// Runs it.
+/// Runs the parts.
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     ensure!(!cfg!(debug_assertions), "only a release build is measured: `cargo xtask bench storage`");
     if let Some(dir) = &args.open {
@@ -93,7 +94,7 @@ async fn measure(args: &Args, dir: &Path) -> Result<()> {
     let wants = |part| args.only.is_none_or(|only| only == part);
     let time = Duration::from_secs(args.seconds);
     let etcd = args.reference_etcd.as_deref();
-    // First: memory that was used before would hide what watchers take.
+    // This part comes first: memory that was used before would hide the watchers' memory.
     if wants(Part::Watch) {
         println!("{}", watches(dir, etcd).await?);
     }
@@ -124,12 +125,12 @@ async fn start(etcd: Option<&Path>, dir: &Path) -> Result<Option<Etcd>> {
     }
 }
 
-/// How many times as much one figure is as another.
+/// The ratio of one figure to another.
 fn ratio(of: f64, to: f64) -> String {
     format!("{}x", figure(of / to))
 }
 
-/// Rows of figures of which fewer is better: ours, etcd's, how many times ours etcd's are.
+/// A table of figures of which a lower one is better: FerroKube's, etcd's, and etcd's divided by FerroKube's.
 struct Costs(Table);
 
 impl Costs {
@@ -142,7 +143,7 @@ impl Costs {
     }
 }
 
-/// Appends and syncs for a while: syncs a second.
+/// Appends and syncs for a while; returns the syncs per second.
 fn raw_syncs(file: &mut File, size: usize) -> Result<f64> {
     let bytes = vec![b'x'; size];
     let (start, mut count) = (Instant::now(), 0);
@@ -154,7 +155,7 @@ fn raw_syncs(file: &mut File, size: usize) -> Result<f64> {
     Ok(f64::from(count) / start.elapsed().as_secs_f64())
 }
 
-/// Durable puts, beside what the disk does with the same bytes: appended and synced as one, for as many writers.
+/// Measures durable puts, beside the bare disk with the same bytes: appended and synced as one, for as many writers.
 async fn puts(dir: &Path, time: Duration, etcd: Option<&Path>) -> Result<Table> {
     let mut table = Table::new(&[
         "durable puts",
@@ -175,7 +176,7 @@ async fn puts(dir: &Path, time: Duration, etcd: Option<&Path>) -> Result<Table> 
             let (store_dir, etcd_dir) = (dir.join("puts"), dir.join("puts-etcd"));
             let store = embedded::Bench::open(&store_dir)?;
             let reference = start(etcd, &etcd_dir).await?;
-            // Kept meanwhile: where the disk is told of what was removed, that slows down what comes next.
+            // The file is kept meanwhile: if the disk is told of a removal, that slows down the next run.
             let bare_file = dir.join("bare");
             let mut bare = File::create(&bare_file)?;
             for _round in 0..ROUNDS {

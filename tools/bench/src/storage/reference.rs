@@ -1,4 +1,4 @@
-//! etcd, through its client, on connections enough not to be what is measured.
+//! Measures etcd, through its client, on enough connections not to limit it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use super::load::{self, Tally};
 use crate::{process, server};
 
 const CONNECTIONS: usize = 8;
-/// The keys of one answer of a list; kube-apiserver asks for as many at most.
+/// The number of keys in one answer of a list; kube-apiserver asks for as many at most.
 const PAGE: i64 = 10_000;
-/// The puts of one transaction that fills it; no more are allowed.
+/// The number of puts in one transaction that fills etcd; no more are allowed.
 const FILL: u64 = 128;
-/// How long it may take to start.
+/// The time that etcd may take to start.
 const START: Duration = Duration::from_mins(5);
 pub(super) const PREFIX: &[u8] = b"/registry/things/";
 
-/// etcd in a directory of its own.
+/// etcd with a directory for this run.
 pub(super) struct Etcd {
     child: Child,
     program: PathBuf,
@@ -48,7 +48,7 @@ pub(super) fn put(n: u64, size: usize) -> rpc::PutRequest {
 }
 
 impl Etcd {
-    /// Starts it with default settings, but room for everything; ready when this returns.
+    /// Starts etcd with default settings, but room for everything; returns once it is ready.
     pub(super) async fn start(program: &Path, dir: &Path) -> Result<Self> {
         std::fs::create_dir_all(dir)?;
         let (clients, peers) = (server::free_port()?, server::free_port()?);
@@ -83,7 +83,7 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Ends it and starts it again: seconds until it answers, MiB after that.
+    /// Stops etcd and starts it again; returns the seconds until it answers, and its MiB after that.
     pub(super) async fn restart(mut self) -> Result<(Self, f64, f64)> {
         self.child.kill()?;
         self.child.wait()?;
@@ -94,7 +94,7 @@ impl Etcd {
         Ok((etcd, seconds, memory))
     }
 
-    /// Where it is.
+    /// The configuration of a client.
     pub(super) fn config(&self) -> &Config {
         &self.config
     }
@@ -124,7 +124,7 @@ impl Etcd {
             .await
     }
 
-    /// Makes it hold so many objects of 1 KiB.
+    /// Fills etcd with so many objects of 1 KiB.
     pub(super) async fn fill(&self, count: u64) -> Result<()> {
         let client = self.each();
         load::all(32, count.div_ceil(FILL), move |n| {
@@ -138,7 +138,7 @@ impl Etcd {
         .await
     }
 
-    /// Gets, and one put in so many operations.
+    /// Measures gets, with one put in so many operations.
     pub(super) async fn mixed(
         &self,
         tally: &mut Tally,

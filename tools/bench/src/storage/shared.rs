@@ -1,4 +1,4 @@
-//! The etcd engine beside the bare client: what it adds to what etcd itself takes.
+//! Measures the etcd engine beside the bare client: its cost on top of etcd's own.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -23,11 +23,11 @@ use super::{ROUNDS, WORKING_SET, WRITERS, embedded, figure, ratio};
 use crate::process;
 use crate::table::Table;
 
-/// The clients that read at once.
+/// The number of clients that read at once.
 const READERS: usize = 64;
-/// The puts whose events are waited for.
+/// The number of puts whose events are waited for.
 const EVENTS: usize = 2000;
-/// The objects that are opened.
+/// The number of objects in the store that is opened.
 const OPENED: u64 = 100_000;
 
 /// Values that are the objects' bodies: the engine alone is measured, not Kubernetes' protobuf.
@@ -43,7 +43,7 @@ impl Codec for Bodies {
     fn decode(&self, _: &str, _: &str, _: &[u8], value: &[u8]) -> Result<NewObject, CodecError> {
         let empty = embedded::object(0, 0);
         let body: Box<[u8]> = value.into();
-        // What it is called the engine knows from the key.
+        // The engine knows the object's names from the key.
         Ok(NewObject { name: "".into(), namespace: "".into(), body: body.into(), ..empty })
     }
 }
@@ -55,7 +55,7 @@ async fn open(servers: EtcdServers, shutdown: &Shutdown) -> Result<(Store, Resou
     Ok((store, resource))
 }
 
-/// Opens the store, and tells how long that took, and the memory that it needs.
+/// Opens the store, and prints the time that it took, and the memory that it needs.
 pub(super) async fn open_and_tell(url: &str) -> Result<()> {
     let shutdown = Shutdown::new();
     let begun = Instant::now();
@@ -69,7 +69,7 @@ pub(super) async fn open_and_tell(url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Measures all of it on an etcd of its own.
+/// Measures all of it on an etcd for this run.
 pub(super) async fn measure(program: &Path, dir: &Path, time: Duration) -> Result<Vec<Table>> {
     let etcd = Etcd::start(program, dir).await?;
     let shutdown = Shutdown::new();
@@ -105,7 +105,7 @@ async fn writes_and_reads(etcd: &Etcd, store: &Store, resource: ResourceId, time
             table.row(head.into_iter().chain(numbers).chain([ratio(times, 1.0)]));
         }
     };
-    // Names that nobody else gives, in either kind of write.
+    // The numbers make names that are unique in either kind of write.
     let mut first = 1u64 << 40;
     for writers in WRITERS {
         let (mut ours, mut theirs) = (Tally::default(), Tally::default());
@@ -146,7 +146,7 @@ async fn writes_and_reads(etcd: &Etcd, store: &Store, resource: ResourceId, time
     Ok(table)
 }
 
-/// When each put of [`lag`] was answered, and when its event was seen.
+/// The times at which each put of [`lag`] was answered, and its event was seen.
 #[derive(Default)]
 struct Seen(Mutex<Vec<Instant>>);
 
@@ -156,7 +156,7 @@ impl Seen {
     }
 }
 
-/// How long after a put began its event is there: through the engine's index, and on a bare watch.
+/// Measures the time from the start of a put to its event: through the engine's index, and on a bare watch.
 async fn lag(etcd: &Etcd, store: &Store, resource: ResourceId) -> Result<Table> {
     let (ours, theirs) = (Arc::<Seen>::default(), Arc::<Seen>::default());
     let mut tasks = tokio::task::JoinSet::new();
@@ -209,7 +209,7 @@ async fn lag(etcd: &Etcd, store: &Store, resource: ResourceId) -> Result<Table> 
 }
 
 async fn opening(etcd: &Etcd) -> Result<Table> {
-    // What was put before goes: these objects are counted.
+    // Keys of earlier puts are removed, since these objects are counted.
     let all = rpc::DeleteRangeRequest { key: Bytes::from_static(PREFIX), range_end: prefix_end(PREFIX) };
     etcd.client(0).delete(all).await?;
     etcd.fill(OPENED).await?;

@@ -31,7 +31,7 @@ fn bounded(node: &Node) -> Result<(), DecodeError> {
     if depth::is_bounded(node) { Ok(()) } else { Err(DecodeError::Syntax(depth::TOO_DEEP.into())) }
 }
 
-/// How numbers in the places of integers are treated.
+/// The treatment of numbers in the places of integers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbers {
     /// A whole number is taken.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use api::{Status, Text};
 use bytes::Bytes;
-use client::{Call, Resource, Transport, Verb};
+use client::{Call, FromJson, Resource, Transport, Verb};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ pub(super) async fn namespaces(transport: &dyn Transport) -> Result<(), Status> 
 
 /// Makes or completes the roles and bindings of the system.
 pub(super) async fn roles(transport: &dyn Transport) -> Result<(), Status> {
-    let group = crate::auth::rbac::GROUP;
+    let group = access::auth::rbac::GROUP;
     let policy = rbac::policy().into_iter().map(|(plural, o)| Item::new(group, "v1", plural, o, Rule::Rbac));
     ensure_all(transport, policy.collect()).await
 }
@@ -133,7 +133,7 @@ async fn list(transport: &dyn Transport, item: &Item) -> Result<HashMap<(String,
     let mut call = item.call(Verb::List, &Value::Null);
     call.namespace = Text::default();
     let answer = transport.list(call).await?;
-    let objects = answer.items.iter().filter_map(|body| client::decode::<Value>(body).ok());
+    let objects = answer.items.iter().filter_map(|body| Value::from_json(body).ok());
     let text = |o: &Value, field: &str| o["metadata"][field].as_str().unwrap_or_default().to_owned();
     Ok(objects.map(|o| ((text(&o, "namespace"), text(&o, "name")), o)).collect())
 }
@@ -154,7 +154,7 @@ async fn ensure_one(transport: &dyn Transport, item: &Item, mut found: Option<Va
             Err(status) => return Err(status),
         }
         found = match transport.call(item.call(Verb::Get, &Value::Null)).await {
-            Ok(body) => client::decode(&body).ok(),
+            Ok(body) => Value::from_json(&body).ok(),
             Err(status) if status.is_not_found() => None,
             Err(status) => return Err(status),
         };

@@ -1,8 +1,7 @@
 //! The bootstrap policy: read from its compact form, and brought into line with what is stored.
 
+use access::auth::rbac::{GROUP, Rule, missing};
 use serde_json::{Value, json};
-
-use crate::auth::rbac::{GROUP, Rule, missing};
 
 /// The policy's text; its head says how to read it.
 const POLICY: &str = include_str!("rbac.txt");

@@ -302,13 +302,14 @@ impl Place {
     }
 }
 
-/// At most so many pairs of paths, or of ports with the same number, are compared for the warnings of one pod.
+/// The greatest number of pairs of paths, or of ports with the same number, that are compared for the warnings of one
+/// pod.
 ///
 /// DIFFERENCE: upstream compares every pair. 40,000 ports make 800 million, and as many warnings, of which the answer
 /// has room for a few dozen.
 const MOST_PAIRS: usize = 200_000;
 
-/// This many warnings, and this much of a path, use up the room that an answer has.
+/// The number of warnings, and the length of a path, that use up the room of an answer.
 const MOST_WARNINGS: usize = 5000;
 const MOST_OF_A_PATH: usize = 8192;
 

@@ -1,0 +1,227 @@
+//! The chain of admission plugins, in upstream's order.
+
+use std::sync::Arc;
+
+use api::{Schema, Status, Struct};
+use component::FeatureGates;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use prometheus_client::registry::Registry;
+
+use super::certificates::{
+    CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
+    PodCertificateSigning,
+};
+use super::classes::{DefaultIngressClass, DefaultStorageClass, StorageObjectInUseProtection};
+use super::devices::DeviceAdminAccess;
+use super::escalation::RbacEscalation;
+use super::namespace::NamespaceLifecycle;
+use super::node_restriction::NodeRestriction;
+use super::nodes::{PodTopologyLabels, TaintNodesByCondition};
+use super::plugin::{Env, Plugin};
+use super::pod_groups::{PodGroupProtection, PodGroupWorkloadExists};
+use super::pod_resize::PodResizeValidator;
+use super::pod_security::PodSecurity;
+use super::priority::Priority;
+use super::resize::PersistentVolumeClaimResize;
+use super::runtime_class::RuntimeClass;
+use super::service_account::ServiceAccount;
+use super::tolerations::DefaultTolerationSeconds;
+use super::{Admission, AdmissionConfig, AdmissionRequest};
+use crate::auth::UnionAuthorizer;
+use crate::reader::Reader;
+
+/// A place in the order of admission.
+struct Place {
+    name: &'static str,
+    /// Whether the plugin is on without being named.
+    default: bool,
+    /// Makes the plugin. `None` for a plugin of upstream's that this server does not have: it may be named to be off,
+    /// not to be on.
+    plugin: Option<Make>,
+}
+
+/// Makes a plugin from its configuration.
+type Make = fn(&AdmissionConfig) -> Result<Box<dyn Plugin>, String>;
+
+/// Makes a plugin that has no configuration.
+fn plain<P: Plugin + Default + 'static>(_: &AdmissionConfig) -> Result<Box<dyn Plugin>, String> {
+    Ok(Box::<P>::default())
+}
+
+const fn on(name: &'static str, plugin: Make) -> Place {
+    Place { name, default: true, plugin: Some(plugin) }
+}
+
+const fn absent(name: &'static str) -> Place {
+    Place { name, default: false, plugin: None }
+}
+
+/// All of upstream's plugins, in upstream's order (`AllOrderedPlugins`). Each mutates or validates at its place, so
+/// that policies and webhooks come after all compiled-in plugins, and the quota after all plugins that may still
+/// refuse.
+static ORDER: [Place; 41] = [
+    absent("AlwaysAdmit"),
+    absent("NamespaceAutoProvision"),
+    on("NamespaceLifecycle", plain::<NamespaceLifecycle>),
+    absent("NamespaceExists"),
+    absent("LimitPodHardAntiAffinityTopology"),
+    absent("LimitRanger"),
+    on("ServiceAccount", plain::<ServiceAccount>),
+    // Upstream leaves it off; without it any node could change any other.
+    on("NodeRestriction", plain::<NodeRestriction>),
+    on("TaintNodesByCondition", plain::<TaintNodesByCondition>),
+    absent("AlwaysPullImages"),
+    absent("ImagePolicyWebhook"),
+    on("PodSecurity", PodSecurity::made),
+    absent("PodNodeSelector"),
+    on("Priority", plain::<Priority>),
+    on("DefaultTolerationSeconds", plain::<DefaultTolerationSeconds>),
+    absent("PodTolerationRestriction"),
+    absent("EventRateLimit"),
+    absent("ExtendedResourceToleration"),
+    on("DefaultStorageClass", plain::<DefaultStorageClass>),
+    on("StorageObjectInUseProtection", plain::<StorageObjectInUseProtection>),
+    on("PodGroupProtection", plain::<PodGroupProtection>),
+    absent("OwnerReferencesPermissionEnforcement"),
+    on("PersistentVolumeClaimResize", plain::<PersistentVolumeClaimResize>),
+    on("RuntimeClass", plain::<RuntimeClass>),
+    on("CertificateApproval", plain::<CertificateApproval>),
+    on("CertificateSigning", plain::<CertificateSigning>),
+    on("ClusterTrustBundleAttest", plain::<ClusterTrustBundleAttest>),
+    on("CertificateSubjectRestriction", plain::<CertificateSubjectRestriction>),
+    on("DefaultIngressClass", plain::<DefaultIngressClass>),
+    absent("DenyServiceExternalIPs"),
+    on("PodTopologyLabels", plain::<PodTopologyLabels>),
+    on("PodGroupWorkloadExists", plain::<PodGroupWorkloadExists>),
+    absent("NodeDeclaredFeatureValidator"),
+    absent("JobValidation"),
+    on("PodResizeValidator", plain::<PodResizeValidator>),
+    absent("MutatingAdmissionPolicy"),
+    absent("MutatingAdmissionWebhook"),
+    absent("ValidatingAdmissionPolicy"),
+    absent("ValidatingAdmissionWebhook"),
+    absent("ResourceQuota"),
+    absent("AlwaysDeny"),
+];
+
+/// The checks that upstream makes in the storage of resources, after all plugins; they cannot be turned off.
+static OF_STORAGE: [Make; 3] =
+    [plain::<RbacEscalation>, plain::<PodCertificateSigning>, plain::<DeviceAdminAccess>];
+
+/// The reason for which a chain cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChainError {
+    /// There is no plugin of this name.
+    #[error("unknown admission plugin {0:?}")]
+    Unknown(String),
+    /// The plugin is named in both lists.
+    #[error("admission plugin {0:?} is both enabled and disabled")]
+    Both(String),
+    /// The configuration of a plugin is wrong.
+    #[error("{0}")]
+    Configuration(String),
+}
+
+/// The chain of the plugins that are on.
+pub struct Chain {
+    env: Env,
+    plugins: Vec<Box<dyn Plugin>>,
+}
+
+impl Chain {
+    /// Makes the chain of the plugins that are on by default, with the plugins of `enable` and without those of
+    /// `disable` (`--enable-admission-plugins`, `--disable-admission-plugins`). The part of `config` about a plugin
+    /// that is off is not looked at.
+    pub fn new(
+        schema: &'static Schema,
+        reader: Arc<dyn Reader>,
+        authorizer: Arc<UnionAuthorizer>,
+        gates: FeatureGates,
+        enable: &[String],
+        disable: &[String],
+        config: &AdmissionConfig,
+    ) -> Result<Self, ChainError> {
+        let place = |name: &str| ORDER.iter().find(|place| place.name == name);
+        if let Some(name) = enable.iter().find(|n| place(n).is_none_or(|place| place.plugin.is_none())) {
+            return Err(ChainError::Unknown(name.clone()));
+        }
+        if let Some(name) = disable.iter().find(|n| place(n).is_none()) {
+            return Err(ChainError::Unknown(name.clone()));
+        }
+        if let Some(name) = enable.iter().find(|n| disable.contains(n)) {
+            return Err(ChainError::Both(name.clone()));
+        }
+        let on = |name: &str, default: bool| {
+            enable.iter().any(|e| e == name) || default && !disable.iter().any(|d| d == name)
+        };
+        let in_order = ORDER.iter().filter(|place| on(place.name, place.default)).filter_map(|p| p.plugin);
+        let plugins = in_order.chain(OF_STORAGE).map(|make| make(config)).collect::<Result<_, _>>();
+        let plugins = plugins.map_err(ChainError::Configuration)?;
+        Ok(Self { env: Env { schema, reader, authorizer, gates }, plugins })
+    }
+    /// Registers the metrics of the plugins.
+    pub fn register(&self, registry: &mut Registry) {
+        for plugin in &self.plugins {
+            plugin.register(registry);
+        }
+    }
+}
+
+impl Admission for Chain {
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Struct,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        async move {
+            for plugin in &self.plugins {
+                plugin.mutate(&self.env, request, object)?;
+                if let Some(rest) = plugin.mutate_waiting(&self.env, request, object) {
+                    rest.await?;
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Struct>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        async move {
+            for plugin in &self.plugins {
+                plugin.validate(&self.env, request, object)?;
+                if let Some(rest) = plugin.validate_waiting(&self.env, request, object) {
+                    rest.await?;
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_upstreams() {
+        // `AllOrderedPlugins` of pkg/kubeapiserver/options/plugins.go.
+        let upstream = "AlwaysAdmit NamespaceAutoProvision NamespaceLifecycle NamespaceExists \
+            LimitPodHardAntiAffinityTopology LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition \
+            AlwaysPullImages ImagePolicyWebhook PodSecurity PodNodeSelector Priority DefaultTolerationSeconds \
+            PodTolerationRestriction EventRateLimit ExtendedResourceToleration DefaultStorageClass \
+            StorageObjectInUseProtection PodGroupProtection OwnerReferencesPermissionEnforcement \
+            PersistentVolumeClaimResize RuntimeClass CertificateApproval CertificateSigning \
+            ClusterTrustBundleAttest CertificateSubjectRestriction DefaultIngressClass DenyServiceExternalIPs \
+            PodTopologyLabels PodGroupWorkloadExists NodeDeclaredFeatureValidator JobValidation \
+            PodResizeValidator MutatingAdmissionPolicy MutatingAdmissionWebhook ValidatingAdmissionPolicy \
+            ValidatingAdmissionWebhook ResourceQuota AlwaysDeny";
+        let ours: Vec<&str> = ORDER.iter().map(|place| place.name).collect();
+        assert_eq!(ours, upstream.split_whitespace().collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,113 @@
+//! One plugin of admission, and its view of the server.
+
+use std::sync::Arc;
+
+use api::status::Cause;
+use api::view::View;
+use api::{Schema, Status, Struct};
+use component::FeatureGates;
+use futures::future::BoxFuture;
+use prometheus_client::registry::Registry;
+
+use super::AdmissionRequest;
+use crate::auth::UnionAuthorizer;
+use crate::reader::Reader;
+
+/// The parts of the server that plugins look at besides the request.
+pub(super) struct Env {
+    pub(super) schema: &'static Schema,
+    pub(super) reader: Arc<dyn Reader>,
+    pub(super) authorizer: Arc<UnionAuthorizer>,
+    pub(super) gates: FeatureGates,
+}
+
+/// One plugin. It looks at a request and refuses it, or changes its object.
+pub(super) trait Plugin: Send + Sync {
+    /// Changes or refuses the object before defaulting and validation; never called for a deletion.
+    fn mutate(
+        &self,
+        _env: &Env,
+        _request: &AdmissionRequest<'_>,
+        _object: &mut Struct,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+    /// The part of [`Plugin::mutate`] that has to wait for something, after it; `None` if the plugin waits for nothing.
+    fn mutate_waiting<'a>(
+        &'a self,
+        _env: &'a Env,
+        _request: &'a AdmissionRequest<'a>,
+        _object: &'a mut Struct,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        None
+    }
+    /// Refuses the object after defaulting and validation; `object` is `None` for a deletion.
+    fn validate(
+        &self,
+        _env: &Env,
+        _request: &AdmissionRequest<'_>,
+        _object: Option<&Struct>,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+    /// The part of [`Plugin::validate`] that has to wait for something, or takes so long that other tasks must get
+    /// their turn meanwhile, after it; `None` if neither is the case.
+    fn validate_waiting<'a>(
+        &'a self,
+        _env: &'a Env,
+        _request: &'a AdmissionRequest<'a>,
+        _object: Option<&'a Struct>,
+    ) -> Option<BoxFuture<'a, Result<(), Status>>> {
+        None
+    }
+    /// Registers the plugin's metrics.
+    fn register(&self, _registry: &mut Registry) {}
+}
+
+impl Env {
+    /// Makes a view of a tree.
+    pub(super) fn view<'a>(&'a self, of: &'a Struct) -> View<'a> {
+        View::new(self.schema, of)
+    }
+    /// Makes a 403 about the object of a request; upstream's `admission.NewForbidden`.
+    pub(super) fn forbidden(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Struct>,
+        why: impl std::fmt::Display,
+    ) -> Status {
+        let mut name = request.name;
+        if name.is_empty()
+            && let Some(object) = object
+        {
+            let meta = self.view(object).st("metadata");
+            name = meta.str("name");
+            if name.is_empty() {
+                name = meta.str("generateName");
+            }
+        }
+        if name.is_empty() {
+            name = "Unknown";
+        }
+        Status::forbidden(&request.info.group, request.resource, name, why)
+    }
+}
+
+impl AdmissionRequest<'_> {
+    /// Whether the request is about this resource itself.
+    pub(super) fn is(&self, group: &str, resource: &str) -> bool {
+        self.is_with(group, resource, "")
+    }
+    /// Whether the request is about this subresource.
+    pub(super) fn is_with(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        self.resource == resource && self.subresource == subresource && self.info.group == group
+    }
+}
+
+/// Adds a cause to an error.
+pub(super) fn with_cause(mut status: Status, reason: &str, message: String, field: &str) -> Status {
+    if let Some(details) = &mut status.details {
+        details.causes.push(Cause { reason: reason.into(), message, field: field.into() });
+    }
+    status
+}

@@ -1,0 +1,175 @@
+use serde_json::json;
+
+use super::*;
+use crate::testing::Fake;
+
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+fn now() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn cluster() -> Arc<Fake> {
+    let fake = Fake::default();
+    let meta = |namespace: &str, name: &str, uid: &str| json!({ "metadata": { "namespace": namespace, "name": name, "uid": uid } });
+    fake.put(("", "serviceaccounts"), meta("a", "robot", "u1"));
+    fake.put(("", "pods"), meta("a", "p", "u2"));
+    fake.put(("", "nodes"), meta("", "n", "u3"));
+    Arc::new(fake)
+}
+
+fn service(reader: Arc<Fake>) -> TokenService {
+    let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    TokenService::new(ISSUER, vec![ISSUER.into()], SigningKey::from_pem(&key).unwrap(), vec![], reader)
+}
+
+fn named(name: &str, uid: &str) -> Ref {
+    Ref { name: name.into(), uid: uid.into() }
+}
+
+fn claims(bound: Bound, audiences: &[&str]) -> Claims {
+    let audiences = audiences.iter().map(|a| Text::from(*a)).collect();
+    Claims::new(ISSUER, "a", named("robot", "u1"), bound, audiences, now(), 600, None)
+}
+
+#[test]
+fn round_trip() {
+    let service = service(cluster());
+    let claims = claims(Bound::Pod(named("p", "u2"), Some(named("n", "u3"))), &[ISSUER]);
+    let token = service.sign(&claims).unwrap();
+    let who = service.authenticate(&token, &[], now()).unwrap().unwrap();
+    assert_eq!(who.user.name, "system:serviceaccount:a:robot");
+    assert_eq!(who.user.uid, "u1");
+    assert_eq!(
+        who.user.groups,
+        ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]
+    );
+    let extra: Vec<(&str, &str)> = who.user.extra.iter().map(|(k, v)| (k.as_str(), v[0].as_str())).collect();
+    let jti = format!("JTI={}", claims.jti);
+    assert_eq!(
+        extra,
+        [
+            ("authentication.kubernetes.io/credential-id", jti.as_str()),
+            ("authentication.kubernetes.io/node-name", "n"),
+            ("authentication.kubernetes.io/node-uid", "u3"),
+            ("authentication.kubernetes.io/pod-name", "p"),
+            ("authentication.kubernetes.io/pod-uid", "u2"),
+        ]
+    );
+    let payload = token.split('.').nth(1).unwrap();
+    let payload: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap();
+    assert_eq!(
+        payload,
+        json!({
+            "aud": [ISSUER], "exp": 1_767_226_200, "iat": 1_767_225_600, "nbf": 1_767_225_600,
+            "iss": ISSUER, "jti": claims.jti, "sub": "system:serviceaccount:a:robot",
+            "kubernetes.io": {
+                "namespace": "a",
+                "node": { "name": "n", "uid": "u3" },
+                "pod": { "name": "p", "uid": "u2" },
+                "serviceaccount": { "name": "robot", "uid": "u1" },
+            },
+        })
+    );
+}
+
+#[test]
+fn what_does_not_hold() {
+    let cluster = cluster();
+    let service = service(cluster.clone());
+    let late = now() + jiff::SignedDuration::from_secs(661);
+    let early = now() - jiff::SignedDuration::from_secs(61);
+    let deleted = "service account token has been invalidated";
+    let cases = [
+        (claims(Bound::No, &[ISSUER]), now(), Ok(())),
+        (claims(Bound::No, &[]), now(), Ok(())),
+        (claims(Bound::No, &[ISSUER]), late, Err("service account token has expired".to_owned())),
+        (claims(Bound::No, &[ISSUER]), early, Err("service account token is not valid yet".into())),
+        (
+            claims(Bound::No, &["vault"]),
+            now(),
+            Err(format!("token audiences [\"vault\"] is invalid for the target audiences [\"{ISSUER}\"]")),
+        ),
+        (claims(Bound::Pod(named("gone", "u2"), None), &[ISSUER]), now(), Err(deleted.into())),
+        (
+            claims(Bound::Pod(named("p", "u9"), None), &[ISSUER]),
+            now(),
+            Err("Pod UID (u2) does not match service account pod ref claim (u9)".into()),
+        ),
+        (claims(Bound::Node(named("n", "u3")), &[ISSUER]), now(), Ok(())),
+        (claims(Bound::Node(named("m", "u3")), &[ISSUER]), now(), Err(deleted.into())),
+        (claims(Bound::Secret(named("s", "u4")), &[ISSUER]), now(), Err(deleted.into())),
+    ];
+    for (claims, now, want) in cases {
+        let token = service.sign(&claims).unwrap();
+        // Twice: the second time the signature is in the cache.
+        for _ in 0..2 {
+            let got = service.authenticate(&token, &[], now).map(|a| assert!(a.is_some())).map_err(|e| e.0);
+            assert_eq!(got, want, "{claims:?}");
+        }
+    }
+    let token = service.sign(&claims(Bound::No, &[ISSUER])).unwrap();
+    cluster.remove(("", "serviceaccounts"), "a", "robot");
+    assert!(service.authenticate(&token, &[], now()).is_err());
+}
+
+#[test]
+fn a_pod_that_ends_keeps_its_token_until_it_should_be_gone() {
+    let cluster = cluster();
+    let service = service(cluster.clone());
+    let token = service.sign(&claims(Bound::Pod(named("p", "u2"), None), &[ISSUER])).unwrap();
+    let ends = |at: &str| json!({ "metadata": { "namespace": "a", "name": "p", "uid": "u2", "deletionTimestamp": at } });
+    cluster.put(("", "pods"), ends("2026-01-01T00:00:30Z"));
+    assert!(service.authenticate(&token, &[], now()).is_ok());
+    cluster.put(("", "pods"), ends("2025-12-31T23:58:59Z"));
+    assert!(service.authenticate(&token, &[], now()).is_err());
+}
+
+#[test]
+fn foreign_and_forged() {
+    let (ours, theirs) = (service(cluster()), service(cluster()));
+    let token = theirs.sign(&claims(Bound::No, &[ISSUER])).unwrap();
+    assert!(ours.authenticate(&token, &[], now()).is_err());
+    let mut forged = ours.sign(&claims(Bound::No, &[ISSUER])).unwrap();
+    let last = if forged.pop() == Some('A') { 'Q' } else { 'A' };
+    forged.push(last);
+    assert!(ours.authenticate(&forged, &[], now()).is_err());
+    for nonsense in ["", "a", "a.b.c", "....", "e30.e30.e30"] {
+        assert!(ours.authenticate(nonsense, &[], now()).unwrap().is_none(), "{nonsense}");
+    }
+    // The algorithm of the header must be the key's.
+    let token = ours.sign(&claims(Bound::No, &[ISSUER])).unwrap();
+    let (_, rest) = token.split_once('.').unwrap();
+    let none = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#));
+    assert!(ours.authenticate(&none, &[], now()).is_err());
+}
+
+#[test]
+fn tokens_of_secrets() {
+    let cluster = cluster();
+    let service = service(cluster.clone());
+    let token = service.legacy("a", "robot", "u1", "s").unwrap();
+    assert!(service.authenticate(&token, &[], now()).is_err());
+    let data = base64::engine::general_purpose::STANDARD.encode(&token);
+    cluster.put(
+        ("", "secrets"),
+        json!({ "metadata": { "namespace": "a", "name": "s" }, "data": { "token": data } }),
+    );
+    let who = service.authenticate(&token, &[], now()).unwrap().unwrap();
+    assert_eq!(who.user.name, "system:serviceaccount:a:robot");
+    cluster.put(
+        ("", "secrets"),
+        json!({ "metadata": { "namespace": "a", "name": "s" }, "data": { "token": "eA==" } }),
+    );
+    assert!(service.authenticate(&token, &[], now()).is_err());
+}
+
+#[test]
+fn published_keys() {
+    let service = service(cluster());
+    let jwks = service.jwks();
+    assert_eq!(jwks["keys"][0]["alg"], "ES256");
+    assert_eq!(jwks["keys"][0]["crv"], "P-256");
+    let configuration = service.openid_configuration("https://1.2.3.4:6443/openid/v1/jwks");
+    assert_eq!(configuration["id_token_signing_alg_values_supported"], json!(["ES256"]));
+}

@@ -1,0 +1,152 @@
+//! Authentication, authorization and admission of a server, made from its configuration.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::{Schema, Text};
+use component::{Clock, FeatureGates};
+use rustls_pki_types::CertificateDer;
+
+use crate::admission::{AdmissionConfig, AdmissionConfigError, Chain, ChainError};
+use crate::auth::node::NodeAuthorizer;
+use crate::auth::rbac::RbacIndex;
+use crate::auth::token::TokenService;
+use crate::auth::{
+    self, Auth, AuthenticationConfig, AuthorizationMode, ClientCaError, KeyError, Reviews, SigningKey,
+    UnionAuthenticator, UnionAuthorizer, VerifyingKey,
+};
+use crate::reader::Reader;
+
+/// The configuration of security; upstream's flags in brackets.
+pub struct SecurityConfig {
+    /// The authority of client certificates (`--client-ca-file`).
+    pub client_ca: CertificateDer<'static>,
+    /// The key that signs tokens, PEM (`--service-account-signing-key-file`).
+    pub signing_key_pem: String,
+    /// More keys whose tokens are taken, PEM (`--service-account-key-file`).
+    pub other_keys_pem: Vec<String>,
+    /// The issuer of tokens (`--service-account-issuer`).
+    pub issuer: String,
+    /// The audiences of this server; none for the issuer alone (`--api-audiences`).
+    pub audiences: Vec<String>,
+    /// Longest life of a token in seconds; 0 for no limit (`--service-account-max-token-expiration`).
+    pub max_token_expiration: i64,
+    /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
+    pub anonymous: bool,
+    /// The features that are on.
+    pub gates: FeatureGates,
+    /// The authorizers, in the order in which they are asked (`--authorization-mode`).
+    pub modes: Vec<AuthorizationMode>,
+    /// Plugins to turn on (`--enable-admission-plugins`).
+    pub enable_admission: Vec<String>,
+    /// Plugins to turn off (`--disable-admission-plugins`).
+    pub disable_admission: Vec<String>,
+    /// The file of the plugins' configuration (`--admission-control-config-file`).
+    pub admission_config: Option<PathBuf>,
+    /// The clock.
+    pub clock: Clock,
+}
+
+impl SecurityConfig {
+    /// Makes the default configuration, for a client authority and a signing key.
+    pub fn new(client_ca: CertificateDer<'static>, signing_key_pem: String) -> Self {
+        Self {
+            client_ca,
+            signing_key_pem,
+            other_keys_pem: Vec::new(),
+            issuer: "https://kubernetes.default.svc.cluster.local".into(),
+            audiences: Vec::new(),
+            max_token_expiration: 0,
+            anonymous: true,
+            gates: FeatureGates::default(),
+            modes: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
+            enable_admission: Vec::new(),
+            disable_admission: Vec::new(),
+            admission_config: None,
+            clock: Clock::system(),
+        }
+    }
+}
+
+/// The reason for which security cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// The authority of client certificates cannot be used.
+    #[error(transparent)]
+    ClientCa(#[from] ClientCaError),
+    /// A key of service account tokens cannot be used.
+    #[error("a key of service account tokens cannot be used")]
+    Key(#[from] KeyError),
+    /// The lists of admission plugins, or a plugin's configuration, are wrong.
+    #[error(transparent)]
+    Admission(#[from] ChainError),
+    /// The file of the plugins' configuration is wrong.
+    #[error(transparent)]
+    AdmissionConfig(#[from] AdmissionConfigError),
+}
+
+/// The authentication, authorization and admission of the request pipe.
+pub struct Security {
+    /// Authentication and authorization.
+    pub auth: Auth,
+    /// The chain of admission plugins.
+    pub admission: Arc<Chain>,
+    /// Authorization by itself, which must be told of changes to stored objects.
+    pub authorizer: Arc<UnionAuthorizer>,
+}
+
+impl Security {
+    /// Makes authentication, authorization and admission over live objects.
+    pub fn new(config: SecurityConfig, reader: Arc<dyn Reader>) -> Result<Self, SecurityError> {
+        let schema = Schema::builtin();
+        let signer = SigningKey::from_pem(&config.signing_key_pem)?;
+        let others = config.other_keys_pem.iter().map(|pem| SigningKey::from_pem(pem));
+        let others: Vec<VerifyingKey> =
+            others.map(|k| k.map(|k| k.public().clone())).collect::<Result<_, _>>()?;
+        let audiences: Vec<Text> = if config.audiences.is_empty() {
+            vec![config.issuer.as_str().into()]
+        } else {
+            config.audiences.iter().map(Text::from).collect()
+        };
+        let tokens = Arc::new(TokenService::new(&config.issuer, audiences, signer, others, reader.clone()));
+        let authorizer = Arc::new(UnionAuthorizer::new(
+            &config.modes,
+            Arc::new(NodeAuthorizer::new(config.gates.enabled("PodCertificateRequest"))),
+            Arc::new(RbacIndex::default()),
+        ));
+        let authentication = AuthenticationConfig {
+            client_ca: config.client_ca,
+            anonymous: config.anonymous,
+            clock: config.clock,
+        };
+        let authenticator = UnionAuthenticator::new(authentication, tokens.clone(), authorizer.clone())?;
+        let reviews = Reviews::new(
+            schema,
+            authorizer.clone(),
+            tokens.clone(),
+            reader.clone(),
+            config.clock,
+            config.max_token_expiration,
+            config.anonymous.then(auth::nobody),
+        );
+        let admission_config = match &config.admission_config {
+            Some(file) => AdmissionConfig::from_file(file)?,
+            None => AdmissionConfig::default(),
+        };
+        let admission = Chain::new(
+            schema,
+            reader,
+            authorizer.clone(),
+            config.gates,
+            &config.enable_admission,
+            &config.disable_admission,
+            &admission_config,
+        )?;
+        let auth = Auth {
+            authenticator: Arc::new(authenticator),
+            authorizer: Arc::<UnionAuthorizer>::clone(&authorizer),
+            reviewer: Arc::new(reviews),
+        };
+        Ok(Self { auth, admission: Arc::new(admission), authorizer })
+    }
+}

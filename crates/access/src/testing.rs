@@ -1,0 +1,84 @@
+//! Stored objects for tests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{NewObject, Object, OwnerRef, Text};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::reader::{Reader, ResourceName};
+
+type Key = (ResourceName, Text, Text);
+
+/// Stored objects of a test.
+#[derive(Default)]
+pub(crate) struct Fake {
+    objects: Mutex<BTreeMap<Key, Arc<Object>>>,
+}
+
+impl Fake {
+    /// Puts an object in place, from JSON.
+    pub(crate) fn put(&self, resource: ResourceName, json: Value) {
+        let object = object(json);
+        let key = (resource, object.data.namespace.clone(), object.data.name.clone());
+        self.objects.lock().insert(key, Arc::new(object));
+    }
+    /// Removes an object.
+    pub(crate) fn remove(&self, resource: ResourceName, namespace: &str, name: &str) {
+        self.objects.lock().remove(&(resource, namespace.into(), name.into()));
+    }
+}
+
+/// Makes a stored object from JSON.
+pub(crate) fn object(json: Value) -> Object {
+    let meta = &json["metadata"];
+    let text = |v: &Value| Text::from(v.as_str().unwrap_or_default());
+    let labels = meta["labels"].as_object();
+    let mut labels: Vec<(Text, Text)> =
+        labels.into_iter().flatten().map(|(k, v)| (k.as_str().into(), text(v))).collect();
+    labels.sort();
+    let owners = meta["ownerReferences"].as_array().into_iter().flatten().map(|owner| OwnerRef {
+        api_version: text(&owner["apiVersion"]),
+        kind: text(&owner["kind"]),
+        name: text(&owner["name"]),
+        uid: text(&owner["uid"]),
+        controller: owner["controller"] == true,
+        block_owner_deletion: owner["blockOwnerDeletion"] == true,
+    });
+    Object {
+        data: NewObject {
+            name: text(&meta["name"]),
+            namespace: text(&meta["namespace"]),
+            uid: text(&meta["uid"]),
+            labels: labels.into(),
+            owners: owners.collect(),
+            fields: Box::default(),
+            deleting: !meta["deletionTimestamp"].is_null(),
+            finalizers: false,
+            stamp: 0,
+            body: json.to_string().into(),
+            rv_at: 1,
+        },
+        revision: 1,
+    }
+}
+
+impl Reader for Fake {
+    fn get(&self, resource: ResourceName, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        self.objects.lock().get(&(resource, namespace.into(), name.into())).cloned()
+    }
+    fn list(&self, resource: ResourceName, namespace: &str) -> Vec<Arc<Object>> {
+        self.objects
+            .lock()
+            .iter()
+            .filter(|((r, ns, _), _)| *r == resource && (namespace.is_empty() || ns == namespace))
+            .map(|(_, o)| o.clone())
+            .collect()
+    }
+    fn appears(&self, _: ResourceName, _: &str, _: &str) -> BoxFuture<'static, ()> {
+        std::future::pending().boxed()
+    }
+}

@@ -1,0 +1,227 @@
+//! A Pod as the scheduler reads it.
+//!
+//! A Pod that has a node is never placed again. Of such a Pod only what others are judged by is kept: about a sixth of
+//! the decoded object. A cluster has few Pods that wait, and of those everything is kept.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use api::Status;
+use client::{Cached, FromJson};
+use compact_str::CompactString as Text;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{self as core, ObjectReference};
+use objects::ports::{HostPort, host_ports};
+
+use crate::affinity::Terms;
+use crate::labels::Labels;
+use crate::resources::{PodRequests, pod_requests};
+
+/// The reason for which the scheduler ends Pods to make room.
+pub const PREEMPTED: &str = "PreemptionByScheduler";
+
+/// The part of a Pod that the scheduler and its informer keep.
+#[derive(Debug, PartialEq)]
+pub struct PodView {
+    namespace: Text,
+    name: Text,
+    uid: Arc<str>,
+    resource_version: Text,
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+    /// Its labels.
+    pub labels: Labels,
+    node: Text,
+    /// Whether it has ended for good.
+    pub ended: bool,
+    /// Whether it is being deleted.
+    pub leaving: bool,
+    /// Whether it is to end since the scheduler wanted its room.
+    pub preempted: bool,
+    /// When its node took it in.
+    pub started: Option<Timestamp>,
+    priority: i32,
+    /// Its requests.
+    pub requests: PodRequests,
+    /// Host ports it takes.
+    pub ports: Box<[HostPort]>,
+    terms: Option<Box<Terms>>,
+    /// All of it, as long as it has no node.
+    waiting: Option<Box<core::Pod>>,
+}
+
+impl PodView {
+    /// Computes what the scheduler needs of a Pod.
+    pub fn new(pod: core::Pod) -> Self {
+        let meta = &pod.metadata;
+        let text = |t: &Option<String>| Text::from(t.as_deref().unwrap_or_default());
+        let node = objects::pod::node_name(&pod);
+        let target = objects::pod::condition(&pod, "DisruptionTarget");
+        let terms = Terms::of(&pod);
+        Self {
+            namespace: text(&meta.namespace),
+            name: text(&meta.name),
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            resource_version: text(&meta.resource_version),
+            generation: meta.generation,
+            labels: meta.labels.iter().flatten().collect(),
+            node: node.into(),
+            ended: objects::pod::is_terminal(&pod),
+            leaving: meta.deletion_timestamp.is_some(),
+            preempted: target.is_some_and(|c| c.status == "True" && c.reason.as_deref() == Some(PREEMPTED)),
+            started: pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0),
+            priority: pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0),
+            requests: pod_requests(&pod),
+            ports: host_ports(&pod).into(),
+            terms: (terms != Terms::default()).then(|| Box::new(terms)),
+            waiting: node.is_empty().then(|| Box::new(pod)),
+        }
+    }
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Its uid, "" if it has none.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+    /// Its uid, to be shared.
+    pub fn shared_uid(&self) -> Arc<str> {
+        self.uid.clone()
+    }
+    /// The node that it is bound to.
+    pub fn node(&self) -> Option<&str> {
+        Some(self.node.as_str()).filter(|n| !n.is_empty())
+    }
+    /// Its priority, 0 by default.
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+    /// Its affinity to other Pods.
+    pub fn terms(&self) -> &Terms {
+        static NONE: Terms = Terms::NONE;
+        self.terms.as_deref().unwrap_or(&NONE)
+    }
+    /// Whether it has terms of affinity or anti-affinity.
+    pub fn has_terms(&self) -> bool {
+        self.terms.is_some()
+    }
+    /// All of a Pod that waits for a node. Of a Pod that has one it is empty: nothing more is decided about it.
+    pub fn whole(&self) -> &core::Pod {
+        static EMPTY: OnceLock<core::Pod> = OnceLock::new();
+        self.waiting.as_deref().unwrap_or_else(|| EMPTY.get_or_init(core::Pod::default))
+    }
+    /// Its spec, while it waits for a node.
+    pub fn spec(&self) -> Option<&core::PodSpec> {
+        self.waiting.as_deref()?.spec.as_ref()
+    }
+    /// The node that the API says it waits for, "" for none.
+    pub fn nominated(&self) -> &str {
+        let status = self.waiting.as_deref().and_then(|p| p.status.as_ref());
+        status.and_then(|s| s.nominated_node_name.as_deref()).unwrap_or_default()
+    }
+    /// How Events name it.
+    pub fn reference(&self) -> ObjectReference {
+        let some = |t: &str| Some(t.to_owned());
+        ObjectReference {
+            api_version: some("v1"),
+            kind: some("Pod"),
+            namespace: some(&self.namespace),
+            name: some(&self.name),
+            uid: some(&self.uid),
+            resource_version: some(&self.resource_version),
+            field_path: None,
+        }
+    }
+}
+
+impl Cached for PodView {
+    fn decode(json: &[u8]) -> Result<Self, Status> {
+        let mut pod = core::Pod::from_json(json)?;
+        // Nobody here reads these, and a Pod that waits is kept whole.
+        pod.metadata.managed_fields = None;
+        Ok(Self::new(pod))
+    }
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
+/// A Pod that many know. Clones share it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodInfo(Arc<PodView>);
+
+impl PodInfo {
+    /// Computes what the scheduler needs of a Pod.
+    pub fn new(pod: core::Pod) -> Self {
+        Self(Arc::new(PodView::new(pod)))
+    }
+}
+
+impl From<Arc<PodView>> for PodInfo {
+    fn from(view: Arc<PodView>) -> Self {
+        Self(view)
+    }
+}
+
+impl Deref for PodInfo {
+    type Target = PodView;
+    fn deref(&self) -> &PodView {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn view(node: &str) -> PodView {
+        let pod = json!({
+            "metadata": {"namespace": "d", "name": "p", "uid": "u", "resourceVersion": "7", "generation": 3,
+                "labels": {"b": "2", "a": "1"}, "managedFields": [{"manager": "m"}]},
+            "spec": {"nodeName": node, "priority": 4, "containers": [{"name": "c",
+                "ports": [{"containerPort": 1, "hostPort": 80}], "resources": {"requests": {"cpu": "2"}}}]},
+            "status": {"startTime": "2026-01-01T00:00:00Z", "nominatedNodeName": "x", "conditions":
+                [{"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED}]},
+        });
+        PodView::decode(pod.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_is_kept() {
+        let view = view("n");
+        assert_eq!((view.namespace(), view.name(), view.uid()), ("d", "p", "u"));
+        assert_eq!(
+            (view.labels.get("a"), view.labels.get("b"), view.labels.get("c")),
+            (Some("1"), Some("2"), None)
+        );
+        assert_eq!((view.node(), view.priority, view.generation), (Some("n"), 4, Some(3)));
+        assert_eq!((view.requests.fit.milli_cpu, view.ports.len()), (2000, 1));
+        assert!(view.preempted && !view.ended && !view.leaving && !view.has_terms());
+        assert!(view.started.is_some());
+    }
+
+    #[test]
+    fn a_pod_is_kept_whole_until_it_has_a_node() {
+        assert!(view("n").spec().is_none());
+        let waiting = view("");
+        assert_eq!((waiting.node(), waiting.nominated()), (None, "x"));
+        assert_eq!(waiting.spec().unwrap().containers.len(), 1);
+        assert!(waiting.whole().metadata.managed_fields.is_none());
+    }
+}

@@ -1,0 +1,175 @@
+//! The cluster.
+
+use std::time::Duration;
+
+use access::UserInfo;
+use access::pki::{Pki, PkiConfig};
+use access::security::SecurityConfig;
+use anyhow::{Context, Result, bail};
+use apiserver::{Server, in_process};
+use client::{Client, Clients, KubeObject, ListParams};
+use component::{Clock, Health, Registry, Shutdown};
+use jiff::Timestamp;
+use serde_json::Value;
+use storage::Store;
+use tokio::time::Instant;
+
+/// How often a condition is looked at, in simulated time.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A control plane; its nodes are a [`Fleet`](crate::Fleet).
+pub struct Cluster {
+    server: Server,
+    clock: Clock,
+    root_ca: String,
+    shutdown: Shutdown,
+}
+
+impl Cluster {
+    /// An API server with the objects that every cluster has. Its time of day begins with 2026.
+    ///
+    /// # Errors
+    /// Where the machine has no room for the keys, or the server does not take what it is made of.
+    pub async fn start() -> Result<Self> {
+        let clock = Clock::from("2026-01-01T00:00:00Z".parse::<Timestamp>()?);
+        let shutdown = Shutdown::new();
+        let dir = tempfile::tempdir()?;
+        let pki = Pki::ensure(
+            dir.path(),
+            &PkiConfig {
+                hostname: "simulation".into(),
+                addresses: Vec::new(),
+                names: Vec::new(),
+                service_address: None,
+                cluster_domain: "cluster.local".into(),
+                node: None,
+                now: clock.now(),
+            },
+        )?;
+        let security = SecurityConfig {
+            clock,
+            ..SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone())
+        };
+        // A thread would work while the clock goes on.
+        let config = apiserver::Config { clock, threads: false, ..apiserver::Config::default() };
+        let server = in_process::start(config, Store::inline(clock), security, &shutdown).await?;
+        Ok(Self { server, clock, root_ca: pki.ca.certificate_pem.clone(), shutdown })
+    }
+
+    /// Clients by user name, each with the groups that belong to the user.
+    pub fn clients(&self) -> Clients {
+        let server = self.server.clone();
+        Clients::new(move |user| Client::new(server.transport(user_of(user), user), user))
+    }
+
+    /// The administrator's client.
+    pub fn admin(&self) -> Client {
+        let groups = ["system:masters", "system:authenticated"].map(Into::into).to_vec();
+        let user = UserInfo { name: "admin".into(), groups, ..UserInfo::default() };
+        Client::new(self.server.transport(user, "simulation"), "simulation")
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The shutdown of what runs in the cluster.
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
+    /// Starts controllers, chosen as `--controllers` chooses them.
+    ///
+    /// # Errors
+    /// Where one of them is not known.
+    pub fn controllers(&self, chosen: &[&str]) -> Result<()> {
+        let config = controllers::Config {
+            controllers: controllers::Choice::parse(chosen)?,
+            ..controllers::Config::new(self.clock, self.root_ca.clone())
+        };
+        let (metrics, health) = (Registry::default(), Health::default());
+        Ok(controllers::run(&config, &self.clients(), &metrics, &health, &self.shutdown)?)
+    }
+
+    /// Starts the scheduler.
+    pub fn scheduler(&self) {
+        let run = scheduler::run::run(self.clients(), self.clock, Registry::default(), self.shutdown.clone());
+        self.shutdown.spawn(run);
+    }
+
+    /// Makes an object, given as JSON, in the namespace that it names.
+    ///
+    /// # Errors
+    /// The server's, or where it is no such object.
+    pub async fn create<T: KubeObject>(&self, object: &Value) -> Result<T> {
+        let typed = T::from_json(object.to_string().as_bytes())?;
+        let namespace = typed.metadata().namespace.clone().unwrap_or_default();
+        Ok(self.admin().api::<T>(&namespace).create(&typed).await.with_context(|| format!("{object}"))?)
+    }
+
+    /// An object, if there is one.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn get<T: KubeObject>(&self, namespace: &str, name: &str) -> Result<Option<T>> {
+        match self.admin().api::<T>(namespace).get(name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// All objects of a namespace, "" for those of all.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn list<T: KubeObject>(&self, namespace: &str) -> Result<Vec<T>> {
+        Ok(self.admin().api::<T>(namespace).list(&ListParams::default()).await?.items)
+    }
+
+    /// Waits, at most for this long in simulated time, until all objects of a namespace are as `wanted` says; how long
+    /// that took.
+    ///
+    /// # Errors
+    /// The last of the objects when the time is up.
+    pub async fn until<T: KubeObject>(
+        &self,
+        limit: Duration,
+        namespace: &str,
+        wanted: impl Fn(&[T]) -> bool,
+    ) -> Result<Duration> {
+        let start = Instant::now();
+        loop {
+            let all = self.list::<T>(namespace).await?;
+            if wanted(&all) {
+                return Ok(start.elapsed());
+            }
+            if start.elapsed() > limit {
+                let last = all.last().map(|o| o.to_json()).transpose()?;
+                let last = last.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+                bail!("not within {limit:?}: {} {}, the last is {last}", all.len(), T::URL_PATH_SEGMENT);
+            }
+            tokio::time::sleep(LOOK).await; // the pace of asking, in simulated time
+        }
+    }
+
+    /// Ends everything in it.
+    pub async fn stop(self) {
+        self.shutdown.finish().await;
+    }
+}
+
+/// A user with the groups that authentication gives such a user.
+fn user_of(name: &str) -> UserInfo {
+    let mut groups = vec!["system:authenticated".into()];
+    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    if let Some((namespace, _)) = account {
+        groups.push("system:serviceaccounts".into());
+        groups.push(format!("system:serviceaccounts:{namespace}").into());
+    }
+    if name.starts_with("system:node:") {
+        groups.push("system:nodes".into());
+    }
+    UserInfo { name: name.into(), groups, ..UserInfo::default() }
+}
