@@ -35,7 +35,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
         controllers: chosen,
         ..controllers::Config::new(clock, root_ca)
     };
-    let clients = clients(&flags.component, NAME, flags.use_service_account_credentials)?;
+    let clients = clients(&flags.component.kubeconfig, NAME, flags.use_service_account_credentials)?;
     let telling = Telling::default();
     let about = About {
         name: NAME,
@@ -62,7 +62,7 @@ pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result
 pub(crate) async fn scheduler(flags: &cli::Scheduler) -> Result<()> {
     const NAME: &str = "kube-scheduler";
     let clock = Clock::system();
-    let clients = clients(&flags.component, NAME, false)?;
+    let clients = clients(&flags.component.kubeconfig, NAME, false)?;
     let telling = Telling::default();
     let about = About { name: NAME, settings: "kubescheduler.config.k8s.io", flags: BTreeMap::new() };
     let (started, metrics) = (clients.clone(), telling.metrics.clone());
@@ -73,12 +73,25 @@ pub(crate) async fn scheduler(flags: &cli::Scheduler) -> Result<()> {
     run(about, &flags.component, clients, clock, &telling, work).await
 }
 
-fn clients(flags: &cli::Component, name: &'static str, accounts: bool) -> Result<Clients> {
+/// Clients by a kubeconfig; with `accounts`, each service account has a token of its own.
+pub(crate) fn clients(kubeconfig: &Path, name: &'static str, accounts: bool) -> Result<Clients> {
     let read = || {
-        let config = Config::from_kubeconfig(&flags.kubeconfig, None)?;
+        let config = Config::from_kubeconfig(kubeconfig, None)?;
         Clients::remote(config, name, accounts)
     };
-    read().with_context(|| format!("--kubeconfig {} cannot be used", flags.kubeconfig.display()))
+    read().with_context(|| format!("--kubeconfig {} cannot be used", kubeconfig.display()))
+}
+
+/// The authorities of client certificates in a file; none without a file.
+pub(crate) fn authorities_of_clients(file: Option<&Path>) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = file {
+        let unusable = || format!("cannot use --client-ca-file {}", path.display());
+        for certificate in CertificateDer::pem_file_iter(path).with_context(unusable)? {
+            roots.add(certificate.with_context(unusable)?).with_context(unusable)?;
+        }
+    }
+    Ok(roots)
 }
 
 /// The PEM of the authorities that a kubeconfig trusts.
@@ -117,20 +130,14 @@ where
     let own = clients.of(&format!("system:{name}"));
     if flags.secure_port != 0 {
         let address = SocketAddr::new(flags.bind_address, flags.secure_port);
-        let mut roots = RootCertStore::empty();
-        if let Some(path) = &flags.client_ca_file {
-            let unusable = || format!("cannot use --client-ca-file {}", path.display());
-            for certificate in CertificateDer::pem_file_iter(path).with_context(unusable)? {
-                roots.add(certificate.with_context(unusable)?).with_context(unusable)?;
-            }
-        }
+        let roots = authorities_of_clients(flags.client_ca_file.as_deref())?;
         let client = own.clone();
         let address = endpoints::serve(about, telling, client, address, roots, clock, &shutdown).await?;
         say(&format!("{name}: https://{address}"));
     }
     let working = async {
         if !flags.leader_elect {
-            return work(shutdown.child()).await;
+            return Box::pin(work(shutdown.child())).await;
         }
         let identity = format!("{}_{}", machine::hostname(), uuid::Uuid::new_v4());
         let election = Election::new("kube-system", name, &identity);
@@ -143,6 +150,14 @@ where
             _ => Ok(()),
         }
     };
+    until_signal(Box::pin(working), &shutdown).await
+}
+
+/// Works until a signal stops the process, and ends everything that `shutdown` began.
+pub(crate) async fn until_signal(
+    working: impl Future<Output = Result<()>>,
+    shutdown: &Shutdown,
+) -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let result = tokio::select! {

@@ -37,6 +37,8 @@ pub(crate) enum Command {
     /// Run the scheduler alone
     #[command(name = "kube-scheduler")]
     Scheduler(Scheduler),
+    /// Run a node's agent alone
+    Kubelet(Kubelet),
     /// Save the store of a running cluster to a file, restore it, or look at such a file
     #[command(subcommand)]
     Snapshot(Snapshot),
@@ -261,6 +263,74 @@ pub(crate) struct ControllerManager {
 pub(crate) struct Scheduler {
     #[command(flatten)]
     pub(crate) component: Component,
+}
+
+/// A node's agent alone, with upstream's flag names. A flag counts more than the file of --config.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Kubelet {
+    /// Where the API server is, and the credentials of the node
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
+    /// Upstream's KubeletConfiguration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Name of the Node [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) hostname_override: Option<String>,
+    /// Address of the node, or one of each family, separated by commas [default: its IPv4 address, or its IPv6 address if it has no other]
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    pub(crate) node_ip: Vec<IpAddr>,
+    /// Labels of a new Node, as `key=value`, separated by commas
+    #[arg(long, value_name = "LABELS", value_delimiter = ',')]
+    pub(crate) node_labels: Vec<String>,
+    /// Taints of a new Node, as `key=value:effect`, separated by commas
+    #[arg(long, value_name = "TAINTS", value_delimiter = ',')]
+    pub(crate) register_with_taints: Vec<String>,
+    /// Where Pods' volumes and files are
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub(crate) root_dir: PathBuf,
+    /// Address to serve on [default: all]
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Option<IpAddr>,
+    /// Port to serve on [default: 10250]
+    #[arg(long, value_name = "N")]
+    pub(crate) port: Option<u16>,
+    /// Certificate to serve with [default: one that signs itself]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_private_key_file: Option<PathBuf>,
+    /// The authorities of client certificates that are taken
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
+    /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
+    #[arg(long, value_name = "SOCK")]
+    pub(crate) container_runtime_endpoint: Option<String>,
+    /// Addresses of the cluster's DNS servers, for Pods' resolv.conf
+    #[arg(long, value_name = "IPS", value_delimiter = ',')]
+    pub(crate) cluster_dns: Vec<IpAddr>,
+    /// The cluster's DNS domain [default: cluster.local]
+    #[arg(long, value_name = "DOMAIN")]
+    pub(crate) cluster_domain: Option<String>,
+    /// The resolv.conf that Pods inherit name servers from [default: /etc/resolv.conf]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resolv_conf: Option<PathBuf>,
+    /// The cgroup below which those of Pods are [default: the root]
+    #[arg(long, value_name = "CGROUP")]
+    pub(crate) cgroup_root: Option<String>,
+    /// How many Pods the node takes [default: 110]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_pods: Option<u32>,
+    /// Size at which a container's log is rotated [default: 10Mi]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) container_log_max_size: Option<String>,
+    /// How many logs of a container are kept [default: 5]
+    #[arg(long, value_name = "N")]
+    pub(crate) container_log_max_files: Option<u32>,
+    /// Below which the node reports pressure; no Pod is evicted for it yet
+    #[arg(long, value_name = "THRESHOLDS")]
+    pub(crate) eviction_hard: Option<kubelet::node::Thresholds>,
 }
 
 /// The flags of the etcd that holds the objects in place of this program's own store; named as upstream's.

@@ -5,16 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use clap::CommandFactory;
 use component::Table;
 
-use crate::cli::Cli;
-
 /// The flags of upstream's components that are not honoured here.
-const TABLES: [(&str, &str); 3] = [
+const TABLES: [(&str, &str); 4] = [
     ("kube-apiserver", include_str!("flags/kube-apiserver.tsv")),
     ("kube-controller-manager", include_str!("flags/kube-controller-manager.tsv")),
     ("kube-scheduler", include_str!("flags/kube-scheduler.tsv")),
+    ("kubelet", include_str!("flags/kubelet.tsv")),
 ];
 
 /// A command line, read by upstream's rules.
@@ -50,19 +48,21 @@ pub(crate) fn read(all: impl IntoIterator<Item = OsString>) -> Result<Line> {
 
 /// Whether a subcommand is a component, by upstream's names.
 fn is_component(name: &OsStr) -> bool {
-    let components = Cli::command();
-    components.get_subcommands().map(clap::Command::get_name).any(|n| n.starts_with("kube-") && n == name)
+    TABLES.iter().any(|(component, _)| *component == name)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
     fn links_by_the_names_of_components() {
-        for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+        for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"] {
             assert!(is_component(name.as_ref()), "{name}");
             let line = read([format!("/usr/bin/{name}").into(), "--kubeconfig=k".into()]).unwrap();
             assert_eq!(line.arguments[1..], [OsString::from(name), "--kubeconfig=k".into()]);
@@ -92,6 +92,7 @@ mod tests {
             let expected = match name {
                 "kube-apiserver" => 177,
                 "kube-controller-manager" => 150,
+                "kubelet" => 150,
                 _ => 62,
             };
             assert_eq!(count, expected, "{name}");
@@ -120,5 +121,10 @@ mod tests {
         check(&format!("{api} --authorization_mode=AlwaysAllow"), Err(always));
         check("kube-scheduler --kubeconfig=k --leader-elect-lease-duration=15s", Ok(&[]));
         check("up --audit-log-path=/a", Ok(&[]));
+        check("kubelet --kubeconfig=k --authorization-mode=Webhook --anonymous-auth=false", Ok(&[]));
+        let qps = "--kube-api-qps has no effect here: the API server says when it is busy";
+        check("kubelet --kubeconfig=k --kube-api-qps=50", Ok(&[qps]));
+        let pods = "--pod-manifest-path=/m cannot be had: static Pods are not there yet; leave it out";
+        check("kubelet --kubeconfig=k --pod-manifest-path /m", Err(pods));
     }
 }

@@ -11,6 +11,7 @@ mod machine;
 mod migrate;
 mod neighbours;
 mod node;
+mod node_agent;
 mod openapi;
 mod private;
 mod snapshot;
@@ -104,6 +105,7 @@ async fn run(command: Command) -> Result<()> {
         }
         Command::ControllerManager(flags) => alone::controller_manager(&flags).await,
         Command::Scheduler(flags) => alone::scheduler(&flags).await,
+        Command::Kubelet(flags) => node_agent::run(&flags).await,
         Command::Server(flags) => {
             let dir = DataDir::open(&flags.data_dir)?;
             let plane = ControlPlane::start(dir, Settings::from(&flags), None).await?;

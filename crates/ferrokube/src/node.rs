@@ -1,5 +1,6 @@
 //! This machine's node: kubelet and pod network, beside the control plane.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -106,6 +107,7 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         server: Some(kubelet::server::Options {
             address: SocketAddr::new(address, port),
             tls: Arc::new(tls),
+            flags: BTreeMap::new(),
         }),
         ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
     };

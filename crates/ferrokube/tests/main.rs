@@ -7,5 +7,6 @@ mod components;
 mod etcd;
 mod hostile;
 mod kill;
+mod kubelet_alone;
 mod neighbours;
 mod pods;

@@ -45,7 +45,7 @@ impl Cgroups {
         names
     }
 
-    /// What CRI is told as the parent of a Pod's containers.
+    /// The parent of a Pod's containers, as CRI is told.
     pub(crate) fn parent(&self, pod: &Pod) -> String {
         let names = self.names(spec::qos(pod), Some(spec::uid(pod)));
         match self.driver {
@@ -224,7 +224,7 @@ impl Cgroups {
     }
 }
 
-/// Lets the children of a cgroup have its controllers. What the kernel refuses, the setting itself reports.
+/// Lets the children of a cgroup have its controllers. A setting reports by itself what the kernel refuses.
 fn delegate(dir: &Path) {
     for controller in ["cpuset", "cpu", "io", "memory", "hugetlb", "pids"] {
         let _ = std::fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
@@ -248,7 +248,7 @@ fn write(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
 fn remove_tree(dir: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            // What stays keeps its parent, whose removal tells of it.
+            // A cgroup that stays keeps its parent, whose removal tells of it.
             let _ = remove_tree(&entry.path());
         }
     }

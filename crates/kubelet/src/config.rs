@@ -1,4 +1,4 @@
-//! What a kubelet is told when it starts.
+//! The settings of a kubelet.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub struct Config {
     pub max_pods: u32,
     /// How many images are pulled at once; upstream's `maxParallelImagePulls`.
     pub max_parallel_image_pulls: usize,
-    /// Of which images that are there it is asked who may use them; upstream's
+    /// The images whose users are asked for their credentials; upstream's
     /// `imagePullCredentialsVerificationPolicy`.
     pub image_verification: Verification,
     /// Size at which a container's log is rotated, in bytes; upstream's `containerLogMaxSize`, 10 MiB.

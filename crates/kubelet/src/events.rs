@@ -1,4 +1,4 @@
-//! What happens in the runtime: its events where it sends them, and a comparison of what it lists, by
+//! News from the runtime: its events where it sends them, and a comparison of its lists, by
 //! which it is also known that anybody would see it.
 
 use std::collections::{BTreeMap, HashSet};

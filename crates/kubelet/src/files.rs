@@ -2,7 +2,7 @@
 //! choose what this process reads, removes, or waits for.
 //!
 //! Paths are resolved by the kernel below a directory that was opened once, so a name that is
-//! exchanged meanwhile leads to another file below it or nowhere. What is not a regular file is never
+//! exchanged meanwhile leads to another file below it or nowhere. A file that is not regular is never
 //! opened: neither does a pipe's other end hold anyone up, nor does a device hear of it.
 
 use std::ffi::OsStr;
@@ -69,13 +69,13 @@ pub(crate) fn readable(found: &OwnedFd) -> io::Result<File> {
     Ok(File::from(reopen(found, OFlags::RDONLY | OFlags::NONBLOCK)?))
 }
 
-/// What `found` refers to, opened once more with these flags.
+/// The file of `found`, opened once more with these flags.
 pub(crate) fn reopen(found: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     Ok(rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// What kind of file `found` refers to.
+/// The kind of the file that `found` refers to.
 pub(crate) fn kind(found: &OwnedFd) -> io::Result<FileType> {
     Ok(FileType::from_raw_mode(rustix::fs::statat(found, "", AtFlags::EMPTY_PATH)?.st_mode))
 }
@@ -139,7 +139,7 @@ pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
             }
         }
         match rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR) {
-            // What moved up, or came meanwhile.
+            // Files that moved up, or came meanwhile.
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(e) => return Err(e.into()),
@@ -156,7 +156,7 @@ fn empty(top: &OwnedFd, name: &OsStr, moved: &mut u64) -> io::Result<()> {
     if remove_one(top, name)? {
         return Ok(());
     }
-    // What is below a mount belongs to something else.
+    // Files below a mount belong to something else.
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let dir = match rustix::fs::openat2(top, name, dir_flags(), Mode::empty(), resolve) {
         Ok(dir) => dir,

@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-/// What is known of the runtime's health.
+/// The runtime's health as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     state: RwLock<State>,
@@ -106,7 +106,7 @@ impl Health {
         self.state.read().image_dir.clone()
     }
 
-    /// The state to report. What looks bad may only be old, if this process itself stood still: then the
+    /// The state to report. A state that looks bad may only be old, if this process itself stood still: then the
     /// runtime has a moment to answer.
     pub(crate) async fn report(&self, runtime: &Runtime) -> RuntimeState {
         let caught_up = async {

@@ -1,4 +1,4 @@
-//! What no Pod owns is looked for again and again, and goes: sandboxes, containers, directories with
+//! Removal of things that no Pod owns, again and again: sandboxes, containers, directories with
 //! their mounts, cgroups, logs. Dead containers and sandboxes of Pods go, too, but the newest.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,7 +33,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// How many dead containers of a name are kept; upstream's `maximum-dead-containers-per-container`.
 const MAX_PER_POD_CONTAINER: usize = 1;
 
-/// What the runtime has of one kubelet.
+/// The sandboxes and containers of one kubelet.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     sandboxes: Vec<pb::PodSandbox>,
@@ -144,7 +144,7 @@ fn restore_container(name: String, annotations: &HashMap<String, String>) -> Con
     }
 }
 
-/// What can go of Pods that are there: uid and CRI id.
+/// Sandboxes and containers that can go of Pods that are there: uid and CRI id.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Garbage {
     containers: Vec<(String, String)>,
@@ -212,7 +212,7 @@ impl Housekeeper {
 
     /// Looks once; answers what went wrong.
     async fn sweep(&self, start: &impl Fn(Arc<Worker>)) -> Vec<SweepError> {
-        // What was there before the runtime is asked: what comes later belongs to a Pod that is new.
+        // The files are listed before the runtime is asked: files that come later belong to a Pod that is new.
         let mut errors = Vec::new();
         let remains = match self.remains().await {
             Ok(remains) => remains,
@@ -291,7 +291,7 @@ impl Housekeeper {
     }
 }
 
-/// What Pods have on this machine beside the runtime: uids, and names of directories of logs.
+/// The things of Pods on this machine beside the runtime: uids, and names of directories of logs.
 #[derive(Debug, Default)]
 struct Remains {
     dirs: Vec<String>,

@@ -86,7 +86,7 @@ pub enum StartError {
     Serve(#[from] serving::ServeError),
 }
 
-/// What the parts that run Pods have in common.
+/// The parts that those who run Pods have in common.
 struct Base {
     config: Arc<Config>,
     client: client::Client,

@@ -42,7 +42,7 @@ pub enum TearDownError {
 }
 
 /// Removes the Pods, mounts, files and cgroups of the kubelet with these settings, which must not run.
-/// What other kubelets have in the same runtime stays.
+/// Pods of other kubelets in the same runtime stay.
 pub async fn tear_down(config: &Config) -> Result<(), TearDownError> {
     let runtime = Runtime::connect(&config.container_runtime_endpoint).await?;
     let mut attempts = 1;

@@ -7,7 +7,7 @@ use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 
 tokio::task_local! {
-    /// What counts the work of the Pod whose step runs in this task.
+    /// The counter of the work of the Pod whose step runs in this task.
     static OF_POD: TaskTracker;
 }
 

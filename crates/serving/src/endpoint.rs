@@ -19,12 +19,12 @@ use tokio::net::TcpListener;
 use crate::answer::{Body, Failure, TEXT, text, typed};
 use crate::auth::{Access, Auth, User};
 use crate::connection::{Service, accept};
+use crate::pages;
 
 /// Paths that everybody may ask for; upstream's `--authorization-always-allow-paths`.
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 /// All paths of the endpoint.
 const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
-const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.";
 
 /// A component's endpoint.
 pub struct Endpoint {
@@ -144,14 +144,12 @@ impl Endpoint {
                 let text = "only the following media types are accepted: text/plain\n";
                 Err(Failure::new(StatusCode::NOT_ACCEPTABLE, text))
             }
-            "/statusz" => Ok(typed(self.status().into_bytes(), TEXT)),
-            "/flagz" => {
-                let mut page = format!("\n{} flagz\n{WARNING}\n", self.name);
-                for (name, value) in &self.flags {
-                    let _ = writeln!(page, "{name}={value}");
-                }
+            "/statusz" => {
+                let now = self.clock.now();
+                let page = pages::statusz(self.name, self.version, self.started, now, &PATHS);
                 Ok(typed(page.into_bytes(), TEXT))
             }
+            "/flagz" => Ok(typed(pages::flagz(self.name, &self.flags).into_bytes(), TEXT)),
             other => {
                 let parts: Vec<&str> = other.trim_start_matches('/').splitn(2, '/').collect();
                 match parts.as_slice() {
@@ -161,18 +159,6 @@ impl Endpoint {
                 }
             }
         }
-    }
-
-    fn status(&self) -> String {
-        let up = self.clock.now().duration_since(self.started).as_secs().max(0);
-        let (hours, minutes, seconds) = (up / 3600, up / 60 % 60, up % 60);
-        format!(
-            "\n{} statusz\n{WARNING}\n\nStarted: {}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\nBinary version: {}\n\nPaths: {}\n",
-            self.name,
-            self.started.strftime("%a %b %e %H:%M:%S UTC %Y"),
-            self.version,
-            PATHS.join(" "),
-        )
     }
 
     fn checks(&self) -> component::health::Answers {

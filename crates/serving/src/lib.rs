@@ -7,6 +7,7 @@ pub mod answer;
 pub mod auth;
 pub mod connection;
 pub mod endpoint;
+pub mod pages;
 #[cfg(test)]
 mod testing;
 pub mod tls;

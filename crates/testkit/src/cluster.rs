@@ -48,6 +48,8 @@ pub struct Options {
     pub offline: bool,
     /// Whether to start only the control plane: `ferrokube server`, no containerd.
     pub control_plane_only: bool,
+    /// With `control_plane_only`, a containerd all the same, for a kubelet that the test starts.
+    pub runtime: bool,
     /// The binary to start; by default [`binary`].
     pub binary: Option<PathBuf>,
 }
@@ -68,7 +70,7 @@ impl Cluster {
             host.connect()?;
         }
         let mut cluster = Self { host, containerd: None, ferrokube: None, options };
-        if !cluster.options.control_plane_only {
+        if !cluster.options.control_plane_only || cluster.options.runtime {
             cluster.start_containerd()?;
         }
         cluster.start_ferrokube()?;

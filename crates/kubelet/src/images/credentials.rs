@@ -37,7 +37,7 @@ impl PullSecret {
 /// A credential, and the Secret it is from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Credential {
-    /// What the runtime is told.
+    /// The credential as the runtime takes it.
     pub(super) auth: pb::AuthConfig,
     /// Where it is from, and its hash.
     pub(super) secret: PullSecret,

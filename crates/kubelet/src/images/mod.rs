@@ -35,7 +35,7 @@ pub(crate) struct ImageManager {
     clock: Clock,
     recorder: PodRecorder,
     secrets: Arc<Objects>,
-    /// Of which images that are there it is asked who may use them.
+    /// The images whose users are asked for their credentials.
     verification: Verification,
     backoff: Backoffs,
     failures: Mutex<HashMap<String, String>>,
@@ -46,7 +46,7 @@ pub(crate) struct ImageManager {
 }
 
 impl ImageManager {
-    /// What was pulled is noted below the kubelet's directory.
+    /// Keeps its records below the kubelet's directory.
     pub(crate) fn new(
         config: &Config,
         runtime: Runtime,
@@ -97,7 +97,7 @@ impl ImageManager {
         };
         let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
         let absent = || {
-            // Who may not use an image must not learn that it is there.
+            // A Pod that may not use an image must not learn that it is there.
             let error = ImageError::NeverPull(wanted.to_owned());
             tell("Warning", "ErrImageNeverPull", error.to_string());
             error
@@ -271,7 +271,7 @@ fn go_millis(d: Duration) -> String {
     if minutes > 0 { format!("{minutes}m{seconds}s") } else { format!("{seconds}s") }
 }
 
-/// What is recorded of a pull with a credential, or without any.
+/// The record of a pull with a credential, or without any.
 fn by(credential: Option<&Credential>) -> ImageCredentials {
     match credential {
         None => ImageCredentials { node_pods_accessible: true, ..ImageCredentials::default() },

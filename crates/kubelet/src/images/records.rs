@@ -1,4 +1,4 @@
-//! Who pulled which image, and so who may use it: a Pod does not get an image that is there only
+//! Records of who pulled an image, and so may use it: a Pod does not get an image that is there only
 //! because another Pod's credentials brought it.
 //!
 //! On disk as upstream has it: `image_manager/pulling` has a file for each pull that is under way,
@@ -27,7 +27,7 @@ const MAX_MATCHED: usize = 100;
 /// The largest record that is read.
 const MAX_RECORD: u64 = 16 << 20;
 
-/// Of which images it is asked who may use them; upstream's `imagePullCredentialsVerificationPolicy`.
+/// The images that only Pods with the right credentials may use; upstream's `imagePullCredentialsVerificationPolicy`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Verification {
     /// Of none.
@@ -65,7 +65,7 @@ pub(super) struct PullAccount {
     uid: String,
 }
 
-/// Who may use an image under one of its names.
+/// The credentials that may use an image under one of its names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ImageCredentials {
@@ -134,12 +134,12 @@ struct Intent {
     image: String,
 }
 
-/// Who may use an image that is there.
+/// The answer to who may use an image that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Access {
     /// Everybody on this node.
     Everybody,
-    /// Who has one of these credentials.
+    /// Pods that have one of these credentials.
     Some(ImageCredentials),
     /// Nobody, before it was pulled once more.
     Nobody,
@@ -204,7 +204,7 @@ impl Records {
         .await;
     }
 
-    /// Who may use an image.
+    /// Answers who may use an image.
     pub(super) async fn access(&self, policy: &Verification, image: &str, reference: &str) -> Access {
         let (policy, image, reference) = (policy.clone(), image.to_owned(), reference.to_owned());
         self.with(move |inner| inner.access(&policy, &image, &reference)).await.unwrap_or(Access::Nobody)

@@ -1,9 +1,9 @@
-//! What this machine is and has, read from the kernel.
+//! The properties of this machine, read from the kernel.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What does not change while the machine runs.
+/// The properties that do not change while the machine runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Logical processors that are online.
@@ -31,7 +31,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads it. What cannot be read stays empty.
+    /// Reads them. A property that cannot be read stays empty.
     pub fn read() -> Self {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let meminfo = text("/proc/meminfo");

@@ -27,7 +27,7 @@ pub(crate) use self::view::NodeView;
 use crate::health::Health;
 use crate::{Config, Runtime, health};
 
-/// What is reported, and by whom.
+/// The parts of a kubelet that the Node tells of, and those that report it.
 #[derive(Clone)]
 pub(crate) struct Machinery {
     pub(crate) config: Arc<Config>,

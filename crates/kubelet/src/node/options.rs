@@ -22,7 +22,7 @@ pub struct Options {
     pub labels: BTreeMap<String, String>,
     /// Taints of a new Node.
     pub taints: Vec<Taint>,
-    /// What is kept free, and when the node is short of something.
+    /// The thresholds below which the node is short of something.
     pub eviction_hard: Thresholds,
 }
 

@@ -58,7 +58,7 @@ impl Default for Thresholds {
     }
 }
 
-/// What is left. What could not be measured counts as enough.
+/// The room that is left. A resource that could not be measured counts as enough.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Room {
     /// Memory in bytes: capacity and what is available.

@@ -228,7 +228,7 @@ fn difference(old: &NodeStatus, new: &NodeStatus) -> Map<String, Value> {
     patch
 }
 
-/// What of an object's fields must be set, and which must go.
+/// The fields of an object that must be set, and those that must go.
 fn merge(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = Map::new();
     for (key, value) in new {

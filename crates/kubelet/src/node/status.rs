@@ -35,7 +35,7 @@ pub struct Image {
     pub size: u64,
 }
 
-/// What the runtime says about itself.
+/// The state of the runtime, as the runtime tells it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeState {
     /// `name://version`.
@@ -335,7 +335,7 @@ pub fn events(old: &[NodeCondition], new: &[NodeCondition]) -> Vec<&'static str>
     reasons
 }
 
-/// Whether two statuses differ in more than their heartbeats. What is empty is as what is not there.
+/// Whether two statuses differ in more than their heartbeats. An empty field counts as an absent one.
 pub fn differ(a: &NodeStatus, b: &NodeStatus) -> bool {
     let still = |status: &NodeStatus| {
         let mut status = status.clone();

@@ -1,4 +1,4 @@
-//! What is to be done for a Pod: decided from what is wanted and what the runtime has, without doing it.
+//! Decisions about a Pod: from its specification and the state of the runtime follow the actions, which others take.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -33,7 +33,7 @@ pub(crate) struct Kill {
     pub(crate) reason: KillReason,
 }
 
-/// What is to be done, in order: kill, make the sandbox, start.
+/// The actions for a Pod, in order: kill, make the sandbox, start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct PodActions {
     /// Kill every container and the sandbox.
@@ -54,7 +54,7 @@ pub(crate) struct PodActions {
     pub(crate) to_kill: Vec<Kill>,
 }
 
-/// What probes say of a running container; none where the probe has not decided yet.
+/// The results of the probes of a running container; none where the probe has not decided yet.
 pub(crate) trait ProbeResults {
     /// The liveness probe.
     fn liveness(&self, id: &str) -> Option<bool>;
@@ -235,7 +235,19 @@ fn compute_init(
             // Made but not started: the runtime failed to start it.
             State::Created => actions.init_to_start.push(i),
             State::Running if sidecar => {
-                running_sidecar(container, i, last, before, &mut initialized, status, probes, actions);
+                let (started, fault) = running_sidecar(container, status, probes);
+                if let Some((message, reason)) = fault {
+                    actions.to_kill.push(kill(status, message, reason));
+                    actions.init_to_start.push(i);
+                }
+                // Its successor waits for its start, not for its health. The list is reversed later.
+                if started && i == last {
+                    initialized = true;
+                } else if started && !before {
+                    let list = &mut actions.init_to_start;
+                    let at = list.iter().position(|s| *s == i).unwrap_or(list.len());
+                    list.insert(at, i + 1);
+                }
             }
             State::Running => {}
             State::Exited if sidecar => actions.init_to_start.push(i),
@@ -276,42 +288,29 @@ fn compute_init(
     initialized
 }
 
-#[allow(clippy::too_many_arguments, reason = "one step of the loop above, kept out of it for length")]
+/// Whether a sidecar that runs has started, and why it is to be restarted if it is.
 fn running_sidecar(
     container: &Container,
-    i: usize,
-    last: usize,
-    before: bool,
-    initialized: &mut bool,
     status: &ContainerStatus,
     probes: &dyn ProbeResults,
-    actions: &mut PodActions,
-) {
-    let mut restart = |message: String, reason| {
-        actions.to_kill.push(kill(status, message, reason));
-        actions.init_to_start.push(i);
-    };
+) -> (bool, Option<(String, KillReason)>) {
+    let name = &container.name;
     if container.startup_probe.is_some() {
         match probes.startup(&status.id) {
-            None => return,
+            None => return (false, None),
             Some(false) => {
-                let text = format!("Init container {} failed startup probe", container.name);
-                return restart(text, KillReason::StartupProbe);
+                let text = format!("Init container {name} failed startup probe");
+                return (false, Some((text, KillReason::StartupProbe)));
             }
             Some(true) => {}
         }
     }
-    if changed(container, status) {
-        restart(format!("Init container {} definition changed", container.name), KillReason::None);
+    let fault = if changed(container, status) {
+        Some((format!("Init container {name} definition changed"), KillReason::None))
     } else if container.liveness_probe.is_some() && probes.liveness(&status.id) == Some(false) {
-        let text = format!("Init container {} failed liveness probe", container.name);
-        restart(text, KillReason::LivenessProbe);
-    }
-    // Its successor waits for its start, not for its health. The list is reversed later.
-    if i == last {
-        *initialized = true;
-    } else if !before {
-        let at = actions.init_to_start.iter().position(|s| *s == i).unwrap_or(actions.init_to_start.len());
-        actions.init_to_start.insert(at, i + 1);
-    }
+        Some((format!("Init container {name} failed liveness probe"), KillReason::LivenessProbe))
+    } else {
+        None
+    };
+    (true, fault)
 }

@@ -32,7 +32,7 @@ fn refuse(reason: &str, message: impl Into<String>) -> Option<Refusal> {
 /// Which Pods the node has taken, and which it has refused.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
-    /// What was decided, by uid. Held over decisions only, never over a call.
+    /// The decisions, by uid. The lock is held over decisions only, never over a call.
     decided: Mutex<HashMap<String, Option<Refusal>>>,
     /// Pods that ran here before this kubelet did; none until that is known.
     ran: watch::Sender<Option<BTreeSet<String>>>,
@@ -55,7 +55,7 @@ impl Admission {
     }
 
     /// Decides about `worker` and those before it about whom nothing was decided, in the order of their
-    /// creation: after a restart of the kubelet nobody gets the place of one that came earlier. What ran
+    /// creation: after a restart of the kubelet nobody gets the place of one that came earlier. A Pod that ran
     /// here before goes on.
     fn decide(&self, worker: &Worker, workers: &[Arc<Worker>], node: &Node) -> Option<Refusal> {
         let mut decided = self.decided.lock();
@@ -113,7 +113,7 @@ impl Admission {
 #[error("the node is not known yet")]
 pub(crate) struct NodeUnknown;
 
-/// What Pods are ordered by; of one second, by their names.
+/// The order of Pods: by their creation, then by their names.
 fn created(pod: &Pod) -> (Option<Timestamp>, &str, &str) {
     (pod.metadata.creation_timestamp.as_ref().map(|t| t.0), spec::namespace(pod), spec::name(pod))
 }
@@ -301,7 +301,7 @@ mod tests {
             let fresh = Admission::default();
             fresh.open(BTreeSet::new());
             assert_eq!(taken(&fresh, &all(), &order), ["older", "ran"], "{order:?}");
-            // What runs stays, also beyond what the node has, and counts before it was asked about.
+            // A Pod that runs stays, also beyond the resources of the node, and counts before it was asked about.
             let restarted = Admission::default();
             restarted.open(["new".to_owned(), "ran".to_owned()].into());
             assert_eq!(taken(&restarted, &all(), &order), ["new", "ran"], "{order:?}");

@@ -1,4 +1,4 @@
-//! What the containers of a Pod are given of the node. A Pod that is running may ask for more, or less:
+//! The resources that the containers of a Pod are given. A Pod that is running may ask for more, or less:
 //! it has what it was given until the node can give what it asks for.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::spec;
 use objects::quantity::{self, ResourceList};
 
-/// ResourceList by container.
+/// Resources by container.
 pub(crate) type Allocation = HashMap<String, ResourceRequirements>;
 
 /// Why a resize is not carried out: upstream's reason and text of the condition `PodResizePending`.
@@ -19,7 +19,7 @@ pub(crate) type Allocation = HashMap<String, ResourceRequirements>;
 pub(crate) struct Pending {
     /// `Infeasible` or `Deferred`.
     pub(crate) reason: &'static str,
-    /// What is lacking.
+    /// The resource that is lacking.
     pub(crate) message: String,
 }
 
@@ -42,12 +42,12 @@ pub(crate) fn same(a: &ResourceRequirements, b: &ResourceRequirements) -> bool {
     equal(a.requests.as_ref(), b.requests.as_ref()) && equal(a.limits.as_ref(), b.limits.as_ref())
 }
 
-/// What a Pod asks for.
+/// The resources that a Pod asks for.
 pub(crate) fn wanted(pod: &Pod) -> Allocation {
     resizable(pod).map(|c| (c.name.clone(), c.resources.clone().unwrap_or_default())).collect()
 }
 
-/// What a Pod was given before this kubelet started, as its status has it; what it asks for where the
+/// The resources that a Pod was given before this kubelet started, as its status has them; those that it asks for where the
 /// status says nothing.
 pub(crate) fn before(pod: &Pod) -> Allocation {
     let status = spec::status(pod);

@@ -375,7 +375,7 @@ pub(crate) fn restarts_by_logs(dir: &Path) -> u32 {
         .map_or(0, |n| n.saturating_add(1))
 }
 
-/// What a container is made from.
+/// The parts that a container is made from.
 pub(crate) struct ContainerInputs<'a> {
     /// Facts of its Pod.
     pub(crate) facts: &'a Facts<'a>,

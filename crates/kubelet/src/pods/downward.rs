@@ -19,7 +19,7 @@ pub(crate) enum FieldError {
     Resource(String),
 }
 
-/// What a Pod's fields are read from.
+/// The facts that a Pod's fields are read from.
 pub(crate) struct Facts<'a> {
     /// The Pod.
     pub(crate) pod: &'a Pod,
@@ -27,7 +27,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) pod_ips: &'a [String],
     /// The node's addresses, the primary one first.
     pub(crate) node_ips: &'a [IpAddr],
-    /// What the node gives to Pods: the limits of containers without limits.
+    /// The resources that the node gives to Pods: the limits of containers without limits.
     pub(crate) allocatable: &'a ResourceList,
 }
 
@@ -133,7 +133,7 @@ mod tests {
             ("status.podIP", Ok("10.0.0.1".to_owned())),
             ("spec.foo", Err("unsupported fieldPath: spec.foo".to_owned())),
         ] {
-            assert_eq!(facts.field(path), want, "{path}");
+            assert_eq!(facts.field(path).map_err(|e| e.to_string()), want, "{path}");
         }
         let container = Container {
             resources: Some(ResourceRequirements {

@@ -129,7 +129,7 @@ fn valid_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=')
 }
 
-/// What environments are made from.
+/// The sources of environments.
 pub(crate) struct Sources {
     services: Informer<Service>,
     objects: Arc<Objects>,

@@ -147,8 +147,8 @@ impl Lifecycle {
             worker.state.lock().rejected = Some(status);
             Ok(Step::Next(Phase::Terminating))
         };
-        // A step ends at once when the Pod is to end: a pull or a hook may take minutes. What the step has
-        // begun in the runtime and on files goes on, and is waited for before anything else.
+        // A step ends at once when the Pod is to end: a pull or a hook may take minutes. Calls and
+        // file work that the step has begun go on, and are waited for before anything else.
         let step = worker.terminate.run_until_cancelled(step).await;
         step.unwrap_or(Ok(Step::Next(Phase::Terminating)))
     }

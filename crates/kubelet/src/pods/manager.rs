@@ -58,7 +58,7 @@ impl PodManager {
     pub fn get(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Arc<Pod>> {
         self.find(namespace, name, uid).map(|e| e.pod)
     }
-    /// What the runtime has of a Pod, as last seen.
+    /// The sandboxes and containers of a Pod, as last seen.
     pub fn observed(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Arc<PodStatus>> {
         self.find(namespace, name, uid).map(|e| e.observed)
     }

@@ -141,7 +141,7 @@ mod tests {
         check("", 1, false, "").await;
         check(&"x".repeat(5000), 1, false, &"x".repeat(4096)).await;
 
-        // What else is mounted at the path of messages is no message.
+        // Another file that is mounted at the path of messages is no message.
         let secret = dir.path().join("secret");
         std::fs::write(&secret, "secret").unwrap();
         assert_eq!(ended(&secret, 1, false).await, "");

@@ -1,4 +1,4 @@
-//! What the runtime has of a Pod.
+//! The sandboxes and containers of a Pod, as the runtime reports them.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

@@ -102,7 +102,7 @@ pub(crate) fn container_resources(
     }
 }
 
-/// What a running container has: what its specification says, but for what the runtime reports otherwise.
+/// The resources of a running container: those of its specification, unless the runtime reports others.
 pub(crate) fn actual(
     pod: &Pod,
     container: &Container,
@@ -110,7 +110,7 @@ pub(crate) fn actual(
 ) -> ResourceRequirements {
     let mut all = container.resources.clone().unwrap_or_default();
     let Some(reported) = reported else { return all };
-    // What the kernel's units round is no difference.
+    // A difference by the rounding of the kernel's units is none.
     let expected = container_resources(pod, container, 0);
     let put = |list: &mut Option<ResourceList>, name: &str, amount: Quantity| {
         if let Some(list) = list.as_mut().filter(|l| l.contains_key(name)) {
@@ -133,7 +133,7 @@ pub(crate) fn actual(
     all
 }
 
-/// What the cgroup of a whole Pod is set to; none for what is left alone.
+/// The settings of the cgroup of a whole Pod; none for a setting that is left alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct PodCgroup {
     /// cpu shares in v1's units.
@@ -158,7 +158,7 @@ pub(crate) fn pod_cgroup(pod: &Pod) -> PodCgroup {
     }
 }
 
-/// What the sandbox is told of the Pod's resources: the overhead, and the sum of the containers.
+/// The resources that the sandbox is told of: the Pod's overhead, and the sum of the containers.
 pub(crate) fn sandbox_resources(pod: &Pod) -> (pb::LinuxContainerResources, pb::LinuxContainerResources) {
     let overhead = spec::spec(pod).overhead.as_ref();
     let cpu = spec::amount(overhead, "cpu");

@@ -182,7 +182,7 @@ pub(crate) fn groups(context: Option<&PodSecurityContext>) -> (Vec<i64>, pb::Sup
     (groups, policy)
 }
 
-/// What upstream hides of /proc and /sys in a container.
+/// The paths of /proc and /sys that upstream hides in a container.
 fn masked_paths() -> Vec<String> {
     static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
         let mut paths: Vec<String> = [

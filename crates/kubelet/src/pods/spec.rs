@@ -211,7 +211,7 @@ fn limit(c: &Container, name: &str) -> i64 {
     amount(c.resources.as_ref().and_then(|r| r.limits.as_ref()), name)
 }
 
-/// What the whole Pod asks of a resource: cpu in thousandths, everything else in units. The kubelet has put what it
+/// The request of the whole Pod for a resource: cpu in thousandths, everything else in units. The kubelet has put what it
 /// gave into the specification, so the status does not count.
 pub(crate) fn pod_request(pod: &Pod, name: &str) -> i64 {
     saturated(resources::pod_requests(pod, Counting::default()).get(name))
@@ -226,7 +226,7 @@ pub(crate) fn pod_limit(pod: &Pod, name: &str) -> i64 {
     saturated(resources::pod_limits(pod).get(name))
 }
 
-/// What a node gives of a resource, in the units of [`pod_request`].
+/// The amount of a resource that a node gives, in the units of [`pod_request`].
 pub(crate) fn capacity(allocatable: &ResourceList, name: &str) -> i64 {
     let amount = allocatable.get(name);
     if name == "cpu" { quantity::milli(amount) } else { quantity::value(amount) }
@@ -236,7 +236,7 @@ fn saturated(amount: Amount) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// Hash of what makes a running container another one when it changes: its name and image. ResourceList
+/// Hash of what makes a running container another one when it changes: its name and image. Resources
 /// are resized in place.
 pub(crate) fn container_hash(c: &Container) -> u64 {
     let text =

@@ -40,7 +40,7 @@ const RESIZE_AGAIN: Duration = Duration::from_secs(30);
 const DEADLINE: (&str, &str) =
     ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
 
-/// What follows a step.
+/// The consequence of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Step {
     /// Go on to a phase.
@@ -121,7 +121,7 @@ impl Syncer {
         let acted = Box::pin(attempt.act(&decided)).await;
         let next = attempt.next;
         if acted.as_ref().is_ok_and(|acted| *acted) || acted.is_err() {
-            // What the actions changed is seen at once; the runtime's own events come a little later.
+            // Changes by the actions are seen at once; the runtime's own events come a little later.
             let observed = self.observer.observe(worker).await?;
             self.prober.follow(&pod, &observed, false);
             self.remove_replaced(&observed).await;
@@ -181,7 +181,7 @@ impl Syncer {
         let dir = self.config.pod_dir(spec::uid(pod));
         let logs = self.config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
         let make = move || {
-            // What lies in them belongs to the Pod, not to the node's users.
+            // Files in them belong to the Pod, not to the node's users.
             let mut private = std::fs::DirBuilder::new();
             private.recursive(true).mode(0o750);
             let made = [dir.clone(), dir.join("volumes"), dir.join("containers")];

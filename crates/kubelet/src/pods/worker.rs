@@ -35,7 +35,7 @@ pub(crate) enum Phase {
     Terminated,
 }
 
-/// What a worker and those who look at it share.
+/// The state that a worker and those who look at it share.
 pub(crate) struct State {
     pub(crate) pod: Arc<Pod>,
     pub(crate) phase: Phase,
@@ -48,9 +48,9 @@ pub(crate) struct State {
     pub(crate) failed: Option<(String, String)>,
     /// The status of a Pod that this node refused.
     pub(crate) rejected: Option<ApiStatus>,
-    /// What was computed last.
+    /// The status that was computed last.
     pub(crate) status: ApiStatus,
-    /// What the API is known to have, and at which revision.
+    /// The status that the API is known to have, and its revision.
     pub(crate) sent: ApiStatus,
     pub(crate) sent_revision: u64,
     /// Whether everything on this node is gone but what logs are read from.
@@ -61,7 +61,7 @@ pub(crate) struct State {
     pub(crate) stale: u32,
     /// Why the last attempt to resize failed.
     pub(crate) resize_error: Option<String>,
-    /// What the containers are given of the node; none before they were looked at.
+    /// The resources that the containers are given; none before they were looked at.
     pub(crate) allocated: Option<Allocation>,
     /// The generation of the object when that was decided last; none before.
     pub(crate) decided: Option<i64>,

@@ -21,7 +21,7 @@ use crate::runtime::{CallError, Runtime};
 const MAX_BODY: usize = 10 << 10;
 const MAX_REDIRECTS: usize = 10;
 
-/// What a check found.
+/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All is well.

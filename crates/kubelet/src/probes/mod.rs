@@ -34,7 +34,7 @@ struct Worker {
     poke: Arc<Notify>,
 }
 
-/// What probes said last, and the tasks that ask.
+/// The last results of probes, and the tasks that ask.
 #[derive(Default)]
 pub(crate) struct Probes {
     results: RwLock<HashMap<Key, bool>>,
@@ -65,7 +65,7 @@ impl ProbeResults for Probes {
 }
 
 impl Probes {
-    /// What a probe of a container said last.
+    /// The last result of a probe of a container.
     pub(crate) fn get(&self, id: &str, kind: Kind) -> Option<bool> {
         self.results.read().get(&(id.to_owned(), kind)).copied()
     }

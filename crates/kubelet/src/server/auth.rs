@@ -1,4 +1,4 @@
-//! Who may use this server: what a path stands for is asked as subresources of the Node.
+//! Authorization of callers: each path stands for subresources of the Node.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ pub(super) async fn serve(below: &str) -> Result<Response<Body>, Failure> {
     serve_from(Path::new(ROOT), below).await
 }
 
-/// What a path below the logs is.
+/// A file or a directory below the logs.
 enum Found {
     File(std::fs::File),
     Listing(Vec<String>),

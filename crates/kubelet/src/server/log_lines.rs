@@ -14,7 +14,7 @@ pub(super) enum Wanted {
     Stderr,
 }
 
-/// What a reader of logs asked for.
+/// The wishes of a reader of logs.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     /// Which streams.

@@ -157,7 +157,7 @@ struct NoLog {
     why: Missing,
 }
 
-/// What a container lacks for a log.
+/// The reason why a container has no log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Missing {
     #[error("is not available")]
@@ -265,7 +265,7 @@ impl Log {
                 return Ok(());
             }
             let Some(watch) = &mut watch else {
-                // What came before the watch is read after it was set.
+                // Lines that came before the watch are read after it was set.
                 watch = Some(Watch::new(&self.path)?);
                 self.follow_rotation(&mut formatter, sender).await?;
                 if !running().await {
@@ -457,6 +457,7 @@ mod tests {
                 "containerID": "containerd://now", "state": state, "lastState": last}]}}))
             .unwrap();
             let got = container_id(&pod, "p", "c", previous);
+            let got = got.map_err(|e| e.to_string());
             assert_eq!(got.as_deref().map_err(String::as_str), expected);
         };
         let dead = |id: &str| json!({"terminated": {"containerID": id, "exitCode": 1}});

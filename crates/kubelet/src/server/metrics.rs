@@ -3,7 +3,7 @@
 use component::metrics::{Page, process};
 
 use super::served::Served;
-use super::stats::Stats;
+use super::stats::{Container, Stats, Usage};
 use crate::node::machine::Machine;
 use crate::node::status::KUBELET_VERSION;
 
@@ -75,139 +75,119 @@ pub(super) fn own(served: &Served) -> String {
     page.text()
 }
 
-/// `/metrics/resource`: what the node, its Pods and their containers use; upstream's stable set.
+/// A metric of `/metrics/resource`: its name, its type, its help, and its value of a container, a Pod or the node.
+type Series<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<f64>);
+
+const OF_CONTAINERS: [Series<Container>; 4] = [
+    (
+        "container_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+        |c| cpu(&c.usage),
+    ),
+    (
+        "container_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the container in bytes",
+        |c| memory(&c.usage),
+    ),
+    (
+        "container_start_time_seconds",
+        "gauge",
+        "[STABLE] Start time of the container since unix epoch in seconds",
+        |c| c.started.map(|started| started.as_millisecond() as f64 / 1e3),
+    ),
+    (
+        "container_swap_usage_bytes",
+        "gauge",
+        "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
+        |c| swap(&c.usage),
+    ),
+];
+
+const OF_THE_NODE: [Series<Usage>; 3] = [
+    (
+        "node_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
+        cpu,
+    ),
+    ("node_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the node in bytes", memory),
+    (
+        "node_swap_usage_bytes",
+        "gauge",
+        "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
+        swap,
+    ),
+];
+
+const OF_PODS: [Series<Usage>; 3] = [
+    (
+        "pod_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
+        cpu,
+    ),
+    ("pod_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the pod in bytes", memory),
+    (
+        "pod_swap_usage_bytes",
+        "gauge",
+        "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
+        swap,
+    ),
+];
+
+fn cpu(usage: &Usage) -> Option<f64> {
+    usage.cpu_nanos.map(nanos)
+}
+
+fn memory(usage: &Usage) -> Option<f64> {
+    usage.working_set.map(|n| n as f64)
+}
+
+fn swap(usage: &Usage) -> Option<f64> {
+    usage.swap.map(|n| n as f64)
+}
+
+/// `/metrics/resource`: the use of the node, its Pods and their containers; upstream's stable set.
 pub(super) fn resource(stats: Option<&Stats>) -> String {
     let mut page = Page::default();
-    let Some(stats) = stats else {
-        page.metric(
-            "resource_scrape_error",
-            "gauge",
-            "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
-        )
-        .value("resource_scrape_error", &[], 1.0);
-        return page.text();
-    };
-    type Pick = fn(&super::stats::Usage) -> Option<f64>;
-    let containers = |page: &mut Page, name: &str, kind: &str, help: &str, pick: Pick| {
-        page.metric(name, kind, help);
-        for pod in &stats.pods {
-            for c in &pod.containers {
-                if let Some(value) = pick(&c.usage) {
-                    let labels = [
-                        ("container", c.name.as_str()),
-                        ("namespace", pod.namespace.as_str()),
-                        ("pod", pod.name.as_str()),
-                    ];
-                    page.value(name, &labels, value);
-                }
-            }
-        }
-    };
-    let pods = |page: &mut Page, name: &str, kind: &str, help: &str, pick: Pick| {
-        page.metric(name, kind, help);
-        for pod in &stats.pods {
-            if let Some(value) = pick(&pod.usage) {
-                page.value(name, &[("namespace", &pod.namespace), ("pod", &pod.name)], value);
-            }
-        }
-    };
-    let node = |page: &mut Page, name: &str, kind: &str, help: &str, value: Option<f64>| {
-        page.metric(name, kind, help);
-        if let Some(value) = value {
-            page.value(name, &[], value);
-        }
-    };
-    let cpu: Pick = |u| u.cpu_nanos.map(nanos);
-    let memory: Pick = |u| u.working_set.map(|n| n as f64);
-    let swap: Pick = |u| u.swap.map(|n| n as f64);
-    let counter = "counter";
-    let gauge = "gauge";
-    containers(
-        &mut page,
-        "container_cpu_usage_seconds_total",
-        counter,
-        "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
-        cpu,
-    );
-    containers(
-        &mut page,
-        "container_memory_working_set_bytes",
-        gauge,
-        "[STABLE] Current working set of the container in bytes",
-        memory,
-    );
-    page.metric(
-        "container_start_time_seconds",
-        gauge,
-        "[STABLE] Start time of the container since unix epoch in seconds",
-    );
-    for pod in &stats.pods {
-        for c in &pod.containers {
-            if let Some(started) = c.started {
+    if let Some(stats) = stats {
+        for (name, kind, help, value) in OF_CONTAINERS {
+            page.metric(name, kind, help);
+            let all = stats.pods.iter().flat_map(|pod| pod.containers.iter().map(move |c| (pod, c)));
+            for (pod, c) in all {
                 let labels = [
                     ("container", c.name.as_str()),
                     ("namespace", pod.namespace.as_str()),
                     ("pod", pod.name.as_str()),
                 ];
-                page.value("container_start_time_seconds", &labels, started.as_millisecond() as f64 / 1e3);
+                if let Some(value) = value(c) {
+                    page.value(name, &labels, value);
+                }
+            }
+        }
+        for (name, kind, help, value) in OF_THE_NODE {
+            page.metric(name, kind, help);
+            if let Some(value) = value(&stats.node) {
+                page.value(name, &[], value);
+            }
+        }
+        for (name, kind, help, value) in OF_PODS {
+            page.metric(name, kind, help);
+            for pod in &stats.pods {
+                if let Some(value) = value(&pod.usage) {
+                    page.value(name, &[("namespace", &pod.namespace), ("pod", &pod.name)], value);
+                }
             }
         }
     }
-    containers(
-        &mut page,
-        "container_swap_usage_bytes",
-        gauge,
-        "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
-        swap,
-    );
-    node(
-        &mut page,
-        "node_cpu_usage_seconds_total",
-        counter,
-        "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
-        cpu(&stats.node),
-    );
-    node(
-        &mut page,
-        "node_memory_working_set_bytes",
-        gauge,
-        "[STABLE] Current working set of the node in bytes",
-        memory(&stats.node),
-    );
-    node(
-        &mut page,
-        "node_swap_usage_bytes",
-        gauge,
-        "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
-        swap(&stats.node),
-    );
-    pods(
-        &mut page,
-        "pod_cpu_usage_seconds_total",
-        counter,
-        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
-        cpu,
-    );
-    pods(
-        &mut page,
-        "pod_memory_working_set_bytes",
-        gauge,
-        "[STABLE] Current working set of the pod in bytes",
-        memory,
-    );
-    pods(
-        &mut page,
-        "pod_swap_usage_bytes",
-        gauge,
-        "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
-        swap,
-    );
     page.metric(
         "resource_scrape_error",
-        gauge,
+        "gauge",
         "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
     )
-    .value("resource_scrape_error", &[], 0.0);
+    .value("resource_scrape_error", &[], if stats.is_some() { 0.0 } else { 1.0 });
     page.text()
 }
 
@@ -224,7 +204,7 @@ pub(super) fn cadvisor(stats: &Stats, machine: &Machine) -> String {
         &[],
         machine.memory as f64,
     );
-    type Pick = fn(&super::stats::Usage) -> Option<f64>;
+    type Pick = fn(&Usage) -> Option<f64>;
     let all: [(&str, &str, &str, Pick); 5] = [
         ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |u| {
             u.cpu_nanos.map(nanos)

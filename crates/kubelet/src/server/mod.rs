@@ -17,17 +17,18 @@ mod served;
 mod stats;
 mod stream;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use cri::runtime as pb;
 use http::header::HeaderMap;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use rustls_pki_types::CertificateDer;
 use serde_json::json;
-use serving::answer::typed;
+use serving::answer::{TEXT, typed};
 use serving::{Auth, Body, Failure, ServeError, User};
 
 use self::health::Health;
@@ -37,6 +38,7 @@ pub(crate) use self::served::Served;
 use self::stats::Collector;
 use self::stream::Target;
 use crate::node::machine::Machine;
+use crate::node::status::KUBELET_VERSION;
 use crate::pods::labels::ROOT_ANNOTATION;
 
 struct Server {
@@ -45,7 +47,12 @@ struct Server {
     stats: Collector,
     machine: Machine,
     health: Arc<Health>,
+    started: Timestamp,
+    flags: BTreeMap<String, String>,
 }
+
+/// The paths that `/statusz` names; upstream names those alone that tell of the kubelet itself.
+const PATHS: [&str; 5] = ["/configz", "/flagz", "/healthz", "/metrics", "/statusz"];
 
 /// Binds the port, and serves until the shutdown. Without options it does nothing.
 pub(crate) async fn start(served: Served) -> Result<(), ServeError> {
@@ -56,6 +63,8 @@ pub(crate) async fn start(served: Served) -> Result<(), ServeError> {
         stats: Collector::default(),
         machine: Machine::read(),
         health: Health::start(&served, &shutdown),
+        started: served.clock.now(),
+        flags: options.flags,
         served,
     };
     serving::serve(server, options.address, options.tls, &shutdown).await?;
@@ -106,6 +115,15 @@ impl Server {
             }
             ["metrics", "probes"] => return metrics_answer(metrics::probes(served)),
             ["configz"] => return json_answer(&configz::settings(&served.config)),
+            ["statusz"] => {
+                let now = served.clock.now();
+                let page = serving::pages::statusz("kubelet", KUBELET_VERSION, self.started, now, &PATHS);
+                return Ok(typed(page.into_bytes(), TEXT));
+            }
+            ["flagz"] => {
+                let page = serving::pages::flagz("kubelet", &self.flags);
+                return Ok(typed(page.into_bytes(), TEXT));
+            }
             _ => {}
         }
         let allowed = methods(&parts).ok_or_else(Failure::not_found)?;
@@ -234,7 +252,7 @@ fn metrics_answer(page: String) -> Result<Response<Body>, Failure> {
     Ok(typed(page.into_bytes(), component::metrics::CONTENT_TYPE))
 }
 
-/// What the runtime refused.
+/// The answer for an error of the runtime.
 fn runtime_failure(status: tonic::Status) -> Failure {
     Failure::new(StatusCode::INTERNAL_SERVER_ERROR, status.message())
 }

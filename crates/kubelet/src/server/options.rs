@@ -1,5 +1,6 @@
 //! Where the kubelet serves.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ pub struct Options {
     pub address: SocketAddr,
     /// The serving certificate, and the roots of client certificates; see [`tls`].
     pub tls: Arc<ServerConfig>,
+    /// The flags that the kubelet was started with, for `/flagz`.
+    pub flags: BTreeMap<String, String>,
 }
 
 /// TLS for the server: its certificate, and the roots of the client certificates it takes. A client

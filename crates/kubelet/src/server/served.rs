@@ -12,7 +12,7 @@ use crate::pods::workers::Workers;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
 
-/// What is served.
+/// The parts of a kubelet that the server shows.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) config: Arc<Config>,

@@ -1,4 +1,4 @@
-//! What the node and its Pods use: gathered from the runtime and the kernel, told as upstream's
+//! The use of resources by the node and its Pods, gathered from the runtime and the kernel, told as upstream's
 //! summary API.
 
 use super::served::Served;
@@ -15,7 +15,7 @@ use crate::pods::labels;
 /// The shortest time over which a rate means something.
 const RATE_NANOS: i128 = 1_000_000_000;
 
-/// What something uses. None where it is not known.
+/// The use of resources by a container, a Pod or the node. None where it is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Usage {
     pub(super) time: Timestamp,
@@ -406,7 +406,7 @@ pub(super) fn summary(stats: &Stats, node: &str, only_cpu_and_memory: bool) -> V
     })
 }
 
-/// What all Pods use together.
+/// The use of all Pods together.
 fn total(stats: &Stats) -> Usage {
     let mut total = Usage { time: stats.node.time, ..Usage::default() };
     for pod in &stats.pods {

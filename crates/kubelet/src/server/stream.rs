@@ -30,7 +30,7 @@ pub(super) const IDLE: Duration = Duration::from_hours(4);
 const DIAL: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// What a path names.
+/// The container that a path names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) namespace: &'a str,

@@ -41,15 +41,15 @@ const MIN_WAITING: usize = 64;
 /// Why a container waits: reason and message.
 pub(crate) type Waiting = HashMap<String, (String, String)>;
 
-/// What a status is computed from.
+/// The facts that a status is computed from.
 pub(crate) struct Inputs<'a> {
     /// The Pod as the API has it.
     pub(crate) pod: &'a Pod,
-    /// What the runtime has.
+    /// The sandboxes and containers that the runtime has.
     pub(crate) observed: &'a observed::PodStatus,
     /// Containers that could not be started.
     pub(crate) waiting: &'a Waiting,
-    /// What a probe of a container said last.
+    /// The last result of a probe of a container.
     pub(crate) probe: &'a dyn Fn(Kind, &str) -> Option<bool>,
     /// The status reported before.
     pub(crate) old: &'a PodStatus,
@@ -61,7 +61,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) node_ips: &'a [IpAddr],
     /// Name of the runtime, the prefix of container ids.
     pub(crate) runtime: &'a str,
-    /// ResourceList that running containers were given, by CRI id.
+    /// Resources that running containers were given, by CRI id.
     pub(crate) actuated: &'a HashMap<String, ResourceRequirements>,
     /// Why the node does not give what the Pod asks for by now; `pod` has what it was given.
     pub(crate) pending: Option<&'a Pending>,
@@ -188,6 +188,17 @@ fn shorten(lists: [&mut Vec<ContainerStatus>; 3]) {
     }
 }
 
+/// The user of a container's first process.
+fn user(user: &cri::runtime::LinuxContainerUser) -> ContainerUser {
+    ContainerUser {
+        linux: Some(LinuxContainerUser {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: Some(user.supplemental_groups.clone()).filter(|g| !g.is_empty()),
+        }),
+    }
+}
+
 /// Statuses of one list of containers.
 fn containers(
     i: &Inputs<'_>,
@@ -244,13 +255,7 @@ fn containers(
                     .as_ref()
                     .and_then(|r| r.requests.clone())
                     .filter(|r| !r.is_empty()),
-                user: c.user.as_ref().map(|u| ContainerUser {
-                    linux: Some(LinuxContainerUser {
-                        uid: u.uid,
-                        gid: u.gid,
-                        supplemental_groups: Some(u.supplemental_groups.clone()).filter(|g| !g.is_empty()),
-                    }),
-                }),
+                user: c.user.as_ref().map(user),
                 volume_mounts: volume_mounts(container),
                 ..ContainerStatus::default()
             };

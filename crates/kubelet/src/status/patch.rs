@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 /// Lists of a status that a patch merges, and the field that tells elements apart.
 const MERGED: [(&str, &str); 3] = [("conditions", "type"), ("podIPs", "ip"), ("hostIPs", "ip")];
 
-/// What must be sent to bring the API's status from `old` to `new`; none if they are equal.
+/// The patch that brings the API's status from `old` to `new`; none if they are equal.
 pub(crate) fn difference(old: &PodStatus, new: &PodStatus) -> Option<Value> {
     let (Ok(Value::Object(old)), Ok(Value::Object(new))) =
         (serde_json::to_value(old), serde_json::to_value(new))

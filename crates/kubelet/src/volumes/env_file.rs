@@ -180,7 +180,7 @@ mod tests {
             match want {
                 Ok(want) => assert_eq!(got.as_ref().map(|v| v.as_deref()), Ok(want), "{text:?}"),
                 Err(want) => {
-                    assert!(got.as_ref().is_err_and(|e| e.to_string().contains(want)), "{text:?}: {got:?}")
+                    assert!(got.as_ref().is_err_and(|e| e.to_string().contains(want)), "{text:?}: {got:?}");
                 }
             }
         };

@@ -172,7 +172,7 @@ impl VolumeManager {
         if let Some(source) = &volume.host_path {
             let source = source.clone();
             let path = PathBuf::from(&source.path);
-            // What the containers have of it is theirs, whatever is at the path by now.
+            // Containers that run keep the file that they mounted, whatever is at the path by now.
             if !running {
                 try_blocking(move || check_host_path(&source)).await?;
             }
@@ -324,7 +324,7 @@ fn check_host_path(source: &HostPathVolumeSource) -> Result<(), MountError> {
         "Directory" if kind.is_some_and(|k| k.is_dir()) => Ok(()),
         "Directory" => failed("a directory"),
         "FileOrCreate" => match kind {
-            // What comes into its place meanwhile is not opened: it may be a pipe.
+            // A file that comes into its place meanwhile is not opened: it may be a pipe.
             None => fs::OpenOptions::new()
                 .write(true)
                 .create_new(true)

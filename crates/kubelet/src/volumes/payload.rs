@@ -47,7 +47,7 @@ fn texts(errors: &[PayloadError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What the files of volumes are made from.
+/// The sources of the files of volumes.
 pub(crate) struct Sources {
     /// Requests with the node's identity.
     pub(super) client: Client,

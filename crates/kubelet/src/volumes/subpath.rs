@@ -78,7 +78,7 @@ fn make_dirs(root: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What is mounted where.
+/// A part of a volume, and the container that mounts it.
 pub(crate) struct SubPath<'a> {
     /// The volume on the node.
     pub(crate) volume_path: &'a Path,

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 
 const UID: &str = "io.kubernetes.pod.uid";
 
-/// What happens to a call.
+/// The fate of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It begins, and ends when the fault is taken back.

@@ -113,7 +113,7 @@ impl Memory {
                 "spec": spec, "status": {"phase": "Pending"}}),
         );
     }
-    /// What the API server does with a DELETE: the kubelet has the last word.
+    /// The answer of the API server to a DELETE: the kubelet has the last word.
     pub(crate) fn delete_pod(&self, name: &str, grace: i64) {
         let Some(mut pod) = self.get("pods", name) else { return };
         pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -221,7 +221,7 @@ impl Transport for Memory {
                 .find(|(k, _)| k == "resourceVersion")
                 .and_then(|(_, v)| v.parse().ok())
                 .unwrap_or(0);
-            // What changed between the list and this watch; a removal in between is not made up here.
+            // The changes between the list and this watch; a removal in between is not made up here.
             let missed: Vec<_> = state
                 .1
                 .iter()

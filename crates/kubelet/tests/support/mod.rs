@@ -1,4 +1,4 @@
-//! What tests of a whole kubelet share.
+//! The things that tests of a whole kubelet share.
 
 pub(crate) mod fake;
 pub(crate) mod memory;

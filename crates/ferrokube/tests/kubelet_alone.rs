@@ -1,0 +1,252 @@
+//! A kubelet in a process of its own, beside a control plane, with real containerd.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair, SanType};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use testkit::image::Image;
+use testkit::{Cluster, Host, Options, binary, eventually};
+
+const IMAGE: &str = "test.local/app:1";
+const NODE: &str = "alone";
+/// The address of a test host.
+const ADDRESS: &str = "192.0.2.10";
+
+const POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: app}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: app, image: test.local/app:1, command: [sh, -c, "echo started; exec sleep 1000000"]}
+"#;
+
+/// Settings as upstream's file has them; the disk of the test machine does not matter.
+fn settings(cluster: &Cluster) -> String {
+    let (ca, logs) = (cluster.data_dir().join("pki/ca.crt"), cluster.host().path("pod-logs"));
+    format!(
+        "apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {{x509: {{clientCAFile: {}}}, anonymous: {{enabled: false}}}}
+authorization: {{mode: Webhook}}
+podLogsDir: {}
+maxPods: 17
+kubeAPIQPS: 50
+evictionHard: {{memory.available: 10Mi, nodefs.available: 1%, imagefs.available: 1%}}
+",
+        ca.display(),
+        logs.display()
+    )
+}
+
+/// Writes a certificate of the cluster's authority and its key.
+fn issue(
+    cluster: &Cluster,
+    file: &str,
+    names: &[(DnType, &str)],
+    sans: Vec<SanType>,
+) -> Result<(PathBuf, PathBuf)> {
+    let pki = cluster.data_dir().join("pki");
+    let read = |name: &str| std::fs::read_to_string(pki.join(name)).with_context(|| name.to_owned());
+    let issuer = Issuer::from_ca_cert_pem(&read("ca.crt")?, KeyPair::from_pem(&read("ca.key")?)?)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    for (kind, name) in names {
+        params.distinguished_name.push(kind.clone(), *name);
+    }
+    params.subject_alt_names = sans;
+    let key = KeyPair::generate()?;
+    let (crt, own) =
+        (cluster.host().path(&format!("{file}.crt")), cluster.host().path(&format!("{file}.key")));
+    std::fs::write(&crt, params.signed_by(&key, &issuer)?.pem())?;
+    std::fs::write(&own, key.serialize_pem())?;
+    Ok((crt, own))
+}
+
+/// The administrator's kubeconfig as JSON.
+fn admin(cluster: &Cluster) -> Result<Value> {
+    Ok(serde_json::from_str(&cluster.kubectl(&["config", "view", "--raw", "-o", "json"])?)?)
+}
+
+/// The cgroup of the kubelet's Pods, which is the machine's and not the host's.
+fn cgroup() -> String {
+    format!("ferrokube-alone-{}", std::process::id())
+}
+
+fn remove_cgroups() -> Result<()> {
+    let below = format!("*/{}*", cgroup());
+    let find = ["/sys/fs/cgroup", "-depth", "-type", "d", "-path", &below, "-exec", "rmdir", "{}", "+"];
+    Command::new("find").args(find).output()?;
+    Ok(())
+}
+
+/// The flags of a kubelet, and the files that they name.
+fn flags(cluster: &Cluster) -> Result<Vec<String>> {
+    let host = cluster.host();
+    let node = format!("system:node:{NODE}");
+    let (crt, key) = issue(
+        cluster,
+        "node",
+        &[(DnType::OrganizationName, "system:nodes"), (DnType::CommonName, &node)],
+        Vec::new(),
+    )?;
+    let mut kubeconfig = admin(cluster)?;
+    kubeconfig["users"][0]["user"] = json!({"client-certificate": crt, "client-key": key});
+    std::fs::write(host.path("node.kubeconfig"), kubeconfig.to_string())?;
+    std::fs::write(host.path("kubelet.yaml"), settings(cluster))?;
+    let san = SanType::IpAddress(ADDRESS.parse::<IpAddr>()?);
+    let (crt, key) = issue(cluster, "serving", &[(DnType::CommonName, &node)], vec![san])?;
+    let path = |name: &str| host.path(name).display().to_string();
+    Ok(vec![
+        format!("--kubeconfig={}", path("node.kubeconfig")),
+        format!("--config={}", path("kubelet.yaml")),
+        format!("--hostname-override={NODE}"),
+        format!("--root-dir={}", path("kubelet")),
+        format!("--container-runtime-endpoint=unix://{}", cluster.socket().display()),
+        format!("--cgroup-root=/{}", cgroup()),
+        format!("--tls-cert-file={}", crt.display()),
+        format!("--tls-private-key-file={}", key.display()),
+        "--node-labels=place=here".to_owned(),
+    ])
+}
+
+/// Starts a kubelet by a link of its name.
+fn start(cluster: &Cluster, flags: &[String]) -> Result<Child> {
+    let host = cluster.host();
+    let link = host.path("kubelet-link/kubelet");
+    if !link.exists() {
+        std::fs::create_dir_all(host.path("kubelet-link"))?;
+        std::os::unix::fs::symlink(binary(), &link)?;
+    }
+    host.spawn("kubelet", host.command(link).args(flags))
+}
+
+fn node_is_ready(cluster: &Cluster) -> Result<Option<Value>> {
+    let node = cluster.get("node", NODE)?;
+    let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    Ok(conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True").then_some(node))
+}
+
+/// The status of the container, once it runs.
+fn running(cluster: &Cluster) -> Result<Option<Value>> {
+    let status = cluster.get("pod", "app")?["status"]["containerStatuses"][0].clone();
+    Ok(status["state"]["running"].is_object().then_some(status))
+}
+
+/// The status code and the body of a GET at the kubelet.
+fn get(cluster: &Cluster, path: &str, credentials: &[&str]) -> Result<(String, String)> {
+    let mut curl: Command = cluster.host().command("curl");
+    let url = format!("https://{ADDRESS}:10250{path}");
+    let out = curl.args(["-qsk", "-w", "\n%{http_code}"]).args(credentials).arg(url).output()?;
+    let text = String::from_utf8(out.stdout)?;
+    let (body, code) = text.rsplit_once('\n').context("no answer")?;
+    Ok((code.to_owned(), body.to_owned()))
+}
+
+fn endpoints(cluster: &Cluster) -> Result<()> {
+    let config = admin(cluster)?;
+    for (file, field) in [("admin.crt", "client-certificate-data"), ("admin.key", "client-key-data")] {
+        let data = config["users"][0]["user"][field].as_str().context("no credentials")?;
+        std::fs::write(cluster.host().path(file), BASE64_STANDARD.decode(data)?)?;
+    }
+    let (crt, key) = (cluster.host().path("admin.crt"), cluster.host().path("admin.key"));
+    let (crt, key) = (crt.display().to_string(), key.display().to_string());
+    let admin = ["--cert", &crt, "--key", &key];
+    for (path, text) in [
+        ("/healthz", "ok"),
+        ("/metrics", "process_cpu_seconds_total"),
+        ("/configz", "\"maxPods\":17"),
+        ("/statusz", "kubelet statusz"),
+        ("/flagz", "\nhostname-override=alone\n"),
+    ] {
+        ensure!(get(cluster, path, &[])?.0 == "401", "{path} to nobody");
+        let (code, body) = get(cluster, path, &admin)?;
+        ensure!(code == "200" && body.contains(text), "{path}: {code} {body}");
+    }
+    Ok(())
+}
+
+fn runs_and_is_adopted(cluster: &Cluster) -> Result<()> {
+    let flags = flags(cluster)?;
+    let mut kubelet = start(cluster, &flags)?;
+    let node = eventually("the node is Ready", || node_is_ready(cluster))?;
+    ensure!(
+        node["status"]["capacity"]["pods"] == "17" && node["metadata"]["labels"]["place"] == "here",
+        "{node}"
+    );
+    cluster.apply(POD)?;
+    let before = eventually("the Pod runs", || running(cluster))?;
+    eventually("its log", || Ok((cluster.kubectl(&["logs", "app"])? == "started\n").then_some(())))?;
+    endpoints(cluster)?;
+
+    let pid = Pid::from_raw(i32::try_from(Host::pid_of(&kubelet)?)?).context("no process has this id")?;
+    kill_process(pid, Signal::KILL)?;
+    kubelet.wait()?;
+    ensure!(cluster.kubectl(&["logs", "app"]).is_err(), "nobody answers for the node");
+    let mut kubelet = start(cluster, &flags)?;
+    eventually("the new kubelet answers", || {
+        Ok((cluster.kubectl(&["exec", "app", "--", "echo", "there"])? == "there\n").then_some(()))
+    })?;
+    eventually("the node is Ready again", || node_is_ready(cluster))?;
+    let after = running(cluster)?.context("the container runs on")?;
+    ensure!(
+        (&after["containerID"], &after["restartCount"], &after["state"])
+            == (&before["containerID"], &before["restartCount"], &before["state"]),
+        "{before} {after}"
+    );
+    cluster.kubectl(&["delete", "pod", "app", "--wait=true"])?;
+    let log = cluster.host().log("kubelet");
+    ensure!(log.contains("kubeAPIQPS has no effect here: the API server says when it is busy"), "{log}");
+    kubelet.kill()?;
+    kubelet.wait()?;
+    Ok(())
+}
+
+#[test]
+fn a_kubelet_alone_runs_pods_and_adopts_them() -> Result<()> {
+    let options = Options {
+        images: vec![Image::busybox(IMAGE)?],
+        control_plane_only: true,
+        runtime: true,
+        ..Options::default()
+    };
+    let cluster = Cluster::start("alone", options)?;
+    let network = json!({"cniVersion": "1.0.0", "name": "test", "plugins": [{
+        "type": "bridge", "bridge": "test0", "isGateway": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.250.0.0/24"}]]}}]});
+    std::fs::write(cluster.host().path("cni/10-test.conflist"), network.to_string())?;
+    let result = runs_and_is_adopted(&cluster);
+    remove_cgroups()?;
+    result.with_context(|| format!("{}\n{}", cluster.host().log("kubelet"), cluster.report()))
+}
+
+#[test]
+fn settings_that_cannot_be_had_are_refused() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("kubelet.yaml");
+    let refuse = |fields: &str, flags: &[&str], why: &str| {
+        let text =
+            format!("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}\n");
+        std::fs::write(&file, text)?;
+        let mut command = Command::new(binary());
+        command.args(["kubelet", "--kubeconfig=/nowhere"]).arg("--config").arg(&file).args(flags);
+        let out = command.output()?;
+        let text = String::from_utf8(out.stderr)?;
+        ensure!(!out.status.success() && text.contains(why), "{fields} {flags:?}: {text}");
+        Ok(())
+    };
+    let anonymous = "nobody is served without a name; leave it out";
+    refuse("authentication: {anonymous: {enabled: true}}", &[], anonymous)?;
+    refuse("", &["--anonymous-auth"], anonymous)?;
+    refuse("maxPodz: 1", &[], "strict decoding error: unknown field \"maxPodz\"")?;
+    refuse("", &["--no-such-flag"], "unexpected argument '--no-such-flag'")?;
+    refuse("", &["--pod-manifest-path=/m"], "static Pods are not there yet")?;
+    refuse("", &[], "--kubeconfig /nowhere cannot be used")
+}
