@@ -19,9 +19,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::config::Config;
-use crate::discovery::{self, BUILD};
 use crate::front::{Body, full};
 use crate::process_metrics::ProcessMetrics;
+use crate::version::{self, BUILD};
 
 /// A label's value that is part of a request.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, Default)]
@@ -229,7 +229,7 @@ fn build_labels() -> BuildLabels {
         go_version: BUILD.go_version,
         major: BUILD.major,
         minor: BUILD.minor,
-        platform: discovery::platform(),
+        platform: version::platform(),
     }
 }
 

@@ -11,7 +11,7 @@ use access::UserInfo;
 use access::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
 use access::security::{Security, SecurityConfig, SecurityError};
 use api::Status;
-use client::{Client, Transport};
+use client::Transport;
 use component::Shutdown;
 use rustls_pki_types::CertificateDer;
 use storage::{Durability, EtcdConfig, EtcdOpenError, EtcdServers, OpenError, Store, StoreConfig};
@@ -19,14 +19,15 @@ use tokio::net::TcpListener;
 
 use crate::allocate;
 use crate::authorization_feed;
+use crate::catalog::{Documents, NoDocuments, unreadable};
 use crate::config::Config;
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
-use crate::handlers::unreadable;
 use crate::health::{Check, Of};
+use crate::hooks::{self, Env};
+use crate::objects::{CatalogError, Objects};
 use crate::proxy::{Connect, Own};
-use crate::reader::Reader;
-use crate::server::{Server, ServerError};
+use crate::server::{Parts, Server, ServerError};
 use crate::store_metrics::StoreSize;
 
 /// How it is started.
@@ -57,6 +58,8 @@ pub struct Options {
     pub quota: Option<u64>,
     /// The etcd that holds the objects; the store in the data directory if absent.
     pub etcd: Option<EtcdOptions>,
+    /// What makes the documents of OpenAPI.
+    pub documents: Arc<dyn Documents>,
     /// Changes to the defaults of security, after they were made from the keys.
     pub security: Box<dyn FnOnce(&mut SecurityConfig) + Send>,
 }
@@ -78,6 +81,7 @@ impl Options {
             durability: Durability::default(),
             quota: Some(storage::DEFAULT_QUOTA),
             etcd: None,
+            documents: Arc::new(NoDocuments),
             security: Box::new(|_| {}),
         }
     }
@@ -109,7 +113,10 @@ pub enum StartError {
     /// The store in etcd.
     #[error(transparent)]
     Etcd(#[from] EtcdOpenError),
-    /// The table of resources or the Service ranges.
+    /// The table of resources.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The Service ranges.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// Authentication, authorization or admission.
@@ -191,6 +198,7 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         durability,
         quota,
         etcd,
+        documents,
         security,
     } = options;
     let listen = SocketAddr::new(bind, port);
@@ -233,18 +241,32 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         Some(store) => (store, None),
         None => open_etcd(etcd.unwrap_or_default(), &config, shutdown).await?,
     };
-    let reader = Reader::new(store.clone(), &config)?;
+    let objects = Arc::new(Objects::new(store.clone(), &config, documents)?);
     let mut security_config = SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone());
     security_config.clock = config.clock;
     security_config.gates = config.gates.clone();
     security(&mut security_config);
-    let security = Security::new(security_config, Arc::new(reader.clone()))?;
-    let find = |group: &str, plural: &str| reader.resource(group, plural);
+    let security = Security::new(security_config, Arc::<Objects>::clone(&objects))?;
+    let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
     let authorizer = Arc::clone(&security.auth.authorizer);
     let admission = Arc::clone(&security.admission);
-    let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
-    server.health().follow(feeds);
+    let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
+    let leads_here = [
+        Some(SocketAddr::new(advertised, address.port())),
+        service_address.map(|ip| SocketAddr::new(ip, 443)),
+    ];
+    let place = Own::new(address.port(), leads_here.into_iter().flatten().collect());
+    let connect = Connect::new(Arc::clone(&objects), kubelet, authorizer, place.clone());
+    let parts = Parts {
+        objects,
+        auth: security.auth,
+        admission: security.admission,
+        feeds: Some(feeds),
+        connect: Some(connect),
+        shutdown: shutdown.clone(),
+    };
+    let server = Server::new(&config, parts)?;
     server.metrics().register(|registry| admission.register(registry));
     if let Some(check) = key_services {
         server.health().add("kms-providers", Of::NotLiveness, check);
@@ -253,19 +275,18 @@ pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, Sta
         let size = StoreSize { dir: files, store: store.clone() };
         server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
-    let own = server.transport(identity(SELF.0, SELF.1), "kube-apiserver");
-    let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
-    let connects = Client::new(Arc::clone(&own), "kube-apiserver");
-    let leads_here = [
-        Some(SocketAddr::new(advertised, address.port())),
-        service_address.map(|ip| SocketAddr::new(ip, 443)),
-    ];
-    let place = Own::new(address.port(), leads_here.into_iter().flatten().collect());
-    server.set_connect(Connect::new(connects, kubelet, authorizer, place.clone()));
     let tls = pki::server_tls(&pki.apiserver, &pki.ca.certificate())?;
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
-    server.run_hooks(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
+    let env = Env {
+        objects: Arc::clone(&server.0.objects),
+        allocators: Arc::clone(&server.0.handlers.allocators),
+        port: address.port(),
+        transport: server.transport(identity(SELF.0, SELF.1), "kube-apiserver"),
+        advertised,
+        shutdown: shutdown.clone(),
+    };
+    hooks::run(&server.0, env).await.map_err(StartError::Bootstrap)?;
     if !compaction_interval.is_zero() {
         store.compact_every(compaction_interval, shutdown);
     }
@@ -279,8 +300,7 @@ async fn open_etcd(
     config: &Config,
     shutdown: &Shutdown,
 ) -> Result<(Store, Option<Check>), StartError> {
-    let forms =
-        StoredForms::builtin().ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
+    let forms = StoredForms::builtin().ok_or_else(|| CatalogError::lacks("ObjectMeta"))?;
     let EtcdOptions { servers, prefix, encryption } = options;
     let encryption = match encryption {
         Some(file) => Encryption::from_file(&file, &config.gates)?,

@@ -7,6 +7,9 @@
 use std::collections::HashMap;
 use std::io::Read;
 
+/// The descriptions as the binary has them.
+pub const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
+
 /// The descriptions, unpacked. About 2 MB: made when OpenAPI documents are, and dropped after.
 #[derive(Debug)]
 pub struct Docs {
@@ -18,10 +21,9 @@ pub struct Docs {
 impl Docs {
     /// Unpacks them.
     pub fn load() -> Self {
-        let packed: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
         let mut text = String::new();
         // Written by the build script: it unpacks. Without descriptions the documents are still right.
-        if flate2::read::ZlibDecoder::new(packed).read_to_string(&mut text).is_err() {
+        if flate2::read::ZlibDecoder::new(PACKED).read_to_string(&mut text).is_err() {
             text.clear();
         }
         let mut at = HashMap::new();

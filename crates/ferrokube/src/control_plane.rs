@@ -99,7 +99,6 @@ impl ControlPlane {
             .context("invalid --feature-gates")?;
         options.config.runtime_config = RuntimeConfig::parse(api.runtime_config.iter().map(String::as_str))
             .context("invalid --runtime-config")?;
-        let served = options.config.resources();
         options.compaction_interval = api.etcd_compaction_interval;
         options.durability = api.durability.into();
         options.quota = quota(api.quota_backend_bytes);
@@ -107,6 +106,7 @@ impl ControlPlane {
         options.hostname = machine::hostname();
         options.addresses = vec![own];
         options.node = node;
+        options.documents = Arc::new(openapi::Builtin);
         options.security = Box::new(move |security| {
             security.enable_admission = api.enable_admission_plugins;
             security.disable_admission = api.disable_admission_plugins;
@@ -119,7 +119,6 @@ impl ControlPlane {
                 return Err(explain(e));
             }
         };
-        running.server.set_openapi(Box::new(openapi::Builtin(served)));
         let kubeconfig = settings.kubeconfig.unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
         running
             .write_kubeconfig(&kubeconfig)

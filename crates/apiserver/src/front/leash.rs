@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Body, BodyError};
+use super::body::{Body, BodyError};
 
 /// How long a connection may be idle; upstream's `IdleTimeout`.
 const IDLE: Duration = Duration::from_secs(90);

@@ -9,7 +9,8 @@ use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use streaming::websocket::{self, Accept, SocketError, accept, requested_protocols};
 
-use super::{Body, Leash, full};
+use super::body::{Body, full};
+use super::leash::Leash;
 
 /// Decides on a handshake as upstream's library does: it wants to know the page that asks, and takes any
 /// subprotocol, but no choice of them.

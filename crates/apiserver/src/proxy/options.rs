@@ -6,7 +6,7 @@ use api::{Gvk, Node, Schema, Status, Struct};
 
 use super::location;
 
-/// The options of a request that [`super::Connect`] serves, of the kind that its subresource has.
+/// The options of a request for a connection, of the kind that its subresource has.
 pub(crate) fn options(
     schema: &Schema,
     kind: &Gvk,
