@@ -16,6 +16,7 @@ mod discovery;
 mod encoder;
 pub mod etcd;
 mod flow;
+mod flow_levels;
 mod front;
 mod handlers;
 pub mod health;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use access::{Query, RequestInfo};
 use api::Text;
+use component::FeatureGates;
 use http::header::{self, HeaderValue};
 use http::{Method, Response};
 use parking_lot::Mutex;
@@ -18,7 +19,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::config::Config;
 use crate::front::{Body, full};
 use crate::process_metrics::ProcessMetrics;
 use crate::version::{self, BUILD};
@@ -238,7 +238,7 @@ fn since_epoch() -> f64 {
 }
 
 impl Metrics {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(gates: &FeatureGates) -> Self {
         let out = Self {
             registry: Mutex::default(),
             requests: Family::default(),
@@ -251,7 +251,7 @@ impl Metrics {
             handshake_errors: Counter::default(),
         };
         let features: Level<FeatureLabels> = Family::default();
-        for (name, stage, on) in config.gates.iter() {
+        for (name, stage, on) in gates.iter() {
             let stage = match stage {
                 "Alpha" => "ALPHA",
                 "Beta" => "BETA",

@@ -44,26 +44,21 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Registers every resource that is served with the store. `documents` makes the documents of OpenAPI.
-    pub fn new(store: Store, config: &Config, documents: Arc<dyn Documents>) -> Result<Self, CatalogError> {
+    /// Registers every resource that is served with the store.
+    pub fn new(store: Store, config: &Config) -> Result<Self, CatalogError> {
         let rows = config.resources();
-        let catalog = Catalog::new(&store, &rows, &config.gates, Arc::clone(&documents), kinds::strategy);
-        let catalog = catalog.map_err(CatalogError)?;
-        Ok(Self::with(store, config, documents, catalog))
+        let documents = Arc::clone(&config.documents);
+        let catalog = Catalog::new(&store, &rows, &config.gates, documents, kinds::strategy);
+        Ok(Self::with(store, config, catalog.map_err(CatalogError)?))
     }
     /// With a catalog that was made over the same store.
-    pub(crate) fn with(
-        store: Store,
-        config: &Config,
-        documents: Arc<dyn Documents>,
-        catalog: Catalog,
-    ) -> Self {
+    pub(crate) fn with(store: Store, config: &Config, catalog: Catalog) -> Self {
         Self {
             store,
             clock: config.clock,
             gates: config.gates.clone(),
             catalog: ArcSwap::from_pointee(catalog),
-            documents,
+            documents: Arc::clone(&config.documents),
         }
     }
     /// What is served now.

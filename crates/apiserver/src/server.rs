@@ -9,7 +9,7 @@ use component::Shutdown;
 
 use crate::allocate::Allocators;
 use crate::authorization_feed::Feeds;
-use crate::config::Config;
+use crate::config::{Config, Serving};
 use crate::encoder::FormCache;
 use crate::flow::Flow;
 use crate::handlers::Handlers;
@@ -52,13 +52,14 @@ impl Server {
     /// [`Server::transport`] reaches it.
     pub(crate) fn new(config: &Config, parts: Parts) -> Result<Self, ServerError> {
         let Parts { objects, auth, admission, feeds, connect, shutdown } = parts;
-        let (flow, metrics) = (Flow::new(config), Arc::new(Metrics::new(config)));
+        let (flow, metrics) = (Flow::new(&config.limits), Arc::new(Metrics::new(&config.gates)));
         metrics.register(|registry| {
             flow.register(registry);
             registry.register_collector(Box::new(ObjectCounts(Arc::clone(&objects))));
         });
-        let allocators = Allocators::new(config, Arc::clone(&objects)).map_err(ServerError)?;
-        let address = config.advertise_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let allocators = Allocators::new(&config.services, Arc::clone(&objects)).map_err(ServerError)?;
+        let Serving { advertise_address, port, .. } = config.serving;
+        let address = advertise_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let front = Front {
             auth: auth.clone(),
             flow,
@@ -67,7 +68,7 @@ impl Server {
             health: Health::new(&shutdown, &objects.store, &hooks::NAMES, feeds),
             connect,
             strangers_leave: config.gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
-            url: format!("https://{}", SocketAddr::new(address, config.port)),
+            url: format!("https://{}", SocketAddr::new(address, port)),
         };
         let handlers = Handlers {
             objects: Arc::clone(&objects),
@@ -75,11 +76,11 @@ impl Server {
             auth,
             allocators: Arc::new(allocators),
             metrics,
-            event_ttl: config.event_ttl,
-            min_request_timeout: config.min_request_timeout,
+            event_ttl: config.storage.event_ttl,
+            min_request_timeout: config.limits.min_request_timeout,
             shutdown,
         };
-        let forms = Arc::new(FormCache::new(config.form_budget));
+        let forms = Arc::new(FormCache::new(config.limits.form_budget));
         Ok(Self(Arc::new(Rooms { objects, front, handlers, forms })))
     }
     /// The metrics, to register more.

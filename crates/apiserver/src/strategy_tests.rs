@@ -102,7 +102,7 @@ fn cluster(plurals: &[&'static str]) -> Cluster {
     let row = builtin().iter().find(|r| (r.group, r.resource) == ("apps", "deployments")).unwrap();
     let mut rows: Vec<ResourceInfo> = builtin().iter().filter(|r| r.served_by_default).cloned().collect();
     rows.extend(plurals.iter().map(|plural| ResourceInfo { resource: plural, ..row.clone() }));
-    let (config, store) = (Config::default(), Store::in_memory());
+    let (config, store) = (Config::new(""), Store::in_memory());
     let strategy = |group: &str, plural: &str| -> Arc<dyn Strategy> {
         if group == "apps" && plurals.contains(&plural) {
             Arc::new(Made::new("spec.paused", "revisionHistoryLimit"))
@@ -111,7 +111,7 @@ fn cluster(plurals: &[&'static str]) -> Cluster {
         }
     };
     let catalog = Catalog::new(&store, &rows, &config.gates, Arc::new(NoDocuments), strategy).unwrap();
-    Cluster::over(Objects::with(store, &config, Arc::new(NoDocuments), catalog))
+    Cluster::over(Objects::with(store, &config, catalog))
 }
 
 fn deployment(name: &str, paused: bool) -> Value {

@@ -17,7 +17,6 @@ use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use storage::Store;
 
-use crate::catalog::NoDocuments;
 use crate::config::Config;
 use crate::objects::Objects;
 use crate::server::{Parts, Server};
@@ -87,7 +86,7 @@ impl Cluster {
         Self::with(Arc::new(Open))
     }
     pub(crate) fn with(admission: Arc<dyn Admission>) -> Self {
-        let objects = Objects::new(Store::in_memory(), &Config::default(), Arc::new(NoDocuments)).unwrap();
+        let objects = Objects::new(Store::in_memory(), &Config::new("")).unwrap();
         Self::made(objects, admission)
     }
     pub(crate) fn over(objects: Objects) -> Self {
@@ -104,7 +103,7 @@ impl Cluster {
             connect: None,
             shutdown: Shutdown::new(),
         };
-        let server = Server::new(&Config::default(), parts).unwrap();
+        let server = Server::new(&Config::new(""), parts).unwrap();
         let user = UserInfo { name: "test".into(), ..UserInfo::default() };
         let transport = server.transport(user, "test");
         Self { server, transport }

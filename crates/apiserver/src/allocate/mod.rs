@@ -31,7 +31,7 @@ pub(crate) use stored_ports::PLURAL as NODE_PORTS;
 use stored_ports::Ports;
 
 use crate::catalog::{Resource, Stored};
-use crate::config::Config;
+use crate::config::Services;
 use crate::objects::Objects;
 
 /// The label of the addresses that were taken here.
@@ -128,12 +128,12 @@ fn shown(list: &[String]) -> String {
 
 impl Allocators {
     /// Of the configured ranges.
-    pub(crate) fn new(config: &Config, objects: Arc<Objects>) -> Result<Self, String> {
-        let cidrs = config.service_cidrs.iter().map(|c| Cidr::parse(c)).collect::<Result<Vec<_>, _>>()?;
+    pub(crate) fn new(services: &Services, objects: Arc<Objects>) -> Result<Self, String> {
+        let cidrs = services.cidrs.iter().map(|c| Cidr::parse(c)).collect::<Result<Vec<_>, _>>()?;
         if cidrs.is_empty() || cidrs.len() > 2 || cidrs.len() == 2 && cidrs[0].family() == cidrs[1].family() {
             return Err("one CIDR for Services is needed, or one of each IP family".into());
         }
-        let ports = Arc::new(Ports::new(config.node_ports.clone(), Arc::clone(&objects))?);
+        let ports = Arc::new(Ports::new(services.node_ports.clone(), Arc::clone(&objects))?);
         Ok(Self { cidrs, ports, objects })
     }
     /// The ranges of addresses that were configured.
