@@ -1,8 +1,8 @@
-//! What is told about a request besides its answer: warnings, and annotations for the audit.
+//! Warnings about a request, and annotations of it for the audit.
 
 use parking_lot::Mutex;
 
-/// What is told about a request besides its answer.
+/// Warnings about a request, and annotations of it for the audit.
 #[derive(Debug, Default)]
 pub struct Notes {
     warnings: Mutex<Vec<String>>,

@@ -7,7 +7,7 @@ use http::Method;
 
 use crate::Query;
 
-/// What a request is about, read off its method, path and query; upstream's `RequestInfo`.
+/// The target of a request, read off its method, path and query; upstream's `RequestInfo`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestInfo {
     /// Whether the path is one of a resource (`/api/…`, `/apis/…` below the version).
@@ -30,7 +30,7 @@ pub struct RequestInfo {
     pub subresource: Text,
     /// Name; for a list with the field selector `metadata.name=x` the x.
     pub name: Text,
-    /// What follows the subresource (proxy paths).
+    /// The rest of the path after the subresource (proxy paths).
     pub rest: String,
     /// Whether the path names a namespace before the resource.
     pub in_namespace: bool,

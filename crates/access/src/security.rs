@@ -17,7 +17,7 @@ use crate::auth::{
 };
 use crate::reader::Reader;
 
-/// What can be chosen; flags of upstream's in brackets.
+/// The choices of a server about its callers; upstream's flags stand in brackets.
 #[derive(Debug, Clone)]
 pub struct SecurityConfig {
     /// More keys whose tokens are taken, PEM (`--service-account-key-file`).
@@ -36,7 +36,7 @@ pub struct SecurityConfig {
     pub enable_admission: Vec<String>,
     /// Plugins to turn off (`--disable-admission-plugins`).
     pub disable_admission: Vec<String>,
-    /// What plugins are configured with (`--admission-control-config-file`).
+    /// The configuration of plugins (`--admission-control-config-file`).
     pub admission_config: Option<PathBuf>,
 }
 
@@ -76,16 +76,16 @@ pub enum SecurityError {
     /// The lists of admission plugins.
     #[error(transparent)]
     Admission(#[from] ChainError),
-    /// What they are configured with.
+    /// The configuration of plugins.
     #[error(transparent)]
     AdmissionConfig(#[from] AdmissionConfigError),
 }
 
-/// What the request pipe is made with.
+/// Authentication, authorization and admission of one server.
 pub struct Security {
     /// Who asks, and whether they may.
     pub auth: Auth,
-    /// What changes or refuses writes.
+    /// The plugins of admission.
     pub admission: Arc<Chain>,
     /// Authorization by itself: what it knows of stored objects is told to it.
     pub authorizer: Arc<UnionAuthorizer>,

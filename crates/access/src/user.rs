@@ -13,6 +13,6 @@ pub struct UserInfo {
     pub uid: Text,
     /// Groups; `system:authenticated` or `system:unauthenticated` among them.
     pub groups: Vec<Text>,
-    /// What else the authenticator knows.
+    /// Further facts that the authenticator knows.
     pub extra: BTreeMap<Text, Vec<Text>>,
 }

@@ -23,9 +23,9 @@ pub struct Config {
     pub serving: Serving,
     /// Where objects are, and for how long.
     pub storage: Storage,
-    /// What Services are given.
+    /// The addresses and ports of Services.
     pub services: Services,
-    /// What requests may take.
+    /// The limits of requests.
     pub limits: Limits,
     /// Who may do what.
     pub security: SecurityConfig,
@@ -33,7 +33,7 @@ pub struct Config {
     pub gates: FeatureGates,
     /// Which APIs are on (`--runtime-config`).
     pub runtime_config: RuntimeConfig,
-    /// What makes the documents of OpenAPI.
+    /// The maker of the documents of OpenAPI.
     pub documents: Arc<dyn Documents>,
     /// The wall clock.
     pub clock: Clock,
@@ -66,7 +66,7 @@ pub struct Serving {
 pub struct Storage {
     /// The etcd that holds the objects; the store in the data directory if absent.
     pub etcd: Option<Etcd>,
-    /// What an acknowledged write has behind it.
+    /// The durability of an acknowledged write.
     pub durability: Durability,
     /// How much the store of this process may hold, in bytes; nothing for any amount (`--quota-backend-bytes`).
     pub quota: Option<u64>,
@@ -81,13 +81,13 @@ pub struct Storage {
 pub struct Etcd {
     /// Where it is.
     pub servers: EtcdServers,
-    /// What its keys begin with (`--etcd-prefix`).
+    /// The beginning of all its keys (`--etcd-prefix`).
     pub prefix: String,
     /// How values are encrypted (`--encryption-provider-config`); they are not if absent.
     pub encryption: Option<PathBuf>,
 }
 
-/// What Services are given.
+/// The addresses and ports of Services.
 #[derive(Debug, Clone)]
 pub struct Services {
     /// Where ClusterIPs come from, the first being the default family (`--service-cluster-ip-range`).
@@ -96,7 +96,7 @@ pub struct Services {
     pub node_ports: RangeInclusive<u16>,
 }
 
-/// What requests may take.
+/// The limits of requests.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Reading requests at once (`--max-requests-inflight`).

@@ -36,7 +36,7 @@ const QUEUED: Duration = Duration::from_secs(15);
 /// Bytes of bodies that are being read, of all callers together.
 const BODIES: usize = 256 << 20;
 
-/// What a caller counts as; one of the others by default.
+/// The share that a caller counts to; one of the others by default.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller {
     /// None for those without limits.
@@ -57,15 +57,15 @@ impl Caller {
     }
 }
 
-/// What there is of something.
+/// A pool of places or bytes.
 #[derive(Debug)]
 struct Pool {
     kept: [usize; KEPT.len()],
     used: [AtomicUsize; KEPT.len()],
-    /// What any level may take beyond what is kept for it.
+    /// The part that any level may take beyond its own.
     shared: usize,
     shared_used: AtomicUsize,
-    /// What one user may have of it.
+    /// The part that one user may have.
     share: usize,
     of_users: Box<[AtomicUsize; USERS]>,
     /// All that is used, also by those without limits.
@@ -132,7 +132,7 @@ fn beyond(kept: usize, used: usize, amount: usize) -> usize {
     (used + amount).saturating_sub(kept.max(used))
 }
 
-/// What callers share.
+/// The pools that callers share.
 pub(crate) struct Flow {
     reading: Arc<Pool>,
     writing: Arc<Pool>,
@@ -176,7 +176,7 @@ impl Flow {
         }
     }
 
-    /// What a request counts as.
+    /// The share that a request counts to.
     pub(crate) fn caller(&self, user: &UserInfo, info: &RequestInfo) -> Caller {
         Caller { level: level(user, info), user: self.hasher.hash_one(&user.name) as usize % USERS }
     }

@@ -7,7 +7,7 @@ use access::{RequestInfo, UserInfo};
 pub(crate) enum Level {
     /// The heartbeats of nodes.
     NodeHigh,
-    /// What else nodes ask for.
+    /// All other requests of nodes.
     System,
     /// Locks of the control plane.
     LeaderElection,

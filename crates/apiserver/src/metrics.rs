@@ -33,7 +33,7 @@ impl EncodeLabelValue for Label {
     }
 }
 
-/// What most metrics tell of a request.
+/// The labels of most metrics of requests.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Target {
     component: &'static str,
@@ -162,7 +162,7 @@ impl Watching {
     }
 }
 
-/// What is remembered of a request to count it.
+/// The facts of a request by which it is counted.
 pub(crate) struct Seen {
     labels: DurationLabels,
 }

@@ -61,7 +61,7 @@ impl Objects {
             documents: Arc::clone(&config.documents),
         }
     }
-    /// What is served now.
+    /// The catalog of now.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.catalog.load_full()
     }

@@ -1,4 +1,4 @@
-//! What a handler answers, before it has a form.
+//! The answer of a handler, before it has a form.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::codec;
 use crate::lanes::in_time;
 use crate::watch::WatchSource;
 
-/// What a handler answers.
+/// The answer of a handler.
 pub(crate) enum Outcome {
     /// A stored object.
     Stored {

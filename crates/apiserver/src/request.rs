@@ -1,4 +1,4 @@
-//! What a request is about, who sent it, and what is known of it on its way.
+//! The context of a request: its target, its sender, and the findings of its stages.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +20,7 @@ pub struct Request {
     audit_id: OnceLock<HeaderValue>,
     /// For what.
     pub info: Arc<RequestInfo>,
-    /// What was served when it came.
+    /// The catalog of the time at which it came.
     pub(crate) catalog: Arc<Catalog>,
     /// The resource of [`Request::info`], if it is served.
     pub(crate) resource: Option<Arc<Resource>>,
@@ -34,7 +34,7 @@ pub struct Request {
     pub user: Arc<UserInfo>,
     /// Who acts as [`Request::user`], if somebody else does.
     pub impersonator: Option<Arc<UserInfo>>,
-    /// What the caller counts as.
+    /// The share that the caller counts to.
     pub(crate) caller: Caller,
     /// Its place among those under way.
     pub(crate) seat: Option<Taken>,
@@ -50,7 +50,7 @@ pub struct Request {
     pub user_agent: String,
     /// The body, within the limit.
     pub body: Bytes,
-    /// What is told besides the answer.
+    /// Warnings and annotations.
     pub notes: Notes,
 }
 
@@ -110,7 +110,7 @@ impl Request {
             HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
         })
     }
-    /// What stands for this request where it waits for the same request to come back from elsewhere.
+    /// A stand-in where this request waits for itself to come back from elsewhere.
     pub(crate) fn stand_in(&self) -> Self {
         let (catalog, info) = (Arc::clone(&self.catalog), Arc::clone(&self.info));
         let mut made = Self::bare(catalog, info, self.query.clone(), Some(self.audit_id().clone()));

@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::proxy::Connect;
 
-/// What a request meets before it is handled.
+/// The front: the stages of a request before its handler.
 pub(crate) struct Front {
     /// Who asks, and whether they may.
     pub(crate) auth: Auth,
@@ -22,11 +22,11 @@ pub(crate) struct Front {
     pub(crate) flow: Flow,
     /// Where long work is done.
     pub(crate) lanes: Lanes,
-    /// What is counted.
+    /// The metrics.
     pub(crate) metrics: Arc<Metrics>,
-    /// What tells whether the server works.
+    /// The health checks.
     pub(crate) health: Health,
-    /// What serves exec, logs and the proxies.
+    /// The connections of exec, logs and the proxies.
     pub(crate) connect: Option<Connect>,
     /// HTTP/2 ends for who stays unknown; upstream's `UnauthenticatedHTTP2DOSMitigation`.
     pub(crate) strangers_leave: bool,
@@ -36,18 +36,18 @@ pub(crate) struct Front {
 
 /// The parts of a server.
 pub(crate) struct Rooms {
-    /// What is stored, and what of it is served.
+    /// The stored objects and their catalog.
     pub(crate) objects: Arc<Objects>,
-    /// What a request meets before it is handled.
+    /// The front: the stages of a request before its handler.
     pub(crate) front: Front,
-    /// What it is handled with.
+    /// The parts that handlers use.
     pub(crate) handlers: Handlers,
     /// Encoded forms that are kept.
     pub(crate) forms: Arc<FormCache>,
 }
 
 impl Rooms {
-    /// What the answer to a request is encoded with, which began when `catalog` was served.
+    /// The encoder of the answer to a request that began when `catalog` was served.
     pub(crate) fn encoder(&self, catalog: &Arc<Catalog>) -> Encoder {
         let (catalog, forms) = (Arc::clone(catalog), Arc::clone(&self.forms));
         Encoder { catalog, forms, clock: self.objects.clock }

@@ -27,17 +27,17 @@ use crate::store_metrics::ObjectCounts;
 #[error("{0}")]
 pub struct ServerError(String);
 
-/// What a server is made of.
+/// The parts of which a server is made.
 pub(crate) struct Parts {
-    /// What is stored, and what of it is served.
+    /// The stored objects and their catalog.
     pub(crate) objects: Arc<Objects>,
     /// Who asks, and whether they may.
     pub(crate) auth: Auth,
-    /// What may change or refuse a write.
+    /// The admission of writes.
     pub(crate) admission: Arc<dyn Admission>,
-    /// What keeps authorization in step with the store, if anything must.
+    /// The feeds that keep authorization in step with the store, if there are any.
     pub(crate) feeds: Option<Feeds>,
-    /// What serves exec, logs and the proxies, if they are served.
+    /// The connections of exec, logs and the proxies, if these are served.
     pub(crate) connect: Option<Connect>,
     /// Stops the server.
     pub(crate) shutdown: Shutdown,
@@ -87,7 +87,7 @@ impl Server {
     pub fn metrics(&self) -> &Metrics {
         &self.0.front.metrics
     }
-    /// What is stored, and what of it is served.
+    /// The stored objects and their catalog.
     pub fn objects(&self) -> &Arc<Objects> {
         &self.0.objects
     }

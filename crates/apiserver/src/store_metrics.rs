@@ -55,7 +55,7 @@ impl Collector for ObjectCounts {
 pub(crate) struct StoreSize {
     /// Where its files are.
     pub(crate) dir: PathBuf,
-    /// What is in memory.
+    /// The figures of the memory.
     pub(crate) store: Store,
 }
 

@@ -1,8 +1,8 @@
-//! What this server is: the release whose API it serves, and what it was built for.
+//! The release whose API the server has, and the platform that it was built for.
 
 use serde_json::{Value, json};
 
-/// What this was built as, and from.
+/// The facts of a build.
 pub(crate) struct Build {
     pub(crate) major: &'static str,
     pub(crate) minor: &'static str,
@@ -31,7 +31,7 @@ pub(crate) fn platform() -> String {
     format!("{}/{}", std::env::consts::OS, arch())
 }
 
-/// What `/version` tells.
+/// The answer of `/version`.
 pub(crate) fn version() -> Value {
     json!({
         "major": BUILD.major,

@@ -15,10 +15,10 @@ use tokio::time::{Instant, Sleep};
 
 use crate::catalog::Resource;
 use crate::catalog::unreadable::transforming;
-use crate::front::leash::{Due, Leash};
+use crate::front::lifetime::{Due, Lifetime};
 use crate::select::Selection;
 
-/// What a watch yields.
+/// An item of a watch.
 pub(crate) enum WatchItem {
     /// A change, or an object of the initial state.
     Event {
@@ -57,8 +57,8 @@ pub(crate) struct WatchSource {
     done: bool,
 }
 
-/// What ends with a watch.
-pub(crate) struct Tie {
+/// The times by which the connection's client must have taken what a watch sends. They end with the watch.
+pub(crate) struct WatchDeadlines {
     _end: Due,
     _behind: Arc<Mutex<Option<Due>>>,
 }
@@ -100,7 +100,7 @@ impl Ends {
 
 /// How a watch begins, and when it ends.
 pub(crate) struct Begun {
-    /// What it is about.
+    /// The objects that it is about.
     pub(crate) selection: Selection,
     /// The store's events; none where there is an error instead.
     pub(crate) watcher: Result<Watcher, Box<Status>>,
@@ -150,7 +150,7 @@ impl WatchSource {
             }
         }
     }
-    /// What a change is to this watcher: entering the selection adds, leaving it deletes.
+    /// A change as this watcher sees it: an object that enters the selection is added, one that leaves it is deleted.
     fn view(&self, event: Arc<Event>) -> Option<WatchItem> {
         let now = event.cause != Cause::Deleted
             && (self.selection.everything || self.selection.matches(&event.object));
@@ -177,13 +177,13 @@ impl WatchSource {
 impl WatchSource {
     /// Has the watch's connection end if its client does not take what it is sent: after the watch's time,
     /// and once too many events wait.
-    pub(crate) fn tie(&self, leash: &Arc<Leash>) -> Tie {
+    pub(crate) fn deadlines(&self, lifetime: &Arc<Lifetime>) -> WatchDeadlines {
         let behind = Arc::new(Mutex::new(None));
         if let Some(watcher) = &self.watcher {
-            let (leash, behind) = (Arc::clone(leash), Arc::clone(&behind));
-            watcher.on_behind(move || *behind.lock() = Some(leash.due(Instant::now())));
+            let (lifetime, behind) = (Arc::clone(lifetime), Arc::clone(&behind));
+            watcher.on_behind(move || *behind.lock() = Some(lifetime.due(Instant::now())));
         }
-        Tie { _end: leash.due(self.ends.at), _behind: behind }
+        WatchDeadlines { _end: lifetime.due(self.ends.at), _behind: behind }
     }
     /// Whether an event may wait.
     pub(crate) fn is_ready(&self) -> bool {

@@ -103,7 +103,7 @@ static ORDER: [Place; 41] = [
     absent("AlwaysDeny"),
 ];
 
-/// What upstream does in the storage of resources, after all plugins; it cannot be turned off.
+/// The checks that upstream makes in the storage of resources, after all plugins; they cannot be turned off.
 static OF_STORAGE: [Make; 3] =
     [plain::<RbacEscalation>, plain::<PodCertificateSigning>, plain::<DeviceAdminAccess>];
 
@@ -116,7 +116,7 @@ pub enum ChainError {
     /// Named in both lists.
     #[error("admission plugin {0:?} is both enabled and disabled")]
     Both(String),
-    /// What the configuration says of a plugin.
+    /// The configuration of a plugin cannot be used.
     #[error("{0}")]
     Configuration(String),
 }

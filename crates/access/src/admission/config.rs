@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What stands in a file where nothing is known by that name.
+/// A field of a file whose name is not known.
 pub(super) type Unknown = BTreeMap<String, Value>;
 
 /// Why the configuration of admission plugins cannot be used.
@@ -21,7 +21,7 @@ pub enum AdmissionConfigError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
     /// It is no `AdmissionConfiguration`.
@@ -29,7 +29,7 @@ pub enum AdmissionConfigError {
     Invalid {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// The file of a plugin cannot be read.
@@ -37,12 +37,12 @@ pub enum AdmissionConfigError {
     Plugin {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
 }
 
-/// What each plugin is configured with; nothing by default.
+/// The configuration of each plugin; empty by default.
 #[derive(Debug, Default)]
 pub struct AdmissionConfig {
     plugins: Vec<Plugin>,
@@ -100,7 +100,7 @@ impl AdmissionConfig {
         Ok(Self { plugins })
     }
 
-    /// What a plugin is configured with: of several entries the first counts.
+    /// The configuration of a plugin: of several entries the first counts.
     pub(super) fn of(&self, plugin: &str) -> Option<&[u8]> {
         self.plugins.iter().find(|entry| entry.name == plugin)?.document.as_deref()
     }

@@ -36,7 +36,7 @@ use crate::Notes;
 use crate::RequestInfo;
 use crate::UserInfo;
 
-/// What is asked for.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// A create; also a post to a subresource such as `binding`.
@@ -49,13 +49,13 @@ pub enum Operation {
     Connect,
 }
 
-/// What admission decides on.
+/// A request for admission.
 pub struct AdmissionRequest<'a> {
     /// Who asks.
     pub user: &'a Arc<UserInfo>,
     /// The request.
     pub info: &'a RequestInfo,
-    /// What is asked for.
+    /// The operation.
     pub operation: Operation,
     /// Kind of the tree that is admitted (of `Binding`, `Scale`, … for subresources with a kind of their own).
     pub kind: &'a Gvk,
@@ -71,9 +71,9 @@ pub struct AdmissionRequest<'a> {
     pub old: Option<&'a Struct>,
     /// Nothing may be changed outside the object.
     pub dry_run: bool,
-    /// What the request was made with besides.
+    /// The options of the request.
     pub options: OperationOptions<'a>,
-    /// What is told besides the answer.
+    /// Warnings and annotations.
     pub notes: &'a Notes,
 }
 

@@ -155,7 +155,7 @@ struct Csi {
     driver: Text,
 }
 
-/// What a request for a pod's certificate is compared with.
+/// The facts that a request for a pod's certificate is compared with.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct RequestedPod {

@@ -6,7 +6,7 @@ use api::{Gvk, Schema, Struct, Text};
 use super::Operation;
 use crate::Query;
 
-/// What happens to an object's dependents.
+/// The fate of an object's dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
     /// They stay.
@@ -28,7 +28,7 @@ pub struct DeleteOptions {
     pub resource_version: Option<Text>,
     /// The old form of `propagation`.
     pub orphan_dependents: Option<bool>,
-    /// What happens to dependents.
+    /// The fate of dependents.
     pub propagation: Option<Propagation>,
     /// Nothing is stored.
     pub dry_run: bool,

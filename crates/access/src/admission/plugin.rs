@@ -13,7 +13,7 @@ use super::AdmissionRequest;
 use crate::auth::UnionAuthorizer;
 use crate::reader::Reader;
 
-/// What plugins look at besides the request.
+/// The environment of plugins.
 pub(super) struct Env {
     pub(super) schema: &'static Schema,
     pub(super) reader: Arc<dyn Reader>,

@@ -60,7 +60,7 @@ fn request(pod: &View<'_>, resource: &str) -> i128 {
     of(&spec).unwrap_or(sum) + overhead.map_or(0, |q| quantity::nano(q.as_str()))
 }
 
-/// What of it a node does not have.
+/// The part of it that a node does not have.
 fn lacks(pod: &View<'_>, allocatable: &Allocatable) -> Vec<String> {
     let check = |resource, unit: i128, has: &str| {
         let (wants, has) = (request(pod, resource), quantity::nano(has));

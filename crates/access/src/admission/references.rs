@@ -36,7 +36,7 @@ fn config_map(spec: &View<'_>) -> bool {
         .any(|v| v.has("configMap") || v.st("projected").items("sources").any(|s| s.has("configMap")))
 }
 
-/// What a pod without an API server could not have; upstream's name of it.
+/// A reference that a pod without an API server could not have; upstream's name of it.
 pub(super) fn any(spec: &View<'_>) -> Option<&'static str> {
     if !spec.str("serviceAccountName").is_empty() {
         return Some("serviceaccounts");

@@ -32,7 +32,7 @@ struct Named {
     name: Text,
 }
 
-/// What matters of a service account.
+/// The fields of a service account that matter.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Account {

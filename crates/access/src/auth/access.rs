@@ -1,4 +1,4 @@
-//! What a request wants to do, as authorization looks at it, and how it is refused.
+//! An access that authorization decides on, and the refusal of one.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use api::Status;
 
 use crate::{RequestInfo, UserInfo};
 
-/// What somebody wants to do, without who.
+/// An access, without the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access<'a> {
     /// Whether it is about a resource; about `path` otherwise.

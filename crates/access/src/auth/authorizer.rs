@@ -1,4 +1,4 @@
-//! What tells whether a user may do something.
+//! The decision whether a user may do something.
 
 use super::access::Access;
 use super::eventual::Eventual;
@@ -8,7 +8,7 @@ use crate::UserInfo;
 /// The group that may do everything.
 pub(super) const SUPERUSERS: &str = "system:masters";
 
-/// What an authorizer says.
+/// The decision of an authorizer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Yes, because.
@@ -33,7 +33,7 @@ impl Decision {
 pub trait Authorizer: Send + Sync + 'static {
     /// The decision.
     fn authorize<'a>(&'a self, user: &'a UserInfo, access: &'a Access<'a>) -> Eventual<'a, Decision>;
-    /// What a user may do in a namespace, as far as this authorizer can list it, and why it cannot be listed whole.
+    /// The rules for a user in a namespace, as far as this authorizer can list them, and why it cannot list all.
     fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Option<String>) {
         let _ = (user, namespace);
         (Vec::new(), None)

@@ -1,4 +1,4 @@
-//! What was verified once need not be verified again soon.
+//! A cache of verifications, so that the same thing is not verified again soon.
 
 use std::collections::HashMap;
 use std::hash::Hash;

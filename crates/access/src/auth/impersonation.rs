@@ -17,7 +17,7 @@ use super::{Access, UnionAuthorizer, forbidden};
 use crate::RequestInfo;
 use crate::UserInfo;
 
-/// What the names of all these headers begin with.
+/// The beginning of the names of all these headers.
 pub(super) const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";

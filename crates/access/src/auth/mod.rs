@@ -61,7 +61,7 @@ pub trait Authenticator: Send + Sync + 'static {
     }
 }
 
-/// What the handlers of virtual resources need of authentication.
+/// The part of authentication that answers virtual resources.
 pub trait Reviewer: Send + Sync + 'static {
     /// Fills the `status` of a review that was created (`tokenreviews`, `selfsubjectreviews`,
     /// `subjectaccessreviews`, `localsubjectaccessreviews`, `selfsubjectaccessreviews`,

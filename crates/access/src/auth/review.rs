@@ -221,7 +221,7 @@ impl Reviews {
         Ok(())
     }
 
-    /// What a token is to be bound to.
+    /// The object that a token is to be bound to.
     fn bound(&self, namespace: &str, account: &str, reference: &View<'_>) -> Result<Bound, Status> {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]

@@ -98,7 +98,7 @@ impl UnionAuthorizer {
             Some(reason) => Err(forbidden(user, access, &reason)),
         }
     }
-    /// What is left of a decision once a member that could not answer at once has answered.
+    /// The rest of a decision once a member that could not answer at once has answered.
     async fn wait<'a>(
         &'a self,
         mut first: BoxFuture<'a, Decision>,

@@ -8,7 +8,7 @@ pub enum PkiError {
     /// A file or directory cannot be read or written.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// On what.
         path: PathBuf,
@@ -21,7 +21,7 @@ pub enum PkiError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         why: String,
     },
     /// A key or certificate cannot be made.

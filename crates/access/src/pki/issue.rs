@@ -28,7 +28,7 @@ const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// How far back certificates are valid, for clocks that differ.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 
-/// What a certificate is for.
+/// The use of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// Authenticates to a server.
@@ -37,14 +37,14 @@ pub enum Usage {
     Server,
 }
 
-/// What a certificate must say.
+/// The content of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// Common name: the user of a client certificate.
     pub common_name: String,
     /// Organization: a group of the user.
     pub organization: Option<String>,
-    /// What it is for.
+    /// Its use.
     pub usage: Usage,
     /// DNS names.
     pub names: BTreeSet<String>,

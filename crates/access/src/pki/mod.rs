@@ -19,7 +19,7 @@ pub use issue::{Authority, Credential, Profile, Usage};
 pub use kubeconfig::{kubeconfig, write_kubeconfig};
 pub use tls::server_tls;
 
-/// What the certificates must say.
+/// The content of the certificates.
 #[derive(Debug, Clone)]
 pub struct PkiConfig {
     /// This machine's host name, a name of the API server.
@@ -71,7 +71,7 @@ pub struct Pki {
     pub service_account_key_pem: String,
 }
 
-/// What a kubelet needs.
+/// The credentials of a kubelet.
 pub struct NodeCredentials {
     /// `system:node:NAME` in `system:nodes`, towards the API server.
     pub client: Credential,

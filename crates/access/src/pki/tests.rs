@@ -77,7 +77,7 @@ fn who_calls_kubelets_is_no_superuser() {
     assert_eq!(kept, again.apiserver_kubelet_client.certificate_pem);
 }
 
-/// What was found in the directory, and which of the two certificates must be new.
+/// The state of the directory, and which of the two certificates must be new.
 #[test]
 fn renewal() {
     type Change = fn(&mut PkiConfig);

@@ -37,7 +37,7 @@ use crate::objects::Objects;
 /// The label of the addresses that were taken here.
 const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
 
-/// What gives ClusterIPs and node ports.
+/// The allocators of ClusterIPs and node ports.
 pub(crate) struct Allocators {
     /// The ranges of the default ServiceCIDR, which decide about the families; others add addresses to these.
     cidrs: Vec<Cidr>,
@@ -454,7 +454,7 @@ impl Allocators {
     }
 }
 
-/// What a Service asks for of the node ports.
+/// The node ports that a Service asks for.
 struct Wish {
     name: String,
     ports: Vec<Port>,
@@ -468,7 +468,7 @@ struct Wish {
     health: Option<i64>,
 }
 
-/// What it gets.
+/// The node ports that a Service gets.
 struct Given {
     ports: Vec<Port>,
     health: Option<i64>,

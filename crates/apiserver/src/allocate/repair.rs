@@ -31,7 +31,7 @@ const TRIES: u32 = 10;
 /// How long to wait after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What is said about an object.
+/// A finding about an object.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     /// The object's place in the list of those that were looked at.
@@ -61,7 +61,7 @@ fn ports_of(view: &View<'_>) -> Vec<i64> {
     ports
 }
 
-/// What the set of ports should be: what the Services have, and for some rounds (`leaks`) what else was taken.
+/// The ports that should be taken: those of the Services, and for some rounds (`leaks`) all others that were taken.
 fn plan(
     range: &RangeInclusive<u16>,
     stored: Option<PortSet>,
@@ -112,7 +112,7 @@ fn plan(
     (rebuilt, findings)
 }
 
-/// What one repair leaves for the next.
+/// The memory of one repair for the next.
 struct Rounds {
     leaks: HashMap<u16, u8>,
     /// When the ports are next looked through: rounds that follow each other at once would take what a Service is

@@ -1,4 +1,4 @@
-//! What of a Service decides about its addresses and ports.
+//! The fields of a Service that decide about its addresses and ports.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use api::{Schema, Struct};
 /// The address of a Service that has none.
 pub(super) const NONE: &str = "None";
 
-/// What of a Service decides about addresses.
+/// The fields of a Service that decide about its addresses.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Spec {
     pub(super) kind: String,
@@ -110,7 +110,7 @@ pub(super) fn normalize(schema: &Schema, tree: &mut Struct, old: Option<&Struct>
     }
 }
 
-/// What a client left out of an update and the Service keeps: its addresses and node ports.
+/// Carries over the addresses and node ports that a client left out of an update.
 pub(super) fn carry(schema: &Schema, tree: &mut Struct, old: &Struct) {
     let before = View::new(schema, old);
     let (was, old_spec) = (Spec::of(&before), before.st("spec"));

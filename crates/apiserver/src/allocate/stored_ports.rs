@@ -98,7 +98,7 @@ impl Ports {
         }
     }
 
-    /// What the ports are now, those of the stored Services if there is no object yet.
+    /// The ports that are taken now; those of the stored Services if there is no object yet.
     fn read_or_count(&self) -> Result<(Option<Arc<Object>>, PortSet), Status> {
         let Some(object) = self.stored() else { return Ok((None, self.counted())) };
         let set = self.read(&object)?;

@@ -1,4 +1,4 @@
-//! What the columns of Tables say of themselves.
+//! The definitions of the columns of Tables.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};

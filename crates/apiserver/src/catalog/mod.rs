@@ -1,4 +1,4 @@
-//! What is served: resources with their schemas and rules, discovery, OpenAPI, and what columns say.
+//! The catalog: resources with their schemas and rules, discovery, OpenAPI, and the texts of columns.
 //!
 //! A catalog never changes. Another may take its place while the server runs, so a request takes the one of its time
 //! along ([`crate::request::Request`]) and asks nobody else.
@@ -22,14 +22,14 @@ use storage::Store;
 
 pub(crate) use openapi::{Document, OpenApi};
 pub use openapi::{Documents, NoDocuments};
-pub(crate) use resource::{Resource, Stored, Subresource};
+pub(crate) use resource::{Resource, Stored, SubresourceEntry};
 
 use columns::Descriptions;
 use discovery::Discovery;
 use meta::Meta;
 use resources::Resources;
 
-/// What is served.
+/// The resources that are served, and everything that describes them.
 pub(crate) struct Catalog {
     /// The schema of all trees.
     pub(crate) schema: &'static Schema,
@@ -45,7 +45,7 @@ pub(crate) struct Catalog {
     pub(crate) discovery: Discovery,
     /// The documents of OpenAPI.
     pub(crate) openapi: OpenApi,
-    /// What the columns of Tables say.
+    /// The texts of the columns of Tables.
     columns: Descriptions,
 }
 
@@ -85,7 +85,8 @@ impl Catalog {
         unreadable::decoded(self.schema, resource, object)?
             .map_err(|bad| unreadable::corrupted(&bad, self.unsafe_deletion))
     }
-    /// What is known of a stored object without decoding it, in the version in which it is stored.
+    /// A tree with the name, namespace and uid of a stored object, which is not decoded, in the version in which it is
+    /// stored.
     pub(crate) fn outline(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
         let stored = resource.stored()?;
         let mut tree = Struct::new(stored.root);

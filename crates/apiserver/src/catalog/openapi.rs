@@ -17,9 +17,9 @@ pub trait Documents: Send + Sync + 'static {
     /// The v3 document of a path (`api/v1`, `apis/apps/v1`, `version`, …): as JSON, or as protobuf
     /// (`openapi.v3.Document`).
     fn v3(&self, rows: &[ResourceInfo], path: &str, protobuf: bool) -> Option<Bytes>;
-    /// What all documents are made of besides the resources.
+    /// The sources of all documents besides the resources.
     fn sources(&self) -> Vec<&'static [u8]>;
-    /// What the documents say of some fields of definitions; "" where they say nothing.
+    /// The descriptions of some fields of definitions; "" for a field without one.
     fn describe(&self, fields: &[(&str, &str)]) -> Vec<String>;
 }
 

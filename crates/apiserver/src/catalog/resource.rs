@@ -14,7 +14,7 @@ use storage::{ResourceId, ResourceSpec, Store};
 
 /// A subresource of a resource.
 #[derive(Clone)]
-pub(crate) struct Subresource {
+pub(crate) struct SubresourceEntry {
     /// Its name in the path.
     pub name: Text,
     /// The kind that it reads and writes.
@@ -48,14 +48,14 @@ pub(crate) struct Resource {
     /// Verbs, in alphabetical order.
     pub verbs: Vec<Text>,
     /// Subresources, by name.
-    pub subresources: Vec<Subresource>,
+    pub subresources: Vec<SubresourceEntry>,
     /// The root struct.
     pub root: StructId,
     /// `metadata` in [`Resource::root`]; `None` for kinds without it.
     pub meta_at: Option<FieldNo>,
     /// The kind's facts and rules.
     pub strategy: Arc<dyn Strategy>,
-    /// What the Warning with every answer says, if this version goes.
+    /// The text of the Warning with every answer, if this version goes.
     pub deprecated: Option<Deprecated>,
     /// How it is stored; `None` where nothing is kept.
     pub stored: Option<Stored>,
@@ -84,7 +84,7 @@ pub(crate) struct Stored {
     pub strategy: Arc<dyn Strategy>,
     /// Objects expire, after the time that events are kept.
     pub expires: bool,
-    /// What keys in etcd begin with.
+    /// The beginning of its keys in etcd.
     pub path: Text,
 }
 
@@ -98,7 +98,7 @@ impl Resource {
         self.verbs.iter().any(|v| v == verb)
     }
     /// A subresource by its name.
-    pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
+    pub(crate) fn subresource(&self, name: &str) -> Option<&SubresourceEntry> {
         self.subresources.iter().find(|s| s.name == name)
     }
     /// Whether the version that is served is the one that is stored.

@@ -12,14 +12,14 @@ use kinds::defaults::Defaults;
 use kinds::strategy::Storage;
 use storage::{ResourceId, Store};
 
-use super::resource::{Resource, Stored, Subresource, missing};
+use super::resource::{Resource, Stored, SubresourceEntry, missing};
 
 /// The subresource of kinds that have a [`kinds::scale::Scale`].
 const SCALE: &str = "scale";
 
 /// All resources that are served.
 pub(crate) struct Resources {
-    /// What absent fields mean.
+    /// The values of absent fields.
     pub(crate) defaults: Defaults,
     resources: Vec<Arc<Resource>>,
     by_path: HashMap<(Text, Text, Text), usize>,
@@ -74,14 +74,14 @@ impl Resources {
         };
         let mut verbs: Vec<Text> = row.verbs.iter().map(|v| Text::from(*v)).collect();
         verbs.sort();
-        let mut subresources: Vec<Subresource> = row
+        let mut subresources: Vec<SubresourceEntry> = row
             .subresources
             .iter()
             .map(|s| {
                 let kind = Gvk::new(s.group, s.version, s.kind);
                 let verbs = s.verbs.iter().map(|v| Text::from(*v)).collect();
                 let is_scale = s.name == SCALE && facts.scale.is_some();
-                Subresource { name: s.name.into(), root: schema.kind(&kind), kind, verbs, is_scale }
+                SubresourceEntry { name: s.name.into(), root: schema.kind(&kind), kind, verbs, is_scale }
             })
             .collect();
         subresources.sort_by(|a, b| a.name.cmp(&b.name));
@@ -149,7 +149,7 @@ impl Resources {
     pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.by_store.values().map(|i| &self.resources[*i])
     }
-    /// What writes of other resources may be refused for.
+    /// The resources for whose objects writes of other resources may be refused.
     pub(crate) fn consulted(&self) -> &[ResourceId] {
         &self.consulted
     }

@@ -1,4 +1,4 @@
-//! What is said of stored objects that cannot be read.
+//! The errors about stored objects that cannot be read.
 //!
 //! The texts are upstream's, which are others while `AllowUnsafeMalformedObjectDeletion` is on; what is wrong with the
 //! value is said in our words.
@@ -18,8 +18,8 @@ pub(crate) const GATE: &str = "AllowUnsafeMalformedObjectDeletion";
 /// How many objects a list names that cannot be read, as upstream's does.
 pub(crate) const NAMED: usize = 100;
 
-/// What is wrong with a value, where the gate is on. Of one that cannot be decrypted upstream does not know the
-/// revision.
+/// The fault of a value, where the gate is on. Upstream does not know the revision of a value that cannot be
+/// decrypted.
 pub(crate) fn corrupt(bad: &Unreadable) -> String {
     if bad.sealed {
         format!("data from the storage is not transformable revision=0: {}", bad.why)

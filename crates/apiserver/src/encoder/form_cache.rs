@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 const SHARDS: usize = 16;
 
-/// What a form is of. Of an object: its revision, where its bytes are, and a number for resource, version and media type.
+/// The key of a form. A form of an object is known by the object's revision, the place of the object's bytes, and a
+/// number for resource, version and media type.
 ///
 /// The revision alone is not enough: a watch shows the last state of an object that left its selection at the
 /// revision of the change, which is another state's too. And no bytes that came later to the same place are of

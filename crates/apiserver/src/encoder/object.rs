@@ -10,10 +10,10 @@ use super::form_cache::FormCache;
 use crate::catalog::{Catalog, Resource};
 use crate::codec;
 
-/// What answers are encoded with.
+/// The encoder of answers.
 #[derive(Clone)]
 pub(crate) struct Encoder {
-    /// What was served when the request came.
+    /// The catalog of the time at which the request came.
     pub(crate) catalog: Arc<Catalog>,
     /// Forms that others have asked for.
     pub(crate) forms: Arc<FormCache>,

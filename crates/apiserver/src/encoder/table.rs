@@ -18,13 +18,13 @@ use crate::outcome::List;
 pub(crate) struct TableForm {
     /// The version of the Table's kind.
     pub(crate) version: MetaVersion,
-    /// What of each object stands in its row.
+    /// The part of each object that stands in its row.
     pub(crate) include: IncludeObject,
     /// Whether the columns stand in it.
     pub(crate) headers: bool,
 }
 
-/// What makes rows.
+/// The maker of rows.
 enum Rows<'a> {
     Of(&'a dyn Strategy),
     Shown(Shown),

@@ -1,4 +1,4 @@
-//! What is said of values that cannot be read or written.
+//! The error of values that cannot be read or written.
 
 use storage::CodecError;
 

@@ -1,4 +1,4 @@
-//! What a handler answered, as HTTP.
+//! The answer of a handler, as HTTP.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 
 use super::body::{Body, BodyError, full, pieces};
-use super::leash::Leash;
+use super::lifetime::Lifetime;
 use super::response::status_response;
 use crate::encoder::{Encoded, Encoder, Framer, encode};
 use crate::lanes::Lanes;
 use crate::metrics::{Metrics, Watching};
 use crate::negotiate::Form;
 use crate::outcome::Outcome;
-use crate::watch::{Tie, WatchSource};
+use crate::watch::{WatchDeadlines, WatchSource};
 
 /// Turns what a handler answered into an HTTP answer.
 pub(crate) fn outcome_response(
@@ -28,10 +28,10 @@ pub(crate) fn outcome_response(
     form: Form,
     gzip: bool,
     info: &RequestInfo,
-    leash: &Arc<Leash>,
+    lifetime: &Arc<Lifetime>,
 ) -> Response<Body> {
     match outcome {
-        Outcome::Watch(source) => watch_response((encoder, metrics), source, form, info, leash),
+        Outcome::Watch(source) => watch_response((encoder, metrics), source, form, info, lifetime),
         other => match encode(&encoder, other, form) {
             Ok((status, encoded)) => encoded_response(lanes, status, encoded, form, gzip),
             Err(status) => status_response(&status, form),
@@ -80,11 +80,11 @@ fn watch_response(
     source: Box<WatchSource>,
     form: Form,
     info: &RequestInfo,
-    leash: &Arc<Leash>,
+    lifetime: &Arc<Lifetime>,
 ) -> Response<Body> {
     let framer = Framer::new(encoder, &source.resource, form);
-    let tie = source.tie(leash);
-    let body = WatchBody { source, framer, watching: metrics.watch(info), _tie: tie };
+    let deadlines = source.deadlines(lifetime);
+    let body = WatchBody { source, framer, watching: metrics.watch(info), _deadlines: deadlines };
     let mut response = Response::new(Body::stream(body));
     let media = form.format.watch_type().unwrap_or("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
@@ -100,7 +100,7 @@ struct WatchBody {
     framer: Framer,
     watching: Watching,
     /// Ends with the body.
-    _tie: Tie,
+    _deadlines: WatchDeadlines,
 }
 
 impl http_body::Body for WatchBody {

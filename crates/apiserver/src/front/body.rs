@@ -33,7 +33,7 @@ enum Content {
 }
 
 impl Body {
-    /// What is made while it is sent.
+    /// A body that is made while it is sent.
     pub(crate) fn stream(
         body: impl http_body::Body<Data = Bytes, Error = BodyError> + Send + Sync + 'static,
     ) -> Self {
@@ -104,7 +104,7 @@ const STEP: usize = 256 << 10;
 /// Pieces, compressed.
 struct Gzip {
     pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>,
-    /// What is left of the last piece.
+    /// The rest of the last piece.
     rest: Bytes,
     encoder: Option<flate2::write::GzEncoder<Vec<u8>>>,
 }
@@ -185,7 +185,7 @@ pub(crate) enum Unread {
     NoRoom,
 }
 
-/// What a body counts as, however short it is, while its client takes its time.
+/// The bytes that a body counts as, however short it is, while its client takes its time.
 const SLOW: usize = 16 << 10;
 
 /// Bodies up to this that are there at once don't count.

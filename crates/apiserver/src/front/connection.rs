@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::body::{Body, full};
 use super::coalesce::{Coalesce, after_others};
-use super::leash::{End, Leash};
+use super::lifetime::{End, Lifetime};
 use super::outbox::Outbox;
 use super::peer::Peer;
 use super::response::{add_warnings, status_response, text};
@@ -59,7 +59,7 @@ const UNWANTED: &str = "another connection takes its place";
 struct Arrived {
     stream: TcpStream,
     address: SocketAddr,
-    leash: Arc<Leash>,
+    lifetime: Arc<Lifetime>,
     stranger: Stranger,
 }
 
@@ -101,13 +101,13 @@ impl Server {
             };
             match accepted {
                 Ok((stream, address)) => {
-                    let leash = Arc::new(Leash::default());
-                    let Some(stranger) = strangers.admit(address.ip(), &leash) else { continue };
+                    let lifetime = Arc::new(Lifetime::default());
+                    let Some(stranger) = strangers.admit(address.ip(), &lifetime) else { continue };
                     let (server, acceptor, builders) =
                         (self.clone(), acceptor.clone(), Arc::clone(&builders));
                     let stop = connections.clone();
                     connections.spawn_one(async move {
-                        let arrived = Arrived { stream, address, leash, stranger };
+                        let arrived = Arrived { stream, address, lifetime, stranger };
                         if let Err(error) = server.connection(arrived, acceptor, &builders, &stop).await {
                             tracing::debug!(%address, %error, "connection ended");
                         }
@@ -132,12 +132,12 @@ impl Server {
         (h1, h2): &(auto::Builder<TokioExecutor>, auto::Builder<TokioExecutor>),
         stop: &Shutdown,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let Arrived { stream, address, leash, stranger } = arrived;
+        let Arrived { stream, address, lifetime, stranger } = arrived;
         stream.set_nodelay(true)?;
         let handshake = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(Outbox::new(stream)));
         let tls = tokio::select! {
             tls = handshake => tls.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
-            _ = leash.end() => return Err(UNWANTED.into()),
+            _ = lifetime.end() => return Err(UNWANTED.into()),
         };
         let mut tls = tls.inspect_err(|_| self.0.front.metrics.handshake_failed())?;
         let (_, session) = tls.get_ref();
@@ -146,7 +146,7 @@ impl Server {
         let peer = Arc::new(Peer {
             address,
             certificates: session.peer_certificates().map(chain),
-            leash: Arc::clone(&leash),
+            lifetime: Arc::clone(&lifetime),
             stranger,
             strangers_leave: is_h2 && self.0.front.strangers_leave,
         });
@@ -157,15 +157,15 @@ impl Server {
         if is_h2 {
             tls.get_mut().0.gather();
             let io = TokioIo::new(Coalesce::new(tls));
-            after_others(serve_until(h2.serve_connection(io, service), stop, &leash)).await
+            after_others(serve_until(h2.serve_connection(io, service), stop, &lifetime)).await
         } else {
             let connection = h1.serve_connection_with_upgrades(TokioIo::new(tls), service);
-            serve_until(connection, stop, &leash).await
+            serve_until(connection, stop, &lifetime).await
         }
     }
     /// Answers one HTTP request.
     pub(crate) async fn respond(&self, request: http::Request<Incoming>, peer: &Arc<Peer>) -> Response<Body> {
-        let _busy = peer.leash.request();
+        let _busy = peer.lifetime.request();
         let rooms = &self.0;
         let started = Instant::now();
         let query = Query::parse(request.uri().query().unwrap_or_default());
@@ -208,7 +208,7 @@ async fn in_time(
 ) -> Response<Body> {
     if pipe::is_long_running(&ctx.info) {
         let response = pipe::http(rooms, request, peer, ctx).await;
-        return response.map(|body| peer.leash.answer(body, None));
+        return response.map(|body| peer.lifetime.answer(body, None));
     }
     let deadline = match options::timeout(&ctx.query) {
         Ok(wanted) => started + wanted.unwrap_or(REQUEST_TIME).min(REQUEST_TIME),
@@ -216,7 +216,7 @@ async fn in_time(
     };
     ctx.deadline = Some(deadline);
     if let Ok(response) = tokio::time::timeout_at(deadline, pipe::http(rooms, request, peer, ctx)).await {
-        return response.map(|body| peer.leash.answer(body, Some(deadline)));
+        return response.map(|body| peer.lifetime.answer(body, Some(deadline)));
     }
     status_response(&timed_out(), Form::JSON)
 }
@@ -226,14 +226,14 @@ async fn in_time(
 async fn serve_until(
     connection: impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
     stop: &Shutdown,
-    leash: &Leash,
+    lifetime: &Lifetime,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     tokio::pin!(connection);
     loop {
         let end = tokio::select! {
             done = connection.as_mut() => return done,
             () = stop.wait() => break,
-            end = leash.end() => end,
+            end = lifetime.end() => end,
         };
         match end {
             End::Stalled => return Err("the client does not take its answers".into()),

@@ -4,7 +4,7 @@ mod answer;
 mod body;
 mod coalesce;
 mod connection;
-pub(crate) mod leash;
+pub(crate) mod lifetime;
 mod outbox;
 mod peer;
 mod response;
@@ -13,6 +13,6 @@ pub(crate) mod websocket;
 
 pub(crate) use answer::outcome_response;
 pub(crate) use body::{Body, BodyError, PieceBody, Unread, full, read_body, throw_away};
-pub(crate) use leash::Leash;
+pub(crate) use lifetime::Lifetime;
 pub(crate) use peer::Peer;
 pub(crate) use response::{header, status_response, text};

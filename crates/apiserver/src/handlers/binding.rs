@@ -11,7 +11,7 @@ use super::body::{read_object, same_namespace};
 use super::scope::Handlers;
 use super::scope::Scope;
 use super::update::{self, Plan};
-use crate::catalog::{Resource, Subresource};
+use crate::catalog::{Resource, SubresourceEntry};
 use crate::conditions::{self, Condition};
 use crate::options::{WriteKind, write_options};
 use crate::outcome::Outcome;
@@ -19,7 +19,7 @@ use crate::request::Request;
 use crate::routes::method_not_allowed;
 
 /// `POST pods/x/binding`
-pub(crate) async fn bind(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+pub(crate) async fn bind(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Outcome, Status> {
     bind_named(scope, &sub.kind, Some(scope.name())).await
 }
 

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use super::scope::{Lifecycle, Reserved, Scope};
 
-/// What the server does for CertificateSigningRequests.
+/// The lifecycle of CertificateSigningRequests.
 pub(crate) struct CertificateRequests;
 
 impl Lifecycle for CertificateRequests {

@@ -53,7 +53,7 @@ fn finalizers(has: &[&str], options: &DeleteOptions, default: Dependents) -> Vec
     wanted
 }
 
-/// What graceful deletion says about an object.
+/// The decision of graceful deletion about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Grace {
     /// The kind knows no grace, or it is over.

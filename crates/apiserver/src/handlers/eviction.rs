@@ -13,7 +13,7 @@ use super::body::{read_object, same_namespace};
 use super::delete;
 use super::scope::Scope;
 use super::update::{self, Plan};
-use crate::catalog::Subresource;
+use crate::catalog::SubresourceEntry;
 use crate::conditions::{self, Condition};
 use crate::options::{
     UNREADABLE_OPTION, WriteKind, WriteOptions, delete_options_of_tree, unreadable_option_error,
@@ -45,7 +45,7 @@ const USED_UP: Condition<'_> =
     Condition { kind: ALLOWED, status: "False", reason: "InsufficientPods", message: "" };
 
 /// `POST pods/x/eviction`: a deletion that PodDisruptionBudgets may refuse.
-pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+pub(crate) async fn evict(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Outcome, Status> {
     loop {
         let before = uid(scope);
         match attempt(scope, sub, before.as_ref()).await {
@@ -71,7 +71,7 @@ fn uid(scope: &Scope<'_>) -> Option<Text> {
 /// One try; nothing if another Pod took the name while admission looked at the one `before`.
 async fn attempt(
     scope: &Scope<'_>,
-    sub: &Subresource,
+    sub: &SubresourceEntry,
     before: Option<&Text>,
 ) -> Result<Option<Outcome>, Status> {
     let create = write_options(&scope.req.query, WriteKind::Create)?;
@@ -196,7 +196,7 @@ async fn remove(scope: &Scope<'_>, mut options: DeleteOptions) -> Result<(), Sta
     delete::one(scope, name, &options, None).await.map(drop)
 }
 
-/// What a Pod's budget says to its eviction; a refusal is an error.
+/// The answer of a Pod's budget to its eviction; a refusal is an error.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Go,

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use api::Status;
 use storage::ResourceId;
 
-use crate::catalog::{Resource, Subresource};
+use crate::catalog::{Resource, SubresourceEntry};
 use crate::options::ListOptions;
 use crate::outcome::Outcome;
 use crate::request::Request;
@@ -149,7 +149,7 @@ async fn subresource(
     handlers: &Handlers,
     req: &Request,
     resource: &Arc<Resource>,
-    sub: &Subresource,
+    sub: &SubresourceEntry,
 ) -> Result<Outcome, Status> {
     let lifecycle = builtin::lifecycle(&resource.group, &resource.plural);
     let scope = Scope::new(handlers, req, resource, lifecycle)?;

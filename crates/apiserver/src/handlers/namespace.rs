@@ -10,7 +10,7 @@ use storage::{Write, WriteError};
 use super::scope::{Lifecycle, MODIFIED, Scope};
 use crate::outcome::Outcome;
 
-/// What the server does for Namespaces.
+/// The lifecycle of Namespaces.
 pub(crate) struct Namespaces;
 
 impl Lifecycle for Namespaces {

@@ -9,12 +9,12 @@ use super::scale_object;
 use super::scope::Scope;
 use super::update::{self, Done, Plan};
 use super::{managed, patch};
-use crate::catalog::Subresource;
+use crate::catalog::SubresourceEntry;
 use crate::options::{WriteKind, write_options};
 use crate::outcome::Outcome;
 use crate::routes::method_not_allowed;
 
-fn answer(scope: &Scope<'_>, sub: &Subresource, tree: &Struct) -> Result<Outcome, Status> {
+fn answer(scope: &Scope<'_>, sub: &SubresourceEntry, tree: &Struct) -> Result<Outcome, Status> {
     Ok(Outcome::Tree {
         status: 200,
         kind: sub.kind.clone(),
@@ -24,7 +24,7 @@ fn answer(scope: &Scope<'_>, sub: &Subresource, tree: &Struct) -> Result<Outcome
 }
 
 /// get, update and patch.
-pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+pub(crate) async fn scale(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Outcome, Status> {
     let name = scope.name();
     let (kind, write) = match scope.req.info.verb {
         "get" => return answer(scope, sub, &scope.tree(&*scope.find(name)?)?),
@@ -93,7 +93,7 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
     scaled(scope, sub, done)
 }
 
-fn scaled(scope: &Scope<'_>, sub: &Subresource, done: Done) -> Result<Outcome, Status> {
+fn scaled(scope: &Scope<'_>, sub: &SubresourceEntry, done: Done) -> Result<Outcome, Status> {
     match done {
         Done::Stored(object) => answer(scope, sub, &scope.tree(&object)?),
         Done::Dry(tree) | Done::Deleted(tree) => answer(scope, sub, &tree),

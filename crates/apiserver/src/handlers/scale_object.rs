@@ -6,7 +6,7 @@ use api::{Status, Struct};
 use kinds::scale::Scale;
 
 use super::scope::Scope;
-use crate::catalog::Subresource;
+use crate::catalog::SubresourceEntry;
 
 /// Where the numbers of a Scale stand in the workload.
 pub(super) fn places<'s>(scope: &Scope<'s>) -> Result<&'s Scale, Status> {
@@ -14,7 +14,7 @@ pub(super) fn places<'s>(scope: &Scope<'s>) -> Result<&'s Scale, Status> {
 }
 
 /// The Scale of a workload.
-pub(super) fn of(scope: &Scope<'_>, sub: &Subresource, tree: &Struct) -> Result<Struct, Status> {
+pub(super) fn of(scope: &Scope<'_>, sub: &SubresourceEntry, tree: &Struct) -> Result<Struct, Status> {
     let schema = scope.catalog.schema;
     let root = sub.root.ok_or_else(Status::no_such_resource)?;
     let mut scale = Struct::new(root);
@@ -48,7 +48,7 @@ pub(super) fn of(scope: &Scope<'_>, sub: &Subresource, tree: &Struct) -> Result<
 /// Asks mutating admission about the Scale of a workload, and takes over the replicas that it wants.
 pub(super) async fn mutate(
     scope: &Scope<'_>,
-    sub: &Subresource,
+    sub: &SubresourceEntry,
     old: &Struct,
     tree: &mut Struct,
     dry_run: bool,
@@ -68,7 +68,7 @@ pub(super) async fn mutate(
 /// Asks validating admission about the Scale of a workload.
 pub(super) async fn validate(
     scope: &Scope<'_>,
-    sub: &Subresource,
+    sub: &SubresourceEntry,
     old: &Struct,
     tree: &Struct,
     dry_run: bool,

@@ -1,4 +1,4 @@
-//! What handlers work with: a request, what it is about, and what the server itself does for some resources.
+//! The scope of a handler: a request, its resource, and the server's own part in the lives of some resources' objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +25,17 @@ use crate::options::WriteOptions;
 use crate::outcome::Outcome;
 use crate::request::Request;
 
-/// What all handlers share.
+/// The parts of the server that handlers use.
 pub(crate) struct Handlers {
-    /// What is stored.
+    /// The stored objects.
     pub(crate) objects: Arc<Objects>,
-    /// What may change or refuse a write.
+    /// The admission of writes.
     pub(crate) admission: Arc<dyn Admission>,
     /// Who may what, and what answers reviews.
     pub(crate) auth: Auth,
-    /// What gives Services their addresses and ports.
+    /// The allocators of addresses and ports for Services.
     pub(crate) allocators: Arc<Allocators>,
-    /// What writes and deprecated versions are counted in.
+    /// The metrics of writes and of deprecated versions.
     pub(crate) metrics: Arc<Metrics>,
     /// How long Events are kept.
     pub(crate) event_ttl: Duration,
@@ -48,10 +48,10 @@ pub(crate) struct Handlers {
 /// A request, and what it is about.
 pub(crate) struct Scope<'a> {
     pub(crate) handlers: &'a Handlers,
-    /// What was served when the request came.
+    /// The catalog of the time at which the request came.
     pub(crate) catalog: &'a Arc<Catalog>,
     pub(crate) req: &'a Request,
-    /// What the server itself does when objects of the resource come and go, if anything.
+    /// The server's own part in the lives of the resource's objects, if it has one.
     pub(crate) lifecycle: Option<&'static dyn Lifecycle>,
     pub(crate) resource: &'a Arc<Resource>,
     pub(crate) stored: &'a Stored,
@@ -109,7 +109,7 @@ impl<'a> Scope<'a> {
             lifecycle.deleted(self, last).await;
         }
     }
-    /// What rules may look at.
+    /// The context of the kind's rules.
     pub(crate) fn ctx<'c>(
         &'c self,
         gate: &'c (dyn Fn(&str) -> bool + Sync),
@@ -183,7 +183,7 @@ impl<'a> Scope<'a> {
         warn_of_owners(self.req, &duplicates, after_admission);
         Ok(())
     }
-    /// What admission decides on.
+    /// A request for admission.
     pub(crate) fn admission<'r>(
         &'r self,
         operation: Operation,
@@ -292,10 +292,10 @@ impl Failed {
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// What was taken for a write that is still to be made, if anything was.
+/// The reservation for a write that is still to be made, if anything was taken.
 pub(crate) type Reserved = Option<Box<dyn Reservation>>;
 
-/// What was taken for a write.
+/// Addresses, ports or the like that were taken for a write.
 pub(crate) trait Reservation: Send + Sync {
     /// The write is in.
     fn keep(self: Box<Self>) -> BoxFuture<'static, ()>;
@@ -303,7 +303,7 @@ pub(crate) trait Reservation: Send + Sync {
     fn fail(self: Box<Self>, doubtful: bool) -> BoxFuture<'static, ()>;
 }
 
-/// What the server does when objects of a resource come and go. Trees are of the version that is kept. Nothing is done
+/// The server's own part in the lives of a resource's objects. Trees are of the version that is kept. Nothing is done
 /// for updates by the rules of a subresource.
 pub(crate) trait Lifecycle: Send + Sync {
     /// Before a create is checked: takes what the object needs, and writes it in.

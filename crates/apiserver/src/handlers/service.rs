@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use super::scope::{Lifecycle, Reservation, Reserved, Scope};
 use crate::allocate;
 
-/// What the server does for Services.
+/// The lifecycle of Services.
 pub(crate) struct Services;
 
 impl Reservation for allocate::Reservation {

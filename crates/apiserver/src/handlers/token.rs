@@ -8,12 +8,12 @@ use super::body::{read_object, same_namespace};
 use super::managed;
 use super::review::{dedup_owners, wipe_system_fields};
 use super::scope::Scope;
-use crate::catalog::Subresource;
+use crate::catalog::SubresourceEntry;
 use crate::options::{WriteKind, write_options};
 use crate::outcome::Outcome;
 
 /// `POST serviceaccounts/x/token`
-pub(crate) async fn create(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+pub(crate) async fn create(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Outcome, Status> {
     let options = write_options(&scope.req.query, WriteKind::Create)?;
     let (catalog, handlers) = (scope.catalog, scope.handlers);
     let mut tree = read_object(scope.req, &sub.kind, None, options.field_validation)?;

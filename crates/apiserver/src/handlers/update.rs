@@ -36,7 +36,7 @@ pub(crate) struct Plan<'p> {
     /// The change sets managedFields itself.
     pub(crate) tracked: bool,
     /// Admission sees not the object but its Scale, which is what the client wrote.
-    pub(crate) scale: Option<&'p catalog::Subresource>,
+    pub(crate) scale: Option<&'p catalog::SubresourceEntry>,
 }
 
 impl<'p> Plan<'p> {
@@ -55,7 +55,7 @@ impl<'p> Plan<'p> {
     }
 }
 
-/// What an update did.
+/// The outcome of an update.
 pub(crate) enum Done {
     /// The object as it is stored now, after a write or none.
     Stored(Arc<Object>),
@@ -326,7 +326,7 @@ fn keep_generation(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) -> Result
     Ok(())
 }
 
-/// What no update changes: uid (unless given), creation, and deletion once it is under way.
+/// Keeps the metadata that no update changes: uid (unless given), creation, and deletion once it is under way.
 fn keep_metadata(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) -> Result<(), Status> {
     let (uid, created, deleted, grace) = {
         let m = scope.meta(old);

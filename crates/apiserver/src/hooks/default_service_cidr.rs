@@ -52,7 +52,7 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
     Ok(())
 }
 
-/// What is to be done about the default ServiceCIDR.
+/// The next step for the default ServiceCIDR.
 #[derive(Debug, PartialEq, Eq)]
 enum RangeStep {
     Nothing,

@@ -1,4 +1,4 @@
-//! What hooks work with.
+//! The environment of hooks.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use component::Shutdown;
 use crate::allocate::Allocators;
 use crate::objects::Objects;
 
-/// What hooks work with.
+/// The environment of hooks.
 pub(crate) struct Env {
-    /// What is stored.
+    /// The stored objects.
     pub(crate) objects: Arc<Objects>,
-    /// What gives Services their addresses and ports.
+    /// The allocators of addresses and ports for Services.
     pub(crate) allocators: Arc<Allocators>,
     /// The port of this server.
     pub(crate) port: u16,
@@ -26,7 +26,7 @@ pub(crate) struct Env {
 }
 
 impl Env {
-    /// What tells events in the name of one of upstream's components.
+    /// A recorder of events in the name of one of upstream's components.
     pub(crate) fn recorder(&self, component: &str) -> Recorder {
         let client = Client::new(Arc::clone(&self.transport), "kube-apiserver");
         Recorder::start(client, component, "", self.objects.clock, &self.shutdown)

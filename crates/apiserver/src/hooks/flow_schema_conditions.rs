@@ -23,7 +23,7 @@ const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// How long to wait after a write or a watch failed.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What the condition says.
+/// The content of the condition.
 #[derive(Debug, PartialEq, Eq)]
 struct Dangling {
     status: &'static str,

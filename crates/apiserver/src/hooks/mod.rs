@@ -1,4 +1,4 @@
-//! What the API server does by itself beside answering requests: upstream's post-start hooks. Each has a name, what it
+//! Work of the API server beside answering requests: upstream's post-start hooks. Each has a name, what it
 //! runs, and a check of its own, which passes once that has run.
 //!
 //! Left out is what this server does not do, since a check of nothing would always pass: definitions of resources
@@ -23,7 +23,7 @@ pub(crate) use env::Env;
 
 use crate::rooms::Rooms;
 
-/// What a hook runs; what is kept up afterwards goes on in tasks.
+/// The function of a hook; work that goes on afterwards runs in tasks.
 type Run = for<'a> fn(&'a Env) -> BoxFuture<'a, Result<(), Status>>;
 
 /// A hook by upstream's name.

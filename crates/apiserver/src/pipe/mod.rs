@@ -26,7 +26,7 @@ use crate::catalog::Resource;
 use crate::config::MAX_BODY;
 use crate::encoder::Encoder;
 use crate::front::{
-    Body, Leash, Peer, Unread, header as header_of, outcome_response, read_body, status_response, text,
+    Body, Lifetime, Peer, Unread, header as header_of, outcome_response, read_body, status_response, text,
     throw_away, websocket,
 };
 use crate::handlers;
@@ -130,10 +130,10 @@ async fn resource(
     };
     // What a WebSocket is sent outlives the HTTP connection, and so what ends it.
     let switched = matches!(outcome, Outcome::Watch(_)) && is_websocket(&parts.headers);
-    let leash = if switched { Arc::default() } else { Arc::clone(&peer.leash) };
+    let lifetime = if switched { Arc::default() } else { Arc::clone(&peer.lifetime) };
     let encoder = rooms.encoder(&ctx.catalog);
     let info = Arc::clone(&ctx.info);
-    let answer = Answer { outcome, encoder, form, gzip, info, leash: Arc::clone(&leash) };
+    let answer = Answer { outcome, encoder, form, gzip, info, lifetime: Arc::clone(&lifetime) };
     let response = if long || weight::of_answer(&answer.outcome, form) {
         let own = Arc::clone(rooms);
         let encoded = async move { encode(&own, answer) };
@@ -146,7 +146,7 @@ async fn resource(
         return response;
     }
     let protobuf = form.format == Format::Protobuf;
-    websocket::watch(http::Request::from_parts(parts, ()), response, leash, protobuf)
+    websocket::watch(http::Request::from_parts(parts, ()), response, lifetime, protobuf)
 }
 
 /// Handles a request, where long work is done if it is some.
@@ -167,21 +167,21 @@ async fn handle(rooms: &Arc<Rooms>, ctx: &mut Request, long: bool) -> Result<Out
     result
 }
 
-/// What is to be encoded, and how.
+/// An answer that is to be encoded, and its form.
 struct Answer {
     outcome: Outcome,
     encoder: Encoder,
     form: Form,
     gzip: bool,
     info: Arc<RequestInfo>,
-    leash: Arc<Leash>,
+    lifetime: Arc<Lifetime>,
 }
 
 fn encode(rooms: &Arc<Rooms>, answer: Answer) -> Response<Body> {
-    let Answer { outcome, encoder, form, gzip, info, leash } = answer;
+    let Answer { outcome, encoder, form, gzip, info, lifetime } = answer;
     let front = &rooms.front;
     let encode =
-        || outcome_response((encoder, &front.lanes, &front.metrics), outcome, form, gzip, &info, &leash);
+        || outcome_response((encoder, &front.lanes, &front.metrics), outcome, form, gzip, &info, &lifetime);
     std::panic::catch_unwind(AssertUnwindSafe(encode))
         .unwrap_or_else(|_| status_response(&panicked(&info), Form::JSON))
 }
@@ -241,7 +241,8 @@ pub(crate) async fn local_path(
     Ok(body)
 }
 
-/// What a resource's answers can be turned into: upstream has no table for what is answered but not kept.
+/// The kinds that a resource's answers can be turned into: upstream has no table for objects that are answered but not
+/// kept.
 fn convertible(info: &RequestInfo, resource: Option<&Resource>) -> Allowed {
     let sub = |r: &Resource| r.subresource(&info.subresource).is_some_and(|sub| sub.verbs == ["create"]);
     let answered = resource.is_some_and(|r| sub(r) || r.stored.is_none() && !r.has_verb("list"));

@@ -58,7 +58,7 @@ pub(super) fn plain(rooms: &Arc<Rooms>, parts: &Parts, ctx: &Request) -> Respons
     answer.unwrap_or_else(|| text(404, "404 page not found\n"))
 }
 
-/// What others need to verify service account tokens.
+/// The documents by which others verify service account tokens.
 fn issuer_document(rooms: &Rooms, path: &str) -> Option<Response<Body>> {
     let front = &rooms.front;
     let (media_type, document) = front.auth.reviewer.issuer_document(path, &front.url)?;

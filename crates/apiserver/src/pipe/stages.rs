@@ -74,7 +74,7 @@ pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
     info.verb == "watch" || connected(info).is_some() || info.path == snapshot::PATH
 }
 
-/// What a request is to be connected with, if it is to be connected with anything.
+/// The kind of object that a request is to be connected with, if any.
 pub(super) fn connected(info: &RequestInfo) -> Option<Target> {
     builtin::connected(&info.group, &info.resource, &info.subresource)
 }

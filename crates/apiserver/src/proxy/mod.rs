@@ -35,7 +35,7 @@ pub(crate) use self::options::options;
 use crate::front::{Body, full};
 use crate::objects::Objects;
 
-/// What a request is to be connected with.
+/// The kind of object that a request is to be connected with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A Pod, through its kubelet or directly.

@@ -1,4 +1,5 @@
-//! What a connecting request asks for, as the object that admission sees: upstream's `PodExecOptions` and its like.
+//! The options of a request for a connection, as the object that admission sees: upstream's `PodExecOptions` and its
+//! like.
 
 use access::{Query, RequestInfo};
 use api::view::{Edit, strings};

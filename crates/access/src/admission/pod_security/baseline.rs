@@ -45,7 +45,7 @@ pub(super) fn app_armor_profile(pod: &Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// What containers may add without being given anything that they do not have by default.
+/// The capabilities that containers may add, as they have them by default.
 const DEFAULT_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -250,7 +250,7 @@ pub(super) fn seccomp(context: View<'_>, bad: &mut BTreeSet<String>) -> Option<b
     Some(good)
 }
 
-/// What is held against those who name profiles that may not be named.
+/// The violation of those who name profiles that may not be named.
 pub(super) fn bad_seccomp(by_pod: bool, names: &[&str], types: &BTreeSet<String>) -> Option<Violation> {
     let setters = setters(by_pod, names)?;
     let types = quoted(types.iter().map(String::as_str));

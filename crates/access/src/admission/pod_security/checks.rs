@@ -96,7 +96,7 @@ fn checks(of: LevelVersion) -> impl Iterator<Item = (&'static str, Judge)> {
     applying.filter_map(move |check| Some((check.id, check.at(minor)?)))
 }
 
-/// What a level holds against a pod, in the order of its checks.
+/// The violations of a level in a pod, in the order of its checks.
 #[derive(Debug, PartialEq)]
 pub(super) struct Violations(Vec<Violation>);
 

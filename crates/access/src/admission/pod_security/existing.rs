@@ -62,7 +62,7 @@ pub(super) fn prioritize(pods: Vec<Arc<Object>>, exempt_classes: &[String]) -> V
     first
 }
 
-/// What pods violate the same.
+/// The pods that have the same violations.
 #[derive(Default)]
 struct Violators {
     /// The first of them by name.

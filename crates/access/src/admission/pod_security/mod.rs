@@ -49,7 +49,7 @@ pub(super) struct PodSecurity {
     metrics: Metrics,
 }
 
-/// What comes of a request.
+/// The verdict on a request.
 #[derive(Default)]
 struct Verdict {
     refusal: Option<Status>,
@@ -57,7 +57,7 @@ struct Verdict {
     notes: Notes,
 }
 
-/// What the audit is told, each below `pod-security.kubernetes.io/`.
+/// The annotations for the audit, each below `pod-security.kubernetes.io/`.
 #[derive(Default)]
 struct Notes {
     /// Who or what exempts the request.
@@ -268,7 +268,7 @@ impl PodSecurity {
         }
         verdict
     }
-    /// What comes of a request; `None` if it is none of the plugin's business.
+    /// The verdict on a request; `None` if the request does not concern the plugin.
     fn judge(&self, env: &Env, request: &AdmissionRequest<'_>, object: Option<&Struct>) -> Option<Verdict> {
         let is_write = matches!(request.operation, Operation::Create | Operation::Update);
         let object = env.view(object.filter(|_| is_write)?);

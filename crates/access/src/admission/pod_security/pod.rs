@@ -21,12 +21,12 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// What a check holds against a pod.
+/// A violation that a check finds in a pod.
 #[derive(Debug, PartialEq)]
 pub(super) struct Violation {
     /// In as few words as possible; the same for every pod.
     pub(super) reason: &'static str,
-    /// What of the pod it is.
+    /// The part of the pod that violates the check.
     pub(super) detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a namespace's labels ask of its pods.
+//! The policy that a namespace's labels ask for.
 
 use std::fmt;
 
@@ -86,14 +86,14 @@ impl fmt::Display for LevelVersion {
     }
 }
 
-/// What is done about a pod that violates a level.
+/// The consequence for a pod that violates a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// It is refused.
     Enforce,
     /// It is noted for the audit.
     Audit,
-    /// Whoever sent it is warned.
+    /// Its sender is warned.
     Warn,
 }
 

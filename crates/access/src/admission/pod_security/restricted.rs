@@ -1,4 +1,4 @@
-//! What the restricted level checks besides the baseline: that a pod gives up what it does not need.
+//! The checks of the restricted level besides the baseline's: a pod gives up what it does not need.
 
 use std::collections::BTreeSet;
 

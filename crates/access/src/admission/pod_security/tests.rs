@@ -330,7 +330,7 @@ async fn existing_pods_up_to_a_limit() {
     check(pods, four, &want).await;
 }
 
-/// What was counted, each in short: `deny/enforce/restricted`, `exempt`, `error`.
+/// The counters, each in short: `deny/enforce/restricted`, `exempt`, `error`.
 fn counted(world: &World) -> Vec<String> {
     let in_short = |line: &String| {
         let values: Vec<&str> = line.split('"').skip(1).step_by(2).collect();

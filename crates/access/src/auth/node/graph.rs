@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::reader::read;
 
-/// What a node may need.
+/// An object that a node may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Pod
@@ -35,7 +35,7 @@ pub enum Kind {
 
 type Key = (Kind, Text, Text);
 
-/// What a pod names.
+/// The objects that a pod names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRefs {
     /// The node; "" while it has none.
@@ -46,7 +46,7 @@ pub struct PodRefs {
     pub names: Vec<(Kind, Text)>,
 }
 
-/// What a volume names.
+/// The objects that a volume names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PvRefs {
     /// Namespace and name of its claim.
@@ -62,7 +62,7 @@ pub enum GraphChange {
     Pod(Text, Text, Option<PodRefs>),
     /// A volume is now so; `None` if it is gone.
     Volume(Text, Option<PvRefs>),
-    /// What belongs to one node, by its kind, namespace and name; `None` if to none or gone.
+    /// An object that belongs to one node, by its kind, namespace and name; `None` if it belongs to none or is gone.
     Owned(Kind, Text, Text, Option<Text>),
 }
 
@@ -72,7 +72,7 @@ struct State {
     from: HashMap<Key, HashMap<Key, u32>>,
     /// From an object to the node it belongs to itself.
     node_of: HashMap<Key, Text>,
-    /// What an object's own content made, to be undone when it changes.
+    /// The edges that an object's own content made, to be undone when it changes.
     made_by: HashMap<Key, Vec<(Key, Key)>>,
 }
 
@@ -156,7 +156,7 @@ impl State {
         }
     }
 
-    /// Whoever may have `to` may have `object`; made by the content of `maker`.
+    /// A node that may have `to` may have `object`; the content of `maker` made this so.
     fn link(&mut self, maker: &Key, object: Key, to: Key) {
         *self.from.entry(object.clone()).or_default().entry(to.clone()).or_default() += 1;
         self.made_by.entry(maker.clone()).or_default().push((object, to));

@@ -54,7 +54,7 @@ impl NodeAuthorizer {
     pub fn new(pod_certificates: bool) -> Self {
         Self { graph: Graph::default(), rules: node_rules(), pod_certificates }
     }
-    /// What belongs to which node.
+    /// The objects that belong to nodes.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
@@ -253,7 +253,7 @@ fn own_node(node: &str, access: &Access<'_>) -> Result<(), String> {
     }
 }
 
-/// What every node may do, whoever it is, besides what [`NodeAuthorizer`] decides by the object.
+/// The rules for all nodes, besides those that [`NodeAuthorizer`] decides by the object.
 fn node_rules() -> Vec<Rule> {
     const READ: &[&str] = &["get", "list", "watch"];
     let mut rules: Vec<Rule> = [

@@ -134,7 +134,7 @@ pub struct RoleRef {
     pub name: Text,
 }
 
-/// What a role says.
+/// The content of a role.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Role {
@@ -143,7 +143,7 @@ pub struct Role {
     pub rules: Vec<Rule>,
 }
 
-/// What a binding says.
+/// The content of a binding.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Binding {

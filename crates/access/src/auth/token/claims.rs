@@ -1,4 +1,4 @@
-//! What a token says.
+//! The claims of a token.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub struct Ref {
     pub uid: Text,
 }
 
-/// What a token is bound to.
+/// The object that a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Bound {
     /// Nothing but its service account.

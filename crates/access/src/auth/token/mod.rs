@@ -30,10 +30,10 @@ const MAX_TOKEN: usize = 16 * 1024;
 /// Verified signatures that are remembered.
 const CACHED: usize = 4096;
 
-/// What issues tokens and recognises them.
+/// The service that issues tokens and recognises them.
 pub struct TokenService {
     issuer: String,
-    /// What the API server calls itself in `aud`.
+    /// The names of the API server in `aud`.
     audiences: Vec<Text>,
     signer: SigningKey,
     verifiers: Vec<VerifyingKey>,
