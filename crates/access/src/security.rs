@@ -17,12 +17,9 @@ use crate::auth::{
 };
 use crate::reader::Reader;
 
-/// The configuration of security; upstream's flags in brackets.
+/// The choices of a server about its callers; upstream's flags stand in brackets.
+#[derive(Debug, Clone)]
 pub struct SecurityConfig {
-    /// The authority of client certificates (`--client-ca-file`).
-    pub client_ca: CertificateDer<'static>,
-    /// The key that signs tokens, PEM (`--service-account-signing-key-file`).
-    pub signing_key_pem: String,
     /// More keys whose tokens are taken, PEM (`--service-account-key-file`).
     pub other_keys_pem: Vec<String>,
     /// The issuer of tokens (`--service-account-issuer`).
@@ -33,9 +30,7 @@ pub struct SecurityConfig {
     pub max_token_expiration: i64,
     /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
     pub anonymous: bool,
-    /// The features that are on.
-    pub gates: FeatureGates,
-    /// The authorizers, in the order in which they are asked (`--authorization-mode`).
+    /// Who is asked, in this order (`--authorization-mode`).
     pub modes: Vec<AuthorizationMode>,
     /// Plugins to turn on (`--enable-admission-plugins`).
     pub enable_admission: Vec<String>,
@@ -43,32 +38,33 @@ pub struct SecurityConfig {
     pub disable_admission: Vec<String>,
     /// The file of the plugins' configuration (`--admission-control-config-file`).
     pub admission_config: Option<PathBuf>,
-    /// The clock.
-    pub clock: Clock,
 }
 
-impl SecurityConfig {
-    /// Makes the default configuration, for a client authority and a signing key.
-    pub fn new(client_ca: CertificateDer<'static>, signing_key_pem: String) -> Self {
+impl Default for SecurityConfig {
+    fn default() -> Self {
         Self {
-            client_ca,
-            signing_key_pem,
             other_keys_pem: Vec::new(),
             issuer: "https://kubernetes.default.svc.cluster.local".into(),
             audiences: Vec::new(),
             max_token_expiration: 0,
             anonymous: true,
-            gates: FeatureGates::default(),
             modes: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             enable_admission: Vec::new(),
             disable_admission: Vec::new(),
             admission_config: None,
-            clock: Clock::system(),
         }
     }
 }
 
-/// The reason for which security cannot be made.
+/// The keys by which callers are known.
+pub struct Keys {
+    /// The authority of client certificates (`--client-ca-file`).
+    pub client_ca: CertificateDer<'static>,
+    /// The key that signs tokens, PEM (`--service-account-signing-key-file`).
+    pub signing_key_pem: String,
+}
+
+/// Why it cannot be put together.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
     /// The authority of client certificates cannot be used.
@@ -96,10 +92,15 @@ pub struct Security {
 }
 
 impl Security {
-    /// Makes authentication, authorization and admission over live objects.
-    pub fn new(config: SecurityConfig, reader: Arc<dyn Reader>) -> Result<Self, SecurityError> {
+    /// Puts it together over live objects.
+    pub fn new(
+        config: &SecurityConfig,
+        keys: Keys,
+        (gates, clock): (&FeatureGates, Clock),
+        reader: Arc<dyn Reader>,
+    ) -> Result<Self, SecurityError> {
         let schema = Schema::builtin();
-        let signer = SigningKey::from_pem(&config.signing_key_pem)?;
+        let signer = SigningKey::from_pem(&keys.signing_key_pem)?;
         let others = config.other_keys_pem.iter().map(|pem| SigningKey::from_pem(pem));
         let others: Vec<VerifyingKey> =
             others.map(|k| k.map(|k| k.public().clone())).collect::<Result<_, _>>()?;
@@ -111,21 +112,18 @@ impl Security {
         let tokens = Arc::new(TokenService::new(&config.issuer, audiences, signer, others, reader.clone()));
         let authorizer = Arc::new(UnionAuthorizer::new(
             &config.modes,
-            Arc::new(NodeAuthorizer::new(config.gates.enabled("PodCertificateRequest"))),
+            Arc::new(NodeAuthorizer::new(gates.enabled("PodCertificateRequest"))),
             Arc::new(RbacIndex::default()),
         ));
-        let authentication = AuthenticationConfig {
-            client_ca: config.client_ca,
-            anonymous: config.anonymous,
-            clock: config.clock,
-        };
+        let authentication =
+            AuthenticationConfig { client_ca: keys.client_ca, anonymous: config.anonymous, clock };
         let authenticator = UnionAuthenticator::new(authentication, tokens.clone(), authorizer.clone())?;
         let reviews = Reviews::new(
             schema,
             authorizer.clone(),
             tokens.clone(),
             reader.clone(),
-            config.clock,
+            clock,
             config.max_token_expiration,
             config.anonymous.then(auth::nobody),
         );
@@ -137,7 +135,7 @@ impl Security {
             schema,
             reader,
             authorizer.clone(),
-            config.gates,
+            gates.clone(),
             &config.enable_admission,
             &config.disable_admission,
             &admission_config,

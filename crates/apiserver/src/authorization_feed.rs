@@ -43,7 +43,7 @@ const SOURCES: [(Source, &str, &str); 9] = [
     (Source::PodCertificates, "certificates.k8s.io", "podcertificaterequests"),
 ];
 
-/// What one object says now, or that it is gone.
+/// The present content of one object, or that it is gone.
 enum Fact {
     Rbac(Change),
     Node(GraphChange),

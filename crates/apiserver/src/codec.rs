@@ -40,7 +40,7 @@ pub(crate) fn proto_varint_field(field: u32, value: u64, out: &mut Vec<u8>) {
     varint(value, out);
 }
 
-/// What stands before and after a message of this size in `runtime.Unknown`.
+/// The bytes before and after a message of this size in `runtime.Unknown`.
 pub(crate) fn envelope_around(api_version: &str, kind: &str, size: usize) -> (Vec<u8>, Vec<u8>) {
     let mut type_meta = Vec::with_capacity(api_version.len() + kind.len() + 4);
     proto_bytes(1, api_version.as_bytes(), &mut type_meta);
@@ -157,7 +157,7 @@ pub(crate) fn pretty(json: &[u8]) -> Bytes {
 pub(crate) struct Body {
     /// The object, in the version of the request.
     pub(crate) tree: Struct,
-    /// What strict field validation complains about.
+    /// The complaints of strict field validation.
     pub(crate) strict_errors: Vec<String>,
 }
 

@@ -20,22 +20,8 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::config::Config;
-
-/// Whose requests share what is kept for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
-    /// The heartbeats of nodes.
-    NodeHigh,
-    /// What else nodes ask for.
-    System,
-    /// Locks of the control plane.
-    LeaderElection,
-    /// The control plane's controllers.
-    WorkloadHigh,
-    /// All others.
-    Others,
-}
+use crate::config::Limits;
+use crate::flow_levels::{Level, level};
 
 /// Of 245 parts, which upstream's levels have together, those that each level never lends.
 const KEPT: [usize; 5] = [30, 20, 10, 20, 0];
@@ -50,7 +36,7 @@ const QUEUED: Duration = Duration::from_secs(15);
 /// Bytes of bodies that are being read, of all callers together.
 const BODIES: usize = 256 << 20;
 
-/// What a caller counts as; one of the others by default.
+/// The share that a caller counts to; one of the others by default.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller {
     /// None for those without limits.
@@ -71,15 +57,15 @@ impl Caller {
     }
 }
 
-/// What there is of something.
+/// A pool of places or bytes.
 #[derive(Debug)]
 struct Pool {
     kept: [usize; KEPT.len()],
     used: [AtomicUsize; KEPT.len()],
-    /// What any level may take beyond what is kept for it.
+    /// The part that any level may take beyond its own.
     shared: usize,
     shared_used: AtomicUsize,
-    /// What one user may have of it.
+    /// The part that one user may have.
     share: usize,
     of_users: Box<[AtomicUsize; USERS]>,
     /// All that is used, also by those without limits.
@@ -146,7 +132,7 @@ fn beyond(kept: usize, used: usize, amount: usize) -> usize {
     (used + amount).saturating_sub(kept.max(used))
 }
 
-/// What callers share.
+/// The pools that callers share.
 pub(crate) struct Flow {
     reading: Arc<Pool>,
     writing: Arc<Pool>,
@@ -181,16 +167,16 @@ impl Taken {
 }
 
 impl Flow {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            reading: Arc::new(Pool::new(config.max_in_flight)),
-            writing: Arc::new(Pool::new(config.max_mutating_in_flight)),
+            reading: Arc::new(Pool::new(limits.max_in_flight)),
+            writing: Arc::new(Pool::new(limits.max_mutating_in_flight)),
             bodies: Arc::new(Pool::new(BODIES)),
             hasher: RandomState::new(),
         }
     }
 
-    /// What a request counts as.
+    /// The share that a request counts to.
     pub(crate) fn caller(&self, user: &UserInfo, info: &RequestInfo) -> Caller {
         Caller { level: level(user, info), user: self.hasher.hash_one(&user.name) as usize % USERS }
     }
@@ -249,82 +235,18 @@ impl Collector for Seats {
     }
 }
 
-/// Who is in control: their locks come first.
-const CONTROL_PLANE: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
-
-/// By upstream's suggested flow schemas; none for who is exempt.
-fn level(user: &UserInfo, info: &RequestInfo) -> Option<Level> {
-    let member = |group: &str| user.groups.iter().any(|g| g == group);
-    let probe = !info.is_resource && matches!(info.path.as_str(), "/healthz" | "/livez" | "/readyz");
-    if probe || member("system:masters") {
-        return None;
-    }
-    let leases = info.group == "coordination.k8s.io" && info.resource == "leases";
-    if member("system:nodes") {
-        let heartbeat = leases && info.namespace == "kube-node-lease"
-            || info.group.is_empty()
-                && info.resource == "nodes"
-                && matches!(&*info.subresource, "" | "status");
-        return Some(if heartbeat { Level::NodeHigh } else { Level::System });
-    }
-    if CONTROL_PLANE.contains(&user.name.as_str()) || member("system:serviceaccounts:kube-system") {
-        let lock = leases && info.namespace == "kube-system";
-        return Some(if lock { Level::LeaderElection } else { Level::WorkloadHigh });
-    }
-    Some(Level::Others)
-}
-
 #[cfg(test)]
 mod tests {
-    use http::Method;
-
     use super::*;
-    use access::Query;
 
     /// How many requests have a seat: reading and writing ones.
     fn seated(flow: &Flow) -> (usize, usize) {
         (flow.reading.all.load(Ordering::Relaxed), flow.writing.all.load(Ordering::Relaxed))
     }
 
-    fn user(name: &str, groups: &[&str]) -> UserInfo {
-        let groups = groups.iter().map(|g| (*g).into()).collect();
-        UserInfo { name: name.into(), groups, ..UserInfo::default() }
-    }
-
-    fn at(path: &str) -> RequestInfo {
-        access::request_info::parse(&Method::PUT, path, &Query::default()).unwrap()
-    }
-
-    #[test]
-    fn levels() {
-        let check = |user: &UserInfo, path: &str, expected: Option<Level>| {
-            assert_eq!(level(user, &at(path)), expected, "{} {path}", user.name);
-        };
-        let leases = "/apis/coordination.k8s.io/v1/namespaces";
-        let pods = "/api/v1/namespaces/a/pods/b";
-        let node = user("system:node:n", &["system:nodes", "system:authenticated"]);
-        check(&node, &format!("{leases}/kube-node-lease/leases/n"), Some(Level::NodeHigh));
-        check(&node, "/api/v1/nodes/n/status", Some(Level::NodeHigh));
-        check(&node, "/api/v1/nodes/n/proxy", Some(Level::System));
-        check(&node, pods, Some(Level::System));
-        let manager = user("system:kube-controller-manager", &["system:authenticated"]);
-        check(&manager, &format!("{leases}/kube-system/leases/l"), Some(Level::LeaderElection));
-        check(&manager, &format!("{leases}/a/leases/l"), Some(Level::WorkloadHigh));
-        let account = user("system:serviceaccount:kube-system:a", &["system:serviceaccounts:kube-system"]);
-        check(&account, pods, Some(Level::WorkloadHigh));
-        check(
-            &user("system:node:n", &[]),
-            &format!("{leases}/kube-node-lease/leases/n"),
-            Some(Level::Others),
-        );
-        check(&user("a", &["system:masters"]), pods, None);
-        check(&user("system:anonymous", &["system:unauthenticated"]), "/readyz", None);
-        check(&user("system:anonymous", &["system:unauthenticated"]), "/version", Some(Level::Others));
-    }
-
     #[test]
     fn nobody_has_all_and_some_is_kept() {
-        let flow = Flow::new(&Config { max_mutating_in_flight: 245, ..Config::default() });
+        let flow = Flow::new(&Limits { max_mutating_in_flight: 245, ..Limits::default() });
         let (mine, other) =
             (Caller { level: Some(Level::Others), user: 1 }, Caller { level: Some(Level::Others), user: 2 });
         let third = Caller { user: 3, ..mine };
@@ -354,7 +276,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn callers_in_this_process_wait_for_a_seat() {
-        let flow = Flow::new(&Config { max_mutating_in_flight: 245, ..Config::default() });
+        let flow = Flow::new(&Limits { max_mutating_in_flight: 245, ..Limits::default() });
         let caller = Caller { level: Some(Level::WorkloadHigh), user: 1 };
         let mut all: Vec<_> = std::iter::from_fn(|| flow.seat(caller, true)).collect();
         let start = Instant::now();
@@ -370,7 +292,7 @@ mod tests {
 
     #[test]
     fn bodies_grow() {
-        let flow = Flow::new(&Config::default());
+        let flow = Flow::new(&Limits::default());
         let caller = Caller { level: Some(Level::Others), user: 1 };
         let mut body = flow.body(caller);
         assert!(body.at_least(1 << 20) && body.at_least(10) && body.at_least(2 << 20));

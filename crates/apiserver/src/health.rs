@@ -1,8 +1,8 @@
 //! `/livez`, `/readyz`, `/healthz` and their single checks.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::authorization_feed::Feeds;
@@ -13,7 +13,6 @@ use parking_lot::{Mutex, RwLock};
 use storage::Store;
 
 use crate::front::{Body, text};
-use crate::inner::Inner;
 
 /// Tells whether something works; the reason if not.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -41,13 +40,16 @@ pub struct Health {
     checks: RwLock<Vec<Named>>,
     /// The hooks by their names, and whether they have run.
     hooks: Arc<[(&'static str, AtomicBool)]>,
-    feeds: Arc<OnceLock<Feeds>>,
 }
 
 impl Health {
     /// Those of every API server, by upstream's names and in its order. The store goes by that of etcd, whatever it is.
-    pub(crate) fn new(shutdown: &Shutdown, store: &Store, hooks: &[&'static str]) -> Self {
-        let feeds = Arc::<OnceLock<Feeds>>::default();
+    pub(crate) fn new(
+        shutdown: &Shutdown,
+        store: &Store,
+        hooks: &[&'static str],
+        feeds: Option<Feeds>,
+    ) -> Self {
         let hooks: Arc<[_]> = hooks.iter().map(|name| (*name, AtomicBool::default())).collect();
         let mut checks = Vec::new();
         let mut add = |name: String, of: Of, check: Check| checks.push(Named { name, of, check });
@@ -57,8 +59,7 @@ impl Health {
             let store = store.clone();
             add(name.into(), of, Arc::new(move || store.healthy()));
         }
-        let followed = Arc::clone(&feeds);
-        let synced = move || followed.get().map_or(Ok(()), Feeds::healthy);
+        let synced = move || feeds.as_ref().map_or(Ok(()), Feeds::healthy);
         add(INFORMERS.into(), Of::Readiness, Arc::new(synced));
         for (at, (name, _)) in hooks.iter().enumerate() {
             let hooks = Arc::clone(&hooks);
@@ -73,18 +74,13 @@ impl Health {
             if shutdown.stopped() { Err("process is shutting down".to_owned()) } else { Ok(()) }
         };
         add("shutdown".into(), Of::Readiness, Arc::new(check));
-        Self { checks: RwLock::new(checks), hooks, feeds }
+        Self { checks: RwLock::new(checks), hooks }
     }
     /// A hook has run.
     pub(crate) fn done(&self, hook: &str) {
         if let Some((_, done)) = self.hooks.iter().find(|(name, _)| *name == hook) {
             done.store(true, Ordering::Release);
         }
-    }
-    /// What authorization knows is kept up by these.
-    pub(crate) fn follow(&self, feeds: Feeds) {
-        // There is one set of them.
-        let _ = self.feeds.set(feeds);
     }
     /// Adds a check, after those of the store.
     pub fn add(&self, name: impl Into<String>, of: Of, check: Check) {
@@ -95,6 +91,50 @@ impl Health {
     /// Whether every check of readiness passes.
     pub fn ready(&self) -> bool {
         self.checks.read().iter().all(|c| (c.check)().is_ok())
+    }
+    /// Answers a health path.
+    pub(crate) fn serve(&self, path: &str, query: &Query) -> Option<Response<Body>> {
+        let mut parts = path.strip_prefix('/')?.splitn(2, '/');
+        let endpoint = parts.next().filter(|e| matches!(*e, "livez" | "readyz" | "healthz"))?;
+        let checks = self.of(endpoint);
+        if let Some(name) = parts.next() {
+            let check = checks.iter().find(|c| c.name == name)?;
+            return Some(match (check.check)() {
+                Ok(()) => text(200, "ok"),
+                Err(why) => text(500, format!("internal server error: {why}\n")),
+            });
+        }
+        let excluded: BTreeSet<&str> = query.all("exclude").collect();
+        let mut out = String::new();
+        let mut failed = false;
+        for check in &checks {
+            let (sign, outcome) = if excluded.contains(check.name.as_str()) {
+                ("[+]", " excluded: ok\n")
+            } else if let Err(why) = (check.check)() {
+                tracing::warn!(check = check.name, why, "health check failed");
+                failed = true;
+                ("[-]", " failed: reason withheld\n")
+            } else {
+                ("[+]", " ok\n")
+            };
+            out.extend([sign, &check.name, outcome]);
+        }
+        let unknown: Vec<String> = excluded
+            .iter()
+            .filter(|e| checks.iter().all(|c| c.name != **e))
+            .map(|e| format!("{e:?}"))
+            .collect();
+        if !unknown.is_empty() {
+            let names = unknown.join(", ");
+            out.extend(["warn: some health checks cannot be excluded: no matches for ", &names, "\n"]);
+        }
+        Some(if failed {
+            text(500, format!("{out}{endpoint} check failed\n"))
+        } else if query.get("verbose").is_some() {
+            text(200, format!("{out}{endpoint} check passed\n"))
+        } else {
+            text(200, "ok")
+        })
     }
     fn of(&self, endpoint: &str) -> Vec<Named> {
         let has = |of: Of| match endpoint {
@@ -135,47 +175,5 @@ fn logging() -> Check {
             return started.map(drop).map_err(|e| e.to_string());
         };
         if at.elapsed() < FLUSHED.1 { Ok(()) } else { Err("logging blocked".into()) }
-    })
-}
-
-/// Answers a health path.
-pub(crate) fn serve(inner: &Inner, path: &str, query: &Query) -> Option<Response<Body>> {
-    let mut parts = path.strip_prefix('/')?.splitn(2, '/');
-    let endpoint = parts.next().filter(|e| matches!(*e, "livez" | "readyz" | "healthz"))?;
-    let checks = inner.health.of(endpoint);
-    if let Some(name) = parts.next() {
-        let check = checks.iter().find(|c| c.name == name)?;
-        return Some(match (check.check)() {
-            Ok(()) => text(200, "ok"),
-            Err(why) => text(500, format!("internal server error: {why}\n")),
-        });
-    }
-    let excluded: BTreeSet<&str> = query.all("exclude").collect();
-    let mut out = String::new();
-    let mut failed = false;
-    for check in &checks {
-        let (sign, outcome) = if excluded.contains(check.name.as_str()) {
-            ("[+]", " excluded: ok\n")
-        } else if let Err(why) = (check.check)() {
-            tracing::warn!(check = check.name, why, "health check failed");
-            failed = true;
-            ("[-]", " failed: reason withheld\n")
-        } else {
-            ("[+]", " ok\n")
-        };
-        out.extend([sign, &check.name, outcome]);
-    }
-    let unknown: Vec<String> =
-        excluded.iter().filter(|e| checks.iter().all(|c| c.name != **e)).map(|e| format!("{e:?}")).collect();
-    if !unknown.is_empty() {
-        let names = unknown.join(", ");
-        out.extend(["warn: some health checks cannot be excluded: no matches for ", &names, "\n"]);
-    }
-    Some(if failed {
-        text(500, format!("{out}{endpoint} check failed\n"))
-    } else if query.get("verbose").is_some() {
-        text(200, format!("{out}{endpoint} check passed\n"))
-    } else {
-        text(200, "ok")
     })
 }

@@ -7,39 +7,37 @@
 #[cfg(test)]
 mod admission_tests;
 mod allocate;
-mod answer;
 mod authorization_feed;
+pub mod catalog;
 mod codec;
 mod conditions;
 pub mod config;
 mod discovery;
+mod encoder;
 pub mod etcd;
 mod flow;
-mod forms;
+mod flow_levels;
 mod front;
 mod handlers;
 pub mod health;
 mod hooks;
 pub mod in_process;
-mod inner;
 mod lanes;
 #[cfg(test)]
 mod list_tests;
-mod meta;
 pub mod metrics;
-#[cfg(test)]
-mod named_kinds_tests;
 mod negotiate;
-pub mod openapi;
+mod objects;
+mod openapi;
 mod options;
+mod outcome;
 mod pipe;
 #[cfg(test)]
 mod pipe_tests;
 mod process_metrics;
 pub mod proxy;
-mod reader;
-mod registry;
 pub mod request;
+mod rooms;
 mod routes;
 mod select;
 pub mod served;
@@ -49,12 +47,13 @@ pub mod standalone;
 mod store_metrics;
 #[cfg(test)]
 mod strategy_tests;
-mod table;
 #[cfg(test)]
 mod testing;
 mod transport;
+mod version;
+mod watch;
 mod weight;
 
 pub use config::Config;
-pub use reader::Reader;
+pub use objects::{CatalogError, Objects};
 pub use server::{Server, ServerError};

@@ -195,7 +195,7 @@ async fn what_is_compacted() {
     let token = page["metadata"]["continue"].as_str().unwrap();
     c.delete("b").await;
     let now = c.create("bb").await;
-    c.server.0.store.compact(now);
+    c.server.0.objects.store.compact(now);
     for query in
         [format!("resourceVersion={at}&resourceVersionMatch=Exact"), format!("resourceVersion={at}&limit=1")]
     {

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use access::{Query, RequestInfo};
 use api::Text;
+use component::FeatureGates;
 use http::header::{self, HeaderValue};
 use http::{Method, Response};
 use parking_lot::Mutex;
@@ -18,10 +19,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::config::Config;
-use crate::discovery::{self, BUILD};
 use crate::front::{Body, full};
 use crate::process_metrics::ProcessMetrics;
+use crate::version::{self, BUILD};
 
 /// A label's value that is part of a request.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, Default)]
@@ -33,7 +33,7 @@ impl EncodeLabelValue for Label {
     }
 }
 
-/// What most metrics tell of a request.
+/// The labels of most metrics of requests.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Target {
     component: &'static str,
@@ -162,7 +162,7 @@ impl Watching {
     }
 }
 
-/// What is remembered of a request to count it.
+/// The facts of a request by which it is counted.
 pub(crate) struct Seen {
     labels: DurationLabels,
 }
@@ -229,7 +229,7 @@ fn build_labels() -> BuildLabels {
         go_version: BUILD.go_version,
         major: BUILD.major,
         minor: BUILD.minor,
-        platform: discovery::platform(),
+        platform: version::platform(),
     }
 }
 
@@ -238,7 +238,7 @@ fn since_epoch() -> f64 {
 }
 
 impl Metrics {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(gates: &FeatureGates) -> Self {
         let out = Self {
             registry: Mutex::default(),
             requests: Family::default(),
@@ -251,7 +251,7 @@ impl Metrics {
             handshake_errors: Counter::default(),
         };
         let features: Level<FeatureLabels> = Family::default();
-        for (name, stage, on) in config.gates.iter() {
+        for (name, stage, on) in gates.iter() {
             let stage = match stage {
                 "Alpha" => "ALPHA",
                 "Beta" => "BETA",

@@ -37,7 +37,7 @@ impl Format {
     }
 }
 
-/// What the objects of an answer are turned into.
+/// The kind that the objects of an answer are turned into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Convert {
     /// Themselves.
@@ -106,7 +106,7 @@ impl Form {
 
 const ALL: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
 
-/// What a handler's objects can be turned into.
+/// The kinds that a handler's objects can be turned into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Allowed {
     /// Nothing else (errors, discovery).

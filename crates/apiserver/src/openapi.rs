@@ -1,44 +1,39 @@
-//! `/openapi/v2` and `/openapi/v3`: documents that are made when first asked for.
+//! Answers `/openapi/v2` and `/openapi/v3`. Documents are made when somebody asks for them, and kept, packed, as other
+//! forms are.
+
+use std::io::{Read, Write};
 
 use access::Query;
 use bytes::Bytes;
+use flate2::write::GzEncoder;
 use http::header::{self, HeaderValue};
+use http::request::Parts;
 use http::{Response, StatusCode};
 use jiff::SignedDuration;
 use sha2::{Digest, Sha512};
 
+use crate::catalog::Document;
+use crate::encoder::Encoder;
 use crate::front::{Body, full, header as header_of};
-use crate::inner::Inner;
 use crate::negotiate;
 
-/// Makes the documents of OpenAPI.
-pub trait Documents: Send + Sync + 'static {
-    /// The whole of v2: as JSON, or as protobuf (`openapi.v2.Document`).
-    fn v2(&self, protobuf: bool) -> Bytes;
-    /// The paths of v3 documents (`api/v1`, `apis/apps/v1`, `version`, …), in order.
-    fn v3_paths(&self) -> Vec<String>;
-    /// The document of a path: as JSON, or as protobuf (`openapi.v3.Document`).
-    fn v3(&self, path: &str, protobuf: bool) -> Option<Bytes>;
-    /// What the documents say of some fields of definitions; "" where they say nothing.
-    fn describe(&self, fields: &[(&str, &str)]) -> Vec<String>;
+/// Whether the client has the document of this hash.
+fn has(parts: &Parts, hash: &str) -> bool {
+    let etag = format!("\"{hash}\"");
+    header_of(parts, header::IF_NONE_MATCH).split(',').any(|e| e.trim() == etag)
 }
 
-fn digest(bytes: &[u8]) -> String {
-    format!("{:X}", Sha512::digest(bytes))
-}
-
-fn answer(parts: &http::request::Parts, body: Bytes, media: &'static str, etag: &str) -> Response<Body> {
-    let etag = format!("\"{etag}\"");
-    let fresh = header_of(parts, header::IF_NONE_MATCH).split(',').any(|e| e.trim() == etag);
-    let mut response = Response::new(full(if fresh { Bytes::new() } else { body }));
-    if fresh {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    }
+/// Answers with a body, unless the client has it.
+fn answer(parts: &Parts, body: Option<Bytes>, media: &'static str, hash: &str) -> Response<Body> {
+    let body = body.filter(|_| !has(parts, hash));
+    let status = if body.is_some() { StatusCode::OK } else { StatusCode::NOT_MODIFIED };
+    let mut response = Response::new(full(body.unwrap_or_default()));
+    *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
-    if let Ok(etag) = HeaderValue::from_str(&etag) {
+    if let Ok(etag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
         headers.insert(header::ETAG, etag);
     }
     response
@@ -71,72 +66,103 @@ fn empty(status: StatusCode) -> Response<Body> {
 }
 
 /// Answers a path below `/openapi/`.
-pub(crate) fn serve(
-    inner: &Inner,
-    parts: &http::request::Parts,
-    path: &str,
-    query: &Query,
-) -> Option<Response<Body>> {
-    let documents = inner.openapi.get()?;
+pub(crate) fn serve(encoder: &Encoder, parts: &Parts, path: &str, query: &Query) -> Option<Response<Body>> {
+    let openapi = &encoder.catalog.openapi;
     let accept = header_of(parts, header::ACCEPT);
     if path == "/openapi/v2" {
         let Some(protobuf) = protobuf_wanted(&accept, V2) else {
             return Some(empty(StatusCode::NOT_ACCEPTABLE));
         };
-        let body = documents.v2(protobuf);
         let media = if protobuf {
             "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
         } else {
             "application/json"
         };
-        let etag = digest(&body);
-        return Some(answer(parts, body, media, &etag));
+        return document(encoder, parts, &Document::V2 { protobuf }, media);
     }
     if path == "/openapi/v3" {
-        let body = inner.openapi_index.get_or_init(|| {
-            let entry = |p: String| {
-                let hash = digest(&documents.v3(&p, false)?);
-                Some(format!("\"{p}\":{{\"serverRelativeURL\":\"/openapi/v3/{p}?hash={hash}\"}}"))
-            };
-            let entries: Vec<String> = documents.v3_paths().into_iter().filter_map(entry).collect();
-            Bytes::from(format!("{{\"paths\":{{{}}}}}", entries.join(",")))
-        });
-        let body = body.clone();
-        let etag = digest(&body);
-        return Some(answer(parts, body, "application/json", &etag));
+        let body = openapi.index();
+        let etag = format!("{:X}", Sha512::digest(&body));
+        return Some(answer(parts, Some(body), "application/json", &etag));
     }
     let name = path.strip_prefix("/openapi/v3/")?;
     let Some(protobuf) = protobuf_wanted(&accept, V3) else {
         return Some(empty(StatusCode::NOT_ACCEPTABLE));
     };
-    let Some(json) = documents.v3(name, false) else { return Some(empty(StatusCode::NOT_FOUND)) };
-    let etag = digest(&json);
-    let asked = query.str("hash");
-    if !asked.is_empty() && asked != etag {
-        let mut response = empty(StatusCode::MOVED_PERMANENTLY);
-        let to = format!("/openapi/v3/{name}?hash={etag}");
-        if let Ok(to) = HeaderValue::from_str(&to) {
-            response.headers_mut().insert(header::LOCATION, to);
-        }
-        return Some(response);
+    if !openapi.has(name) {
+        return Some(empty(StatusCode::NOT_FOUND));
     }
-    let (body, media) = if protobuf {
-        (documents.v3(name, true)?, "application/com.github.proto-openapi.spec.v3.v1.0+protobuf")
+    let wanted = Document::V3 { path: name.to_owned(), protobuf };
+    let asked = query.str("hash");
+    if !asked.is_empty() {
+        let hash = openapi.hash(&wanted);
+        if asked != hash {
+            let mut response = empty(StatusCode::MOVED_PERMANENTLY);
+            let to = format!("/openapi/v3/{name}?hash={hash}");
+            if let Ok(to) = HeaderValue::from_str(&to) {
+                response.headers_mut().insert(header::LOCATION, to);
+            }
+            return Some(response);
+        }
+    }
+    let media = if protobuf {
+        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
     } else {
-        (json, "application/json")
+        "application/json"
     };
-    let mut response = answer(parts, body, media, &etag);
+    let mut response = document(encoder, parts, &wanted, media)?;
     if !asked.is_empty() {
         // The hash names the content: it may be kept for good, which in HTTP is a year.
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-        let expires = inner.config.clock.now() + SignedDuration::from_hours(365 * 24);
+        let expires = encoder.clock.now() + SignedDuration::from_hours(365 * 24);
         let text = expires.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
         if let Ok(expires) = HeaderValue::from_str(&text) {
             headers.insert(header::EXPIRES, expires);
         }
     }
     Some(response)
+}
+
+/// Answers with a document, which is made unless the client has it or it is kept.
+fn document(
+    encoder: &Encoder,
+    parts: &Parts,
+    document: &Document,
+    media: &'static str,
+) -> Option<Response<Body>> {
+    let openapi = &encoder.catalog.openapi;
+    let hash = openapi.hash(document);
+    if has(parts, &hash) {
+        return Some(answer(parts, None, media, &hash));
+    }
+    let packed = encoder.forms.document(&hash, media, || Some(gzip(&openapi.make(document)?)))?;
+    if takes_gzip(parts) {
+        let mut response = answer(parts, Some(packed), media, &hash);
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        return Some(response);
+    }
+    let mut body = Vec::with_capacity(packed.len() * 8);
+    // It was packed here.
+    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut body).ok()?;
+    Some(answer(parts, Some(body.into()), media, &hash))
+}
+
+/// Whether the client takes answers as gzip.
+fn takes_gzip(parts: &Parts) -> bool {
+    let accept = header_of(parts, header::ACCEPT_ENCODING);
+    accept.split(',').any(|form| {
+        let mut words = form.split(';').map(str::trim);
+        words.next() == Some("gzip")
+            && !words.any(|w| w.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0)))
+    })
+}
+
+fn gzip(bytes: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
+    // Writing to memory cannot fail.
+    let _ = encoder.write_all(bytes);
+    encoder.finish().unwrap_or_default().into()
 }
 
 #[cfg(test)]
@@ -157,5 +183,19 @@ mod tests {
         check("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", None);
         check("text/html,application/json", Some(false));
         check("text/html", None);
+    }
+
+    #[test]
+    fn encodings() {
+        let check = |accept: &str, expected| {
+            let request = http::Request::builder().header(header::ACCEPT_ENCODING, accept).body(()).unwrap();
+            assert_eq!(takes_gzip(&request.into_parts().0), expected, "{accept}");
+        };
+        check("", false);
+        check("gzip", true);
+        check("br, gzip;q=0.5", true);
+        check("gzip;q=0", false);
+        check("gzip; q=0.0, identity", false);
+        check("identity", false);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn unreadable_option_error(why: &str) -> FieldError {
 /// The group of the options.
 pub(crate) const META: &str = "meta.k8s.io";
 
-/// What to do with fields that the schema does not know, and with fields given twice.
+/// The treatment of fields that the schema does not know, and of fields that are given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum FieldValidation {
     /// Drop them in silence.

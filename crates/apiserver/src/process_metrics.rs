@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 #[derive(Debug)]
 pub(crate) struct ProcessMetrics;
 
-/// What `/proc/self/stat` tells: seconds of CPU, bytes of address space, bytes in memory.
+/// The figures of `/proc/self/stat`: seconds of CPU, bytes of address space, bytes in memory.
 fn stat(text: &str, ticks: u64, page: u64) -> Option<(f64, u64, u64)> {
     // The second field is the process's name, in parentheses, with any character in it.
     let fields = text.rsplit_once(')')?.1.split_whitespace().collect::<Vec<_>>();

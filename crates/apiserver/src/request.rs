@@ -1,4 +1,4 @@
-//! What a request is about, who sent it, and what is known of it on its way.
+//! The context of a request: its target, its sender, and the findings of its stages.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,19 +8,20 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use tokio::time::Instant;
 
+use crate::catalog::{Catalog, Resource};
 use crate::flow::{Caller, Taken};
 use crate::lanes::in_time;
 use crate::metrics::{LongRunning, Seen};
-use crate::registry::Resource;
 
 /// The context of a request: what it is about, what came with it and what its stages found out, from before its caller
 /// is known until the last byte of its answer is sent.
-#[derive(Default)]
 pub struct Request {
     /// Tells the request apart in all logs: the caller's own, or one that is made when somebody wants to know.
     audit_id: OnceLock<HeaderValue>,
     /// For what.
     pub info: Arc<RequestInfo>,
+    /// The catalog of the time at which it came.
+    pub(crate) catalog: Arc<Catalog>,
     /// The resource of [`Request::info`], if it is served.
     pub(crate) resource: Option<Arc<Resource>>,
     /// Query parameters.
@@ -33,7 +34,7 @@ pub struct Request {
     pub user: Arc<UserInfo>,
     /// Who acts as [`Request::user`], if somebody else does.
     pub impersonator: Option<Arc<UserInfo>>,
-    /// What the caller counts as.
+    /// The share that the caller counts to.
     pub(crate) caller: Caller,
     /// Its place among those under way.
     pub(crate) seat: Option<Taken>,
@@ -49,25 +50,50 @@ pub struct Request {
     pub user_agent: String,
     /// The body, within the limit.
     pub body: Bytes,
-    /// What is told besides the answer.
+    /// Warnings and annotations.
     pub notes: Notes,
 }
 
 impl Request {
     /// A request that has come, by nobody yet.
     pub(crate) fn new(
+        catalog: Arc<Catalog>,
         info: RequestInfo,
-        resource: Option<Arc<Resource>>,
         query: Query,
         audit_id: Option<HeaderValue>,
     ) -> Self {
-        let mutating = !matches!(info.verb, "get" | "head" | "list" | "watch");
-        let audit_id = audit_id.map_or_else(OnceLock::new, OnceLock::from);
-        let info = Arc::new(info);
-        let mut made = Self::default();
-        (made.audit_id, made.info, made.resource) = (audit_id, info, resource);
-        (made.query, made.mutating) = (query, mutating);
+        let resource = catalog.resources.find(&info.group, &info.version, &info.resource).cloned();
+        let mut made = Self::bare(catalog, Arc::new(info), query, audit_id);
+        made.resource = resource;
         made
+    }
+    /// A request of which nothing is known but what it asks.
+    fn bare(
+        catalog: Arc<Catalog>,
+        info: Arc<RequestInfo>,
+        query: Query,
+        audit_id: Option<HeaderValue>,
+    ) -> Self {
+        Self {
+            audit_id: audit_id.map_or_else(OnceLock::new, OnceLock::from),
+            mutating: !matches!(info.verb, "get" | "head" | "list" | "watch"),
+            info,
+            catalog,
+            resource: None,
+            query,
+            deadline: None,
+            user: Arc::default(),
+            impersonator: None,
+            caller: Caller::default(),
+            seat: None,
+            room: None,
+            running: None,
+            content_type: String::new(),
+            accept: String::new(),
+            user_agent: String::new(),
+            body: Bytes::new(),
+            notes: Notes::default(),
+        }
     }
     /// The labels that metrics give this request.
     pub(crate) fn seen<B>(&self, request: &http::Request<B>) -> Seen {
@@ -84,12 +110,11 @@ impl Request {
             HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
         })
     }
-    /// What stands for this request where it waits for the same request to come back from elsewhere.
+    /// A stand-in where this request waits for itself to come back from elsewhere.
     pub(crate) fn stand_in(&self) -> Self {
-        let mut made = Self::default();
-        made.audit_id = OnceLock::from(self.audit_id().clone());
-        (made.info, made.user) = (Arc::clone(&self.info), Arc::clone(&self.user));
-        (made.query, made.caller, made.deadline) = (self.query.clone(), self.caller, self.deadline);
+        let (catalog, info) = (Arc::clone(&self.catalog), Arc::clone(&self.info));
+        let mut made = Self::bare(catalog, info, self.query.clone(), Some(self.audit_id().clone()));
+        (made.user, made.caller, made.deadline) = (Arc::clone(&self.user), self.caller, self.deadline);
         made
     }
     /// The request was answered: others may have its place.
@@ -122,12 +147,14 @@ mod tests {
 
     #[test]
     fn a_stand_in_is_known_by_the_same_audit_id() {
-        let request = Request::new(RequestInfo::default(), None, Query::default(), None);
+        let catalog = crate::testing::Cluster::new().server.0.objects.catalog();
+        let new = |id| Request::new(Arc::clone(&catalog), RequestInfo::default(), Query::default(), id);
+        let request = new(None);
         let id = request.audit_id().clone();
         assert_eq!((id.len(), request.audit_id()), (36, &id));
         assert_eq!(request.stand_in().audit_id(), &id);
         let own = HeaderValue::from_static("mine");
-        let given = Request::new(RequestInfo::default(), None, Query::default(), Some(own.clone()));
+        let given = new(Some(own.clone()));
         assert_eq!(given.audit_id(), &own);
     }
 }

@@ -6,8 +6,7 @@ use access::RequestInfo;
 use api::{Status, Text};
 use http::Method;
 
-use crate::pipe::method_not_allowed;
-use crate::registry::Resource;
+use crate::catalog::Resource;
 
 /// Whether something answers a method at a path; else upstream's 404 or 405. `resource` is that of `info`.
 pub(crate) fn check(method: &Method, info: &RequestInfo, resource: Option<&Resource>) -> Result<(), Status> {
@@ -69,6 +68,17 @@ fn below(resource: &Resource, info: &RequestInfo, method: &Method) -> Option<boo
     Some(there || create == Some(true) || proxy && matches!(*method, Method::HEAD | Method::OPTIONS))
 }
 
+/// The 405 for a method that a path does not take.
+pub(crate) fn method_not_allowed() -> Status {
+    let mut status = Status::failure(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    );
+    status.details = Some(Box::default());
+    status
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,13 +87,13 @@ mod tests {
     #[test]
     fn what_is_there() {
         let cluster = crate::testing::Cluster::new();
-        let registry = &cluster.server.0.registry;
+        let catalog = cluster.server.objects().catalog();
         let takes = |path: &str, expected: &str| {
             let all = ["GET", "PUT", "PATCH", "DELETE", "POST", "HEAD", "OPTIONS", "TRACE"];
             let taken = |method: &&&str| {
                 let method: Method = method.parse().unwrap();
                 let info = access::request_info::parse(&method, path, &Query::default()).unwrap();
-                let resource = registry.find(&info.group, &info.version, &info.resource);
+                let resource = catalog.resources.find(&info.group, &info.version, &info.resource);
                 check(&method, &info, resource.map(|r| &**r)).is_ok()
             };
             let found = all.iter().filter(taken).copied().collect::<Vec<_>>().join(" ");

@@ -6,7 +6,7 @@ use api::{Object, Status, Text};
 use kinds::strategy::SelectableField;
 use storage::Scope;
 
-use crate::registry::Stored;
+use crate::catalog::Stored;
 
 /// A selection: a scope that the store knows how to find, and what is left to check.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use component::features::go_bool;
 /// The forms of versions that `--runtime-config` names together, in the order in which they count.
 const TOGETHER: [&str; 4] = ["api/all", "api/ga", "api/beta", "api/alpha"];
 
-/// What `--runtime-config` says.
+/// The settings of `--runtime-config`.
 #[derive(Debug, Clone, Default)]
 pub struct RuntimeConfig {
     /// Of [`TOGETHER`].

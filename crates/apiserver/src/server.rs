@@ -1,104 +1,98 @@
-//! The server and its parts.
+//! The server, made of its parts.
 
-use std::sync::{Arc, OnceLock};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use access::admission::Admission;
 use access::auth::Auth;
 use component::Shutdown;
-use kinds::gated::Gated;
 
 use crate::allocate::Allocators;
-use crate::config::Config;
-use crate::discovery::Discovery;
+use crate::authorization_feed::Feeds;
+use crate::config::{Config, Serving};
+use crate::encoder::FormCache;
 use crate::flow::Flow;
-use crate::forms::FormCache;
+use crate::handlers::Handlers;
 use crate::health::Health;
 use crate::hooks;
-use crate::inner::Inner;
 use crate::lanes::Lanes;
-use crate::meta::Meta;
 use crate::metrics::Metrics;
-use crate::openapi::Documents;
+use crate::objects::Objects;
 use crate::proxy::Connect;
-use crate::reader::Reader;
+use crate::rooms::{Front, Rooms};
 use crate::store_metrics::ObjectCounts;
 
-/// Why a server could not be made.
+/// A service CIDR or a range of ports cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The schema lacks a kind of the table of resources.
-    #[error("{0}")]
-    Schema(String),
-    /// A service CIDR or a range of ports cannot be used.
-    #[error("{0}")]
-    Services(String),
+#[error("{0}")]
+pub struct ServerError(String);
+
+/// The parts of which a server is made.
+pub(crate) struct Parts {
+    /// The stored objects and their catalog.
+    pub(crate) objects: Arc<Objects>,
+    /// Who asks, and whether they may.
+    pub(crate) auth: Auth,
+    /// The admission of writes.
+    pub(crate) admission: Arc<dyn Admission>,
+    /// The feeds that keep authorization in step with the store, if there are any.
+    pub(crate) feeds: Option<Feeds>,
+    /// The connections of exec, logs and the proxies, if these are served.
+    pub(crate) connect: Option<Connect>,
+    /// Stops the server.
+    pub(crate) shutdown: Shutdown,
 }
 
 /// The API server. Clones share it.
 #[derive(Clone)]
-pub struct Server(pub(crate) Arc<Inner>);
+pub struct Server(pub(crate) Arc<Rooms>);
 
 impl Server {
-    /// A server over the store of a reader. It answers HTTPS once `serve` is called; until then only
+    /// A server over the store of its objects. It answers HTTPS once `serve` is called; until then only
     /// [`Server::transport`] reaches it.
-    pub fn new(
-        config: Config,
-        reader: Reader,
-        auth: Auth,
-        admission: Arc<dyn Admission>,
-        shutdown: Shutdown,
-    ) -> Result<Self, ServerError> {
-        let (schema, registry, store) = (reader.schema, Arc::clone(&reader.registry), reader.store.clone());
-        let meta =
-            Meta::new(schema).ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
-        let (flow, metrics) = (Flow::new(&config), Metrics::new(&config));
+    pub(crate) fn new(config: &Config, parts: Parts) -> Result<Self, ServerError> {
+        let Parts { objects, auth, admission, feeds, connect, shutdown } = parts;
+        let (flow, metrics) = (Flow::new(&config.limits), Arc::new(Metrics::new(&config.gates)));
         metrics.register(|registry| {
             flow.register(registry);
-            registry.register_collector(Box::new(ObjectCounts(reader.clone())));
+            registry.register_collector(Box::new(ObjectCounts(Arc::clone(&objects))));
         });
-        let allocators = Allocators::new(&config, reader.clone()).map_err(ServerError::Services)?;
-        Ok(Self(Arc::new(Inner {
-            schema,
-            meta,
-            gated: Gated::new(schema, |gate| config.gates.is_off(gate)),
-            discovery: Discovery::new(&registry),
-            registry,
-            auth,
-            admission,
-            connect: OnceLock::new(),
-            openapi: OnceLock::new(),
-            openapi_index: OnceLock::new(),
-            column_descriptions: OnceLock::new(),
-            allocators,
-            forms: FormCache::new(config.form_budget),
+        let allocators = Allocators::new(&config.services, Arc::clone(&objects)).map_err(ServerError)?;
+        let Serving { advertise_address, port, .. } = config.serving;
+        let address = advertise_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let front = Front {
+            auth: auth.clone(),
             flow,
-            lanes: Lanes::with_threads(config.threads),
+            lanes: Lanes::with_threads(config.limits.threads),
+            metrics: Arc::clone(&metrics),
+            health: Health::new(&shutdown, &objects.store, &hooks::NAMES, feeds),
+            connect,
+            strangers_leave: config.gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
+            url: format!("https://{}", SocketAddr::new(address, port)),
+        };
+        let handlers = Handlers {
+            objects: Arc::clone(&objects),
+            admission,
+            auth,
+            allocators: Arc::new(allocators),
             metrics,
-            health: Health::new(&shutdown, &store, &hooks::NAMES),
-            reader,
-            store,
-            config,
+            event_ttl: config.storage.event_ttl,
+            min_request_timeout: config.limits.min_request_timeout,
             shutdown,
-        })))
-    }
-    /// Sets what serves exec, logs and the proxies; once.
-    pub fn set_connect(&self, connect: Connect) {
-        let _ = self.0.connect.set(connect);
-    }
-    /// Sets what makes the documents of OpenAPI; once.
-    pub fn set_openapi(&self, documents: Box<dyn Documents>) {
-        let _ = self.0.openapi.set(documents);
+        };
+        let forms = Arc::new(FormCache::new(config.limits.form_budget));
+        Ok(Self(Arc::new(Rooms { objects, front, handlers, forms })))
     }
     /// The metrics, to register more.
     pub fn metrics(&self) -> &Metrics {
-        &self.0.metrics
+        &self.0.front.metrics
     }
-    /// Typed reads over the store.
-    pub fn reader(&self) -> &Reader {
-        &self.0.reader
+    /// The stored objects and their catalog.
+    pub fn objects(&self) -> &Arc<Objects> {
+        &self.0.objects
     }
     /// Health checks, to add to.
     pub fn health(&self) -> &Health {
-        &self.0.health
+        &self.0.front.health
     }
 }

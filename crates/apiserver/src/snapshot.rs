@@ -6,22 +6,20 @@
 //! nonResourceURL [`PATH`]; of the roles that every cluster has, only `cluster-admin` gives that. Whoever
 //! has it reads every Secret.
 
-use std::sync::Arc;
-
 use api::Status;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
+use storage::Store;
 
 use crate::front::{Body, PieceBody, status_response};
-use crate::inner::Inner;
 use crate::negotiate::Form;
 
 /// Where it is.
 pub const PATH: &str = "/ferrokube/snapshot";
 
 /// Answers with the state of now, made while it is sent.
-pub(crate) async fn serve(inner: &Arc<Inner>) -> Response<Body> {
-    match inner.store.backup().await {
+pub(crate) async fn serve(store: &Store) -> Response<Body> {
+    match store.backup().await {
         Ok(backup) => {
             let mut response = Response::new(Body::stream(PieceBody::new(Box::new(backup))));
             let media_type = HeaderValue::from_static("application/octet-stream");
@@ -30,7 +28,7 @@ pub(crate) async fn serve(inner: &Arc<Inner>) -> Response<Body> {
         }
         Err(e) => {
             let status = Status::failure(503, "ServiceUnavailable", e.to_string());
-            status_response(inner, &status, Form::JSON)
+            status_response(&status, Form::JSON)
         }
     }
 }

@@ -5,94 +5,28 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use access::UserInfo;
-use access::pki::{self, NodeIdentity, Pki, PkiConfig, PkiError};
-use access::security::{Security, SecurityConfig, SecurityError};
+use access::pki::{self, Pki, PkiConfig, PkiError};
+use access::security::{Keys, Security, SecurityError};
 use api::Status;
-use client::{Client, Transport};
 use component::Shutdown;
 use rustls_pki_types::CertificateDer;
-use storage::{Durability, EtcdConfig, EtcdOpenError, EtcdServers, OpenError, Store, StoreConfig};
+use storage::{EtcdConfig, EtcdOpenError, OpenError, Store, StoreConfig};
 use tokio::net::TcpListener;
 
 use crate::allocate;
 use crate::authorization_feed;
-use crate::config::Config;
+use crate::catalog::unreadable;
+use crate::config::{Config, Etcd, Storage};
 use crate::etcd::StoredForms;
 use crate::etcd::encryption::{Encryption, EncryptionError};
-use crate::handlers::unreadable;
 use crate::health::{Check, Of};
+use crate::hooks::{self, Env};
+use crate::objects::{CatalogError, Objects};
 use crate::proxy::{Connect, Own};
-use crate::reader::Reader;
-use crate::server::{Server, ServerError};
+use crate::server::{Parts, Server, ServerError};
 use crate::store_metrics::StoreSize;
-
-/// How it is started.
-pub struct Options {
-    /// Where the store and the keys are; made if it does not exist.
-    pub data_dir: PathBuf,
-    /// Where to listen (`--bind-address`).
-    pub bind: IpAddr,
-    /// Port; 0 takes any (`--secure-port`).
-    pub port: u16,
-    /// The server. Its port is set from the listener, its advertised address is this machine's if absent.
-    pub config: Config,
-    /// This machine's host name.
-    pub hostname: String,
-    /// Addresses of this machine besides loopback; the first is advertised if nothing else is said.
-    pub addresses: Vec<IpAddr>,
-    /// More DNS names of the server.
-    pub names: Vec<String>,
-    /// DNS domain of the cluster.
-    pub cluster_domain: String,
-    /// The node of this machine, if it has one.
-    pub node: Option<NodeIdentity>,
-    /// How much history lists and watches can go back to (`--etcd-compaction-interval`); zero for all that is kept.
-    pub compaction_interval: Duration,
-    /// What an acknowledged write has behind it.
-    pub durability: Durability,
-    /// How much the store of this process may hold, in bytes; nothing for any amount.
-    pub quota: Option<u64>,
-    /// The etcd that holds the objects; the store in the data directory if absent.
-    pub etcd: Option<EtcdOptions>,
-    /// Changes to the defaults of security, after they were made from the keys.
-    pub security: Box<dyn FnOnce(&mut SecurityConfig) + Send>,
-}
-
-impl Options {
-    /// The defaults, for a data directory.
-    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        Self {
-            data_dir: data_dir.into(),
-            bind: IpAddr::from([0, 0, 0, 0]),
-            port: 6443,
-            config: Config::default(),
-            hostname: String::new(),
-            addresses: Vec::new(),
-            names: Vec::new(),
-            cluster_domain: "cluster.local".into(),
-            node: None,
-            compaction_interval: Duration::from_mins(5),
-            durability: Durability::default(),
-            quota: Some(storage::DEFAULT_QUOTA),
-            etcd: None,
-            security: Box::new(|_| {}),
-        }
-    }
-}
-
-/// An etcd that holds the objects.
-#[derive(Debug, Clone, Default)]
-pub struct EtcdOptions {
-    /// Where it is.
-    pub servers: EtcdServers,
-    /// What its keys begin with (`--etcd-prefix`).
-    pub prefix: String,
-    /// How values are encrypted (`--encryption-provider-config`); they are not if absent.
-    pub encryption: Option<PathBuf>,
-}
 
 /// Why it cannot start. Each sentence says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +43,10 @@ pub enum StartError {
     /// The store in etcd.
     #[error(transparent)]
     Etcd(#[from] EtcdOpenError),
-    /// The table of resources or the Service ranges.
+    /// The table of resources.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The Service ranges.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// Authentication, authorization or admission.
@@ -142,8 +79,6 @@ pub struct Running {
     pub pki: Arc<Pki>,
     /// Where it listens.
     pub address: SocketAddr,
-    /// The address that others are told.
-    pub advertised: IpAddr,
     /// The store.
     pub store: Store,
     /// Where the server must not connect to for others.
@@ -160,10 +95,6 @@ impl Running {
         let user = "kubernetes-admin";
         pki::write_kubeconfig(path, &self.url(), &self.pki.ca.certificate_pem, user, &self.pki.admin)
     }
-    /// A transport with an identity in one group.
-    pub fn transport(&self, user: &str, groups: &[&str], agent: &str) -> Arc<dyn Transport> {
-        self.server.transport(identity(user, groups), agent)
-    }
 }
 
 /// An authenticated caller.
@@ -178,124 +109,134 @@ pub(crate) fn own_identity() -> UserInfo {
 }
 
 /// Starts the server and returns when it is ready. It runs until the shutdown's signal.
-pub async fn start(options: Options, shutdown: &Shutdown) -> Result<Running, StartError> {
-    let Options {
-        data_dir,
-        bind,
-        port,
-        mut config,
-        hostname,
-        addresses,
-        names,
-        cluster_domain,
-        node,
-        compaction_interval,
-        durability,
-        quota,
-        etcd,
-        security,
-    } = options;
-    let listen = SocketAddr::new(bind, port);
+pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, StartError> {
+    let listen = SocketAddr::new(config.serving.bind, config.serving.port);
     let listener =
         TcpListener::bind(listen).await.map_err(|source| StartError::Listen { address: listen, source })?;
     let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
-    config.port = address.port();
-    let advertised = config
-        .advertise_address
-        .or_else(|| (!bind.is_unspecified()).then_some(bind))
-        .or_else(|| addresses.iter().copied().find(|a| a.is_ipv4()))
-        .unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    let service_address =
-        config.service_cidrs.first().and_then(|c| allocate::Cidr::parse(c).ok()).map(|c| c.first());
-    let mut all = addresses;
-    if !all.contains(&advertised) {
-        all.push(advertised);
-    }
-    let pki_config = PkiConfig {
-        hostname,
-        addresses: all,
-        names,
-        service_address,
-        cluster_domain,
-        node,
-        now: config.clock.now(),
-    };
-    let (dir, stop) = (data_dir.clone(), shutdown.clone());
-    let (clock, store_dir) = (config.clock, data_dir.join("store"));
-    let local = etcd.is_none();
-    let files = store_dir.clone();
-    let opened = tokio::task::spawn_blocking(move || -> Result<(Pki, Option<Store>), StartError> {
-        let pki = Pki::ensure(&dir, &pki_config)?;
-        let config = StoreConfig { clock, durability, quota, ..StoreConfig::new(store_dir) };
-        let store = if local { Some(Store::open(config, &stop)?) } else { None };
-        Ok((pki, store))
-    });
-    let (pki, store) = opened.await.map_err(|e| StartError::Thread(e.to_string()))??;
-    let (store, key_services) = match store {
-        Some(store) => (store, None),
-        None => open_etcd(etcd.unwrap_or_default(), &config, shutdown).await?,
-    };
-    let reader = Reader::new(store.clone(), &config)?;
-    let mut security_config = SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone());
-    security_config.clock = config.clock;
-    security_config.gates = config.gates.clone();
-    security(&mut security_config);
-    let security = Security::new(security_config, Arc::new(reader.clone()))?;
-    let find = |group: &str, plural: &str| reader.resource(group, plural);
+    config.serving.port = address.port();
+    let advertised = config.serving.advertised();
+    let (pki, store, key_services) = open(&config, shutdown).await?;
+    let objects = Arc::new(Objects::new(store.clone(), &config)?);
+    let keys = Keys { client_ca: pki.ca.certificate(), signing_key_pem: pki.service_account_key_pem.clone() };
+    let surroundings = (&config.gates, config.clock);
+    let security = Security::new(&config.security, keys, surroundings, Arc::<Objects>::clone(&objects))?;
+    let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
+    let leads_here = [
+        Some(SocketAddr::new(advertised, address.port())),
+        service_address(&config).map(|ip| SocketAddr::new(ip, 443)),
+    ];
+    let place = Own::new(address.port(), leads_here.into_iter().flatten().collect());
+    let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
     let authorizer = Arc::clone(&security.auth.authorizer);
+    let connect = Connect::new(Arc::clone(&objects), kubelet, authorizer, place.clone());
     let admission = Arc::clone(&security.admission);
-    let server = Server::new(config, reader.clone(), security.auth, security.admission, shutdown.clone())?;
-    server.health().follow(feeds);
+    let parts = Parts {
+        objects,
+        auth: security.auth,
+        admission: security.admission,
+        feeds: Some(feeds),
+        connect: Some(connect),
+        shutdown: shutdown.clone(),
+    };
+    let server = Server::new(&config, parts)?;
     server.metrics().register(|registry| admission.register(registry));
     if let Some(check) = key_services {
         server.health().add("kms-providers", Of::NotLiveness, check);
     }
-    if local {
-        let size = StoreSize { dir: files, store: store.clone() };
+    if config.storage.etcd.is_none() {
+        let size = StoreSize { dir: store_dir(&config), store: store.clone() };
         server.metrics().register(|registry| registry.register_collector(Box::new(size)));
     }
-    let own = server.transport(own_identity(), "kube-apiserver");
-    let kubelet = kubelet_tls(&pki.ca.certificate(), &pki.apiserver_kubelet_client)?;
-    let connects = Client::new(Arc::clone(&own), "kube-apiserver");
-    let leads_here = [
-        Some(SocketAddr::new(advertised, address.port())),
-        service_address.map(|ip| SocketAddr::new(ip, 443)),
-    ];
-    let place = Own::new(address.port(), leads_here.into_iter().flatten().collect());
-    server.set_connect(Connect::new(connects, kubelet, authorizer, place.clone()));
     let tls = pki::server_tls(&pki.apiserver, &pki.ca.certificate())?;
     let (front, stop) = (server.clone(), shutdown.clone());
     shutdown.spawn(async move { front.serve(listener, tls, stop).await });
-    server.run_hooks(own, advertised, shutdown).await.map_err(StartError::Bootstrap)?;
+    let env = Env {
+        objects: Arc::clone(&server.0.objects),
+        allocators: Arc::clone(&server.0.handlers.allocators),
+        port: address.port(),
+        transport: server.transport(own_identity(), "kube-apiserver"),
+        advertised,
+        shutdown: shutdown.clone(),
+    };
+    hooks::run(&server.0, env).await.map_err(StartError::Bootstrap)?;
+    let compaction_interval = config.storage.compaction_interval;
     if !compaction_interval.is_zero() {
         store.compact_every(compaction_interval, shutdown);
     }
     store.end_stuck_watchers(shutdown);
-    Ok(Running { server, pki: Arc::new(pki), address, advertised, store, place })
+    Ok(Running { server, pki: Arc::new(pki), address, store, place })
+}
+
+/// The first address of the Services' range, which the `kubernetes` Service has.
+fn service_address(config: &Config) -> Option<IpAddr> {
+    let range = config.services.cidrs.first()?;
+    Some(allocate::Cidr::parse(range).ok()?.first())
+}
+
+/// Where the store of this process is.
+fn store_dir(config: &Config) -> PathBuf {
+    config.data_dir.join("store")
+}
+
+/// Opens keys and store; with them, what tells whether the services of the store's keys answer, if it has any.
+async fn open(config: &Config, shutdown: &Shutdown) -> Result<(Pki, Store, Option<Check>), StartError> {
+    let serving = &config.serving;
+    let mut addresses = serving.addresses.clone();
+    if !addresses.contains(&serving.advertised()) {
+        addresses.push(serving.advertised());
+    }
+    let pki_config = PkiConfig {
+        hostname: serving.hostname.clone(),
+        addresses,
+        names: serving.names.clone(),
+        service_address: service_address(config),
+        cluster_domain: serving.cluster_domain.clone(),
+        node: serving.node.clone(),
+        now: config.clock.now(),
+    };
+    let Storage { durability, quota, .. } = config.storage;
+    let local = config.storage.etcd.is_none();
+    let store_config =
+        StoreConfig { clock: config.clock, durability, quota, ..StoreConfig::new(store_dir(config)) };
+    let (dir, stop) = (config.data_dir.clone(), shutdown.clone());
+    let opened = tokio::task::spawn_blocking(move || -> Result<(Pki, Option<Store>), StartError> {
+        let pki = Pki::ensure(&dir, &pki_config)?;
+        let store = if local { Some(Store::open(store_config, &stop)?) } else { None };
+        Ok((pki, store))
+    });
+    let (pki, store) = opened.await.map_err(|e| StartError::Thread(e.to_string()))??;
+    match (store, &config.storage.etcd) {
+        (None, Some(etcd)) => {
+            let (store, key_services) = open_etcd(etcd, config, shutdown).await?;
+            Ok((pki, store, key_services))
+        }
+        (Some(store), _) => Ok((pki, store, None)),
+        (None, None) => Err(StartError::Thread("it was not opened".into())),
+    }
 }
 
 /// Opens the store in an etcd; with it, what tells whether the services of its keys answer, if it has any.
 async fn open_etcd(
-    options: EtcdOptions,
+    etcd: &Etcd,
     config: &Config,
     shutdown: &Shutdown,
 ) -> Result<(Store, Option<Check>), StartError> {
-    let forms =
-        StoredForms::builtin().ok_or_else(|| ServerError::Schema("the schema lacks ObjectMeta".into()))?;
-    let EtcdOptions { servers, prefix, encryption } = options;
+    let forms = StoredForms::builtin().ok_or_else(|| CatalogError::lacks("ObjectMeta"))?;
+    let Etcd { servers, prefix, encryption } = etcd;
     let encryption = match encryption {
-        Some(file) => Encryption::from_file(&file, &config.gates)?,
+        Some(file) => Encryption::from_file(file, &config.gates)?,
         None => Encryption::default(),
     };
     encryption.start(shutdown).await;
     let key_services = encryption.health();
     let forms = Arc::new(forms.encrypted(encryption));
     let config = EtcdConfig {
-        prefix,
+        prefix: prefix.clone(),
         clock: config.clock,
         allow_sealed: config.gates.enabled(unreadable::GATE),
-        ..EtcdConfig::new(servers, forms)
+        ..EtcdConfig::new(servers.clone(), forms)
     };
     Ok((Store::open_etcd(config, shutdown).await?, key_services))
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -11,11 +12,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use storage::{Scope, Store};
 
+use crate::objects::Objects;
 use crate::process_metrics::gauge;
-use crate::reader::Reader;
 
 /// How many objects there are of each resource.
-pub(crate) struct ObjectCounts(pub(crate) Reader);
+pub(crate) struct ObjectCounts(pub(crate) Arc<Objects>);
 
 impl fmt::Debug for ObjectCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,9 +27,12 @@ impl fmt::Debug for ObjectCounts {
 impl Collector for ObjectCounts {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
         let count = |id| ConstGauge::new(self.0.store.snapshot(id).count(&Scope::default(), None) as i64);
-        let stored = self.0.registry.all_stored();
-        let counts: Vec<_> =
-            stored.filter_map(|r| Some(((&r.group, &r.plural), count(r.stored.as_ref()?.id)))).collect();
+        let catalog = self.0.catalog();
+        let counts: Vec<_> = catalog
+            .resources
+            .all_stored()
+            .filter_map(|r| Some(((&r.group, &r.plural), count(r.stored.as_ref()?.id))))
+            .collect();
         let help = "[ALPHA] Number of stored objects at the time of last check split by kind";
         let mut family =
             out.encode_descriptor("apiserver_resource_objects", help, None, MetricType::Gauge)?;
@@ -51,7 +55,7 @@ impl Collector for ObjectCounts {
 pub(crate) struct StoreSize {
     /// Where its files are.
     pub(crate) dir: PathBuf,
-    /// What is in memory.
+    /// The figures of the memory.
     pub(crate) store: Store,
 }
 

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
+use access::reader::Reader;
 use api::managed::Taken;
 use api::resources::{ResourceInfo, builtin};
 use api::schema::Gvk;
 use api::status::FieldError;
 use api::view::{Edit, View};
 use api::{Schema, Struct, Text};
-use client::Verb;
+use client::{EventKind, Verb};
+use futures::StreamExt;
 use jiff::Timestamp;
 use kinds::columns::Row;
 use kinds::convert::NoConversion;
@@ -18,8 +20,9 @@ use kinds::{Ctx, Strategy, Subresource};
 use serde_json::{Value, json};
 use storage::Store;
 
-use crate::reader::Reader;
-use crate::registry::Registry;
+use crate::catalog::{Catalog, NoDocuments};
+use crate::config::Config;
+use crate::objects::Objects;
 use crate::testing::Cluster;
 
 /// The rules of another kind, with a selectable field that is known at run time only, and a field that no new object
@@ -99,7 +102,7 @@ fn cluster(plurals: &[&'static str]) -> Cluster {
     let row = builtin().iter().find(|r| (r.group, r.resource) == ("apps", "deployments")).unwrap();
     let mut rows: Vec<ResourceInfo> = builtin().iter().filter(|r| r.served_by_default).cloned().collect();
     rows.extend(plurals.iter().map(|plural| ResourceInfo { resource: plural, ..row.clone() }));
-    let (schema, store) = (Schema::builtin(), Store::in_memory());
+    let (config, store) = (Config::new(""), Store::in_memory());
     let strategy = |group: &str, plural: &str| -> Arc<dyn Strategy> {
         if group == "apps" && plurals.contains(&plural) {
             Arc::new(Made::new("spec.paused", "revisionHistoryLimit"))
@@ -107,8 +110,8 @@ fn cluster(plurals: &[&'static str]) -> Cluster {
             kinds::strategy(group, plural)
         }
     };
-    let registry = Arc::new(Registry::new(schema, &store, &rows, strategy).unwrap());
-    Cluster::over(Reader { schema, store, registry })
+    let catalog = Catalog::new(&store, &rows, &config.gates, Arc::new(NoDocuments), strategy).unwrap();
+    Cluster::over(Objects::with(store, &config, catalog))
 }
 
 fn deployment(name: &str, paused: bool) -> Value {
@@ -158,4 +161,25 @@ async fn facts_may_be_known_at_run_time_only() {
     // The built-in resource of the kind has none.
     let own = c.call(Verb::List, "apps/v1/deployments/ns?fieldSelector=spec.paused=true", Value::Null).await;
     assert!(own.is_err());
+}
+
+#[tokio::test]
+async fn requests_go_on_with_what_was_served_when_they_came() {
+    let c = Cluster::new();
+    let all: Vec<ResourceInfo> = builtin().iter().filter(|r| r.served_by_default).cloned().collect();
+    let fewer: Vec<ResourceInfo> = all.iter().filter(|r| r.resource != "deployments").cloned().collect();
+    let served = async || c.call(Verb::List, "apps/v1/deployments/ns", Value::Null).await;
+    c.call(Verb::Create, "apps/v1/deployments/ns", deployment("a", false)).await.unwrap();
+    let watch = crate::testing::call(Verb::Watch, "apps/v1/deployments/ns?resourceVersion=0", &Value::Null);
+    let mut events = c.transport.watch(watch).await.unwrap();
+    assert_eq!(events.next().await.unwrap().unwrap().kind, EventKind::Added);
+    let objects = c.server.objects();
+    objects.serve(&fewer).unwrap();
+    assert!(served().await.unwrap_err().is_not_found());
+    assert!(objects.list(("apps", "deployments"), "").is_empty());
+    objects.serve(&all).unwrap();
+    assert_eq!(served().await.unwrap()["items"][0]["metadata"]["name"], "a");
+    c.call(Verb::Delete, "apps/v1/deployments/ns/a", Value::Null).await.unwrap();
+    let event = events.next().await.unwrap().unwrap();
+    assert_eq!(event.kind, EventKind::Deleted, "the watch goes on");
 }

@@ -12,21 +12,21 @@ use client::{Call, Resource, Transport, Verb};
 use component::Shutdown;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::request::Parts;
+use http::request;
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use storage::Store;
 
 use crate::config::Config;
-use crate::reader::Reader;
-use crate::server::Server;
+use crate::objects::Objects;
+use crate::server::{Parts, Server};
 
 struct Open;
 
 impl Authenticator for Open {
     fn authenticate<'a>(
         &'a self,
-        _: &'a Parts,
+        _: &'a request::Parts,
         _: Option<&'a [CertificateDer<'static>]>,
     ) -> Eventual<'a, Result<Arc<UserInfo>, Status>> {
         Eventual::Now(Err(Status::unauthorized()))
@@ -86,15 +86,24 @@ impl Cluster {
         Self::with(Arc::new(Open))
     }
     pub(crate) fn with(admission: Arc<dyn Admission>) -> Self {
-        Self::made(Reader::new(Store::in_memory(), &Config::default()).unwrap(), admission)
+        let objects = Objects::new(Store::in_memory(), &Config::new("")).unwrap();
+        Self::made(objects, admission)
     }
-    pub(crate) fn over(reader: Reader) -> Self {
-        Self::made(reader, Arc::new(Open))
+    pub(crate) fn over(objects: Objects) -> Self {
+        Self::made(objects, Arc::new(Open))
     }
-    fn made(reader: Reader, admission: Arc<dyn Admission>) -> Self {
+    fn made(objects: Objects, admission: Arc<dyn Admission>) -> Self {
         let auth =
             Auth { authenticator: Arc::new(Open), authorizer: Arc::new(Open), reviewer: Arc::new(Open) };
-        let server = Server::new(Config::default(), reader, auth, admission, Shutdown::new()).unwrap();
+        let parts = Parts {
+            objects: Arc::new(objects),
+            auth,
+            admission,
+            feeds: None,
+            connect: None,
+            shutdown: Shutdown::new(),
+        };
+        let server = Server::new(&Config::new(""), parts).unwrap();
         let user = UserInfo { name: "test".into(), ..UserInfo::default() };
         let transport = server.transport(user, "test");
         Self { server, transport }

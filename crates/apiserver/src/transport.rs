@@ -13,18 +13,20 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
-use crate::answer::{self, Encoded, Outcome};
+use crate::catalog::Catalog;
 use crate::codec;
-use crate::handlers::watch::{WatchItem, WatchSource, bookmark_tree};
-use crate::inner::Inner;
+use crate::encoder::{Encoded, encode, object_json};
 use crate::negotiate::Form;
+use crate::outcome::Outcome;
 use crate::pipe;
 use crate::request::Request;
+use crate::rooms::Rooms;
 use crate::server::Server;
+use crate::watch::{WatchItem, WatchSource};
 
 /// A caller inside this process.
 struct Local {
-    inner: Arc<Inner>,
+    rooms: Arc<Rooms>,
     user: Arc<UserInfo>,
     agent: String,
 }
@@ -33,7 +35,7 @@ impl Server {
     /// A transport with an identity. Authorization and admission apply as they do to anybody.
     /// `agent` stands for the user agent: who is recorded in managedFields when a write does not say.
     pub fn transport(&self, user: UserInfo, agent: &str) -> Arc<dyn Transport> {
-        Arc::new(Local { inner: Arc::clone(&self.0), user: Arc::new(user), agent: agent.to_owned() })
+        Arc::new(Local { rooms: Arc::clone(&self.0), user: Arc::new(user), agent: agent.to_owned() })
     }
 }
 
@@ -62,11 +64,11 @@ impl Local {
             query.push(("watch".into(), "true".into()));
         }
         let query = Query::from_pairs(query);
-        let namespace = if call.resource.group.is_empty() && call.resource.plural == "namespaces" {
-            call.name.clone()
-        } else {
-            call.namespace
-        };
+        let catalog = self.rooms.objects.catalog();
+        let client::Resource { group, version, plural } = &call.resource;
+        let resource = catalog.resources.find(group, version, plural);
+        let is_namespace = resource.is_some_and(|resource| resource.strategy.facts().is_namespace);
+        let namespace = if is_namespace { call.name.clone() } else { call.namespace };
         let field_selector = query.str("fieldSelector").to_owned();
         let name = match verb {
             "list" | "watch" | "deletecollection" if call.name.is_empty() => {
@@ -88,8 +90,7 @@ impl Local {
             label_selector: query.str("labelSelector").to_owned(),
             ..RequestInfo::default()
         };
-        let resource = self.inner.registry.find(&info.group, &info.version, &info.resource).cloned();
-        let mut request = Request::new(info, resource, query, None);
+        let mut request = Request::new(catalog, info, query, None);
         request.user = Arc::clone(&self.user);
         request.content_type = content_type.into();
         request.user_agent.clone_from(&self.agent);
@@ -102,8 +103,8 @@ impl Transport for Local {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Bytes, Status>> {
         Box::pin(async move {
             let mut request = self.request(call);
-            let outcome = pipe::local(&self.inner, &mut request).await?;
-            let (_, encoded) = answer::encode(&self.inner, outcome, Form::JSON)?;
+            let outcome = pipe::local(&self.rooms, &mut request).await?;
+            let (_, encoded) = encode(&self.rooms.encoder(&request.catalog), outcome, Form::JSON)?;
             Ok(match encoded {
                 Encoded::Whole(bytes) => bytes,
                 Encoded::Items(mut writer) => {
@@ -119,24 +120,24 @@ impl Transport for Local {
     }
     fn raw(&self, path: &str) -> BoxFuture<'_, Result<Bytes, Status>> {
         let path = path.to_owned();
-        Box::pin(async move { pipe::local_path(&self.inner, &self.user, &path).await })
+        Box::pin(async move { pipe::local_path(&self.rooms, &self.user, &path).await })
     }
     fn list(&self, call: Call) -> BoxFuture<'_, Result<ListAnswer, Status>> {
         Box::pin(async move {
             let mut request = self.request(call);
-            match pipe::local(&self.inner, &mut request).await? {
+            match pipe::local(&self.rooms, &mut request).await? {
                 Outcome::List(list) => Ok(ListAnswer {
                     resource_version: list.revision.to_string(),
                     items: list
                         .items
                         .iter()
-                        .map(|o| answer::object_json(&self.inner, &list.resource, o))
+                        .map(|o| object_json(&request.catalog, &list.resource, o))
                         .collect::<Result<_, _>>()?,
                     continue_token: list.token,
                 }),
                 Outcome::Computed { items, .. } => Ok(ListAnswer {
                     resource_version: String::new(),
-                    items: items.iter().map(|i| codec::json_with(self.inner.schema, b"", i)).collect(),
+                    items: items.iter().map(|i| codec::json_with(request.catalog.schema, b"", i)).collect(),
                     continue_token: String::new(),
                 }),
                 _ => Err(Status::bad_request("not a list")),
@@ -149,9 +150,9 @@ impl Transport for Local {
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WatchEvent, Status>>, Status>> {
         Box::pin(async move {
             let mut request = self.request(call);
-            match pipe::local(&self.inner, &mut request).await? {
+            match pipe::local(&self.rooms, &mut request).await? {
                 Outcome::Watch(source) => {
-                    let events = LocalWatch { inner: Arc::clone(&self.inner), source };
+                    let events = LocalWatch { catalog: Arc::clone(&request.catalog), source };
                     Ok(Box::pin(events) as BoxStream<'static, _>)
                 }
                 _ => Err(Status::bad_request("not a watch")),
@@ -164,7 +165,7 @@ impl Transport for Local {
 const LOCAL_FORM: u32 = 0xf00;
 
 struct LocalWatch {
-    inner: Arc<Inner>,
+    catalog: Arc<Catalog>,
     source: Box<WatchSource>,
 }
 
@@ -185,13 +186,13 @@ impl Stream for LocalWatch {
                     Some(event) if resource.same_version() => {
                         Ok(event.encoded(number, || object.json(&resource.type_meta)))
                     }
-                    _ => answer::object_json(&this.inner, resource, &object),
+                    _ => object_json(&this.catalog, resource, &object),
                 };
                 bytes.map(|object| WatchEvent { kind, object })
             }
             WatchItem::Bookmark { revision, initial_end } => {
-                let tree = bookmark_tree(&this.inner, resource, revision, initial_end);
-                let object = codec::json_with(this.inner.schema, &resource.type_meta, &tree);
+                let tree = this.catalog.bookmark(resource, revision, initial_end);
+                let object = codec::json_with(this.catalog.schema, &resource.type_meta, &tree);
                 Ok(WatchEvent { kind: EventKind::Bookmark, object })
             }
             WatchItem::Error(status) => Err(*status),

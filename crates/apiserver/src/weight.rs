@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use api::Object;
 use memchr::memmem;
+use storage::Store;
 
-use crate::answer::{List, Outcome};
-use crate::inner::Inner;
+use crate::catalog::Resource;
 use crate::negotiate::{Convert, Form, Format};
-use crate::registry::Resource;
+use crate::outcome::{List, Outcome};
 use crate::request::Request;
 
 /// How many bytes of JSON are read, checked or written where the request arrived: about a millisecond.
@@ -18,7 +18,7 @@ const SHORT: usize = 64 << 10;
 const YAML: usize = 4;
 
 /// Whether to handle a request is long work.
-pub(crate) fn of_request(inner: &Inner, request: &Request) -> bool {
+pub(crate) fn of_request(store: &Store, request: &Request) -> bool {
     let factor = match request.info.verb {
         "get" | "list" | "watch" => return false,
         "deletecollection" => return true,
@@ -30,7 +30,7 @@ pub(crate) fn of_request(inner: &Inner, request: &Request) -> bool {
         return true;
     }
     // What is there already is read and written, too.
-    matches!(request.info.verb, "update" | "patch") && stored_size(inner, request) * factor > SHORT
+    matches!(request.info.verb, "update" | "patch") && stored_size(store, request) * factor > SHORT
 }
 
 const JSON_PATCH: &str = "application/json-patch+json";
@@ -41,11 +41,11 @@ fn may_copy(patch: &[u8]) -> bool {
 }
 
 /// The size of the object that a request changes.
-fn stored_size(inner: &Inner, request: &Request) -> usize {
+fn stored_size(store: &Store, request: &Request) -> usize {
     let info = &request.info;
     let object = request.resource.as_ref().and_then(|resource| {
         let namespace = if resource.namespaced { info.namespace.as_str() } else { "" };
-        inner.store.get(resource.stored.as_ref()?.id, namespace, &info.name)
+        store.get(resource.stored.as_ref()?.id, namespace, &info.name)
     });
     object.map_or(0, |object| object.data.body.len())
 }

@@ -7,8 +7,10 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-/// The descriptions, unpacked. They take about 2 MB: they are unpacked when OpenAPI documents are made, and dropped
-/// after.
+/// The descriptions as the binary has them.
+pub const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
+
+/// The descriptions, unpacked. About 2 MB: made when OpenAPI documents are, and dropped after.
 #[derive(Debug)]
 pub struct Docs {
     text: String,
@@ -19,10 +21,9 @@ pub struct Docs {
 impl Docs {
     /// Unpacks the descriptions.
     pub fn load() -> Self {
-        let packed: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
         let mut text = String::new();
-        // The build script wrote the data, so it unpacks. Without descriptions the documents are still right.
-        if flate2::read::ZlibDecoder::new(packed).read_to_string(&mut text).is_err() {
+        // Written by the build script: it unpacks. Without descriptions the documents are still right.
+        if flate2::read::ZlibDecoder::new(PACKED).read_to_string(&mut text).is_err() {
             text.clear();
         }
         let mut at = HashMap::new();

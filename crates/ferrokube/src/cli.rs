@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use apiserver::standalone::EtcdOptions;
+use apiserver::config;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Kubernetes in one binary.
@@ -357,9 +357,9 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// The etcd that was chosen; `None` if the store is this program's own.
-    pub(crate) fn chosen(&self) -> Option<EtcdOptions> {
-        (!self.etcd_servers.is_empty()).then(|| EtcdOptions {
+    /// The etcd that was chosen; `None` if the store is our own.
+    pub(crate) fn chosen(&self) -> Option<config::Etcd> {
+        (!self.etcd_servers.is_empty()).then(|| config::Etcd {
             servers: storage::EtcdServers {
                 endpoints: self.etcd_servers.clone(),
                 ca_file: self.etcd_cafile.clone(),

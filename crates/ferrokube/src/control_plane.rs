@@ -10,7 +10,7 @@ use access::UserInfo;
 use access::pki::{NodeIdentity, Pki};
 use anyhow::{Context, Result, anyhow};
 use api::Text;
-use apiserver::Config;
+use apiserver::config::{self, Config};
 use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
 use client::{Client, Clients, Election};
@@ -24,41 +24,71 @@ use crate::{cli, endpoints, machine, openapi};
 
 /// The settings that all forms of the control plane share.
 pub(crate) struct Settings {
-    bind: IpAddr,
-    port: u16,
+    /// The API server's part.
+    api: Config,
     kubeconfig: Option<PathBuf>,
     cluster_cidr: String,
-    service_cidrs: Vec<String>,
-    controllers: Vec<String>,
-    api: cli::Api,
+    controllers: controllers::Choice,
 }
 
-impl From<&cli::Server> for Settings {
-    fn from(f: &cli::Server) -> Self {
-        Self {
-            bind: f.bind_address,
-            port: f.port,
+impl Settings {
+    /// Of the flags of a control plane.
+    pub(crate) fn of_server(f: &cli::Server) -> Result<Self> {
+        let mut api = api_config(&f.api, &f.data_dir, (f.bind_address, f.port))?;
+        api.services.cidrs.clone_from(&f.service_cidr);
+        Ok(Self {
+            api,
             kubeconfig: f.write_kubeconfig.clone(),
             cluster_cidr: f.cluster_cidr.clone(),
-            service_cidrs: f.service_cidr.clone(),
-            controllers: f.controllers.clone(),
-            api: f.api.clone(),
-        }
+            controllers: controllers::Choice::parse(&f.controllers).context("invalid --controllers")?,
+        })
+    }
+    /// Of the flags of an API server alone.
+    pub(crate) fn of_api_server(f: &cli::ApiServer) -> Result<Self> {
+        let mut api = api_config(&f.api, &f.data_dir, (f.bind_address, f.secure_port))?;
+        api.services.cidrs.clone_from(&f.service_cluster_ip_range);
+        Ok(Self {
+            api,
+            kubeconfig: f.write_kubeconfig.clone(),
+            cluster_cidr: String::new(),
+            controllers: controllers::Choice::parse([""; 0]).context("invalid --controllers")?,
+        })
+    }
+    /// With the node of this machine, which gets its certificates from the control plane.
+    pub(crate) fn with_node(mut self, node: NodeIdentity) -> Self {
+        self.api.serving.node = Some(node);
+        self
     }
 }
 
-impl From<&cli::ApiServer> for Settings {
-    fn from(f: &cli::ApiServer) -> Self {
-        Self {
-            bind: f.bind_address,
-            port: f.secure_port,
-            kubeconfig: f.write_kubeconfig.clone(),
-            cluster_cidr: String::new(),
-            service_cidrs: f.service_cluster_ip_range.clone(),
-            controllers: Vec::new(),
-            api: f.api.clone(),
-        }
-    }
+/// The API server's configuration by its flags, on this machine.
+fn api_config(f: &cli::Api, data_dir: &Path, (bind, port): (IpAddr, u16)) -> Result<Config> {
+    let mut config = Config::new(data_dir);
+    config.gates =
+        FeatureGates::parse(f.feature_gates.iter().map(String::as_str)).context("invalid --feature-gates")?;
+    config.runtime_config = RuntimeConfig::parse(f.runtime_config.iter().map(String::as_str))
+        .context("invalid --runtime-config")?;
+    config.serving = config::Serving {
+        bind,
+        port,
+        advertise_address: f.advertise_address,
+        hostname: machine::hostname(),
+        addresses: vec![machine::primary_address()],
+        ..config::Serving::default()
+    };
+    config.storage = config::Storage {
+        etcd: f.etcd.chosen(),
+        durability: f.durability.into(),
+        quota: quota(f.quota_backend_bytes),
+        compaction_interval: f.etcd_compaction_interval,
+        event_ttl: f.event_ttl,
+    };
+    config.services.node_ports = f.service_node_port_range.clone();
+    config.security.enable_admission.clone_from(&f.enable_admission_plugins);
+    config.security.disable_admission.clone_from(&f.disable_admission_plugins);
+    config.security.admission_config.clone_from(&f.admission_control_config_file);
+    config.documents = Arc::new(openapi::Builtin);
+    Ok(config)
 }
 
 /// A running control plane.
@@ -78,49 +108,22 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts store and API server, and waits until the API server is ready. `node` is this machine's node,
-    /// for its certificates.
-    pub(crate) async fn start(dir: DataDir, settings: Settings, node: Option<NodeIdentity>) -> Result<Self> {
-        let controllers =
-            controllers::Choice::parse(&settings.controllers).context("invalid --controllers")?;
-        let clock = Clock::system();
-        let own = machine::primary_address();
+    /// Starts store and API server, and waits until the API server is ready.
+    pub(crate) async fn start(dir: DataDir, settings: Settings) -> Result<Self> {
+        let Settings { mut api, kubeconfig, cluster_cidr, controllers } = settings;
+        dir.path().clone_into(&mut api.data_dir);
+        let clock = api.clock;
+        let service_cidrs = api.services.cidrs.clone();
         let serving = Shutdown::new();
         let components = serving.apart();
-        let api = settings.api;
-        let mut options = standalone::Options::new(dir.path());
-        options.bind = settings.bind;
-        options.port = settings.port;
-        options.config = Config { service_cidrs: settings.service_cidrs.clone(), clock, ..Config::default() };
-        options.config.event_ttl = api.event_ttl;
-        options.config.advertise_address = api.advertise_address;
-        options.config.node_ports = api.service_node_port_range.clone();
-        options.config.gates = FeatureGates::parse(api.feature_gates.iter().map(String::as_str))
-            .context("invalid --feature-gates")?;
-        options.config.runtime_config = RuntimeConfig::parse(api.runtime_config.iter().map(String::as_str))
-            .context("invalid --runtime-config")?;
-        let served = options.config.resources();
-        options.compaction_interval = api.etcd_compaction_interval;
-        options.durability = api.durability.into();
-        options.quota = quota(api.quota_backend_bytes);
-        options.etcd = api.etcd.chosen();
-        options.hostname = machine::hostname();
-        options.addresses = vec![own];
-        options.node = node;
-        options.security = Box::new(move |security| {
-            security.enable_admission = api.enable_admission_plugins;
-            security.disable_admission = api.disable_admission_plugins;
-            security.admission_config = api.admission_control_config_file;
-        });
-        let running = match standalone::start(options, &serving).await {
+        let running = match standalone::start(api, &serving).await {
             Ok(running) => running,
             Err(e) => {
                 serving.finish().await;
                 return Err(explain(e));
             }
         };
-        running.server.set_openapi(Box::new(openapi::Builtin(served)));
-        let kubeconfig = settings.kubeconfig.unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
+        let kubeconfig = kubeconfig.unwrap_or_else(|| dir.path().join("admin.kubeconfig"));
         running
             .write_kubeconfig(&kubeconfig)
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
@@ -129,8 +132,8 @@ impl ControlPlane {
             running,
             clock,
             kubeconfig,
-            cluster_cidr: settings.cluster_cidr,
-            service_cidrs: settings.service_cidrs,
+            cluster_cidr,
+            service_cidrs,
             controllers,
             components,
             serving,

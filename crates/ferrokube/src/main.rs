@@ -99,7 +99,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Storage(command) => migrate::run(&command).await,
         Command::ApiServer(flags) => {
             let dir = DataDir::open(&flags.data_dir)?;
-            let plane = ControlPlane::start(dir, Settings::from(&flags), None).await?;
+            let plane = ControlPlane::start(dir, Settings::of_api_server(&flags)?).await?;
             say(&format!("API server: {} (ready in {})", plane.url(), took(started)));
             until_stopped(plane, "stopping").await
         }
@@ -108,7 +108,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Kubelet(flags) => node_agent::run(&flags).await,
         Command::Server(flags) => {
             let dir = DataDir::open(&flags.data_dir)?;
-            let plane = ControlPlane::start(dir, Settings::from(&flags), None).await?;
+            let plane = ControlPlane::start(dir, Settings::of_server(&flags)?).await?;
             plane.start_components()?;
             say(&format!("control plane: {} (ready in {})", plane.url(), took(started)));
             say(&format!("kubeconfig: {}", plane.kubeconfig().display()));
@@ -122,7 +122,8 @@ async fn run(command: Command) -> Result<()> {
             let dir = DataDir::open(&flags.server.data_dir)?;
             node::check_port(&flags)?;
             let _held = neighbours::claim(&dir, &node::claim(&flags, &dir))?;
-            let plane = ControlPlane::start(dir, Settings::from(&flags.server), Some(identity)).await?;
+            let plane =
+                ControlPlane::start(dir, Settings::of_server(&flags.server)?.with_node(identity)).await?;
             say(&format!("control plane: {}", plane.url()));
             plane.start_components()?;
             node::start(&flags, &name, addresses, &plane)?;
@@ -200,7 +201,7 @@ mod tests {
         let arguments = arguments.map(Into::into).into_iter().chain([data.into_os_string()]);
         let Command::Server(flags) = Cli::parse_from(arguments).command else { panic!("another command") };
         let dir = DataDir::open(&flags.data_dir).unwrap();
-        let plane = ControlPlane::start(dir, Settings::from(&flags), None).await.unwrap();
+        let plane = ControlPlane::start(dir, Settings::of_server(&flags).unwrap()).await.unwrap();
         let part = plane.shutdown().child();
         part.spawn(async { panic!("the part is gone") });
         let why = until_stopped(plane, "").await.unwrap_err().to_string();

@@ -3,26 +3,26 @@
 use api::Schema;
 use api::openapi as make;
 use api::resources::ResourceInfo;
-use apiserver::openapi::Documents;
+use apiserver::catalog::Documents;
 use bytes::Bytes;
 
-/// The documents of the built-in kinds that are served.
-pub(crate) struct Builtin(pub(crate) Vec<ResourceInfo>);
+/// Of the built-in kinds.
+pub(crate) struct Builtin;
 
 impl Documents for Builtin {
-    fn v2(&self, protobuf: bool) -> Bytes {
+    fn v2(&self, rows: &[ResourceInfo], protobuf: bool) -> Bytes {
         let docs = docs::Docs::load();
         let build = if protobuf { make::v2_protobuf } else { make::v2 };
-        build(Schema::builtin(), &self.0, &|definition, field| docs.get(definition, field)).into()
+        build(Schema::builtin(), rows, &|definition, field| docs.get(definition, field)).into()
     }
-    fn v3_paths(&self) -> Vec<String> {
-        make::v3_paths(&self.0)
-    }
-    fn v3(&self, path: &str, protobuf: bool) -> Option<Bytes> {
+    fn v3(&self, rows: &[ResourceInfo], path: &str, protobuf: bool) -> Option<Bytes> {
         let docs = docs::Docs::load();
-        let json =
-            make::v3(Schema::builtin(), &self.0, path, &|definition, field| docs.get(definition, field))?;
+        let json = make::v3(Schema::builtin(), rows, path, &|definition, field| docs.get(definition, field))?;
         if protobuf { make::v3_protobuf(&json).map(Into::into) } else { Some(json.into()) }
+    }
+    fn sources(&self) -> Vec<&'static [u8]> {
+        let made_by = make::SOURCES.iter().map(|source| source.as_bytes());
+        made_by.chain([docs::PACKED]).collect()
     }
     fn describe(&self, fields: &[(&str, &str)]) -> Vec<String> {
         let docs = docs::Docs::load();

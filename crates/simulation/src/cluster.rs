@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use access::UserInfo;
 use access::pki::{Pki, PkiConfig};
-use access::security::SecurityConfig;
+use access::security::Keys;
 use anyhow::{Context, Result, bail};
 use apiserver::{Server, in_process};
 use client::{Client, Clients, KubeObject, ListParams};
@@ -46,13 +46,13 @@ impl Cluster {
                 now: clock.now(),
             },
         )?;
-        let security = SecurityConfig {
-            clock,
-            ..SecurityConfig::new(pki.ca.certificate(), pki.service_account_key_pem.clone())
-        };
+        let keys =
+            Keys { client_ca: pki.ca.certificate(), signing_key_pem: pki.service_account_key_pem.clone() };
+        let mut config = apiserver::Config::new(dir.path());
+        config.clock = clock;
         // A thread would work while the clock goes on.
-        let config = apiserver::Config { clock, threads: false, ..apiserver::Config::default() };
-        let server = in_process::start(config, Store::inline(clock), security, &shutdown).await?;
+        config.limits.threads = false;
+        let server = in_process::start(config, keys, Store::inline(clock), &shutdown).await?;
         Ok(Self { server, clock, root_ca: pki.ca.certificate_pem.clone(), shutdown })
     }
 

@@ -18,6 +18,7 @@
 mod circles;
 mod edges;
 mod paths;
+mod plurals;
 mod purity;
 mod suites;
 mod tokens;
@@ -31,7 +32,8 @@ pub use workspace::{File, Workspace};
 use std::fmt;
 
 /// Every rule, in the order in which they are run.
-pub const RULES: &[Rule] = &[edges::RULE, purity::RULE, suites::RULE, circles::RULE, words::RULE];
+pub const RULES: &[Rule] =
+    &[edges::RULE, purity::RULE, suites::RULE, plurals::RULE, circles::RULE, words::RULE];
 
 /// A promise and its check.
 pub struct Rule {

@@ -98,3 +98,13 @@ pub struct Auth {
     /// Reviews and tokens.
     pub reviewer: Arc<dyn Reviewer>,
 }
+
+impl Auth {
+    /// A 403 unless a user may.
+    pub async fn require(&self, user: &UserInfo, access: &Access<'_>) -> Result<(), Status> {
+        match self.authorizer.authorize(user, access).get().await.refusal() {
+            None => Ok(()),
+            Some(reason) => Err(forbidden(user, access, &reason)),
+        }
+    }
+}

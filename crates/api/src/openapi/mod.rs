@@ -47,6 +47,18 @@ fn text(node: &Node) -> Vec<u8> {
     out
 }
 
+/// What documents are made of besides resources and descriptions: the schema, and the code that makes them. Where one of
+/// these differs, documents may.
+pub const SOURCES: [&str; 7] = [
+    include_str!("../../schema/v1.36.schema"),
+    include_str!("../../schema/resources.tsv"),
+    include_str!("definitions.rs"),
+    include_str!("gnostic/mod.rs"),
+    include_str!("gnostic/v3.rs"),
+    include_str!("mod.rs"),
+    include_str!("paths.rs"),
+];
+
 /// The paths of the OpenAPI v3 documents, as `/openapi/v3` lists them: `api/v1`, `apis/apps/v1`, …
 pub fn v3_paths(resources: &[ResourceInfo]) -> Vec<String> {
     let mut out: BTreeSet<String> =

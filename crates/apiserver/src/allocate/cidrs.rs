@@ -21,7 +21,7 @@ impl Allocators {
     fn ranges(&self) -> Vec<(Cidr, bool)> {
         let mut all = Vec::new();
         for (object, tree) in self.decoded("networking.k8s.io", "servicecidrs") {
-            let view = View::new(self.reader.schema, &tree);
+            let view = View::new(self.objects.schema(), &tree);
             let ready = is_ready(&view);
             // What is too small to give any address from is no range.
             let cidrs = view.st("spec").strs("cidrs").filter_map(|c| Cidr::parse(c).ok());

@@ -1,16 +1,16 @@
 //! ClusterIPs and node ports of Services.
 //!
 //! An address is taken by creating its `IPAddress` object: the store refuses a second one, also
-//! from another server or after a restart. Node ports stand in one object that upstream keeps too (`kept`); `repair`
+//! from another server or after a restart. Node ports stand in one object that upstream keeps too (`stored_ports`); `repair`
 //! makes good what a crash between these and a Service left.
 
 mod cidrs;
-mod kept;
 mod ports;
 mod ranges;
 mod repair;
+mod service;
+mod stored_ports;
 
-use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,33 +20,34 @@ use api::{NewObject, Status, Struct};
 use storage::{Store, Write, WriteError};
 
 pub(crate) use cidrs::DEFAULT as DEFAULT_RANGE;
-pub(crate) use kept::PLURAL as NODE_PORTS;
-use kept::Ports;
 use ports::{Operation, Port, Refused};
 pub(crate) use ranges::Cidr;
 use ranges::PortSet;
+use service::{
+    NONE, Spec, carry, family_of, may_have_node_ports, node_ports, normalize, wants_health_port,
+    wants_node_ports,
+};
+pub(crate) use stored_ports::PLURAL as NODE_PORTS;
+use stored_ports::Ports;
 
-use crate::config::Config;
-use crate::handlers::Scope;
-use crate::inner::{Inner, time_text};
-use crate::reader::Reader;
-use crate::registry::Stored;
+use crate::catalog::{Resource, Stored};
+use crate::config::Services;
+use crate::objects::Objects;
 
-const NONE: &str = "None";
 /// The label of the addresses that were taken here.
 const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
 
-/// What gives ClusterIPs and node ports.
+/// The allocators of ClusterIPs and node ports.
 pub(crate) struct Allocators {
     /// The ranges of the default ServiceCIDR, which decide about the families; others add addresses to these.
     cidrs: Vec<Cidr>,
     ports: Arc<Ports>,
-    reader: Reader,
+    objects: Arc<Objects>,
 }
 
 /// Addresses and ports taken for a write.
 pub(crate) struct Reservation {
-    reader: Reader,
+    objects: Arc<Objects>,
     ports: Arc<Ports>,
     new_addresses: Vec<String>,
     new_ports: Vec<i64>,
@@ -60,14 +61,14 @@ impl Reservation {
         let (addresses, ports) =
             (std::mem::take(&mut self.old_addresses), std::mem::take(&mut self.old_ports));
         self.forget();
-        give_back(&self.reader, &self.ports, addresses, ports).await;
+        give_back(&self.objects, &self.ports, addresses, ports).await;
     }
     /// The write is not in: what was taken for it is given back. If it is in doubt, what was taken stays so, until
     /// the repair finds it in use or not; the same holds for a request that is abandoned.
     pub(crate) async fn fail(mut self, doubtful: bool) {
         let (addresses, ports) = self.forget();
         if !doubtful {
-            give_back(&self.reader, &self.ports, addresses, ports).await;
+            give_back(&self.objects, &self.ports, addresses, ports).await;
         }
     }
     fn forget(&mut self) -> (Vec<String>, Vec<i64>) {
@@ -75,27 +76,29 @@ impl Reservation {
     }
 }
 
-async fn give_back(reader: &Reader, allocated: &Ports, addresses: Vec<String>, ports: Vec<i64>) {
+async fn give_back(objects: &Objects, allocated: &Ports, addresses: Vec<String>, ports: Vec<i64>) {
     allocated.release(&ports).await;
     for address in addresses {
-        release_address(reader, &address).await;
+        release_address(objects, &address).await;
     }
 }
 
-fn stored(reader: &Reader) -> Result<&Stored, Status> {
-    reader.registry.stored("networking.k8s.io", "ipaddresses").ok_or_else(Status::no_such_resource)?.stored()
+/// The resource of the addresses that are taken.
+fn address_resource(objects: &Objects) -> Result<Arc<Resource>, Status> {
+    objects.resource("networking.k8s.io", "ipaddresses").ok_or_else(Status::no_such_resource)
 }
 
-async fn release_address(reader: &Reader, address: &str) {
-    let Ok(resource) = stored(reader) else { return };
-    while let Some(object) = reader.store.get(resource.id, "", address) {
+async fn release_address(objects: &Objects, address: &str) {
+    let Ok(addresses) = address_resource(objects) else { return };
+    let Ok(resource) = addresses.stored() else { return };
+    while let Some(object) = objects.store.get(resource.id, "", address) {
         let write = Write::Delete {
             resource: resource.id,
             namespace: "".into(),
             name: address.into(),
             expect: object.revision,
         };
-        match reader.store.commit(write).await {
+        match objects.store.commit(write).await {
             Err(WriteError::Changed(_)) => {}
             Err(error @ (WriteError::Unreadable(_) | WriteError::Engine(_) | WriteError::Closed)) => {
                 tracing::warn!(address, %error, "cannot release a ClusterIP");
@@ -104,78 +107,6 @@ async fn release_address(reader: &Reader, address: &str) {
             _ => return,
         }
     }
-}
-
-/// What of a Service decides about addresses.
-#[derive(Debug, Default, Clone)]
-struct Spec {
-    kind: String,
-    cluster_ips: Vec<String>,
-    families: Vec<String>,
-    policy: String,
-    selector: bool,
-}
-
-impl Spec {
-    fn of(view: &View<'_>) -> Self {
-        let spec = view.st("spec");
-        Self {
-            kind: spec.str("type").into(),
-            cluster_ips: spec.strs("clusterIPs").map(str::to_owned).collect(),
-            families: spec.strs("ipFamilies").map(str::to_owned).collect(),
-            policy: spec.str("ipFamilyPolicy").into(),
-            selector: spec.map("selector").is_some_and(|m| !m.is_empty()),
-        }
-    }
-    fn external(&self) -> bool {
-        self.kind == "ExternalName"
-    }
-    fn headless(&self) -> bool {
-        self.cluster_ips.first().is_some_and(|ip| ip == NONE)
-    }
-    /// Whether nothing changed that decides about addresses of a Service that prefers two families.
-    fn same_preferred(&self, other: &Self) -> bool {
-        const PREFER: &str = "PreferDualStack";
-        self.kind == other.kind
-            && self.policy == PREFER
-            && other.policy == PREFER
-            && self.cluster_ips == other.cluster_ips
-            && self.families == other.families
-    }
-    fn needs_address(&self) -> bool {
-        !self.external() && !self.headless()
-    }
-}
-
-fn wants_node_ports(view: &View<'_>) -> bool {
-    let spec = view.st("spec");
-    match spec.str("type") {
-        "NodePort" => true,
-        "LoadBalancer" => spec.opt_bool("allocateLoadBalancerNodePorts").unwrap_or(true),
-        _ => false,
-    }
-}
-
-fn may_have_node_ports(view: &View<'_>) -> bool {
-    matches!(view.st("spec").str("type"), "NodePort" | "LoadBalancer")
-}
-
-fn wants_health_port(view: &View<'_>) -> bool {
-    let spec = view.st("spec");
-    spec.str("type") == "LoadBalancer" && spec.str("externalTrafficPolicy") == "Local"
-}
-
-fn node_ports(view: &View<'_>) -> Vec<i64> {
-    let spec = view.st("spec");
-    let mut all: Vec<i64> = spec
-        .items("ports")
-        .map(|p| p.int("nodePort"))
-        .chain([spec.int("healthCheckNodePort")])
-        .filter(|p| *p != 0)
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
 }
 
 fn error(field: &str, value: String, detail: impl Into<String>) -> FieldError {
@@ -195,19 +126,15 @@ fn shown(list: &[String]) -> String {
     format!("[{}]", list.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>().join(","))
 }
 
-fn family_of(ip: &str) -> &'static str {
-    if ip.contains(':') { "IPv6" } else { "IPv4" }
-}
-
 impl Allocators {
     /// Of the configured ranges.
-    pub(crate) fn new(config: &Config, reader: Reader) -> Result<Self, String> {
-        let cidrs = config.service_cidrs.iter().map(|c| Cidr::parse(c)).collect::<Result<Vec<_>, _>>()?;
+    pub(crate) fn new(services: &Services, objects: Arc<Objects>) -> Result<Self, String> {
+        let cidrs = services.cidrs.iter().map(|c| Cidr::parse(c)).collect::<Result<Vec<_>, _>>()?;
         if cidrs.is_empty() || cidrs.len() > 2 || cidrs.len() == 2 && cidrs[0].family() == cidrs[1].family() {
             return Err("one CIDR for Services is needed, or one of each IP family".into());
         }
-        let ports = Arc::new(Ports::new(config.node_ports.clone(), reader.clone())?);
-        Ok(Self { cidrs, ports, reader })
+        let ports = Arc::new(Ports::new(services.node_ports.clone(), Arc::clone(&objects))?);
+        Ok(Self { cidrs, ports, objects })
     }
     /// The ranges of addresses that were configured.
     pub(crate) fn cidrs(&self) -> &[Cidr] {
@@ -215,7 +142,7 @@ impl Allocators {
     }
     fn reservation(&self) -> Reservation {
         Reservation {
-            reader: self.reader.clone(),
+            objects: Arc::clone(&self.objects),
             ports: Arc::clone(&self.ports),
             new_addresses: Vec::new(),
             new_ports: Vec::new(),
@@ -226,16 +153,16 @@ impl Allocators {
     /// Gives a new Service what it needs.
     pub(crate) async fn create(
         &self,
-        scope: &Scope<'_>,
+        namespace: &str,
         tree: &mut Struct,
         dry_run: bool,
     ) -> Result<Reservation, Status> {
         let mut reservation = self.reservation();
-        normalize(scope, tree, None);
-        self.families(scope, tree, None)?;
+        normalize(self.objects.schema(), tree, None);
+        self.families(tree, None)?;
         let taken = async {
-            self.addresses(scope, tree, &Spec::default(), &mut reservation, dry_run).await?;
-            self.node_ports(scope, tree, None, &mut reservation, dry_run).await
+            self.addresses(namespace, tree, &Spec::default(), &mut reservation, dry_run).await?;
+            self.node_ports(tree, None, &mut reservation, dry_run).await
         };
         match taken.await {
             Ok(()) => Ok(reservation),
@@ -248,20 +175,20 @@ impl Allocators {
     /// Gives an updated Service what it needs now; what it needs no longer goes when the write is in.
     pub(crate) async fn update(
         &self,
-        scope: &Scope<'_>,
+        namespace: &str,
         tree: &mut Struct,
         old: &Struct,
         dry_run: bool,
     ) -> Result<Reservation, Status> {
         let mut reservation = self.reservation();
-        carry(scope, tree, old);
-        normalize(scope, tree, Some(old));
-        self.families(scope, tree, Some(old))?;
-        let schema = scope.inner.schema;
+        carry(self.objects.schema(), tree, old);
+        normalize(self.objects.schema(), tree, Some(old));
+        self.families(tree, Some(old))?;
+        let schema = self.objects.schema();
         let before = Spec::of(&View::new(schema, old));
         let taken = async {
-            self.addresses(scope, tree, &before, &mut reservation, dry_run).await?;
-            self.node_ports(scope, tree, Some(old), &mut reservation, dry_run).await
+            self.addresses(namespace, tree, &before, &mut reservation, dry_run).await?;
+            self.node_ports(tree, Some(old), &mut reservation, dry_run).await
         };
         if let Err(status) = taken.await {
             reservation.fail(false).await;
@@ -282,20 +209,20 @@ impl Allocators {
         Ok(reservation)
     }
     /// Gives back what a deleted Service held.
-    pub(crate) async fn release(&self, inner: &Inner, tree: &Struct) {
-        let view = View::new(inner.schema, tree);
+    pub(crate) async fn release(&self, tree: &Struct) {
+        let view = View::new(self.objects.schema(), tree);
         self.ports.release(&node_ports(&view)).await;
         let spec = Spec::of(&view);
         if spec.needs_address() {
             for ip in &spec.cluster_ips {
-                release_address(&self.reader, ip).await;
+                release_address(&self.objects, ip).await;
             }
         }
     }
     /// Sets the families and their policy, as upstream does before it allocates.
-    fn families(&self, scope: &Scope<'_>, tree: &mut Struct, old: Option<&Struct>) -> Result<(), Status> {
+    fn families(&self, tree: &mut Struct, old: Option<&Struct>) -> Result<(), Status> {
         const POLICY: &str = "spec.ipFamilyPolicy";
-        let schema = scope.inner.schema;
+        let schema = self.objects.schema();
         let before = old.map(|o| Spec::of(&View::new(schema, o)));
         let mut spec = Spec::of(&View::new(schema, tree));
         let name = View::new(schema, tree).st("metadata").str("name").to_owned();
@@ -313,7 +240,7 @@ impl Allocators {
                 s.set("ipFamilyPolicy", spec.policy.as_str());
             }
         }
-        let strict = scope.gate("StrictIPCIDRValidation");
+        let strict = self.objects.gate("StrictIPCIDRValidation");
         let errors = kinds::strategies::service_addresses(schema, tree, old, strict);
         if !errors.is_empty() {
             return Err(Status::invalid("", "Service", &name, &errors));
@@ -395,13 +322,13 @@ impl Allocators {
     }
     async fn addresses(
         &self,
-        scope: &Scope<'_>,
+        namespace: &str,
         tree: &mut Struct,
         before: &Spec,
         reservation: &mut Reservation,
         dry_run: bool,
     ) -> Result<(), Status> {
-        let schema = scope.inner.schema;
+        let schema = self.objects.schema();
         let view = View::new(schema, tree);
         let spec = Spec::of(&view);
         if !spec.needs_address() {
@@ -429,9 +356,10 @@ impl Allocators {
                     format!("failed to allocate IP {wanted}: {why}"),
                 )
             };
-            let owner = (scope.namespace, name.as_str());
+            let owner = (namespace, name.as_str());
             if wanted.is_empty() {
-                let ip = take_any(&self.reader, scope, &ranges, owner, dry_run)
+                let ip = self
+                    .take_any(&ranges, owner, dry_run)
                     .await?
                     .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))?;
                 ips[i].clone_from(&ip);
@@ -456,7 +384,7 @@ impl Allocators {
                 )));
             }
             let canonical = address.to_string();
-            if !take(&self.reader, scope, &canonical, family, owner, dry_run).await? {
+            if !take(&self.objects, &canonical, family, owner, dry_run).await? {
                 return Err(failed("provided IP is already allocated".into()));
             }
             if !dry_run {
@@ -469,16 +397,38 @@ impl Allocators {
         }
         Ok(())
     }
+    /// Takes the first address of the ranges that is free.
+    async fn take_any(
+        &self,
+        ranges: &[Cidr],
+        owner: (&str, &str),
+        dry_run: bool,
+    ) -> Result<Option<String>, Status> {
+        let first = self.cidrs.iter().map(Cidr::first).collect::<Vec<_>>();
+        let id = address_resource(&self.objects)?.stored()?.id;
+        for range in ranges {
+            for address in range.candidates() {
+                // The first of the default range is the `kubernetes` Service's.
+                let text = address.to_string();
+                if first.contains(&address) || self.objects.store.get(id, "", &text).is_some() {
+                    continue;
+                }
+                if take(&self.objects, &text, range.family(), owner, dry_run).await? {
+                    return Ok(Some(text));
+                }
+            }
+        }
+        Ok(None)
+    }
     /// Gives a Service its node ports.
     async fn node_ports(
         &self,
-        scope: &Scope<'_>,
         tree: &mut Struct,
         old: Option<&Struct>,
         reservation: &mut Reservation,
         dry_run: bool,
     ) -> Result<(), Status> {
-        let schema = scope.inner.schema;
+        let schema = self.objects.schema();
         let wish = Wish::of(&View::new(schema, tree), old.map(|old| View::new(schema, old)).as_ref());
         if !wish.takes() {
             return Ok(());
@@ -504,7 +454,7 @@ impl Allocators {
     }
 }
 
-/// What a Service asks for of the node ports.
+/// The node ports that a Service asks for.
 struct Wish {
     name: String,
     ports: Vec<Port>,
@@ -518,7 +468,7 @@ struct Wish {
     health: Option<i64>,
 }
 
-/// What it gets.
+/// The node ports that a Service gets.
 struct Given {
     ports: Vec<Port>,
     health: Option<i64>,
@@ -578,109 +528,21 @@ impl Wish {
     }
 }
 
-/// `clusterIP` and the first of `clusterIPs` are the same; whoever sets one means both.
-fn normalize(scope: &Scope<'_>, tree: &mut Struct, old: Option<&Struct>) {
-    let schema = scope.inner.schema;
-    let (one, many) = {
-        let spec = View::new(schema, tree).st("spec");
-        (spec.str("clusterIP").to_owned(), spec.strs("clusterIPs").map(str::to_owned).collect::<Vec<_>>())
-    };
-    let mut edit = Edit::new(schema, tree);
-    let Some(mut spec) = edit.make("spec") else { return };
-    let Some(old) = old else {
-        if !one.is_empty() && many.is_empty() {
-            spec.set("clusterIPs", strings([one.as_str()]));
-        }
-        return;
-    };
-    let before = View::new(schema, old).st("spec");
-    let had: Vec<&str> = before.strs("clusterIPs").collect();
-    if before.str("clusterIP") != one {
-        let unchanged = many.iter().map(String::as_str).eq(had.iter().copied());
-        if one.is_empty() && unchanged {
-            spec.remove("clusterIPs");
-        } else if !one.is_empty() && unchanged {
-            spec.set("clusterIPs", strings([one.as_str()]));
-        }
-    }
-}
-
-/// What a client left out of an update and the Service keeps: its addresses and node ports.
-fn carry(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) {
-    let schema = scope.inner.schema;
-    let before = View::new(schema, old);
-    let (was, old_spec) = (Spec::of(&before), before.st("spec"));
-    let now = Spec::of(&View::new(schema, tree));
-    let keep_ports = wants_node_ports(&before) && wants_node_ports(&View::new(schema, tree));
-    let keep_health = wants_health_port(&before) && wants_health_port(&View::new(schema, tree));
-    let mut edit = Edit::new(schema, tree);
-    let Some(mut spec) = edit.make("spec") else { return };
-    if !was.external() && !now.external() {
-        if spec.view().str("clusterIP").is_empty() {
-            spec.put("clusterIP", old_spec.get("clusterIP").cloned());
-        }
-        if now.cluster_ips.is_empty() {
-            spec.put("clusterIPs", old_spec.get("clusterIPs").cloned());
-        }
-    }
-    if keep_ports {
-        // By the ports' names, whatever else of them changed.
-        let had: HashMap<&str, i64> =
-            old_spec.items("ports").map(|p| (p.str("name"), p.int("nodePort"))).collect();
-        let used: HashSet<i64> = spec.view().items("ports").map(|p| p.int("nodePort")).collect();
-        for mut port in spec.items("ports") {
-            let view = port.view();
-            // Upstream looks at the last of a name.
-            let known = had.get(view.str("name")).copied().unwrap_or_default();
-            if view.int("nodePort") == 0 && known != 0 && !used.contains(&known) {
-                port.set("nodePort", known);
-            }
-        }
-    }
-    if keep_health && spec.view().int("healthCheckNodePort") == 0 {
-        spec.put("healthCheckNodePort", old_spec.get("healthCheckNodePort").cloned());
-    }
-}
-
-async fn take_any(
-    reader: &Reader,
-    scope: &Scope<'_>,
-    ranges: &[Cidr],
-    owner: (&str, &str),
-    dry_run: bool,
-) -> Result<Option<String>, Status> {
-    let first = scope.inner.allocators.cidrs.iter().map(Cidr::first).collect::<Vec<_>>();
-    let id = stored(reader)?.id;
-    for range in ranges {
-        for address in range.candidates() {
-            // The first of the default range is the `kubernetes` Service's.
-            let text = address.to_string();
-            if first.contains(&address) || reader.store.get(id, "", &text).is_some() {
-                continue;
-            }
-            if take(reader, scope, &text, range.family(), owner, dry_run).await? {
-                return Ok(Some(text));
-            }
-        }
-    }
-    Ok(None)
-}
-
 /// Takes an address; whether it was free.
 async fn take(
-    reader: &Reader,
-    scope: &Scope<'_>,
+    objects: &Objects,
     address: &str,
     family: &str,
     owner: (&str, &str),
     dry_run: bool,
 ) -> Result<bool, Status> {
-    let resource = stored(reader)?;
+    let addresses = address_resource(objects)?;
+    let resource = addresses.stored()?;
     if dry_run {
-        return Ok(reader.store.get(resource.id, "", address).is_none());
+        return Ok(objects.store.get(resource.id, "", address).is_none());
     }
-    let object = ip_address(scope.inner, resource, address, family, owner)?;
-    claim(&reader.store, resource, object).await
+    let object = ip_address(objects, resource, address, family, owner)?;
+    claim(&objects.store, resource, object).await
 }
 
 async fn claim(store: &Store, resource: &Stored, object: NewObject) -> Result<bool, Status> {
@@ -693,13 +555,14 @@ async fn claim(store: &Store, resource: &Stored, object: NewObject) -> Result<bo
 
 /// The `IPAddress` object of an address, for a Service.
 fn ip_address(
-    inner: &Inner,
+    objects: &Objects,
     resource: &Stored,
     address: &str,
     family: &str,
     (namespace, name): (&str, &str),
 ) -> Result<NewObject, Status> {
-    let schema = inner.schema;
+    let catalog = objects.catalog();
+    let schema = catalog.schema;
     let mut tree = Struct::new(resource.root);
     let uid = uuid::Uuid::new_v4().to_string();
     let labels = [("ipaddress.kubernetes.io/ip-family", family), MANAGED_BY];
@@ -709,7 +572,7 @@ fn ip_address(
             meta.set("name", address);
             meta.set("uid", uid.as_str());
             meta.set("resourceVersion", "");
-            meta.set("creationTimestamp", time_text(inner.config.clock.now()));
+            meta.set("creationTimestamp", objects.now());
             meta.set("labels", text_map(labels));
         }
         if let Some(mut spec) = edit.make("spec")
@@ -720,5 +583,5 @@ fn ip_address(
             parent.set("name", name);
         }
     }
-    inner.meta.at_rest(schema, &*resource.strategy, resource.meta_at, tree, 0)
+    catalog.meta.at_rest(schema, &*resource.strategy, resource.meta_at, tree, 0)
 }

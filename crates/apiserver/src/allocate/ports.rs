@@ -34,7 +34,7 @@ impl<'a> Operation<'a> {
         self.taken.push(number);
         Some(number)
     }
-    /// What was really taken.
+    /// The ports that were really taken.
     pub(super) fn taken(self) -> Vec<i64> {
         if self.dry_run { Vec::new() } else { self.taken }
     }

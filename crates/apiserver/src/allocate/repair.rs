@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::reader::Reader;
 use api::view::View;
 use api::{Object, Status, Struct};
 use client::events::{EventType, Recorder};
@@ -16,8 +17,8 @@ use storage::{Write, WriteError};
 use tokio::time::Instant;
 
 use super::ranges::{PortSet, TAKEN};
-use super::{Allocators, MANAGED_BY, Spec, claim, family_of, ip_address, stored};
-use crate::inner::Inner;
+use super::service::{Spec, family_of};
+use super::{Allocators, MANAGED_BY, address_resource, claim, ip_address};
 
 /// How often everything is looked through; upstream's `repairLoopInterval`.
 const INTERVAL: Duration = Duration::from_mins(3);
@@ -30,7 +31,7 @@ const TRIES: u32 = 10;
 /// How long to wait after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What is said about an object.
+/// A finding about an object.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     /// The object's place in the list of those that were looked at.
@@ -60,7 +61,7 @@ fn ports_of(view: &View<'_>) -> Vec<i64> {
     ports
 }
 
-/// What the set of ports should be: what the Services have, and for some rounds (`leaks`) what else was taken.
+/// The ports that should be taken: those of the Services, and for some rounds (`leaks`) all others that were taken.
 fn plan(
     range: &RangeInclusive<u16>,
     stored: Option<PortSet>,
@@ -111,7 +112,7 @@ fn plan(
     (rebuilt, findings)
 }
 
-/// What one repair leaves for the next.
+/// The memory of one repair for the next.
 struct Rounds {
     leaks: HashMap<u16, u8>,
     /// When the ports are next looked through: rounds that follow each other at once would take what a Service is
@@ -123,28 +124,23 @@ struct Rounds {
 type Decoded = (Arc<Object>, Struct);
 
 impl Allocators {
-    pub(super) fn decoded(&self, group: &str, plural: &str) -> Vec<Decoded> {
+    pub(super) fn decoded(&self, group: &'static str, plural: &'static str) -> Vec<Decoded> {
         let tree = |object: Arc<Object>| {
-            let tree = self.reader.tree(group, plural, &object);
+            let tree = self.objects.tree(group, plural, &object);
             // What cannot be decoded has nothing to say about its ports.
             tree.ok().map(|tree| (object, tree))
         };
-        self.reader.list(group, plural, "").into_iter().filter_map(tree).collect()
+        self.objects.list((group, plural), "").into_iter().filter_map(tree).collect()
     }
 
     /// Repairs everything once, and then again and again until shutdown. Returns after the first time.
-    pub(crate) async fn keep_repaired(
-        &self,
-        inner: &Arc<Inner>,
-        recorders: [Recorder; 2],
-        shutdown: &Shutdown,
-    ) {
+    pub(crate) async fn keep_repaired(self: &Arc<Self>, recorders: [Recorder; 2], shutdown: &Shutdown) {
         let mut rounds = Rounds { leaks: HashMap::new(), ports_at: Instant::now() };
-        let mut pause = self.repair(inner, &recorders, &mut rounds).await;
-        let (inner, stop) = (Arc::clone(inner), shutdown.clone());
+        let mut pause = self.repair(&recorders, &mut rounds).await;
+        let (allocators, stop) = (Arc::clone(self), shutdown.clone());
         shutdown.spawn(async move {
             while stop.run(tokio::time::sleep(pause)).await.is_some() {
-                match stop.run(inner.allocators.repair(&inner, &recorders, &mut rounds)).await {
+                match stop.run(allocators.repair(&recorders, &mut rounds)).await {
                     Some(next) => pause = next,
                     None => return,
                 }
@@ -153,19 +149,14 @@ impl Allocators {
     }
 
     /// Repairs everything; after what time to do it again.
-    async fn repair(
-        &self,
-        inner: &Inner,
-        [ports, addresses]: &[Recorder; 2],
-        rounds: &mut Rounds,
-    ) -> Duration {
+    async fn repair(&self, [ports, addresses]: &[Recorder; 2], rounds: &mut Rounds) -> Duration {
         let repaired = async {
             let now = Instant::now();
             if now >= rounds.ports_at {
                 self.repair_ports(ports, &mut rounds.leaks).await?;
                 rounds.ports_at = now + INTERVAL;
             }
-            self.repair_addresses(inner, addresses).await
+            self.repair_addresses(addresses).await
         };
         match repaired.await {
             Ok(()) => INTERVAL,
@@ -184,7 +175,7 @@ impl Allocators {
             let set = object.as_ref().and_then(|object| self.ports.read(object).ok());
             let services = self.decoded("", "services");
             let lists: Vec<_> =
-                services.iter().map(|(_, tree)| ports_of(&View::new(self.reader.schema, tree))).collect();
+                services.iter().map(|(_, tree)| ports_of(&View::new(self.objects.schema(), tree))).collect();
             let mut leaks_now = leaks.clone();
             // Where there was nothing yet, nothing is missing.
             let known = set.is_some();
@@ -204,12 +195,13 @@ impl Allocators {
         Err(Status::internal("the port allocations change too often to be repaired now"))
     }
 
-    async fn repair_addresses(&self, inner: &Inner, recorder: &Recorder) -> Result<(), Status> {
-        let schema = self.reader.schema;
-        let resource = stored(&self.reader)?;
+    async fn repair_addresses(&self, recorder: &Recorder) -> Result<(), Status> {
+        let schema = self.objects.schema();
+        let addresses = address_resource(&self.objects)?;
+        let resource = addresses.stored()?;
         let warn = |about, reason, message| recorder.event_about(about, EventType::Warning, reason, message);
         let names = |object: &Object, ip: &str| {
-            let spec = self.reader.tree("", "services", object).map(|t| Spec::of(&View::new(schema, &t)));
+            let spec = self.objects.tree("", "services", object).map(|t| Spec::of(&View::new(schema, &t)));
             spec.is_ok_and(|spec| spec.needs_address() && spec.cluster_ips.iter().any(|has| has == ip))
         };
         let ranges = self.all();
@@ -231,21 +223,21 @@ impl Allocators {
                     warn("ClusterIPOutOfRange", message);
                     continue;
                 }
-                let make = || ip_address(inner, resource, ip, family, owner);
-                let Some(taken) = self.reader.store.get(resource.id, "", ip) else {
-                    if !self.reader.get("", "services", owner.0, owner.1).is_some_and(|s| names(&s, ip)) {
+                let make = || ip_address(&self.objects, resource, ip, family, owner);
+                let Some(taken) = self.objects.store.get(resource.id, "", ip) else {
+                    if !self.objects.get(("", "services"), owner.0, owner.1).is_some_and(|s| names(&s, ip)) {
                         continue;
                     }
                     let message = format!("Cluster IP [{family}]: {ip} is not allocated; repairing");
                     warn("ClusterIPNotAllocated", message);
-                    claim(&self.reader.store, resource, make()?).await?;
+                    claim(&self.objects.store, resource, make()?).await?;
                     continue;
                 };
                 let parent = self.parent(&taken);
                 if parent.as_ref().is_some_and(|p| (p.0.as_str(), p.1.as_str()) == owner) {
                     continue;
                 }
-                let other = parent.and_then(|p| self.reader.get("", "services", &p.0, &p.1));
+                let other = parent.and_then(|p| self.objects.get(("", "services"), &p.0, &p.1));
                 if other.is_some_and(|other| names(&other, ip)) {
                     let message = format!(
                         "Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service"
@@ -259,11 +251,11 @@ impl Allocators {
                 );
                 warn("ClusterIPNotAllocated", message);
                 if self.remove(&taken).await? {
-                    claim(&self.reader.store, resource, make()?).await?;
+                    claim(&self.objects.store, resource, make()?).await?;
                 }
             }
         }
-        let now = inner.config.clock.now();
+        let now = self.objects.clock.now();
         for (address, tree) in self.decoded("networking.k8s.io", "ipaddresses") {
             let ours = address.data.labels.iter().any(|(k, v)| (k.as_str(), v.as_str()) == MANAGED_BY);
             let name = &address.data.name;
@@ -271,7 +263,7 @@ impl Allocators {
                 View::new(schema, &tree).st("metadata").str("creationTimestamp").parse::<Timestamp>();
             let young = created.is_ok_and(|at| now.duration_since(at) <= GRACE);
             let parent = self.parent(&address);
-            let service = parent.as_ref().and_then(|p| self.reader.get("", "services", &p.0, &p.1));
+            let service = parent.as_ref().and_then(|p| self.objects.get(("", "services"), &p.0, &p.1));
             if !ours || young || service.is_some_and(|service| names(&service, name)) {
                 continue;
             }
@@ -291,8 +283,8 @@ impl Allocators {
 
     /// Namespace and name of the Service that an address is of.
     fn parent(&self, address: &Object) -> Option<(String, String)> {
-        let tree = self.reader.tree("networking.k8s.io", "ipaddresses", address).ok()?;
-        let parent = View::new(self.reader.schema, &tree).st("spec").st("parentRef");
+        let tree = self.objects.tree("networking.k8s.io", "ipaddresses", address).ok()?;
+        let parent = View::new(self.objects.schema(), &tree).st("spec").st("parentRef");
         let of_service = parent.str("group").is_empty() && parent.str("resource") == "services";
         of_service.then(|| (parent.str("namespace").to_owned(), parent.str("name").to_owned()))
     }
@@ -300,12 +292,12 @@ impl Allocators {
     /// Removes an address if it is still as it was read; whether it was.
     async fn remove(&self, address: &Object) -> Result<bool, Status> {
         let write = Write::Delete {
-            resource: stored(&self.reader)?.id,
+            resource: address_resource(&self.objects)?.stored()?.id,
             namespace: "".into(),
             name: address.data.name.clone(),
             expect: address.revision,
         };
-        match self.reader.store.commit(write).await {
+        match self.objects.store.commit(write).await {
             Ok(_) => Ok(true),
             Err(WriteError::Changed(_) | WriteError::NotFound) => Ok(false),
             Err(error) => Err(Status::internal(error)),

@@ -3,8 +3,9 @@
 
 use client::FromJson;
 use serde_json::{Map, Value, json};
+use storage::CodecError;
 
-use super::CodecError;
+use super::failed::failed;
 
 /// The version in which they are kept.
 pub(super) const API_VERSION: &str = "apiextensions.k8s.io/v1beta1";
@@ -21,7 +22,7 @@ type Object = Map<String, Value>;
 
 fn parse(definition: &[u8]) -> Result<Value, CodecError> {
     // A schema nests deeper than serde_json reads by itself.
-    Value::from_json(definition).map_err(|e| super::failed(e.message))
+    Value::from_json(definition).map_err(|e| failed(e.message))
 }
 
 fn renamed(columns: &mut Value, from: &str, to: &str) {
@@ -77,7 +78,7 @@ pub(super) fn to_v1(definition: &[u8]) -> Result<Vec<u8>, CodecError> {
             }
         }
     }
-    serde_json::to_vec(&definition).map_err(super::failed)
+    serde_json::to_vec(&definition).map_err(failed)
 }
 
 /// From v1 to v1beta1.
@@ -119,7 +120,7 @@ pub(super) fn from_v1(definition: &[u8]) -> Result<Vec<u8>, CodecError> {
     if let Value::Object(rest) = definition {
         object.extend(rest.into_iter().filter(|(name, _)| name != "kind" && name != "apiVersion"));
     }
-    let mut out = serde_json::to_vec(&Value::Object(object)).map_err(super::failed)?;
+    let mut out = serde_json::to_vec(&Value::Object(object)).map_err(failed)?;
     out.push(b'\n');
     Ok(out)
 }

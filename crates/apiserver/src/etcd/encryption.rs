@@ -21,10 +21,11 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use storage::CodecError;
 
+use super::failed::failed;
 use super::kms::Kms;
 use super::kms_v1::KmsV1;
 use super::probe::{self, Probed};
-use super::{cbc, failed, gcm};
+use super::{cbc, gcm};
 use crate::health::Check;
 
 /// What every encrypted value begins with; then come the method, a version and the name of a key.

@@ -18,9 +18,10 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 use storage::CodecError;
 
+use super::failed::failed;
+use super::gcm;
 use super::probe::{Probe, Probed};
 use super::recent::Recent;
-use super::{failed, gcm};
 
 /// For how long a seed is written with after the plugin was last well.
 const WRITES: SignedDuration = SignedDuration::from_mins(3);

@@ -10,9 +10,10 @@ use kms::{Error, PluginV1};
 use parking_lot::Mutex;
 use storage::CodecError;
 
+use super::failed::failed;
 use super::probe::{Probe, Probed};
 use super::recent::Recent;
-use super::{cbc, failed, gcm};
+use super::{cbc, gcm};
 
 /// The length of the keys that we make.
 const KEY: usize = 32;

@@ -4,6 +4,7 @@
 mod cbc;
 mod definitions;
 pub mod encryption;
+mod failed;
 mod gcm;
 mod kms;
 #[cfg(test)]
@@ -28,9 +29,10 @@ use serde::Deserialize;
 use storage::{Codec, CodecError, Placement};
 
 use self::encryption::Encryption;
+use self::failed::failed;
 use crate::allocate::NODE_PORTS;
+use crate::catalog::meta::Meta;
 use crate::codec;
-use crate::meta::Meta;
 
 /// The stamp of an object whose value in etcd is not what we would write: another version, or another form.
 const STALE: u32 = 1;
@@ -53,10 +55,6 @@ pub struct StoredForms {
     defaults: Defaults,
     rows: HashMap<(Text, Text), Row>,
     encryption: Encryption,
-}
-
-fn failed(e: impl std::fmt::Display) -> CodecError {
-    CodecError::new(e.to_string())
 }
 
 impl StoredForms {

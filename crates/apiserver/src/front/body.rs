@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use api::Status;
-use bytes::{Bytes, BytesMut};
-use futures::{FutureExt, Stream};
+use bytes::Bytes;
+use futures::FutureExt;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
@@ -15,18 +15,15 @@ use tokio::sync::mpsc;
 
 use crate::config::MAX_BODY;
 use crate::flow::Taken;
-use crate::handlers::watch::{Framer, Tie, WatchSource};
 use crate::lanes::Lanes;
-use crate::metrics::Watching;
-use crate::request::Request;
 
 /// An error while a body streams.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
-/// The body of an answer, and the context of its request, which ends with it.
+/// The body of an answer, and what ends with it.
 pub(crate) struct Body {
     content: Content,
     /// Held only for its drop, which gives back what the request had.
-    context: Option<Box<Request>>,
+    kept: Option<Box<dyn Send + Sync>>,
 }
 
 enum Content {
@@ -36,15 +33,15 @@ enum Content {
 }
 
 impl Body {
-    /// What is made while it is sent.
+    /// A body that is made while it is sent.
     pub(crate) fn stream(
         body: impl http_body::Body<Data = Bytes, Error = BodyError> + Send + Sync + 'static,
     ) -> Self {
-        Self { content: Content::Stream(body.boxed()), context: None }
+        Self { content: Content::Stream(body.boxed()), kept: None }
     }
-    /// The same body, which keeps the context of its request until it ends.
-    pub(crate) fn keep(mut self, context: Box<Request>) -> Self {
-        self.context = Some(context);
+    /// The same body, which keeps something until it ends, such as the context of its request.
+    pub(crate) fn keep(mut self, kept: Box<dyn Send + Sync>) -> Self {
+        self.kept = Some(kept);
         self
     }
 }
@@ -78,7 +75,7 @@ impl http_body::Body for Body {
 
 /// A body of one piece.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Body { content: Content::Whole(bytes.into()), context: None }
+    Body { content: Content::Whole(bytes.into()), kept: None }
 }
 
 /// A body of pieces that are made while it is sent.
@@ -107,7 +104,7 @@ const STEP: usize = 256 << 10;
 /// Pieces, compressed.
 struct Gzip {
     pieces: Box<dyn Iterator<Item = Bytes> + Send + Sync>,
-    /// What is left of the last piece.
+    /// The rest of the last piece.
     rest: Bytes,
     encoder: Option<flate2::write::GzEncoder<Vec<u8>>>,
 }
@@ -180,49 +177,6 @@ pub(crate) fn pieces(
     Body::stream(Elsewhere(made))
 }
 
-/// How long a frame of several small events grows: a TLS record, with the frame's head.
-const FRAME: usize = (16 << 10) - 64;
-
-/// The frames of a watch.
-pub(super) struct WatchBody {
-    pub(super) source: Box<WatchSource>,
-    pub(super) framer: Framer,
-    pub(super) watching: Watching,
-    /// Ends with the body.
-    pub(super) _tie: Tie,
-}
-
-impl http_body::Body for WatchBody {
-    type Data = Bytes;
-    type Error = BodyError;
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let this = &mut *self;
-        let Some(item) = std::task::ready!(Pin::new(&mut *this.source).poll_next(cx)) else {
-            return Poll::Ready(None);
-        };
-        let first = this.framer.frame(item);
-        // Events that wait already go along: a frame of its own costs more than a small event.
-        if !this.source.is_ready() || first.len() >= FRAME {
-            this.watching.sent(1);
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
-        let mut frame = BytesMut::with_capacity(FRAME);
-        frame.extend_from_slice(&first);
-        let mut events = 1;
-        while frame.len() < FRAME
-            && let Some(item) = this.source.next_ready()
-        {
-            frame.extend_from_slice(&this.framer.frame(item));
-            events += 1;
-        }
-        this.watching.sent(events);
-        Poll::Ready(Some(Ok(Frame::data(frame.freeze()))))
-    }
-}
-
 /// Why a body was not read.
 pub(crate) enum Unread {
     /// It is not as it must be.
@@ -231,7 +185,7 @@ pub(crate) enum Unread {
     NoRoom,
 }
 
-/// What a body counts as, however short it is, while its client takes its time.
+/// The bytes that a body counts as, however short it is, while its client takes its time.
 const SLOW: usize = 16 << 10;
 
 /// Bodies up to this that are there at once don't count.
@@ -310,7 +264,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use access::UserInfo;
+    use crate::request::Request;
+    use access::{Query, RequestInfo, UserInfo};
 
     #[tokio::test]
     async fn what_is_compressed_is_whole() {
@@ -333,9 +288,10 @@ mod tests {
     async fn the_context_of_a_request_ends_with_the_body_of_its_answer() {
         let kept = Arc::new(UserInfo::default());
         let context = |user: &Arc<UserInfo>| {
-            let mut context = Box::<Request>::default();
+            let catalog = crate::testing::Cluster::new().server.objects().catalog();
+            let mut context = Request::new(catalog, RequestInfo::default(), Query::default(), None);
             context.user = Arc::clone(user);
-            context
+            Box::new(context)
         };
         for body in [full("ab"), Body::stream(PieceBody::new(Box::new([Bytes::from("ab")].into_iter())))] {
             let mut body = body.keep(context(&kept));

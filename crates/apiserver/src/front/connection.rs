@@ -20,18 +20,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
+use super::body::{Body, full};
 use super::coalesce::{Coalesce, after_others};
-use super::leash::{End, Leash};
+use super::lifetime::{End, Lifetime};
 use super::outbox::Outbox;
 use super::peer::Peer;
+use super::response::{add_warnings, status_response, text};
 use super::strangers::{Limits, Stranger, Strangers};
-use super::{Body, add_warnings, full, status_response, text};
-use crate::inner::Inner;
 use crate::lanes::timed_out;
 use crate::negotiate::Form;
 use crate::options;
 use crate::pipe;
 use crate::request::Request;
+use crate::rooms::Rooms;
 use crate::server::Server;
 
 /// How large a request's headers may be, in bytes: Go's `DefaultMaxHeaderBytes` and its slack.
@@ -58,7 +59,7 @@ const UNWANTED: &str = "another connection takes its place";
 struct Arrived {
     stream: TcpStream,
     address: SocketAddr,
-    leash: Arc<Leash>,
+    lifetime: Arc<Lifetime>,
     stranger: Stranger,
 }
 
@@ -100,13 +101,13 @@ impl Server {
             };
             match accepted {
                 Ok((stream, address)) => {
-                    let leash = Arc::new(Leash::default());
-                    let Some(stranger) = strangers.admit(address.ip(), &leash) else { continue };
+                    let lifetime = Arc::new(Lifetime::default());
+                    let Some(stranger) = strangers.admit(address.ip(), &lifetime) else { continue };
                     let (server, acceptor, builders) =
                         (self.clone(), acceptor.clone(), Arc::clone(&builders));
                     let stop = connections.clone();
                     connections.spawn_one(async move {
-                        let arrived = Arrived { stream, address, leash, stranger };
+                        let arrived = Arrived { stream, address, lifetime, stranger };
                         if let Err(error) = server.connection(arrived, acceptor, &builders, &stop).await {
                             tracing::debug!(%address, %error, "connection ended");
                         }
@@ -131,23 +132,23 @@ impl Server {
         (h1, h2): &(auto::Builder<TokioExecutor>, auto::Builder<TokioExecutor>),
         stop: &Shutdown,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let Arrived { stream, address, leash, stranger } = arrived;
+        let Arrived { stream, address, lifetime, stranger } = arrived;
         stream.set_nodelay(true)?;
         let handshake = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(Outbox::new(stream)));
         let tls = tokio::select! {
             tls = handshake => tls.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
-            _ = leash.end() => return Err(UNWANTED.into()),
+            _ = lifetime.end() => return Err(UNWANTED.into()),
         };
-        let mut tls = tls.inspect_err(|_| self.0.metrics.handshake_failed())?;
+        let mut tls = tls.inspect_err(|_| self.0.front.metrics.handshake_failed())?;
         let (_, session) = tls.get_ref();
         let is_h2 = session.alpn_protocol() == Some(b"h2");
         let chain = |chain: &[CertificateDer<'_>]| chain.iter().map(|c| c.clone().into_owned()).collect();
         let peer = Arc::new(Peer {
             address,
             certificates: session.peer_certificates().map(chain),
-            leash: Arc::clone(&leash),
+            lifetime: Arc::clone(&lifetime),
             stranger,
-            strangers_leave: is_h2 && self.0.config.gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
+            strangers_leave: is_h2 && self.0.front.strangers_leave,
         });
         let service = hyper::service::service_fn(move |request| {
             let (server, peer) = (self.clone(), Arc::clone(&peer));
@@ -156,16 +157,16 @@ impl Server {
         if is_h2 {
             tls.get_mut().0.gather();
             let io = TokioIo::new(Coalesce::new(tls));
-            after_others(serve_until(h2.serve_connection(io, service), stop, &leash)).await
+            after_others(serve_until(h2.serve_connection(io, service), stop, &lifetime)).await
         } else {
             let connection = h1.serve_connection_with_upgrades(TokioIo::new(tls), service);
-            serve_until(connection, stop, &leash).await
+            serve_until(connection, stop, &lifetime).await
         }
     }
     /// Answers one HTTP request.
     pub(crate) async fn respond(&self, request: http::Request<Incoming>, peer: &Arc<Peer>) -> Response<Body> {
-        let _busy = peer.leash.request();
-        let inner = &self.0;
+        let _busy = peer.lifetime.request();
+        let rooms = &self.0;
         let started = Instant::now();
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let head = request.method() == Method::HEAD;
@@ -174,15 +175,14 @@ impl Server {
         let info = path.map(|path| request_info::parse(request.method(), &path, &query));
         let (info, refused) = match info {
             Some(Ok(info)) => (info, None),
-            Some(Err(status)) => (RequestInfo::default(), Some(status_response(inner, &status, Form::JSON))),
+            Some(Err(status)) => (RequestInfo::default(), Some(status_response(&status, Form::JSON))),
             None => (RequestInfo::default(), Some(text(400, "400 Bad Request"))),
         };
-        let resource = inner.registry.find(&info.group, &info.version, &info.resource).cloned();
-        let mut ctx = Box::new(Request::new(info, resource, query, audit_id));
+        let mut ctx = Box::new(Request::new(rooms.objects.catalog(), info, query, audit_id));
         let seen = ctx.seen(&request);
         let mut response = match refused {
             Some(refused) => refused,
-            None => in_time(inner, request, peer, &mut ctx, started).await,
+            None => in_time(rooms, request, peer, &mut ctx, started).await,
         };
         ctx.leave();
         add_warnings(&mut response, ctx.notes.take_warnings());
@@ -190,7 +190,7 @@ impl Server {
             *response.body_mut() = full(Bytes::new());
         }
         let size = http_body::Body::size_hint(response.body()).exact();
-        inner.metrics.request(seen, response.status().as_u16(), started.elapsed(), size);
+        rooms.front.metrics.request(seen, response.status().as_u16(), started.elapsed(), size);
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         headers.insert(AUDIT_ID, ctx.audit_id().clone());
@@ -200,25 +200,25 @@ impl Server {
 
 /// Answers a request within its time, unless it is one of those that go on.
 async fn in_time(
-    inner: &Arc<Inner>,
+    rooms: &Arc<Rooms>,
     request: http::Request<Incoming>,
     peer: &Arc<Peer>,
     ctx: &mut Request,
     started: Instant,
 ) -> Response<Body> {
     if pipe::is_long_running(&ctx.info) {
-        let response = pipe::http(inner, request, peer, ctx).await;
-        return response.map(|body| peer.leash.answer(body, None));
+        let response = pipe::http(rooms, request, peer, ctx).await;
+        return response.map(|body| peer.lifetime.answer(body, None));
     }
     let deadline = match options::timeout(&ctx.query) {
         Ok(wanted) => started + wanted.unwrap_or(REQUEST_TIME).min(REQUEST_TIME),
-        Err(status) => return status_response(inner, &status, Form::JSON),
+        Err(status) => return status_response(&status, Form::JSON),
     };
     ctx.deadline = Some(deadline);
-    if let Ok(response) = tokio::time::timeout_at(deadline, pipe::http(inner, request, peer, ctx)).await {
-        return response.map(|body| peer.leash.answer(body, Some(deadline)));
+    if let Ok(response) = tokio::time::timeout_at(deadline, pipe::http(rooms, request, peer, ctx)).await {
+        return response.map(|body| peer.lifetime.answer(body, Some(deadline)));
     }
-    status_response(inner, &timed_out(), Form::JSON)
+    status_response(&timed_out(), Form::JSON)
 }
 
 /// Drives a connection to its end. After the signal, and when nothing was asked for long, only until the
@@ -226,14 +226,14 @@ async fn in_time(
 async fn serve_until(
     connection: impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
     stop: &Shutdown,
-    leash: &Leash,
+    lifetime: &Lifetime,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     tokio::pin!(connection);
     loop {
         let end = tokio::select! {
             done = connection.as_mut() => return done,
             () = stop.wait() => break,
-            end = leash.end() => end,
+            end = lifetime.end() => end,
         };
         match end {
             End::Stalled => return Err("the client does not take its answers".into()),

@@ -1,16 +1,18 @@
 //! The HTTP front: connections, what comes in through them and what goes out.
 
+mod answer;
 mod body;
 mod coalesce;
 mod connection;
-mod leash;
+pub(crate) mod lifetime;
 mod outbox;
 mod peer;
 mod response;
 mod strangers;
 pub(crate) mod websocket;
 
+pub(crate) use answer::outcome_response;
 pub(crate) use body::{Body, BodyError, PieceBody, Unread, full, read_body, throw_away};
-pub(crate) use leash::{Due, Leash};
+pub(crate) use lifetime::Lifetime;
 pub(crate) use peer::Peer;
-pub(crate) use response::{add_warnings, header, outcome_response, status_response, text};
+pub(crate) use response::{header, status_response, text};

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// How much is sent at once: what the kernel passes on as one packet, before it is cut.
 const FULL: usize = 64 << 10;
-/// What a connection keeps for it while it has nothing to send.
+/// The room that a connection keeps for it while it has nothing to send.
 const KEPT: usize = 8 << 10;
 
 /// A socket that may gather what is written until it is flushed or there is much of it.

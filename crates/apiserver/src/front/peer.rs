@@ -6,17 +6,17 @@ use std::sync::Arc;
 use access::UserInfo;
 use rustls_pki_types::CertificateDer;
 
-use super::leash::Leash;
+use super::lifetime::Lifetime;
 use super::strangers::Stranger;
 
 /// The other end of a connection.
 pub(crate) struct Peer {
     /// Where it is.
     pub(crate) address: SocketAddr,
-    /// What it showed in the handshake, leaf first.
+    /// The certificates that it showed in the handshake, leaf first.
     pub(crate) certificates: Option<Vec<CertificateDer<'static>>>,
-    /// What ends the connection.
-    pub(crate) leash: Arc<Leash>,
+    /// The lifetime of the connection.
+    pub(crate) lifetime: Arc<Lifetime>,
     /// Its place among those whom nobody knows.
     pub(crate) stranger: Stranger,
     /// HTTP/2 ends for who stays unknown: it costs much, and invites abuse (CVE-2023-44487). Upstream's
@@ -33,7 +33,7 @@ impl Peer {
         if known {
             self.stranger.known();
         } else if self.strangers_leave {
-            self.leash.farewell();
+            self.lifetime.farewell();
         }
     }
 }

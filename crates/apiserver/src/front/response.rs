@@ -1,20 +1,14 @@
-//! What was answered, as HTTP.
+//! Short answers as HTTP: texts, errors, and the warnings of any answer.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use access::RequestInfo;
 use api::Status;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 
-use super::body::{WatchBody, full, pieces};
-use super::{Body, Leash};
-use crate::answer::{self, Encoded, Outcome};
-use crate::handlers::watch::{Framer, WatchSource};
-use crate::inner::Inner;
-use crate::lanes::Lanes;
+use super::body::{Body, full};
+use crate::encoder::encode_status;
 use crate::negotiate::Form;
 
 /// A plain text answer.
@@ -28,8 +22,8 @@ pub(crate) fn text(status: u16, body: impl Into<Bytes>) -> Response<Body> {
 }
 
 /// An error as an answer.
-pub(crate) fn status_response(inner: &Inner, status: &Status, form: Form) -> Response<Body> {
-    let mut response = Response::new(full(answer::encode_status(inner, status, form)));
+pub(crate) fn status_response(status: &Status, form: Form) -> Response<Body> {
+    let mut response = Response::new(full(encode_status(status, form)));
     *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(form.format.media_type()));
@@ -37,24 +31,6 @@ pub(crate) fn status_response(inner: &Inner, status: &Status, form: Form) -> Res
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
-}
-
-/// Turns what a handler answered into an HTTP answer.
-pub(crate) fn outcome_response(
-    inner: &Arc<Inner>,
-    outcome: Outcome,
-    form: Form,
-    gzip: bool,
-    info: &RequestInfo,
-    leash: &Arc<Leash>,
-) -> Response<Body> {
-    match outcome {
-        Outcome::Watch(source) => watch_response(inner, source, form, info, leash),
-        other => match answer::encode(inner, other, form) {
-            Ok((status, encoded)) => encoded_response(&inner.lanes, status, encoded, form, gzip),
-            Err(status) => status_response(inner, &status, form),
-        },
-    }
 }
 
 /// How many characters the Warning headers of an answer may have together; upstream's limit.
@@ -97,58 +73,6 @@ fn fitting(warnings: &[String]) -> Vec<&str> {
         sent += length(cut(text));
     }
     fitting
-}
-
-/// Bodies above this are compressed for those who take it; upstream's threshold.
-const GZIP_FROM: usize = 128 << 10;
-
-fn encoded_response(lanes: &Lanes, status: u16, encoded: Encoded, form: Form, gzip: bool) -> Response<Body> {
-    let mut compressed = false;
-    let body = match encoded {
-        Encoded::Whole(bytes) if gzip && bytes.len() > GZIP_FROM => {
-            compressed = true;
-            pieces(lanes, std::iter::once(bytes), true)
-        }
-        Encoded::Whole(bytes) => full(bytes),
-        Encoded::Items(mut writer) => match (writer.next_chunk(), writer.next_chunk()) {
-            (Some(first), None) if !gzip || first.len() <= GZIP_FROM => full(first),
-            (first, second) => {
-                compressed = gzip;
-                let rest = std::iter::from_fn(move || writer.next_chunk());
-                let all = first.into_iter().chain(second).chain(rest);
-                pieces(lanes, all, gzip)
-            }
-        },
-        Encoded::Pieces(all) => {
-            compressed = gzip && all.as_slice().iter().map(Bytes::len).sum::<usize>() > GZIP_FROM;
-            pieces(lanes, all, compressed)
-        }
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(form.format.media_type()));
-    if compressed {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    }
-    response
-}
-
-fn watch_response(
-    inner: &Arc<Inner>,
-    source: Box<WatchSource>,
-    form: Form,
-    info: &RequestInfo,
-    leash: &Arc<Leash>,
-) -> Response<Body> {
-    let framer = Framer::new(inner, &source.resource, form);
-    let tie = source.tie(leash);
-    let body = WatchBody { source, framer, watching: inner.metrics.watch(info), _tie: tie };
-    let mut response = Response::new(Body::stream(body));
-    let media = form.format.watch_type().unwrap_or("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
-    response
 }
 
 /// A header of a request that matters to the pipe, "" without it. Bytes that are no text stay to be seen, so that no

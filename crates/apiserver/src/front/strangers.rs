@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::leash::Leash;
+use super::lifetime::Lifetime;
 
 /// The share of all descriptors that strangers may have.
 const SHARE: usize = 4;
@@ -28,12 +28,12 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// What suits a process that may have so many descriptors.
+    /// The limits of a process that may have so many descriptors.
     pub(crate) fn of_descriptors(descriptors: u64) -> Self {
         let all = usize::try_from(descriptors).map_or(MOST, |n| n / SHARE).clamp(OF_ADDRESS, MOST);
         Self { all, of_address: all / OF_ADDRESS }
     }
-    /// What suits this process.
+    /// The limits of this process.
     pub(crate) fn of_process() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         Self::of_descriptors(limit.current.unwrap_or(u64::MAX))
@@ -49,7 +49,7 @@ pub(crate) struct Strangers {
 #[derive(Default)]
 struct All {
     ids: u64,
-    by_address: HashMap<IpAddr, HashMap<u64, Arc<Leash>>>,
+    by_address: HashMap<IpAddr, HashMap<u64, Arc<Lifetime>>>,
     count: usize,
 }
 
@@ -67,7 +67,7 @@ impl Strangers {
     }
 
     /// A place for a connection; none if all are taken by such as do something.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, leash: &Arc<Leash>) -> Option<Stranger> {
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, lifetime: &Arc<Lifetime>) -> Option<Stranger> {
         let address = network(address);
         let mut all = self.all.lock();
         let here = all.by_address.get(&address).map_or(0, HashMap::len);
@@ -78,7 +78,7 @@ impl Strangers {
         all.ids += 1;
         let id = all.ids;
         all.count += 1;
-        all.by_address.entry(address).or_default().insert(id, Arc::clone(leash));
+        all.by_address.entry(address).or_default().insert(id, Arc::clone(lifetime));
         Some(Stranger { strangers: Arc::clone(self), address, id, gone: AtomicBool::new(false) })
     }
 
@@ -92,26 +92,26 @@ impl All {
     /// Ends the connection that does nothing for longest, of an address or of all.
     fn dismiss(&mut self, address: Option<IpAddr>) -> bool {
         let addresses = self.by_address.iter().filter(|(at, _)| address.is_none_or(|only| only == **at));
-        let every = addresses.flat_map(|(at, here)| here.iter().map(|(id, leash)| (*at, *id, leash)));
-        let idle = every.filter_map(|(at, id, leash)| Some((leash.idle_since()?, at, id)));
+        let every = addresses.flat_map(|(at, here)| here.iter().map(|(id, lifetime)| (*at, *id, lifetime)));
+        let idle = every.filter_map(|(at, id, lifetime)| Some((lifetime.idle_since()?, at, id)));
         let Some((since, at, id)) = idle.min() else { return false };
         if since.elapsed() < PATIENCE {
             return false;
         }
-        if let Some(leash) = self.remove(at, id) {
-            leash.cut();
+        if let Some(lifetime) = self.remove(at, id) {
+            lifetime.cut();
         }
         true
     }
 
-    fn remove(&mut self, address: IpAddr, id: u64) -> Option<Arc<Leash>> {
+    fn remove(&mut self, address: IpAddr, id: u64) -> Option<Arc<Lifetime>> {
         let here = self.by_address.get_mut(&address)?;
-        let leash = here.remove(&id)?;
+        let lifetime = here.remove(&id)?;
         if here.is_empty() {
             self.by_address.remove(&address);
         }
         self.count -= 1;
-        Some(leash)
+        Some(lifetime)
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     /// Connections of one address each, and how many of them are there.
     struct Crowd {
         strangers: Arc<Strangers>,
-        places: Vec<(Stranger, Arc<Leash>)>,
+        places: Vec<(Stranger, Arc<Lifetime>)>,
     }
 
     impl Crowd {
@@ -174,16 +174,16 @@ mod tests {
             Self { strangers: Strangers::new(Limits { all, of_address }), places: Vec::new() }
         }
         fn come(&mut self, address: u8) -> bool {
-            let leash = Arc::new(Leash::default());
-            let place = self.strangers.admit([10, 0, 0, address].into(), &leash);
+            let lifetime = Arc::new(Lifetime::default());
+            let place = self.strangers.admit([10, 0, 0, address].into(), &lifetime);
             let came = place.is_some();
-            self.places.extend(place.map(|place| (place, leash)));
+            self.places.extend(place.map(|place| (place, lifetime)));
             came
         }
         async fn ended(&self) -> Vec<usize> {
             let mut ended = Vec::new();
-            for (at, (_, leash)) in self.places.iter().enumerate() {
-                if tokio::time::timeout(Duration::ZERO, leash.end()).await.is_ok() {
+            for (at, (_, lifetime)) in self.places.iter().enumerate() {
+                if tokio::time::timeout(Duration::ZERO, lifetime.end()).await.is_ok() {
                     ended.push(at);
                 }
             }

@@ -9,7 +9,8 @@ use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use streaming::websocket::{self, Accept, SocketError, accept, requested_protocols};
 
-use super::{Body, Leash, full};
+use super::body::{Body, full};
+use super::lifetime::Lifetime;
 
 /// Decides on a handshake as upstream's library does: it wants to know the page that asks, and takes any
 /// subprotocol, but no choice of them.
@@ -29,11 +30,11 @@ fn handshake(headers: &HeaderMap) -> Result<Accept, StatusCode> {
 }
 
 /// Lets a watch's answer go through the WebSocket that its request asks for. The answer's body is tied to a
-/// leash of its own, since the connection's ends with the upgrade.
+/// lifetime of its own, since the connection's ends with the upgrade.
 pub(crate) fn watch(
     request: Request<()>,
     answer: Response<Body>,
-    leash: Arc<Leash>,
+    lifetime: Arc<Lifetime>,
     protobuf: bool,
 ) -> Response<Body> {
     let mut response = Response::new(full(Bytes::new()));
@@ -50,7 +51,7 @@ pub(crate) fn watch(
     let client = hyper::upgrade::on(request);
     let body = answer.into_body();
     tokio::spawn(async move {
-        let _busy = leash.request();
+        let _busy = lifetime.request();
         let Ok(client) = client.await else { return };
         let (mut receiver, sender) = websocket::server(TokioIo::new(client));
         // What the client says is ignored, but for its leaving.
@@ -58,7 +59,7 @@ pub(crate) fn watch(
         tokio::select! {
             _ = messages(&sender, body, protobuf) => {}
             () = leave => {}
-            _ = leash.end() => {}
+            _ = lifetime.end() => {}
         }
     });
     response

@@ -7,32 +7,33 @@ use api::status::{FieldError, FieldErrorKind};
 use api::view::{Edit, View};
 use api::{Status, Struct};
 
+use super::body::{read_object, same_namespace};
+use super::scope::Handlers;
+use super::scope::Scope;
 use super::update::{self, Plan};
-use super::{Scope, read_object};
-use crate::answer::Outcome;
+use crate::catalog::{Resource, SubresourceEntry};
 use crate::conditions::{self, Condition};
-use crate::inner::Inner;
 use crate::options::{WriteKind, write_options};
-use crate::pipe::method_not_allowed;
-use crate::registry::{Resource, Subresource};
+use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::routes::method_not_allowed;
 
 /// `POST pods/x/binding`
-pub(crate) async fn bind(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+pub(crate) async fn bind(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Outcome, Status> {
     bind_named(scope, &sub.kind, Some(scope.name())).await
 }
 
 /// `POST bindings`
 pub(crate) async fn create(
-    inner: &Arc<Inner>,
+    handlers: &Handlers,
     req: &Request,
     resource: &Arc<Resource>,
 ) -> Result<Outcome, Status> {
     if req.info.verb != "create" {
         return Err(method_not_allowed());
     }
-    let pods = inner.registry.stored("", "pods").ok_or_else(Status::no_such_resource)?;
-    let scope = Scope::new(inner, req, pods)?;
+    let pods = req.catalog.resources.stored("", "pods").ok_or_else(Status::no_such_resource)?;
+    let scope = Scope::new(handlers, req, pods, None)?;
     bind_named(&scope, &resource.kind, None).await
 }
 
@@ -43,15 +44,15 @@ async fn bind_named(
     wanted: Option<&str>,
 ) -> Result<Outcome, Status> {
     let options = write_options(&scope.req.query, WriteKind::Create)?;
-    let schema = scope.inner.schema;
-    let body = read_object(scope.inner, scope.req, kind, None, options.field_validation)?;
+    let schema = scope.catalog.schema;
+    let body = read_object(scope.req, kind, None, options.field_validation)?;
     let view = View::new(schema, &body);
     let meta = view.st("metadata");
     let name = meta.str("name");
     if wanted.is_some_and(|w| w != name) {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
-    super::same_namespace(meta.str("namespace"), scope.namespace)?;
+    same_namespace(meta.str("namespace"), scope.namespace)?;
     check(&view)?;
     if name.is_empty() {
         return Err(Status::bad_request("Name parameter required."));
@@ -64,8 +65,8 @@ async fn bind_named(
     // The scope is that of Pods, also for a request to `bindings`.
     request.resource = &scope.req.info.resource;
     let mut admitted = body.clone();
-    scope.inner.admission.mutate(&request, &mut admitted).await?;
-    scope.inner.admission.validate(&request, Some(&admitted)).await?;
+    scope.handlers.admission.mutate(&request, &mut admitted).await?;
+    scope.handlers.admission.validate(&request, Some(&admitted)).await?;
 
     let view = View::new(schema, &admitted);
     let (meta, node) = (view.st("metadata"), view.st("target").str("name"));
@@ -105,7 +106,7 @@ async fn bind_named(
 }
 
 fn assign(scope: &Scope<'_>, pod: &mut Struct, node: &str, binding: &View<'_>) {
-    let schema = scope.inner.schema;
+    let schema = scope.catalog.schema;
     let mut edit = Edit::new(schema, pod);
     if let Some(mut spec) = edit.make("spec") {
         spec.set("nodeName", node);

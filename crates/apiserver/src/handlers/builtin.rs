@@ -1,15 +1,30 @@
-//! What the server itself has for built-in resources: the one place where handlers know them by name.
+//! The server's own part for built-in resources: this is the one place where handlers know resources by name.
 
+use std::sync::Arc;
+
+use api::Status;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::certificate_request::CertificateRequests;
-use super::lifecycle::Lifecycle;
 use super::namespace::Namespaces;
+use super::scope::{Handlers, Lifecycle, Scope};
 use super::service::Services;
 use super::{binding, component_status, eviction, review, token};
-use crate::registry::{Handler, VirtualHandler};
+use crate::catalog::{Resource, SubresourceEntry};
+use crate::outcome::Outcome;
+use crate::proxy::Target;
+use crate::request::Request;
 
-/// What the server does when objects of a resource come and go.
+/// Answers a request to a subresource.
+pub(crate) type Handler =
+    for<'a> fn(&'a Scope<'a>, &'a SubresourceEntry) -> BoxFuture<'a, Result<Outcome, Status>>;
+
+/// Answers a request to a resource of which nothing is kept.
+pub(crate) type VirtualHandler =
+    for<'a> fn(&'a Handlers, &'a Request, &'a Arc<Resource>) -> BoxFuture<'a, Result<Outcome, Status>>;
+
+/// The lifecycle of a resource's objects, if the server itself has a part in it.
 pub(crate) fn lifecycle(group: &str, plural: &str) -> Option<&'static dyn Lifecycle> {
     match (group, plural) {
         ("", "namespaces") => Some(&Namespaces),
@@ -19,7 +34,7 @@ pub(crate) fn lifecycle(group: &str, plural: &str) -> Option<&'static dyn Lifecy
     }
 }
 
-/// What answers a subresource that is neither a part of the object nor its Scale.
+/// The handler of a subresource that is neither a part of the object nor its Scale.
 pub(crate) fn handler(group: &str, plural: &str, name: &str) -> Option<Handler> {
     match (group, plural, name) {
         ("", "pods", "binding") => Some(|scope, sub| binding::bind(scope, sub).boxed()),
@@ -29,13 +44,23 @@ pub(crate) fn handler(group: &str, plural: &str, name: &str) -> Option<Handler> 
     }
 }
 
-/// What answers for a resource if nothing of it is stored.
+/// The handler of a resource of which nothing is stored.
 pub(crate) fn computed(group: &str, plural: &str) -> VirtualHandler {
     match (group, plural) {
         ("", "componentstatuses") => {
-            |inner, req, of| std::future::ready(component_status::dispatch(inner, req, of)).boxed()
+            |_, req, of| std::future::ready(component_status::dispatch(req, of)).boxed()
         }
-        ("", "bindings") => |inner, req, of| binding::create(inner, req, of).boxed(),
-        _ => |inner, req, of| review::create(inner, req, of).boxed(),
+        ("", "bindings") => |handlers, req, of| binding::create(handlers, req, of).boxed(),
+        _ => |handlers, req, of| review::create(handlers, req, of).boxed(),
+    }
+}
+
+/// What a request to a subresource is to be connected with, if it is to be connected with anything.
+pub(crate) fn connected(group: &str, plural: &str, name: &str) -> Option<Target> {
+    match (group, plural, name) {
+        ("", "pods", "exec" | "attach" | "portforward" | "log" | "proxy") => Some(Target::Pod),
+        ("", "services", "proxy") => Some(Target::Service),
+        ("", "nodes", "proxy") => Some(Target::Node),
+        _ => None,
     }
 }

@@ -5,10 +5,9 @@ use api::{Map, Node, Status, Struct, Text};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::Scope;
-use super::lifecycle::{Lifecycle, Reserved};
+use super::scope::{Lifecycle, Reserved, Scope};
 
-/// What the server does for CertificateSigningRequests.
+/// The lifecycle of CertificateSigningRequests.
 pub(crate) struct CertificateRequests;
 
 impl Lifecycle for CertificateRequests {
@@ -26,7 +25,7 @@ impl Lifecycle for CertificateRequests {
 /// Whose certificate is asked for is known from the request, whatever the object says.
 fn set_requester(scope: &Scope<'_>, tree: &mut Struct) {
     let user = &scope.req.user;
-    let mut e = Edit::new(scope.inner.schema, tree);
+    let mut e = Edit::new(scope.catalog.schema, tree);
     let Some(mut spec) = e.make("spec") else { return };
     let text = |t: &Text| (!t.is_empty()).then(|| Node::from(t.clone()));
     let list = |l: &[Text]| (!l.is_empty()).then(|| strings(l.iter().map(Text::as_str)));

@@ -3,24 +3,20 @@
 use std::sync::Arc;
 
 use api::view::Edit;
-use api::{Status, Struct};
+use api::{Schema, Status, Struct};
 
-use crate::answer::Outcome;
-use crate::inner::Inner;
-use crate::pipe::method_not_allowed;
-use crate::registry::Resource;
+use crate::catalog::Resource;
+use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::routes::method_not_allowed;
 
 /// Answers get and list.
-pub(crate) fn dispatch(
-    inner: &Arc<Inner>,
-    req: &Request,
-    resource: &Arc<Resource>,
-) -> Result<Outcome, Status> {
+pub(crate) fn dispatch(req: &Request, resource: &Arc<Resource>) -> Result<Outcome, Status> {
+    let schema = req.catalog.schema;
     match req.info.verb {
         "list" => Ok(Outcome::Computed {
             resource: Arc::clone(resource),
-            items: COMPONENTS.iter().map(|c| component(inner, resource, c)).collect(),
+            items: COMPONENTS.iter().map(|c| component(schema, resource, c)).collect(),
         }),
         "get" => {
             let name = req.info.name.as_str();
@@ -29,7 +25,7 @@ pub(crate) fn dispatch(
             Ok(Outcome::Tree {
                 status: 200,
                 kind: resource.kind.clone(),
-                tree: component(inner, resource, known),
+                tree: component(schema, resource, known),
                 resource: Some(Arc::clone(resource)),
             })
         }
@@ -40,8 +36,7 @@ pub(crate) fn dispatch(
 /// The components whose health `componentstatuses` tells; they run in this process or not at all.
 const COMPONENTS: [&str; 3] = ["controller-manager", "scheduler", "etcd-0"];
 
-fn component(inner: &Inner, resource: &Resource, name: &str) -> Struct {
-    let schema = inner.schema;
+fn component(schema: &Schema, resource: &Resource, name: &str) -> Struct {
     let mut tree = Struct::new(resource.root);
     let mut edit = Edit::new(schema, &mut tree);
     if let Some(mut meta) = edit.make("metadata") {

@@ -4,9 +4,11 @@ use access::admission::Operation;
 use api::{Status, Struct};
 use storage::{Write, WriteError};
 
-use super::{Failed, Scope};
-use crate::answer::Outcome;
+use super::managed;
+use super::scope::{Failed, Scope};
 use crate::options::{WriteKind, WriteOptions, write_options};
+use crate::outcome::Outcome;
+use crate::routes::method_not_allowed;
 
 /// Names are made anew so many times when they are taken; upstream's number.
 const GENERATE_ATTEMPTS: usize = 8;
@@ -31,12 +33,12 @@ pub(crate) async fn create(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let mut tree = scope.body(&options)?;
     if scope.resource.namespaced && scope.namespace.is_empty() {
         // The path without a namespace takes what the object says, as upstream's legacy route did.
-        return Err(super::method_not_allowed());
+        return Err(method_not_allowed());
     }
     scope.meta_mut(&mut tree)?.wipe_system_fields();
     scope.ensure_namespace(&mut tree)?;
     scope.dedup_owners(&mut tree, false)?;
-    super::managed::track_update(scope, None, &mut tree, &options)?;
+    managed::track_update(scope, None, &mut tree, &options)?;
     admit_and_store(scope, tree, &options).await
 }
 
@@ -48,7 +50,7 @@ pub(crate) async fn admit_and_store(
 ) -> Result<Outcome, Status> {
     let name = scope.meta(&tree).name().to_owned();
     let request = scope.admission(Operation::Create, &scope.stored.kind, &name, None, options.dry_run);
-    scope.inner.admission.mutate(&request, &mut tree).await?;
+    scope.handlers.admission.mutate(&request, &mut tree).await?;
     scope.dedup_owners(&mut tree, true)?;
     scope.bounded(&tree)?;
     let generated = name.is_empty() && !scope.meta(&tree).generate_name().is_empty();
@@ -83,7 +85,7 @@ pub(crate) async fn store(
             meta.set_resource_version("");
         }
     }
-    let reservation = match scope.resource.lifecycle {
+    let reservation = match scope.lifecycle {
         Some(lifecycle) => lifecycle.begin_create(scope, &mut tree, options.dry_run).await?,
         None => None,
     };
@@ -104,17 +106,17 @@ async fn store_filled(
     options: &WriteOptions,
     generated: bool,
 ) -> Result<Outcome, Failed> {
-    let inner = scope.inner;
+    let (catalog, handlers) = (scope.catalog, scope.handlers);
     scope.ensure_namespace(&mut tree)?;
     let strategy = scope.strategy();
     let gate = |name: &str| scope.gate(name);
     let warn = |text: String| scope.req.warn(text);
     let ctx = scope.ctx(&gate, &warn);
-    inner.gated.drop(&mut tree, None);
+    catalog.gated.drop(&mut tree, None);
     strategy.prepare_create(&ctx, &mut tree);
     let mut errors = strategy.validate(&ctx, &tree);
     if errors.is_empty() {
-        errors = kinds::validation::meta::common_create(inner.schema, &tree, scope.resource.namespaced);
+        errors = kinds::validation::meta::common_create(catalog.schema, &tree, scope.resource.namespaced);
     }
     if !errors.is_empty() {
         let name = scope.meta(&tree).name();
@@ -130,9 +132,9 @@ async fn store_filled(
     }
     let name = scope.meta(&tree).name().to_owned();
     let request = scope.admission(Operation::Create, &scope.stored.kind, &name, None, options.dry_run);
-    inner.admission.validate(&request, Some(&tree)).await?;
+    handlers.admission.validate(&request, Some(&tree)).await?;
     if options.dry_run {
-        if let Some(existing) = inner.store.get(scope.stored.id, scope.namespace, &name) {
+        if let Some(existing) = handlers.objects.store.get(scope.stored.id, scope.namespace, &name) {
             return Err(taken(scope, &name, generated, existing.data.deleting).into());
         }
         if scope.readable(&name).is_err() {

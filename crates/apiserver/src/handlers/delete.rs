@@ -10,14 +10,16 @@ use jiff::{SignedDuration, Timestamp};
 use kinds::strategy::Dependents;
 use storage::{Write, WriteError};
 
-use super::{Scope, list, unreadable};
-use crate::answer::Outcome;
+use super::scope::Scope;
+use super::{list, unreadable};
+use crate::catalog;
 use crate::codec;
-use crate::inner::time_text;
 use crate::negotiate;
+use crate::objects::time_text;
 use crate::options::{
     self, ListOptions, delete_options_of_query, delete_options_of_tree, unreadable_option_error,
 };
+use crate::outcome::Outcome;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -51,7 +53,7 @@ fn finalizers(has: &[&str], options: &DeleteOptions, default: Dependents) -> Vec
     wanted
 }
 
-/// What graceful deletion says about an object.
+/// The decision of graceful deletion about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Grace {
     /// The kind knows no grace, or it is over.
@@ -105,13 +107,13 @@ fn later(clock: Timestamp, seconds: i64) -> String {
 
 fn read_options(scope: &Scope<'_>) -> Result<DeleteOptions, Status> {
     let req = scope.req;
-    let unsafe_deletion = scope.gate(unreadable::GATE);
+    let unsafe_deletion = scope.gate(catalog::unreadable::GATE);
     if req.body.is_empty() {
         return delete_options_of_query(&req.query, unsafe_deletion);
     }
     let format = negotiate::input(&req.content_type)?;
-    let tree = codec::delete_options(scope.inner.schema, format, &req.body)?;
-    delete_options_of_tree(View::new(scope.inner.schema, &tree), unsafe_deletion)
+    let tree = codec::delete_options(scope.catalog.schema, format, &req.body)?;
+    delete_options_of_tree(View::new(scope.catalog.schema, &tree), unsafe_deletion)
 }
 
 pub(crate) async fn delete(scope: &Scope<'_>) -> Result<Outcome, Status> {
@@ -139,7 +141,7 @@ impl Scope<'_> {
         let mut request =
             self.admission(Operation::Delete, &self.stored.kind, name, Some(object), options.dry_run);
         request.options = OperationOptions::delete(options);
-        self.inner.admission.validate(&request, None).await
+        self.handlers.admission.validate(&request, None).await
     }
 }
 
@@ -151,7 +153,7 @@ pub(crate) async fn one(
     options: &DeleteOptions,
     told: Option<&str>,
 ) -> Result<Outcome, Status> {
-    if let Some(lifecycle) = scope.resource.lifecycle
+    if let Some(lifecycle) = scope.lifecycle
         && let Some(outcome) = lifecycle.delete(scope, name, options).await?
     {
         return Ok(outcome);
@@ -164,7 +166,7 @@ pub(crate) async fn one(
             scope.admit_delete(told, &tree, options).await?;
         }
         let meta = scope.meta(&tree);
-        let asked = scope.strategy().grace(scope.inner.schema, &tree);
+        let asked = scope.strategy().grace(scope.catalog.schema, &tree);
         let graceful = asked.map_or(Grace::None, |asked| {
             let now = Now {
                 deleted: meta.deleted(),
@@ -172,7 +174,7 @@ pub(crate) async fn one(
                 default: asked.default,
                 at_once: asked.at_once,
             };
-            grace(&now, options.grace, scope.inner.config.clock.now())
+            grace(&now, options.grace, scope.handlers.objects.clock.now())
         });
         if graceful == Grace::Pending {
             return deleted_answer(scope, &object);
@@ -323,7 +325,7 @@ pub(crate) async fn collection(scope: &Scope<'_>) -> Result<Outcome, Status> {
     }
     let found = list::select(scope, &selection).await?;
     for object in &found.items {
-        let item = Scope { namespace: &object.data.namespace, now: scope.inner.now(), ..*scope };
+        let item = Scope { namespace: &object.data.namespace, now: scope.handlers.objects.now(), ..*scope };
         // As upstream, which tells admission the request's name.
         match one(&item, &object.data.name, &options, Some("")).await {
             Err(e) if !e.is_not_found() => return Err(e),

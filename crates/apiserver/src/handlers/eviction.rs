@@ -4,19 +4,22 @@
 use std::time::Duration;
 
 use access::admission::{DeleteOptions, Operation};
+use access::reader::Reader;
 use api::status::{Cause, Details, FieldError};
 use api::view::{Edit, View};
 use api::{Object, Status, Struct, Text};
 
+use super::body::{read_object, same_namespace};
+use super::delete;
+use super::scope::Scope;
 use super::update::{self, Plan};
-use super::{Scope, delete, read_object};
-use crate::answer::Outcome;
+use crate::catalog::SubresourceEntry;
 use crate::conditions::{self, Condition};
 use crate::options::{
     UNREADABLE_OPTION, WriteKind, WriteOptions, delete_options_of_tree, unreadable_option_error,
     write_options,
 };
-use crate::registry::Subresource;
+use crate::outcome::Outcome;
 
 const GROUP: &str = "policy";
 const BUDGETS: &str = "poddisruptionbudgets";
@@ -42,7 +45,7 @@ const USED_UP: Condition<'_> =
     Condition { kind: ALLOWED, status: "False", reason: "InsufficientPods", message: "" };
 
 /// `POST pods/x/eviction`: a deletion that PodDisruptionBudgets may refuse.
-pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcome, Status> {
+pub(crate) async fn evict(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Outcome, Status> {
     loop {
         let before = uid(scope);
         match attempt(scope, sub, before.as_ref()).await {
@@ -57,25 +60,30 @@ pub(crate) async fn evict(scope: &Scope<'_>, sub: &Subresource) -> Result<Outcom
 
 /// The uid of the Pod that is there now.
 fn uid(scope: &Scope<'_>) -> Option<Text> {
-    scope.inner.store.get(scope.stored.id, scope.namespace, scope.name()).map(|pod| pod.data.uid.clone())
+    scope
+        .handlers
+        .objects
+        .store
+        .get(scope.stored.id, scope.namespace, scope.name())
+        .map(|pod| pod.data.uid.clone())
 }
 
 /// One try; nothing if another Pod took the name while admission looked at the one `before`.
 async fn attempt(
     scope: &Scope<'_>,
-    sub: &Subresource,
+    sub: &SubresourceEntry,
     before: Option<&Text>,
 ) -> Result<Option<Outcome>, Status> {
     let create = write_options(&scope.req.query, WriteKind::Create)?;
-    let schema = scope.inner.schema;
-    let mut body = read_object(scope.inner, scope.req, &sub.kind, None, create.field_validation)?;
+    let schema = scope.catalog.schema;
+    let mut body = read_object(scope.req, &sub.kind, None, create.field_validation)?;
     let asks_dry = View::new(schema, &body).st("deleteOptions").len("dryRun") > 0;
     let request =
         scope.admission(Operation::Create, &sub.kind, scope.name(), None, create.dry_run || asks_dry);
-    scope.inner.admission.mutate(&request, &mut body).await?;
+    scope.handlers.admission.mutate(&request, &mut body).await?;
     let view = View::new(schema, &body);
     let name = scope.name();
-    super::same_namespace(view.st("metadata").str("namespace"), scope.namespace)?;
+    same_namespace(view.st("metadata").str("namespace"), scope.namespace)?;
     if view.st("metadata").str("name") != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -90,7 +98,7 @@ async fn attempt(
     let dry_run = same_dry_run(scope.req.query.all("dryRun").collect(), wire.strs("dryRun").collect())?;
     // What is wrong with the options is found by the deletion, so after the Pod itself.
     let checked = delete_options_of_tree(wire, false);
-    scope.inner.admission.validate(&request, Some(&body)).await?;
+    scope.handlers.admission.validate(&request, Some(&body)).await?;
     let pod = scope.find(name)?;
     if before != Some(&pod.data.uid) {
         return Ok(None);
@@ -140,7 +148,7 @@ async fn without_budget(
 ) -> Result<Option<std::sync::Arc<Object>>, Status> {
     for left in (0..TRIES).rev() {
         let tree = scope.tree(&pod)?;
-        let phase = View::new(scope.inner.schema, &tree).st("status").str("phase");
+        let phase = View::new(scope.catalog.schema, &tree).st("status").str("phase");
         let pending = phase == "Pending" && !scope.meta(&tree).deleting();
         if !pending && !matches!(phase, "Succeeded" | "Failed") && !scope.meta(&tree).deleting() {
             return Ok(Some(pod));
@@ -167,7 +175,7 @@ async fn without_budget(
 
 /// Says in a Pod's status that it is evicted, and deletes it.
 async fn remove(scope: &Scope<'_>, mut options: DeleteOptions) -> Result<(), Status> {
-    let schema = scope.inner.schema;
+    let schema = scope.catalog.schema;
     let name = scope.name();
     if !options.dry_run {
         let writes = WriteOptions::default();
@@ -188,7 +196,7 @@ async fn remove(scope: &Scope<'_>, mut options: DeleteOptions) -> Result<(), Sta
     delete::one(scope, name, &options, None).await.map(drop)
 }
 
-/// What a Pod's budget says to its eviction; a refusal is an error.
+/// The answer of a Pod's budget to its eviction; a refusal is an error.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Go,
@@ -198,14 +206,13 @@ enum Verdict {
 
 /// Asks the Pod's budget, and takes one from what that allows.
 async fn budget(scope: &Scope<'_>, object: &Object, pod: &Struct, dry_run: bool) -> Result<Verdict, Status> {
-    let inner = scope.inner;
-    let schema = inner.schema;
-    let Some(budgets) = inner.registry.stored(GROUP, BUDGETS).cloned() else {
+    let (schema, objects) = (scope.catalog.schema, &scope.handlers.objects);
+    let Some(budgets) = scope.catalog.resources.stored(GROUP, BUDGETS).cloned() else {
         return Ok(Verdict::Go);
     };
     let mut found = Vec::new();
-    for budget in inner.reader.list(GROUP, BUDGETS, scope.namespace) {
-        let tree = inner.reader.tree(GROUP, BUDGETS, &budget)?;
+    for budget in objects.list((GROUP, BUDGETS), scope.namespace) {
+        let tree = objects.tree(GROUP, BUDGETS, &budget)?;
         let selector = View::new(schema, &tree).st("spec").opt("selector");
         if selector.is_some_and(|s| conditions::selects(&s, object)) {
             found.push((budget.data.name.to_string(), tree));
@@ -222,7 +229,13 @@ async fn budget(scope: &Scope<'_>, object: &Object, pod: &Struct, dry_run: bool)
     if is_free(View::new(schema, &tree), View::new(schema, pod)) {
         return Ok(Verdict::IfUnchanged(name));
     }
-    let budget_scope = Scope { resource: &budgets, stored: budgets.stored()?, now: inner.now(), ..*scope };
+    let budget_scope = Scope {
+        resource: &budgets,
+        stored: budgets.stored()?,
+        lifecycle: None,
+        now: objects.now(),
+        ..*scope
+    };
     if dry_run {
         allows(View::new(schema, &tree), &name)?;
         return Ok(Verdict::Go);
@@ -285,7 +298,7 @@ fn allows(budget: View<'_>, name: &str) -> Result<i64, Status> {
 
 /// Takes one from what a budget allows, for this Pod.
 fn take(scope: &Scope<'_>, budget: &mut Struct, allowed: i64, pod: &str) {
-    let schema = scope.inner.schema;
+    let schema = scope.catalog.schema;
     let observed = View::new(schema, budget).st("status").int("observedGeneration");
     if allowed == 1 {
         conditions::set(schema, budget, &USED_UP, &scope.now);

@@ -6,10 +6,11 @@ use api::page::Start;
 use api::{Object, Status};
 use storage::Snapshot;
 
-use super::watch::FRESH_TIMEOUT;
-use super::{Scope, watch};
-use crate::answer::{List, Outcome};
+use super::scope::Scope;
+use super::watch;
+use crate::objects::FRESH_TIMEOUT;
 use crate::options::{ListOptions, Match};
+use crate::outcome::{List, Outcome};
 use crate::select::Selection;
 
 /// How many objects are looked at before others have their turn.
@@ -28,7 +29,7 @@ fn expired(from: &Start, namespaced_list: bool) -> Status {
 /// Answers a list; a watch, if the query asks for one.
 pub(crate) async fn list(scope: &Scope<'_>, options: ListOptions) -> Result<Outcome, Status> {
     if options.watch {
-        return watch::watch(scope.inner, scope.req, scope.resource, options).await;
+        return watch::watch(scope, options).await;
     }
     Ok(Outcome::List(select(scope, &options).await?))
 }
@@ -42,7 +43,8 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
         &options.label_selector,
         &options.field_selector,
     )?;
-    let store = &scope.inner.store;
+    let objects = &scope.handlers.objects;
+    let store = &objects.store;
     let id = scope.stored.id;
     let namespaced_list = !selection.scope.namespace.is_empty();
     let revision = options.revision()?;
@@ -63,7 +65,7 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
         Some(from) if from.revision > 0 && store.capabilities().others_write => {
             store.wait_for(id, from.revision as u64, FRESH_TIMEOUT).await;
         }
-        _ if options.resource_version.is_empty() => super::fresh(store, &[id]).await?,
+        _ if options.resource_version.is_empty() => objects.fresh(&[id]).await?,
         _ => {}
     }
     // As upstream's first API: a page of a revision is of exactly that one, unless something else is said.
@@ -81,13 +83,13 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
         }
         (Some(_), _) => store.snapshot(id),
         (None, Some(Match::Exact)) => {
-            watch::reached(store, id, revision).await?;
+            objects.reached(id, revision).await?;
             store
                 .snapshot_at(id, revision)
                 .ok_or_else(|| Status::expired("The resourceVersion for the provided list is too old."))?
         }
         (None, _) => {
-            watch::reached(store, id, revision).await?;
+            objects.reached(id, revision).await?;
             store.snapshot(id)
         }
     };

@@ -4,10 +4,9 @@ use api::managed::{self, Taken, Versions, Writer};
 use api::schema::Gvk;
 use api::{Map, Node, Schema, Status, Struct, Text};
 
-use super::{Scope, update};
-use crate::inner::Inner;
+use super::scope::Scope;
+use crate::catalog::Resource;
 use crate::options::WriteOptions;
-use crate::registry::Resource;
 use crate::request::Request;
 
 /// The versions of a resource's kind.
@@ -47,18 +46,18 @@ fn manager(req: &Request, options: &WriteOptions) -> Text {
 
 /// Records who set what in an object that is answered and not kept: a review, a token request.
 pub(crate) fn track_answered(
-    inner: &Inner,
+    now: &str,
     req: &Request,
     kind: &Gvk,
     tree: &mut Struct,
     options: &WriteOptions,
 ) {
     let writer = Writer {
-        schema: inner.schema,
+        schema: req.catalog.schema,
         api_version: &kind.api_version(),
         subresource: &req.info.subresource,
         manager: &manager(req, options),
-        now: &inner.now(),
+        now,
         taken: Taken::All,
         versions: None,
     };
@@ -67,7 +66,7 @@ pub(crate) fn track_answered(
 
 /// Does something as the writer that the request stands for.
 fn as_writer<T>(scope: &Scope<'_>, options: &WriteOptions, f: impl FnOnce(&Writer<'_>) -> T) -> T {
-    let (schema, resource) = (scope.inner.schema, scope.resource);
+    let (schema, resource) = (scope.catalog.schema, scope.resource);
     let subresource = scope.req.info.subresource.as_str();
     let manager = manager(scope.req, options);
     let versions = KindVersions { schema, resource };
@@ -94,11 +93,11 @@ pub(crate) fn track_update(
         return Ok(());
     }
     // Fields are those of the version of the request.
-    let served = |t: &Struct| scope.inner.to_served(scope.resource, t.clone());
+    let served = |t: &Struct| scope.catalog.to_served(scope.resource, t.clone());
     let old = old.map(served).transpose()?;
     let mut new = served(tree)?;
     as_writer(scope, options, |w| w.update(old.as_ref(), &mut new));
-    managed::copy_entries(scope.inner.schema, &new, tree);
+    managed::copy_entries(scope.catalog.schema, &new, tree);
     Ok(())
 }
 
@@ -107,7 +106,7 @@ pub(crate) fn track_update(
 pub(crate) fn keep_times(scope: &Scope<'_>, mut tree: Struct, old: &Struct) -> Result<Struct, Status> {
     let revision = scope.meta(old).resource_version().to_owned();
     scope.meta_mut(&mut tree)?.set_resource_version(&revision);
-    managed::keep_times(scope.inner.schema, old, &mut tree);
+    managed::keep_times(scope.catalog.schema, old, &mut tree);
     Ok(tree)
 }
 
@@ -131,20 +130,20 @@ pub(crate) fn apply(
     config: Node,
     options: &WriteOptions,
 ) -> Result<Struct, Status> {
-    let inner = scope.inner;
-    let live = old.map(|o| inner.to_served(scope.resource, o.clone())).transpose()?;
+    let catalog = scope.catalog;
+    let live = old.map(|o| catalog.to_served(scope.resource, o.clone())).transpose()?;
     let force = options.force.unwrap_or_default();
     let mut applied = as_writer(scope, options, |w| {
         w.apply(&scope.resource.kind, scope.resource.root, live.as_ref(), config, force)
     })?;
     let kind = &scope.resource.kind;
-    if let Err(why) = scope.strategy().settle(inner.schema, &mut applied.object) {
+    if let Err(why) = scope.strategy().settle(catalog.schema, &mut applied.object) {
         let named = named(&configuration(&scope.req.body)?);
         let kind = format!("{}, Kind={}", kind.api_version(), kind.kind);
         let why = format!("failed to convert to unversioned ({named}; {kind}): {why}");
         return Err(Status::failure(500, "", why));
     }
-    let mut tree = scope.defaulted(inner.to_stored(scope.resource, applied.object)?);
+    let mut tree = scope.defaulted(catalog.to_stored(scope.resource, applied.object)?);
     if old.is_none() {
         let uid = scope.meta(&tree).uid().to_owned();
         if !uid.is_empty() {
@@ -156,7 +155,7 @@ pub(crate) fn apply(
         scope.meta_mut(&mut tree)?.wipe_system_fields();
     }
     scope.ensure_namespace(&mut tree)?;
-    update::check_name(scope, &tree)?;
+    scope.check_name(&tree)?;
     Ok(tree)
 }
 
@@ -168,7 +167,7 @@ pub(crate) fn apply_scale(
     config: Node,
     options: &WriteOptions,
 ) -> Result<Struct, Status> {
-    let root = scope.inner.schema.kind(kind).ok_or_else(Status::no_such_resource)?;
+    let root = scope.catalog.schema.kind(kind).ok_or_else(Status::no_such_resource)?;
     let places = scope.strategy().facts().scale.as_ref().ok_or_else(Status::no_such_resource)?;
     let replicas = config.as_map().and_then(|m| m.get("spec")?.as_map()?.get("replicas")).cloned();
     let metadata = config.as_map().and_then(|m| m.get("metadata")).cloned();

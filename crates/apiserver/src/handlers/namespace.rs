@@ -7,11 +7,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use storage::{Write, WriteError};
 
-use super::lifecycle::Lifecycle;
-use super::{MODIFIED, Scope};
-use crate::answer::Outcome;
+use super::scope::{Lifecycle, MODIFIED, Scope};
+use crate::outcome::Outcome;
 
-/// What the server does for Namespaces.
+/// The lifecycle of Namespaces.
 pub(crate) struct Namespaces;
 
 impl Lifecycle for Namespaces {
@@ -27,7 +26,7 @@ impl Lifecycle for Namespaces {
 
 /// The first deletion marks the namespace as terminating; `None` if it is to be removed now.
 async fn delete(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Result<Option<Outcome>, Status> {
-    let schema = scope.inner.schema;
+    let schema = scope.catalog.schema;
     loop {
         let object = scope.find(name)?;
         let mut tree = scope.tree(&object)?;

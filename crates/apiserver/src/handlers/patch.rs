@@ -9,11 +9,12 @@ use api::{Map, Node, Status, Struct};
 use bytes::Bytes;
 use kinds::Subresource;
 
-use super::{Scope, managed, update};
-use crate::answer::Outcome;
+use super::scope::Scope;
+use super::{managed, update};
 use crate::codec;
 use crate::negotiate;
 use crate::options::{FieldValidation, WriteKind, WriteOptions, write_options};
+use crate::outcome::Outcome;
 use crate::request::Request;
 
 /// A kind of patch.
@@ -59,7 +60,7 @@ impl Patch {
         current: &Struct,
         options: &WriteOptions,
     ) -> Result<Struct, Status> {
-        let schema = scope.inner.schema;
+        let schema = scope.catalog.schema;
         let root = schema.kind(kind).ok_or_else(Status::no_such_resource)?;
         let (patch, mut complaints) = json::decode_any_strict(&self.body)
             .map_err(|e| Status::bad_request(format!("error decoding patch: {e}")))?;
@@ -199,11 +200,11 @@ pub(crate) async fn patch(scope: &Scope<'_>, rules: Option<&dyn Subresource>) ->
     }
     let done = update::run(scope, scope.name(), &plan, &|old| {
         let old = old.ok_or_else(Status::no_such_resource)?;
-        let served = scope.inner.to_served(scope.resource, old.clone())?;
+        let served = scope.catalog.to_served(scope.resource, old.clone())?;
         let patched = patch.apply_to(scope, &scope.resource.kind, &served, &options)?;
-        let mut patched = scope.defaulted(scope.inner.to_stored(scope.resource, patched)?);
+        let mut patched = scope.defaulted(scope.catalog.to_stored(scope.resource, patched)?);
         scope.ensure_namespace(&mut patched)?;
-        update::check_name(scope, &patched)?;
+        scope.check_name(&patched)?;
         Ok(patched)
     })
     .await?;

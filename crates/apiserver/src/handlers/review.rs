@@ -6,17 +6,19 @@ use access::admission::{AdmissionRequest, Operation, OperationOptions};
 use api::view::{Edit, View};
 use api::{Status, Struct};
 
-use super::{managed, read_object};
-use crate::answer::Outcome;
-use crate::inner::Inner;
+use super::body::{read_object, same_namespace, scope_namespace, warn_of_owners};
+use super::managed;
+use super::scope::Handlers;
+use crate::catalog::Catalog;
+use crate::catalog::Resource;
 use crate::options::{WriteKind, write_options};
-use crate::pipe::method_not_allowed;
-use crate::registry::Resource;
+use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::routes::method_not_allowed;
 
 /// Answers a review.
 pub(crate) async fn create(
-    inner: &Arc<Inner>,
+    handlers: &Handlers,
     req: &Request,
     resource: &Arc<Resource>,
 ) -> Result<Outcome, Status> {
@@ -24,23 +26,23 @@ pub(crate) async fn create(
         return Err(method_not_allowed());
     }
     let options = write_options(&req.query, WriteKind::Create)?;
-    let mut tree = read_object(inner, req, &resource.kind, None, options.field_validation)?;
-    wipe_system_fields(inner, &mut tree);
-    let namespace = super::scope_namespace(resource, &req.info);
+    let mut tree = read_object(req, &resource.kind, None, options.field_validation)?;
+    wipe_system_fields(&req.catalog, &mut tree);
+    let namespace = scope_namespace(resource, &req.info);
     if !resource.namespaced
-        && let Some(mut meta) = Edit::new(inner.schema, &mut tree).at("metadata")
+        && let Some(mut meta) = Edit::new(req.catalog.schema, &mut tree).at("metadata")
     {
         meta.remove("namespace");
     }
     if resource.namespaced {
-        super::same_namespace(View::new(inner.schema, &tree).st("metadata").str("namespace"), namespace)?;
-        if let Some(mut meta) = Edit::new(inner.schema, &mut tree).make("metadata") {
+        same_namespace(View::new(req.catalog.schema, &tree).st("metadata").str("namespace"), namespace)?;
+        if let Some(mut meta) = Edit::new(req.catalog.schema, &mut tree).make("metadata") {
             meta.set("namespace", namespace);
         }
     }
-    dedup_owners(inner, req, &mut tree);
-    managed::track_answered(inner, req, &resource.kind, &mut tree, &options);
-    let name = View::new(inner.schema, &tree).st("metadata").str("name").to_owned();
+    dedup_owners(req, &mut tree);
+    managed::track_answered(&handlers.objects.now(), req, &resource.kind, &mut tree, &options);
+    let name = View::new(req.catalog.schema, &tree).st("metadata").str("name").to_owned();
     let request = AdmissionRequest {
         user: &req.user,
         info: &req.info,
@@ -55,25 +57,25 @@ pub(crate) async fn create(
         options: OperationOptions::of(Operation::Create, &req.query),
         notes: &req.notes,
     };
-    inner.admission.mutate(&request, &mut tree).await?;
-    inner.admission.validate(&request, Some(&tree)).await?;
-    inner.auth.reviewer.review(&resource.plural, &req.user, namespace, &mut tree).await?;
+    handlers.admission.mutate(&request, &mut tree).await?;
+    handlers.admission.validate(&request, Some(&tree)).await?;
+    handlers.auth.reviewer.review(&resource.plural, &req.user, namespace, &mut tree).await?;
     Ok(Outcome::Tree { status: 201, kind: resource.kind.clone(), tree, resource: Some(Arc::clone(resource)) })
 }
 
 /// Drops owner references that stand twice, with a warning.
-pub(super) fn dedup_owners(inner: &Inner, req: &Request, tree: &mut Struct) {
-    if let Some(at) = inner.schema.st(tree.id).field("metadata").filter(|at| tree.has(*at))
-        && let Some(mut meta) = inner.meta.of_mut(tree, at)
+pub(super) fn dedup_owners(req: &Request, tree: &mut Struct) {
+    if let Some(at) = req.catalog.schema.st(tree.id).field("metadata").filter(|at| tree.has(*at))
+        && let Some(mut meta) = req.catalog.meta.of_mut(tree, at)
     {
-        super::warn_of_owners(req, &meta.dedup_owners(), false);
+        warn_of_owners(req, &meta.dedup_owners(), false);
     }
 }
 
 /// Takes away the metadata that only the server says.
-pub(super) fn wipe_system_fields(inner: &Inner, tree: &mut Struct) {
-    if let Some(at) = inner.schema.st(tree.id).field("metadata").filter(|at| tree.has(*at))
-        && let Some(mut meta) = inner.meta.of_mut(tree, at)
+pub(super) fn wipe_system_fields(catalog: &Catalog, tree: &mut Struct) {
+    if let Some(at) = catalog.schema.st(tree.id).field("metadata").filter(|at| tree.has(*at))
+        && let Some(mut meta) = catalog.meta.of_mut(tree, at)
     {
         meta.wipe_system_fields();
     }

@@ -4,11 +4,10 @@ use api::{Status, Struct};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::Scope;
-use super::lifecycle::{Lifecycle, Reservation, Reserved};
+use super::scope::{Lifecycle, Reservation, Reserved, Scope};
 use crate::allocate;
 
-/// What the server does for Services.
+/// The lifecycle of Services.
 pub(crate) struct Services;
 
 impl Reservation for allocate::Reservation {
@@ -31,7 +30,8 @@ impl Lifecycle for Services {
         new: &'a mut Struct,
         dry_run: bool,
     ) -> BoxFuture<'a, Result<Reserved, Status>> {
-        async move { scope.inner.allocators.create(scope, new, dry_run).await.map(reserved) }.boxed()
+        async move { scope.handlers.allocators.create(scope.namespace, new, dry_run).await.map(reserved) }
+            .boxed()
     }
     fn begin_update<'a>(
         &'a self,
@@ -40,9 +40,9 @@ impl Lifecycle for Services {
         old: &'a Struct,
         dry_run: bool,
     ) -> BoxFuture<'a, Result<Reserved, Status>> {
-        async move { scope.inner.allocators.update(scope, new, old, dry_run).await.map(reserved) }.boxed()
+        async move { scope.handlers.allocators.update(scope.namespace, new, old, dry_run).await.map(reserved) }.boxed()
     }
     fn deleted<'a>(&'a self, scope: &'a Scope<'a>, last: &'a Struct) -> BoxFuture<'a, ()> {
-        scope.inner.allocators.release(scope.inner, last).boxed()
+        scope.handlers.allocators.release(last).boxed()
     }
 }

@@ -9,11 +9,12 @@ use api::{Object, Status, Struct};
 use kinds::Subresource;
 use storage::{Write, WriteError};
 
-use super::{Failed, MODIFIED, Scope, create, managed, scale};
-use crate::answer::Outcome;
+use super::scale_object;
+use super::scope::{Failed, MODIFIED, Scope};
+use super::{create, managed};
+use crate::catalog;
 use crate::options::{WriteKind, WriteOptions, write_options};
-use crate::pipe;
-use crate::registry;
+use crate::outcome::Outcome;
 
 /// Makes the new tree from the current one (with its resourceVersion), or from nothing for a create.
 pub(crate) type Change<'c> = dyn Fn(Option<&Struct>) -> Result<Struct, Status> + Send + Sync + 'c;
@@ -35,7 +36,7 @@ pub(crate) struct Plan<'p> {
     /// The change sets managedFields itself.
     pub(crate) tracked: bool,
     /// Admission sees not the object but its Scale, which is what the client wrote.
-    pub(crate) scale: Option<&'p registry::Subresource>,
+    pub(crate) scale: Option<&'p catalog::SubresourceEntry>,
 }
 
 impl<'p> Plan<'p> {
@@ -54,7 +55,7 @@ impl<'p> Plan<'p> {
     }
 }
 
-/// What an update did.
+/// The outcome of an update.
 pub(crate) enum Done {
     /// The object as it is stored now, after a write or none.
     Stored(Arc<Object>),
@@ -70,7 +71,7 @@ pub(crate) async fn update(scope: &Scope<'_>, rules: Option<&dyn Subresource>) -
     let options = write_options(&scope.req.query, WriteKind::Update)?;
     let mut tree = scope.body(&options)?;
     scope.ensure_namespace(&mut tree)?;
-    check_name(scope, &tree)?;
+    scope.check_name(&tree)?;
     scope.dedup_owners(&mut tree, false)?;
     let uid = scope.meta(&tree).uid().to_owned();
     let mut plan = Plan::new(rules, &options);
@@ -89,26 +90,6 @@ pub(crate) fn answer(scope: &Scope<'_>, done: Done) -> Result<Outcome, Status> {
     }
 }
 
-/// The object's name must be the request's.
-pub(crate) fn check_name(scope: &Scope<'_>, tree: &Struct) -> Result<(), Status> {
-    check_name_of(scope.meta(tree).name(), scope.name())
-}
-
-/// The name that an object has must be that of its path.
-pub(crate) fn check_name_of(has: &str, wanted: &str) -> Result<(), Status> {
-    if has.is_empty() {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
-        )));
-    }
-    if has != wanted {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({has}) does not match the name on the URL ({wanted})"
-        )));
-    }
-    Ok(())
-}
-
 /// Tries until the write is in, or refused. `change` sees each state anew.
 pub(crate) async fn run(
     scope: &Scope<'_>,
@@ -117,7 +98,7 @@ pub(crate) async fn run(
     change: &Change<'_>,
 ) -> Result<Done, Status> {
     scope.changeable(name)?;
-    let mut current = scope.inner.store.get(scope.stored.id, scope.namespace, name);
+    let mut current = scope.handlers.objects.store.get(scope.stored.id, scope.namespace, name);
     loop {
         let Some(object) = current else {
             if !plan.create {
@@ -125,7 +106,7 @@ pub(crate) async fn run(
             }
             match create_instead(scope, plan, change).await {
                 Err(e) if e.is_already_exists() => {
-                    current = scope.inner.store.get(scope.stored.id, scope.namespace, name);
+                    current = scope.handlers.objects.store.get(scope.stored.id, scope.namespace, name);
                     if current.is_none() {
                         return Err(e);
                     }
@@ -148,7 +129,7 @@ async fn create_instead(scope: &Scope<'_>, plan: &Plan<'_>, change: &Change<'_>)
     }
     let mut tree = change(None)?;
     let create = Access { verb: "create", ..Access::from(&*scope.req.info) };
-    pipe::authorize(scope.inner, &scope.req.user, &create).await?;
+    scope.handlers.auth.require(&scope.req.user, &create).await?;
     if !plan.tracked {
         managed::track_update(scope, None, &mut tree, plan.options)?;
     }
@@ -174,7 +155,7 @@ async fn attempt(
     change: &Change<'_>,
     object: &Arc<Object>,
 ) -> Result<Result<Done, Option<Arc<Object>>>, Status> {
-    let inner = scope.inner;
+    let (catalog, handlers) = (scope.catalog, scope.handlers);
     let strategy = scope.strategy();
     if let Some(uid) = &plan.uid
         && object.data.uid != *uid
@@ -193,10 +174,10 @@ async fn attempt(
             managed::track_update(scope, Some(&old), &mut tree, plan.options)?;
         }
         if let Some(sub) = plan.scale {
-            scale::mutate(scope, sub, &old, &mut tree, dry_run).await?;
+            scale_object::mutate(scope, sub, &old, &mut tree, dry_run).await?;
         } else {
             let request = scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
-            inner.admission.mutate(&request, &mut tree).await?;
+            handlers.admission.mutate(&request, &mut tree).await?;
         }
         scope.dedup_owners(&mut tree, true)?;
     }
@@ -210,18 +191,18 @@ async fn attempt(
     if !plan.privileged {
         // Before the rules, unless these count what is dropped in a generation.
         if !scope.facts().counts_gated {
-            inner.gated.drop(&mut tree, Some(&old));
+            catalog.gated.drop(&mut tree, Some(&old));
         }
         match plan.rules {
             Some(rules) => rules.prepare_update(&ctx, &mut tree, &old),
             None => strategy.prepare_update(&ctx, &mut tree, &old),
         }
         if scope.facts().counts_gated {
-            inner.gated.drop(&mut tree, Some(&old));
+            catalog.gated.drop(&mut tree, Some(&old));
         }
     }
     keep_metadata(scope, &mut tree, &old)?;
-    let reservation = match scope.resource.lifecycle.filter(|_| plan.rules.is_none()) {
+    let reservation = match scope.lifecycle.filter(|_| plan.rules.is_none()) {
         Some(lifecycle) => lifecycle.begin_update(scope, &mut tree, &old, dry_run).await?,
         None => None,
     };
@@ -245,7 +226,7 @@ async fn attempt_filled(
     mut tree: Struct,
     old: Struct,
 ) -> Result<Result<Done, Option<Arc<Object>>>, Failed> {
-    let inner = scope.inner;
+    let (catalog, handlers) = (scope.catalog, scope.handlers);
     let strategy = scope.strategy();
     let dry_run = plan.options.dry_run;
     let gate = |name: &str| scope.gate(name);
@@ -253,7 +234,7 @@ async fn attempt_filled(
     let ctx = scope.ctx(&gate, &warn);
     if !plan.privileged {
         let mut errors =
-            kinds::validation::meta::common_update(inner.schema, &tree, &old, scope.resource.namespaced);
+            kinds::validation::meta::common_update(catalog.schema, &tree, &old, scope.resource.namespaced);
         errors.extend(match plan.rules {
             Some(rules) => rules.validate_update(&ctx, &tree, &old),
             None => strategy.validate_update(&ctx, &tree, &old),
@@ -271,10 +252,10 @@ async fn attempt_filled(
     }
     if plan.admission {
         if let Some(sub) = plan.scale {
-            scale::validate(scope, sub, &old, &tree, dry_run).await?;
+            scale_object::validate(scope, sub, &old, &tree, dry_run).await?;
         } else {
             let request = scope.admission(Operation::Update, &scope.stored.kind, name, Some(&old), dry_run);
-            inner.admission.validate(&request, Some(&tree)).await?;
+            handlers.admission.validate(&request, Some(&tree)).await?;
         }
     }
     let gone = finalized(scope, &tree, &old);
@@ -345,7 +326,7 @@ fn keep_generation(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) -> Result
     Ok(())
 }
 
-/// What no update changes: uid (unless given), creation, and deletion once it is under way.
+/// Keeps the metadata that no update changes: uid (unless given), creation, and deletion once it is under way.
 fn keep_metadata(scope: &Scope<'_>, tree: &mut Struct, old: &Struct) -> Result<(), Status> {
     let (uid, created, deleted, grace) = {
         let m = scope.meta(old);
@@ -373,5 +354,5 @@ fn finalized(scope: &Scope<'_>, tree: &Struct, old: &Struct) -> bool {
     scope.meta(tree).finalizers().is_empty()
         && before.deleting()
         && before.grace().is_none_or(|g| g == 0)
-        && !scope.strategy().is_held(scope.inner.schema, tree)
+        && !scope.strategy().is_held(scope.catalog.schema, tree)
 }

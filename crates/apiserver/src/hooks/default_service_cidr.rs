@@ -9,18 +9,18 @@ use client::{FromJson, Transport};
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 
-use super::Env;
+use super::env::Env;
 use super::kept_object::{Changes, KeptObject, failed};
-use crate::allocate::{Cidr, DEFAULT_RANGE};
-use crate::inner::Inner;
+use crate::allocate::{Allocators, Cidr, DEFAULT_RANGE};
 
 /// The ranges that are configured.
-fn configured(inner: &Inner) -> Vec<String> {
-    inner.allocators.cidrs().iter().map(Cidr::text).collect()
+fn configured(allocators: &Allocators) -> Vec<String> {
+    allocators.cidrs().iter().map(Cidr::text).collect()
 }
 
 /// Makes it, and keeps it up from then on.
 pub(super) async fn run(env: &Env) -> Result<(), Status> {
+    let wanted = configured(&env.allocators);
     let range = KeptObject {
         group: "networking.k8s.io",
         plural: "servicecidrs",
@@ -29,20 +29,20 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "ServiceCIDR",
             "metadata": {"name": DEFAULT_RANGE},
-            "spec": {"cidrs": configured(&env.inner)},
+            "spec": {"cidrs": wanted},
         }),
         ours: &[],
     };
     let recorder = env.recorder("kubernetes-service-cidr-controller");
-    let mut changes = Changes::of(&env.inner, &range);
-    settle(&env.inner, &*env.transport, &range, &recorder).await?;
-    let (inner, transport) = (Arc::clone(&env.inner), Arc::clone(&env.transport));
+    let mut changes = Changes::of(&env.objects, &range);
+    settle(&*env.transport, &range, &wanted, &env.objects.now(), &recorder).await?;
+    let (objects, transport) = (Arc::clone(&env.objects), Arc::clone(&env.transport));
     let stop = env.shutdown.clone();
     env.shutdown.spawn(async move {
         let keep = async {
             loop {
-                changes.next(&inner, &range).await;
-                while let Err(error) = settle(&inner, &*transport, &range, &recorder).await {
+                changes.next(&objects, &range).await;
+                while let Err(error) = settle(&*transport, &range, &wanted, &objects.now(), &recorder).await {
                     failed(&range, &error).await;
                 }
             }
@@ -52,7 +52,7 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
     Ok(())
 }
 
-/// What is to be done about the default ServiceCIDR.
+/// The next step for the default ServiceCIDR.
 #[derive(Debug, PartialEq, Eq)]
 enum RangeStep {
     Nothing,
@@ -100,16 +100,16 @@ fn default_range(object: &Value, configured: &[String]) -> RangeStep {
 
 /// Keeps the default ServiceCIDR as it is configured, and says that it is ready or what is wrong with it.
 async fn settle(
-    inner: &Inner,
     transport: &dyn Transport,
     range: &KeptObject,
+    configured: &[String],
+    now: &str,
     recorder: &Recorder,
 ) -> Result<(), Status> {
     range.ensure(transport).await?;
     let bytes = transport.call(range.call(Verb::Get, "", None)).await?;
     let mut object = Value::from_json(&bytes)?;
-    let configured = configured(inner);
-    let subresource = match default_range(&object, &configured) {
+    let subresource = match default_range(&object, configured) {
         RangeStep::Nothing => return Ok(()),
         RangeStep::Grow => {
             object["spec"]["cidrs"] = json!(configured);
@@ -121,7 +121,7 @@ async fn settle(
                 "status": "True",
                 "reason": "",
                 "message": "Kubernetes default Service CIDR is ready",
-                "lastTransitionTime": inner.now(),
+                "lastTransitionTime": now,
             }]);
             object["status"]["conditions"] = conditions;
             "status"

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::reader::Reader;
 use api::view::View;
 use api::{Object, Status, Struct, Text};
 use client::{Call, Resource, Transport, Verb};
@@ -12,8 +13,8 @@ use futures::StreamExt;
 use serde_json::json;
 use storage::{Batch, Watcher};
 
-use super::Env;
-use crate::inner::Inner;
+use super::env::Env;
+use crate::objects::Objects;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const SCHEMAS: &str = "flowschemas";
@@ -22,7 +23,7 @@ const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// How long to wait after a write or a watch failed.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What the condition says.
+/// The content of the condition.
 #[derive(Debug, PartialEq, Eq)]
 struct Dangling {
     status: &'static str,
@@ -73,15 +74,17 @@ fn apply(name: &str, condition: &Dangling, now: &str) -> Call {
     }
 }
 
-async fn write_all(inner: &Inner, transport: &dyn Transport) -> Result<(), Status> {
-    let reader = &inner.reader;
-    let levels: HashSet<Text> =
-        reader.list(GROUP, "prioritylevelconfigurations", "").iter().map(|o| o.data.name.clone()).collect();
-    for object in reader.list(GROUP, SCHEMAS, "") {
-        let tree: Struct = reader.tree(GROUP, SCHEMAS, &object)?;
-        let Some(condition) = plan(View::new(inner.schema, &tree), &levels) else { continue };
+async fn write_all(objects: &Objects, transport: &dyn Transport) -> Result<(), Status> {
+    let levels: HashSet<Text> = objects
+        .list((GROUP, "prioritylevelconfigurations"), "")
+        .iter()
+        .map(|o| o.data.name.clone())
+        .collect();
+    for object in objects.list((GROUP, SCHEMAS), "") {
+        let tree: Struct = objects.tree(GROUP, SCHEMAS, &object)?;
+        let Some(condition) = plan(View::new(objects.schema(), &tree), &levels) else { continue };
         let object: &Object = &object;
-        match transport.call(apply(&object.data.name, &condition, &inner.now())).await {
+        match transport.call(apply(&object.data.name, &condition, &objects.now())).await {
             // It is gone meanwhile.
             Err(e) if e.is_not_found() => {}
             other => drop(other?),
@@ -100,16 +103,16 @@ async fn changed(watcher: &mut Watcher) -> bool {
     }
 }
 
-async fn follow(inner: &Inner, transport: &dyn Transport) {
+async fn follow(objects: &Objects, transport: &dyn Transport) {
     loop {
-        let watch = |plural: &str| inner.reader.watch(GROUP, plural);
+        let watch = |plural: &'static str| objects.watch((GROUP, plural));
         let (Some(mut schemas), Some(mut levels)) = (watch(SCHEMAS), watch("prioritylevelconfigurations"))
         else {
             // They are not served.
             return;
         };
         loop {
-            if let Err(error) = write_all(inner, transport).await {
+            if let Err(error) = write_all(objects, transport).await {
                 tracing::warn!(%error, "cannot write the conditions of FlowSchemas");
                 break;
             }
@@ -127,9 +130,10 @@ async fn follow(inner: &Inner, transport: &dyn Transport) {
 
 /// Keeps the conditions of FlowSchemas until shutdown.
 pub(super) fn keep(env: &Env) {
-    let (inner, transport, stop) = (Arc::clone(&env.inner), Arc::clone(&env.transport), env.shutdown.clone());
+    let (objects, transport, stop) =
+        (Arc::clone(&env.objects), Arc::clone(&env.transport), env.shutdown.clone());
     env.shutdown.spawn(async move {
-        stop.run(follow(&inner, &*transport)).await;
+        stop.run(follow(&objects, &*transport)).await;
     });
 }
 

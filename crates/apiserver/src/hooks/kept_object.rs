@@ -9,7 +9,7 @@ use futures::StreamExt;
 use serde_json::Value;
 use storage::{Batch, Scope, WatchOptions, WatchStart, Watcher};
 
-use crate::inner::Inner;
+use crate::objects::Objects;
 
 /// How long to wait after a write failed.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -85,23 +85,23 @@ pub(super) struct Changes {
 
 impl Changes {
     /// From now on.
-    pub(super) fn of(inner: &Inner, kept: &KeptObject) -> Self {
+    pub(super) fn of(objects: &Objects, kept: &KeptObject) -> Self {
         let scope = Scope { namespace: kept.namespace.into(), name: "kubernetes".into(), field: None };
         let mut changes = Self { scope, watcher: None };
-        changes.watch(inner, kept);
+        changes.watch(objects, kept);
         changes
     }
 
-    fn watch(&mut self, inner: &Inner, kept: &KeptObject) {
-        self.watcher = inner.reader.resource(kept.group, kept.plural).and_then(|id| {
-            let start = WatchStart::After(inner.store.current(id));
-            inner.store.watch(id, self.scope.clone(), start, WatchOptions::default()).ok()
+    fn watch(&mut self, objects: &Objects, kept: &KeptObject) {
+        self.watcher = objects.id((kept.group, kept.plural)).and_then(|id| {
+            let start = WatchStart::After(objects.store.current(id));
+            objects.store.watch(id, self.scope.clone(), start, WatchOptions::default()).ok()
         });
     }
 
     /// Returns once the object may be another than when this was last asked. What is lost when the caller stops waiting
     /// is only that it was waited for.
-    pub(super) async fn next(&mut self, inner: &Inner, kept: &KeptObject) {
+    pub(super) async fn next(&mut self, objects: &Objects, kept: &KeptObject) {
         while let Some(watcher) = &mut self.watcher {
             match watcher.next().await {
                 Some(Ok(Batch::Events(_))) => return,
@@ -111,6 +111,6 @@ impl Changes {
         }
         tokio::time::sleep(PAUSE).await;
         // What happened meanwhile is seen by who looks now.
-        self.watch(inner, kept);
+        self.watch(objects, kept);
     }
 }

@@ -7,14 +7,11 @@ use api::Status;
 use serde_json::{Value, json};
 use storage::Servers;
 
-use super::Env;
+use super::env::Env;
 use super::kept_object::{Changes, KeptObject, failed};
-use crate::inner::Inner;
 
-/// The objects for servers at these addresses.
-fn wanted(inner: &Inner, addresses: &[IpAddr]) -> Vec<KeptObject> {
-    let port = inner.config.port;
-    let first = inner.allocators.cidrs()[0].first();
+/// The objects for servers at these addresses; `first` is the first address of the Services' range.
+fn wanted(port: u16, first: IpAddr, addresses: &[IpAddr]) -> Vec<KeptObject> {
     // Nobody could be led to a loopback address, and none is allowed there: such a machine has no network.
     let mut led: Vec<IpAddr> = addresses.iter().copied().filter(|a| !a.is_loopback()).collect();
     led.sort();
@@ -99,14 +96,15 @@ fn addresses(own: IpAddr, servers: Option<&Servers>) -> Vec<IpAddr> {
 
 /// Makes them, and keeps them up from then on.
 pub(super) async fn run(env: &Env) -> Result<(), Status> {
-    let servers = env.inner.store.servers();
+    let servers = env.objects.store.servers();
     // Others would list an address that leads nowhere.
     if let Some(servers) = servers.as_ref().filter(|_| !env.advertised.is_loopback()) {
         servers.announce(env.advertised, &env.shutdown).await.map_err(Status::internal)?;
     }
-    let all = wanted(&env.inner, &addresses(env.advertised, servers.as_ref()));
+    let (port, first) = (env.port, env.allocators.cidrs()[0].first());
+    let all = wanted(port, first, &addresses(env.advertised, servers.as_ref()));
     for kept in all {
-        let changes = Changes::of(&env.inner, &kept);
+        let changes = Changes::of(&env.objects, &kept);
         kept.ensure(&*env.transport).await?;
         keep(env, kept, changes, servers.clone());
     }
@@ -115,8 +113,9 @@ pub(super) async fn run(env: &Env) -> Result<(), Status> {
 
 /// Puts an object right at every change of it, and of the servers that it lists.
 fn keep(env: &Env, mut kept: KeptObject, mut changes: Changes, servers: Option<Servers>) {
-    let (inner, transport) = (Arc::clone(&env.inner), Arc::clone(&env.transport));
+    let (objects, transport) = (Arc::clone(&env.objects), Arc::clone(&env.transport));
     let (advertised, stop) = (env.advertised, env.shutdown.clone());
+    let (port, first) = (env.port, env.allocators.cidrs()[0].first());
     let mut servers = servers.filter(|_| kept.plural != "services");
     env.shutdown.spawn(async move {
         let keep = async {
@@ -128,9 +127,9 @@ fn keep(env: &Env, mut kept: KeptObject, mut changes: Changes, servers: Option<S
                     }
                 };
                 tokio::select! {
-                    () = changes.next(&inner, &kept) => {}
+                    () = changes.next(&objects, &kept) => {}
                     () = others_changed => {
-                        let now = wanted(&inner, &addresses(advertised, servers.as_ref()));
+                        let now = wanted(port, first, &addresses(advertised, servers.as_ref()));
                         if let Some(now) = now.into_iter().find(|now| now.plural == kept.plural) {
                             kept = now;
                         }

@@ -1,4 +1,4 @@
-//! What the API server does by itself beside answering requests: upstream's post-start hooks. Each has a name, what it
+//! Work of the API server beside answering requests: upstream's post-start hooks. Each has a name, what it
 //! runs, and a check of its own, which passes once that has run.
 //!
 //! Left out is what this server does not do, since a check of nothing would always pass: definitions of resources
@@ -10,42 +10,20 @@
 
 mod bootstrap;
 mod default_service_cidr;
+mod env;
 mod flow_schema_conditions;
 mod kept_object;
 mod kubernetes_service;
 
-use std::net::IpAddr;
-use std::sync::Arc;
-
 use api::Status;
-use client::events::Recorder;
-use client::{Client, Transport};
-use component::Shutdown;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 
-use crate::inner::Inner;
-use crate::server::Server;
+pub(crate) use env::Env;
 
-/// What hooks work with.
-struct Env {
-    inner: Arc<Inner>,
-    /// As a superuser.
-    transport: Arc<dyn Transport>,
-    /// Where others reach this server.
-    advertised: IpAddr,
-    shutdown: Shutdown,
-}
+use crate::rooms::Rooms;
 
-impl Env {
-    /// What tells events in the name of one of upstream's components.
-    fn recorder(&self, component: &str) -> Recorder {
-        let client = Client::new(Arc::clone(&self.transport), "kube-apiserver");
-        Recorder::start(client, component, "", self.inner.config.clock, &self.shutdown)
-    }
-}
-
-/// What a hook runs; what is kept up afterwards goes on in tasks.
+/// The function of a hook; work that goes on afterwards runs in tasks.
 type Run = for<'a> fn(&'a Env) -> BoxFuture<'a, Result<(), Status>>;
 
 /// A hook by upstream's name.
@@ -102,30 +80,23 @@ async fn flow_control(env: &Env) -> Result<(), Status> {
 async fn repair_services(env: &Env) -> Result<(), Status> {
     let recorders = ["portallocator-repair-controller", "ipallocator-repair-controller"];
     let recorders = recorders.map(|component| env.recorder(component));
-    env.inner.allocators.keep_repaired(&env.inner, recorders, &env.shutdown).await;
+    env.allocators.keep_repaired(recorders, &env.shutdown).await;
     Ok(())
 }
 
-impl Server {
-    /// Runs the hooks, and returns when all have run; what they keep up goes on until shutdown. The transport's identity
-    /// must be a superuser's.
-    pub(crate) async fn run_hooks(
-        &self,
-        transport: Arc<dyn Transport>,
-        advertised: IpAddr,
-        shutdown: &Shutdown,
-    ) -> Result<(), Status> {
-        let env = &Env { inner: Arc::clone(&self.0), transport, advertised, shutdown: shutdown.clone() };
-        for stage in STAGES {
-            let run = |Hook(name, run): &'static Hook| async move {
-                run(env).await?;
-                env.inner.health.done(name);
-                Ok::<_, Status>(())
-            };
-            try_join_all(stage.iter().map(run)).await?;
-        }
-        Ok(())
+/// Runs the hooks, and returns when all have run; what they keep up goes on until shutdown. The transport's identity
+/// must be a superuser's.
+pub(crate) async fn run(rooms: &Rooms, env: Env) -> Result<(), Status> {
+    let env = &env;
+    for stage in STAGES {
+        let run = |Hook(name, run): &'static Hook| async move {
+            run(env).await?;
+            rooms.front.health.done(name);
+            Ok::<_, Status>(())
+        };
+        try_join_all(stage.iter().map(run)).await?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,30 +8,30 @@ use http::Response;
 use hyper::body::Incoming;
 
 use crate::front::{Body, status_response};
-use crate::inner::Inner;
 use crate::negotiate::Form;
-use crate::proxy::{self, Connect};
+use crate::proxy::{self, Connect, Target};
 use crate::request::Request;
+use crate::rooms::Rooms;
 
 /// Hands a request on to what it is to be connected with, unless admission refuses.
 pub(super) async fn answer(
-    inner: &Arc<Inner>,
-    connect: &Connect,
+    rooms: &Arc<Rooms>,
+    (connect, target): (&Connect, Target),
     mut request: http::Request<Incoming>,
     ctx: &mut Request,
 ) -> Response<Body> {
-    if let Err(status) = admit(inner, ctx).await {
-        return status_response(inner, &status, Form::JSON);
+    if let Err(status) = admit(rooms, ctx).await {
+        return status_response(&status, Form::JSON);
     }
-    let running = inner.metrics.connect(request.method(), &ctx.info);
+    let running = rooms.front.metrics.connect(request.method(), &ctx.info);
     // What is taken over by an upgrade goes on when the answer is long sent.
     request.extensions_mut().insert(running.clone());
     ctx.running = Some(running);
-    connect.handle(request, &ctx.user, &ctx.info).await
+    connect.handle(request, target, &ctx.user, &ctx.info).await
 }
 
 /// Asks admission about what a request is to be connected with. Logs are read, not connected with.
-pub(crate) async fn admit(inner: &Inner, ctx: &Request) -> Result<(), Status> {
+pub(crate) async fn admit(rooms: &Rooms, ctx: &Request) -> Result<(), Status> {
     let (info, resource) = (&ctx.info, ctx.resource.as_ref());
     if info.subresource == "log" {
         return Ok(());
@@ -41,7 +41,7 @@ pub(crate) async fn admit(inner: &Inner, ctx: &Request) -> Result<(), Status> {
     }
     let sub = resource.and_then(|resource| resource.subresource(&info.subresource));
     let sub = sub.ok_or_else(Status::no_such_resource)?;
-    let mut options = proxy::options(inner.schema, &sub.kind, info, &ctx.query)?;
+    let mut options = proxy::options(ctx.catalog.schema, &sub.kind, info, &ctx.query)?;
     let request = AdmissionRequest {
         user: &ctx.user,
         info,
@@ -56,6 +56,6 @@ pub(crate) async fn admit(inner: &Inner, ctx: &Request) -> Result<(), Status> {
         options: OperationOptions::default(),
         notes: &ctx.notes,
     };
-    inner.admission.mutate(&request, &mut options).await?;
-    inner.admission.validate(&request, Some(&options)).await
+    rooms.handlers.admission.mutate(&request, &mut options).await?;
+    rooms.handlers.admission.validate(&request, Some(&options)).await
 }

@@ -20,65 +20,65 @@ use streaming::websocket::is_websocket;
 
 #[cfg(test)]
 pub(crate) use self::connect::admit as admit_connect;
-use self::stages::TooMany;
-pub(crate) use self::stages::authorize;
-use crate::answer::Outcome;
+pub(crate) use self::stages::is_long_running;
+use self::stages::{TooMany, connected};
+use crate::catalog::Resource;
 use crate::config::MAX_BODY;
+use crate::encoder::Encoder;
 use crate::front::{
-    Body, Leash, Peer, Unread, header as header_of, outcome_response, read_body, status_response, text,
+    Body, Lifetime, Peer, Unread, header as header_of, outcome_response, read_body, status_response, text,
     throw_away, websocket,
 };
 use crate::handlers;
-use crate::inner::Inner;
 use crate::lanes;
 use crate::negotiate::{self, Allowed, Form, Format};
-use crate::proxy::Connect;
-use crate::registry::Resource;
+use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::{routes, snapshot, weight};
+use crate::rooms::Rooms;
+use crate::{routes, weight};
 
 /// Answers an HTTP request, by its deadline.
 pub(crate) async fn http(
-    inner: &Arc<Inner>,
+    rooms: &Arc<Rooms>,
     request: http::Request<Incoming>,
     peer: &Peer,
     ctx: &mut Request,
 ) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     let sent = http_body::Body::is_end_stream(&body);
-    if let Err(refused) = enter(inner, ctx, &mut parts, peer, sent).await {
+    if let Err(refused) = enter(rooms, ctx, &mut parts, peer, sent).await {
         throw_away(body, MAX_BODY).await;
         return *refused;
     }
     if !ctx.info.is_resource {
         throw_away(body, MAX_BODY).await;
-        let Ok(()) = stages::take_seat(inner, ctx) else { return too_many() };
-        return paths::answer(inner, parts, ctx).await;
+        let Ok(()) = stages::take_seat(rooms, ctx) else { return too_many() };
+        return paths::answer(rooms, parts, ctx).await;
     }
-    if connects(&ctx.info)
-        && let Some(connect) = inner.connect.get()
+    if let Some(target) = connected(&ctx.info)
+        && let Some(connect) = &rooms.front.connect
     {
         let mut request = http::Request::from_parts(parts, body);
         request.extensions_mut().insert(peer.address);
-        return connect::answer(inner, connect, request, ctx).await;
+        return connect::answer(rooms, (connect, target), request, ctx).await;
     }
-    resource(inner, parts, body, peer, ctx).await
+    resource(rooms, parts, body, peer, ctx).await
 }
 
 /// Lets a caller in: it is known, there is a place for it, it may, and there is something at its path. What it is
 /// known by is gone afterwards.
 async fn enter(
-    inner: &Inner,
+    rooms: &Rooms,
     ctx: &mut Request,
     parts: &mut Parts,
     peer: &Peer,
     sent: bool,
 ) -> Result<(), Box<Response<Body>>> {
-    let refuse = |status: Status, form| Box::new(status_response(inner, &status, form));
-    stages::authenticate(inner, ctx, parts, peer).await.map_err(|e| refuse(e, Form::JSON))?;
-    stages::impersonate(inner, ctx, parts).await.map_err(|e| refuse(e, Form::JSON))?;
-    stages::control_flow(inner, ctx, sent).map_err(|TooMany| Box::new(too_many()))?;
-    let allowed = authorize(inner, &ctx.user, &Access::from(&*ctx.info)).await;
+    let refuse = |status: Status, form| Box::new(status_response(&status, form));
+    stages::authenticate(rooms, ctx, parts, peer).await.map_err(|e| refuse(e, Form::JSON))?;
+    stages::impersonate(rooms, ctx, parts).await.map_err(|e| refuse(e, Form::JSON))?;
+    stages::control_flow(rooms, ctx, sent).map_err(|TooMany| Box::new(too_many()))?;
+    let allowed = rooms.front.auth.require(&ctx.user, &Access::from(&*ctx.info)).await;
     let there = || {
         if ctx.info.is_resource {
             routes::check(&parts.method, &ctx.info, ctx.resource.as_deref())
@@ -92,7 +92,7 @@ async fn enter(
 
 /// Answers a request for a resource.
 async fn resource(
-    inner: &Arc<Inner>,
+    rooms: &Arc<Rooms>,
     parts: Parts,
     body: Incoming,
     peer: &Peer,
@@ -105,54 +105,56 @@ async fn resource(
         Ok(form) => form,
         Err(status) => {
             throw_away(body, MAX_BODY).await;
-            return status_response(inner, &status, Form::JSON);
+            return status_response(&status, Form::JSON);
         }
     };
     let plain_form = Form { convert: negotiate::Convert::None, ..form };
     if ctx.mutating {
         // No seat is taken by who is still sending; the room is, until the answer.
-        let room = ctx.room.insert(inner.flow.body(ctx.caller));
+        let room = ctx.room.insert(rooms.front.flow.body(ctx.caller));
         ctx.body = match read_body(body, room).await {
             Ok(body) => body,
             Err(Unread::NoRoom) => return too_many(),
-            Err(Unread::Bad(status)) => return status_response(inner, &status, plain_form),
+            Err(Unread::Bad(status)) => return status_response(&status, plain_form),
         };
     }
-    let Ok(()) = stages::take_seat(inner, ctx) else { return too_many() };
+    let Ok(()) = stages::take_seat(rooms, ctx) else { return too_many() };
     ctx.content_type = header_of(&parts, header::CONTENT_TYPE).into_owned();
     (ctx.accept, ctx.user_agent) = (accept.into_owned(), user_agent.into_owned());
     let gzip = parts.method == Method::GET
         && header_of(&parts, header::ACCEPT_ENCODING).split(',').any(|e| e.trim().starts_with("gzip"));
-    let long = weight::of_request(inner, ctx);
-    let outcome = match handle(inner, ctx, long).await {
+    let long = weight::of_request(&rooms.objects.store, ctx);
+    let outcome = match handle(rooms, ctx, long).await {
         Ok(outcome) => outcome,
-        Err(status) => return status_response(inner, &status, plain_form),
+        Err(status) => return status_response(&status, plain_form),
     };
     // What a WebSocket is sent outlives the HTTP connection, and so what ends it.
     let switched = matches!(outcome, Outcome::Watch(_)) && is_websocket(&parts.headers);
-    let leash = if switched { Arc::default() } else { Arc::clone(&peer.leash) };
-    let answer = Answer { outcome, form, gzip, info: Arc::clone(&ctx.info), leash: Arc::clone(&leash) };
+    let lifetime = if switched { Arc::default() } else { Arc::clone(&peer.lifetime) };
+    let encoder = rooms.encoder(&ctx.catalog);
+    let info = Arc::clone(&ctx.info);
+    let answer = Answer { outcome, encoder, form, gzip, info, lifetime: Arc::clone(&lifetime) };
     let response = if long || weight::of_answer(&answer.outcome, form) {
-        let own = Arc::clone(inner);
+        let own = Arc::clone(rooms);
         let encoded = async move { encode(&own, answer) };
-        let encoded = inner.lanes.run(ctx.caller.user(), ctx.deadline, encoded).await;
-        encoded.unwrap_or_else(|status| status_response(inner, &status, plain_form))
+        let encoded = rooms.front.lanes.run(ctx.caller.user(), ctx.deadline, encoded).await;
+        encoded.unwrap_or_else(|status| status_response(&status, plain_form))
     } else {
-        encode(inner, answer)
+        encode(rooms, answer)
     };
     if !switched || !response.status().is_success() {
         return response;
     }
     let protobuf = form.format == Format::Protobuf;
-    websocket::watch(http::Request::from_parts(parts, ()), response, leash, protobuf)
+    websocket::watch(http::Request::from_parts(parts, ()), response, lifetime, protobuf)
 }
 
 /// Handles a request, where long work is done if it is some.
-async fn handle(inner: &Arc<Inner>, ctx: &mut Request, long: bool) -> Result<Outcome, Status> {
+async fn handle(rooms: &Arc<Rooms>, ctx: &mut Request, long: bool) -> Result<Outcome, Status> {
     if !long {
-        return dispatch(inner, ctx).await;
+        return dispatch(rooms, ctx).await;
     }
-    let (own, user, deadline) = (Arc::clone(inner), ctx.caller.user(), ctx.deadline);
+    let (own, user, deadline) = (Arc::clone(rooms), ctx.caller.user(), ctx.deadline);
     let stand_in = ctx.stand_in();
     let request = std::mem::replace(ctx, stand_in);
     // Boxed, so that what waits for short work has no room for this as well.
@@ -160,25 +162,28 @@ async fn handle(inner: &Arc<Inner>, ctx: &mut Request, long: bool) -> Result<Out
         let result = dispatch(&own, &request).await;
         (request, result)
     });
-    let (request, result) = inner.lanes.run(user, deadline, work).await?;
+    let (request, result) = rooms.front.lanes.run(user, deadline, work).await?;
     *ctx = request;
     result
 }
 
-/// What is to be encoded, and how.
+/// An answer that is to be encoded, and its form.
 struct Answer {
     outcome: Outcome,
+    encoder: Encoder,
     form: Form,
     gzip: bool,
     info: Arc<RequestInfo>,
-    leash: Arc<Leash>,
+    lifetime: Arc<Lifetime>,
 }
 
-fn encode(inner: &Arc<Inner>, answer: Answer) -> Response<Body> {
-    let Answer { outcome, form, gzip, info, leash } = answer;
-    let encode = || outcome_response(inner, outcome, form, gzip, &info, &leash);
+fn encode(rooms: &Arc<Rooms>, answer: Answer) -> Response<Body> {
+    let Answer { outcome, encoder, form, gzip, info, lifetime } = answer;
+    let front = &rooms.front;
+    let encode =
+        || outcome_response((encoder, &front.lanes, &front.metrics), outcome, form, gzip, &info, &lifetime);
     std::panic::catch_unwind(AssertUnwindSafe(encode))
-        .unwrap_or_else(|_| status_response(inner, &panicked(&info), Form::JSON))
+        .unwrap_or_else(|_| status_response(&panicked(&info), Form::JSON))
 }
 
 /// Upstream's answer to a request for which there is no place.
@@ -188,14 +193,9 @@ fn too_many() -> Response<Body> {
     response
 }
 
-/// Whether a request goes on until its client ends it: no limit of time or number applies.
-pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
-    info.verb == "watch" || connects(info) || info.path == snapshot::PATH
-}
-
 /// Handles a request; a defect that shows at it is its answer, not the end of the caller.
-async fn dispatch(inner: &Arc<Inner>, request: &Request) -> Result<Outcome, Status> {
-    let handled = AssertUnwindSafe(handlers::dispatch(inner, request)).catch_unwind().await;
+async fn dispatch(rooms: &Arc<Rooms>, request: &Request) -> Result<Outcome, Status> {
+    let handled = AssertUnwindSafe(handlers::dispatch(&rooms.handlers, request)).catch_unwind().await;
     handled.unwrap_or_else(|_| Err(panicked(&request.info)))
 }
 
@@ -206,21 +206,16 @@ fn panicked(info: &RequestInfo) -> Status {
     Status::failure(500, "InternalError", message)
 }
 
-/// Whether a request is connected with something else.
-fn connects(info: &RequestInfo) -> bool {
-    info.group.is_empty() && Connect::serves(&info.resource, &info.subresource)
-}
-
 /// Answers a request of this process, whose caller is known: the same stages from flow control on.
-pub(crate) async fn local(inner: &Arc<Inner>, ctx: &mut Request) -> Result<Outcome, Status> {
-    stages::wait_for_seat(inner, ctx).await.map_err(|TooMany| lanes::too_many())?;
-    authorize(inner, &ctx.user, &Access::from(&*ctx.info)).await?;
-    dispatch(inner, ctx).await
+pub(crate) async fn local(rooms: &Arc<Rooms>, ctx: &mut Request) -> Result<Outcome, Status> {
+    stages::wait_for_seat(rooms, ctx).await.map_err(|TooMany| lanes::too_many())?;
+    rooms.front.auth.require(&ctx.user, &Access::from(&*ctx.info)).await?;
+    dispatch(rooms, ctx).await
 }
 
 /// Answers a GET of this process for a path that is no resource.
 pub(crate) async fn local_path(
-    inner: &Arc<Inner>,
+    rooms: &Arc<Rooms>,
     user: &Arc<UserInfo>,
     path: &str,
 ) -> Result<Bytes, Status> {
@@ -232,11 +227,11 @@ pub(crate) async fn local_path(
     let (parts, ()) = request.into_parts();
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let info = request_info::parse(&parts.method, parts.uri.path(), &query)?;
-    let mut ctx = Request::new(info, None, query, None);
+    let mut ctx = Request::new(rooms.objects.catalog(), info, query, None);
     ctx.user = Arc::clone(user);
-    stages::wait_for_seat(inner, &mut ctx).await.map_err(|TooMany| lanes::too_many())?;
-    authorize(inner, &ctx.user, &Access::from(&*ctx.info)).await?;
-    let response = paths::plain(inner, &parts, &ctx);
+    stages::wait_for_seat(rooms, &mut ctx).await.map_err(|TooMany| lanes::too_many())?;
+    rooms.front.auth.require(&ctx.user, &Access::from(&*ctx.info)).await?;
+    let response = paths::plain(rooms, &parts, &ctx);
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.map_err(Status::internal)?.to_bytes();
     if code >= 400 {
@@ -246,26 +241,15 @@ pub(crate) async fn local_path(
     Ok(body)
 }
 
-/// What a resource's answers can be turned into: upstream has no table for what is answered but not kept.
+/// The kinds that a resource's answers can be turned into: upstream has no table for objects that are answered but not
+/// kept.
 fn convertible(info: &RequestInfo, resource: Option<&Resource>) -> Allowed {
-    let kept = |r: &Resource| r.stored.is_some() || r.plural == "componentstatuses";
-    let answered = matches!(&*info.subresource, "binding" | "eviction" | "token")
-        || resource.is_some_and(|resource| !kept(resource));
+    let sub = |r: &Resource| r.subresource(&info.subresource).is_some_and(|sub| sub.verbs == ["create"]);
+    let answered = resource.is_some_and(|r| sub(r) || r.stored.is_none() && !r.has_verb("list"));
     if answered { Allowed::Partial } else { Allowed::Meta }
 }
 
 fn error_form(accept: &str, query: &Query) -> Form {
     negotiate::output(accept, query, "", Allowed::Meta, false)
         .map_or(Form::JSON, |f| Form { convert: negotiate::Convert::None, ..f })
-}
-
-/// The 405 for a method that a path does not take.
-pub(crate) fn method_not_allowed() -> Status {
-    let mut status = Status::failure(
-        405,
-        "MethodNotAllowed",
-        "the server does not allow this method on the requested resource",
-    );
-    status.details = Some(Box::default());
-    status
 }

@@ -109,7 +109,7 @@ async fn backend(dialer: &Dialer, location: &Location) -> Result<Connection, Sta
     Ok(connection)
 }
 
-/// What a kubelet that refuses says.
+/// The refusal of a kubelet.
 async fn refusal(answer: Response<Incoming>) -> Status {
     let text = match Limited::new(answer.into_body(), MAX_REFUSAL).collect().await {
         Ok(body) => body.to_bytes(),

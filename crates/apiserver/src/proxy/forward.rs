@@ -185,7 +185,7 @@ async fn rewritten(
         .to_bytes();
     let page = html::rewrite(&page, |link| place.rewrite(link));
     parts.headers.remove(header::CONTENT_LENGTH);
-    Ok(Response::from_parts(parts, super::full(page)))
+    Ok(Response::from_parts(parts, full(page)))
 }
 
 /// Hands an upgrade on: once the backend took it, bytes go both ways until one side ends.

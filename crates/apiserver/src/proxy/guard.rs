@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// The port of a kubelet where nothing says another.
 pub(super) const KUBELET_PORT: u16 = 10250;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Logs and streams of a Pod, at paths of a kubelet that the server makes.

@@ -17,9 +17,10 @@ mod sniff;
 use std::sync::Arc;
 
 use access::auth::{Access, Authorizer};
+use access::reader::Reader;
 use access::{Query, RequestInfo, UserInfo};
 use api::Status;
-use client::Client;
+use client::FromJson;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -29,23 +30,35 @@ use streaming::websocket::is_upgrade;
 use self::backend::Dialer;
 pub use self::guard::Own;
 use self::guard::Purpose;
-use self::location::{Location, Transport, parse_id, unavailable};
+use self::location::{Location, Transport, escape_path, parse_id, rest_path, unavailable};
 pub(crate) use self::options::options;
 use crate::front::{Body, full};
+use crate::objects::Objects;
+
+/// The kind of object that a request is to be connected with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A Pod, through its kubelet or directly.
+    Pod,
+    /// A backend of a Service.
+    Service,
+    /// A Node's kubelet, or another of its ports.
+    Node,
+}
 
 /// Serves the connecting subresources.
 #[derive(Clone)]
 pub struct Connect {
-    objects: Client,
+    objects: Arc<Objects>,
     dialer: Dialer,
     authorizer: Arc<dyn Authorizer>,
 }
 
 impl Connect {
-    /// `objects` reads Pods, Nodes, Services and Endpoints with the API server's own identity;
+    /// `objects` has the Pods, Nodes, Services and Endpoints that say where to;
     /// `kubelet` has the client certificate shown to kubelets and the roots that verify theirs.
     pub fn new(
-        objects: Client,
+        objects: Arc<Objects>,
         kubelet: Arc<rustls::ClientConfig>,
         authorizer: Arc<dyn Authorizer>,
         own: Own,
@@ -53,24 +66,17 @@ impl Connect {
         Self { objects, dialer: Dialer::new(kubelet, own), authorizer }
     }
 
-    /// Whether a subresource of the core group is served here.
-    pub fn serves(resource: &str, subresource: &str) -> bool {
-        matches!(
-            (resource, subresource),
-            ("pods", "exec" | "attach" | "portforward" | "log" | "proxy") | ("services" | "nodes", "proxy")
-        )
-    }
-
-    /// Answers a request for which [`Connect::serves`] is true. Errors are answers, too.
+    /// Answers a request for a connection with an object. Errors are answers, too.
     pub(crate) async fn handle(
         &self,
         request: Request<Incoming>,
+        target: Target,
         user: &UserInfo,
         info: &RequestInfo,
     ) -> Response<Body> {
         let answer = match info.subresource.as_str() {
             "log" => self.log(request, info).await,
-            "proxy" => self.proxy(request, info).await,
+            "proxy" => self.proxy(request, target, info).await,
             _ => self.stream(request, user, info).await,
         };
         answer.unwrap_or_else(|e| failure(&e))
@@ -79,7 +85,7 @@ impl Connect {
     async fn log(&self, request: Request<Incoming>, info: &RequestInfo) -> Result<Response<Body>, Status> {
         only(&request, info, &[Method::GET])?;
         let options = location::log_options(&query(&request), &info.name)?;
-        let pod: Pod = self.objects.api(&info.namespace).get(&info.name).await?;
+        let pod: Pod = self.read(&info.namespace, &info.name).await?;
         let container = location::container(&pod, &options.container)?;
         let kubelet = match location::node_of(&pod) {
             None => None,
@@ -107,7 +113,7 @@ impl Connect {
         self.ensure_create(user, info).await?;
         let query = query(&request);
         let forward = info.subresource == "portforward";
-        let pod: Pod = self.objects.api(&info.namespace).get(&info.name).await?;
+        let pod: Pod = self.read(&info.namespace, &info.name).await?;
         let container =
             if forward { String::new() } else { location::container(&pod, query.str("container"))? };
         let node = location::node_of(&pod)
@@ -134,50 +140,55 @@ impl Connect {
         forward::upgrade(&self.dialer, &kubelet, request).await
     }
 
-    async fn proxy(&self, request: Request<Incoming>, info: &RequestInfo) -> Result<Response<Body>, Status> {
+    async fn proxy(
+        &self,
+        request: Request<Incoming>,
+        target: Target,
+        info: &RequestInfo,
+    ) -> Result<Response<Body>, Status> {
         let id = parse_id(info.resource.trim_end_matches('s'), &info.name)?;
-        let mut target = match info.resource.as_str() {
-            "nodes" => {
-                let node: Node = self.objects.api("").get(id.name).await?;
+        let mut location = match target {
+            Target::Node => {
+                let node: Node = self.read("", id.name).await?;
                 location::node(&node, id)?
             }
-            "services" => self.service(info, id).await?,
-            _ => {
-                let pod: Pod = self.objects.api(&info.namespace).get(id.name).await?;
+            Target::Service => self.service(info, id).await?,
+            Target::Pod => {
+                let pod: Pod = self.read(&info.namespace, id.name).await?;
                 location::pod(&pod, id)?
             }
         };
-        target = self.dialer.resolve(target, Purpose::Proxy).await?;
+        location = self.dialer.resolve(location, Purpose::Proxy).await?;
         let outer = request.uri().path();
-        target.path = location::rest_path(outer, info.resource != "nodes")?;
-        target.query = request.uri().query().unwrap_or_default().to_owned();
+        location.path = rest_path(outer, target != Target::Node)?;
+        location.query = request.uri().query().unwrap_or_default().to_owned();
         if is_upgrade(request.headers()) {
-            return forward::upgrade(&self.dialer, &target, request).await;
+            return forward::upgrade(&self.dialer, &location, request).await;
         }
-        if target.path.is_empty() {
+        if location.path.is_empty() {
             if matches!(*request.method(), Method::GET | Method::HEAD) {
                 return Ok(with_slash(request.uri()));
             }
-            target.path = "/".into();
+            location.path = "/".into();
         }
-        let rest = location::escape_path(&target.path);
+        let rest = escape_path(&location.path);
         let prefix = outer.strip_suffix(rest.as_str()).unwrap_or(outer).trim_end_matches('/').to_owned();
-        forward::plain(&self.dialer, &target, request, prefix).await
+        forward::plain(&self.dialer, &location, request, prefix).await
     }
 
     /// A backend of a Service, chosen at random.
     async fn service(&self, info: &RequestInfo, id: location::Id<'_>) -> Result<Location, Status> {
         let namespace = info.namespace.as_str();
-        let service: Service = self.objects.api(namespace).get(id.name).await?;
+        let service: Service = self.read(namespace, id.name).await?;
         let port = if id.port.parse::<i64>().is_ok() {
             location::service_port(&service, id)?
         } else {
             id.port.to_owned()
         };
-        let endpoints: Endpoints = self.objects.api(namespace).get(id.name).await?;
+        let endpoints: Endpoints = self.read(namespace, id.name).await?;
         let seed = fastrand::usize(..);
         for candidate in location::endpoints(&endpoints, &port, id, namespace, seed) {
-            let pod: Result<Pod, Status> = self.objects.api(namespace).get(&candidate.pod).await;
+            let pod: Result<Pod, Status> = self.read(namespace, &candidate.pod).await;
             if pod.is_ok_and(|pod| location::has_ip(&pod, &candidate.location.host)) {
                 return Ok(candidate.location);
             }
@@ -187,8 +198,21 @@ impl Connect {
         Err(unavailable(format!("no endpoints available for service {name:?}")))
     }
 
+    /// An object as it is now.
+    async fn read<T>(&self, namespace: &str, name: &str) -> Result<T, Status>
+    where
+        T: k8s_openapi::Resource + FromJson,
+    {
+        let of = (T::GROUP, T::URL_PATH_SEGMENT);
+        let id = self.objects.id(of).ok_or_else(Status::no_such_resource)?;
+        self.objects.fresh(&[id]).await?;
+        let object = self.objects.get(of, namespace, name);
+        let object = object.ok_or_else(|| Status::not_found(of.0, of.1, name))?;
+        T::from_json(&object.data.body)
+    }
+
     async fn kubelet(&self, node: &str) -> Result<Location, Status> {
-        let node: Node = self.objects.api("").get(node).await?;
+        let node: Node = self.read("", node).await?;
         self.dialer.resolve(location::kubelet(&node)?, Purpose::Kubelet).await
     }
 

@@ -1,4 +1,5 @@
-//! What a connecting request asks for, as the object that admission sees: upstream's `PodExecOptions` and its like.
+//! The options of a request for a connection, as the object that admission sees: upstream's `PodExecOptions` and its
+//! like.
 
 use access::{Query, RequestInfo};
 use api::view::{Edit, strings};
@@ -6,7 +7,7 @@ use api::{Gvk, Node, Schema, Status, Struct};
 
 use super::location;
 
-/// The options of a request that [`super::Connect`] serves, of the kind that its subresource has.
+/// The options of a request for a connection, of the kind that its subresource has.
 pub(crate) fn options(
     schema: &Schema,
     kind: &Gvk,

@@ -4,7 +4,7 @@
 /// As many bytes as matter.
 const LONGEST: usize = 512;
 
-/// What a page may begin with, after white space and in either case; a space or `>` follows.
+/// The beginnings of a page, after white space and in either case; a space or `>` follows.
 const TAGS: [&str; 17] = [
     "<!DOCTYPE HTML",
     "<HTML",

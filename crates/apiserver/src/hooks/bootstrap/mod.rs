@@ -1,4 +1,4 @@
-//! What a cluster starts with: namespaces, RBAC policy, priority classes, flow control.
+//! The first objects of a cluster: namespaces, RBAC policy, priority classes, flow control.
 //!
 //! Everything is made through the API, as a superuser. What is there already is only added to, as
 //! upstream does on every start.
@@ -28,7 +28,7 @@ struct Item {
     rule: Rule,
 }
 
-/// What is done about an object that is there.
+/// The treatment of an object that is there.
 #[derive(Clone, Copy)]
 enum Rule {
     Keep,

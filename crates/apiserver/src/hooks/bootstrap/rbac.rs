@@ -118,7 +118,7 @@ fn subject(words: &[&str]) -> Option<Value> {
     })
 }
 
-/// What to do about a stored object of the policy.
+/// The next step for a stored object of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
     /// It has all it needs, or its owner said that it is to be left alone.

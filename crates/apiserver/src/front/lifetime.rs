@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Body, BodyError};
+use super::body::{Body, BodyError};
 
 /// How long a connection may be idle; upstream's `IdleTimeout`.
 const IDLE: Duration = Duration::from_secs(90);
@@ -41,13 +41,13 @@ pub(crate) enum End {
     Stalled,
     /// Another takes its place.
     Unwanted,
-    /// What is asked for already is still answered.
+    /// Requests that have come are still answered.
     Farewell,
 }
 
-/// What the requests of a connection tell it.
+/// The lifetime of a connection, by what its requests tell.
 #[derive(Debug)]
-pub(crate) struct Leash {
+pub(crate) struct Lifetime {
     begun: Instant,
     requests: AtomicU64,
     /// Requests that are handled and answers that are sent.
@@ -62,7 +62,7 @@ pub(crate) struct Leash {
     changed: Notify,
 }
 
-impl Default for Leash {
+impl Default for Lifetime {
     fn default() -> Self {
         Self {
             begun: Instant::now(),
@@ -80,7 +80,7 @@ impl Default for Leash {
 
 /// Something keeps the connection busy.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Leash>);
+pub(crate) struct Busy(Arc<Lifetime>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -91,17 +91,17 @@ impl Drop for Busy {
 /// The connection ends unless this is dropped in time.
 #[derive(Debug)]
 pub(crate) struct Due {
-    leash: Arc<Leash>,
+    lifetime: Arc<Lifetime>,
     id: u64,
 }
 
 impl Drop for Due {
     fn drop(&mut self) {
-        self.leash.due.lock().remove(&self.id);
+        self.lifetime.due.lock().remove(&self.id);
     }
 }
 
-impl Leash {
+impl Lifetime {
     /// A request has come.
     pub(crate) fn request(self: &Arc<Self>) -> Busy {
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl Leash {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         self.due.lock().insert(id, at + GRACE);
         self.changed.notify_one();
-        Due { leash: Arc::clone(self), id }
+        Due { lifetime: Arc::clone(self), id }
     }
 
     /// Since when the connection is there, if nobody waits for an answer on it.
@@ -225,12 +225,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn idle_connections_end() {
-        let leash = Arc::new(Leash::default());
+        let lifetime = Arc::new(Lifetime::default());
         let start = Instant::now();
-        let busy = leash.request();
+        let busy = lifetime.request();
         let ended = tokio::spawn({
-            let leash = Arc::clone(&leash);
-            async move { (leash.end().await, Instant::now()) }
+            let lifetime = Arc::clone(&lifetime);
+            async move { (lifetime.end().await, Instant::now()) }
         });
         tokio::time::sleep(Duration::from_mins(5)).await;
         assert!(!ended.is_finished(), "a request is under way");
@@ -241,48 +241,48 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_due_ends_the_connection_unless_it_ends() {
-        let leash = Arc::new(Leash::default());
+        let lifetime = Arc::new(Lifetime::default());
         let start = Instant::now();
-        let _busy = leash.request();
+        let _busy = lifetime.request();
         let ended = tokio::spawn({
-            let leash = Arc::clone(&leash);
-            async move { (leash.end().await, Instant::now()) }
+            let lifetime = Arc::clone(&lifetime);
+            async move { (lifetime.end().await, Instant::now()) }
         });
-        let taken = leash.due(start + Duration::from_secs(5));
+        let taken = lifetime.due(start + Duration::from_secs(5));
         tokio::time::sleep(Duration::from_secs(10)).await;
         drop(taken);
-        let _left = leash.due(start + Duration::from_mins(1));
+        let _left = lifetime.due(start + Duration::from_mins(1));
         let (end, at) = ended.await.unwrap();
         assert_eq!((end, at - start), (End::Stalled, Duration::from_mins(1) + GRACE));
     }
 
     #[tokio::test(start_paused = true)]
     async fn farewells() {
-        let leash = Arc::new(Leash::default());
-        let busy = leash.request();
-        leash.farewell();
-        assert_eq!(leash.end().await, End::Farewell);
+        let lifetime = Arc::new(Lifetime::default());
+        let busy = lifetime.request();
+        lifetime.farewell();
+        assert_eq!(lifetime.end().await, End::Farewell);
         let start = Instant::now();
-        let rest = tokio::time::timeout(Duration::from_secs(10), leash.end());
+        let rest = tokio::time::timeout(Duration::from_secs(10), lifetime.end());
         assert!(rest.await.is_err(), "a request is under way");
         drop(busy);
-        assert_eq!((leash.end().await, start.elapsed()), (End::Idle, Duration::from_secs(11)));
+        assert_eq!((lifetime.end().await, start.elapsed()), (End::Idle, Duration::from_secs(11)));
         for _ in 0..=LATE {
-            leash.farewell();
+            lifetime.farewell();
         }
-        assert_eq!(leash.end().await, End::Unwanted);
+        assert_eq!(lifetime.end().await, End::Unwanted);
     }
 
     #[tokio::test(start_paused = true)]
     async fn late_answers_are_cut_off() {
-        let leash = Arc::new(Leash::default());
+        let lifetime = Arc::new(Lifetime::default());
         let pieces = (0..3).map(|_| Bytes::from_static(b"x"));
         let body = Body::stream(super::super::PieceBody::new(Box::new(pieces)));
-        let mut body = leash.answer(body, Some(Instant::now() + Duration::from_mins(1)));
+        let mut body = lifetime.answer(body, Some(Instant::now() + Duration::from_mins(1)));
         assert!(body.frame().await.unwrap().is_ok());
         tokio::time::advance(Duration::from_secs(61)).await;
         assert!(body.frame().await.unwrap().is_err());
         drop(body);
-        assert!(leash.due.lock().is_empty() && leash.busy.load(Ordering::Relaxed) == 0);
+        assert!(lifetime.due.lock().is_empty() && lifetime.busy.load(Ordering::Relaxed) == 0);
     }
 }

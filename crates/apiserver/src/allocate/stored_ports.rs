@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use access::reader::Reader;
 use api::view::{Edit, View};
 use api::{NewObject, Object, Status, Struct};
 use base64::Engine as _;
@@ -11,12 +12,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use storage::{Write, WriteError};
 use tokio::sync::Mutex;
 
-use super::node_ports;
 use super::ranges::PortSet;
+use super::service::node_ports;
+use crate::catalog::Stored;
+use crate::catalog::meta::Meta;
 use crate::codec;
-use crate::meta::Meta;
-use crate::reader::Reader;
-use crate::registry::Stored;
+use crate::objects::Objects;
 
 /// The resource's name, by which `--encryption-provider-config` knows it.
 pub(crate) const PLURAL: &str = "servicenodeportallocations";
@@ -28,7 +29,7 @@ const TRIES: usize = 1000;
 /// The ports that are in use, for all servers.
 pub(crate) struct Ports {
     range: RangeInclusive<u16>,
-    reader: Reader,
+    objects: Arc<Objects>,
     resource: Stored,
     meta: Meta,
     /// Those of this server take turns; only other servers are met in the store.
@@ -36,14 +37,14 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    pub(crate) fn new(range: RangeInclusive<u16>, reader: Reader) -> Result<Self, String> {
-        let schema = reader.schema;
+    pub(crate) fn new(range: RangeInclusive<u16>, objects: Arc<Objects>) -> Result<Self, String> {
+        let schema = objects.schema();
         let lacks = || "the schema lacks RangeAllocation".to_owned();
         let strategy = kinds::strategy("", PLURAL);
         let storage = strategy.facts().storage.clone().ok_or_else(lacks)?;
-        let resource = Stored::new(schema, &reader.store, storage, PLURAL, &strategy)?;
+        let resource = Stored::new(schema, &objects.store, storage, PLURAL, &strategy)?;
         let meta = Meta::new(schema).ok_or_else(lacks)?;
-        Ok(Self { range, reader, resource, meta, turn: Mutex::default() })
+        Ok(Self { range, objects, resource, meta, turn: Mutex::default() })
     }
 
     /// The range that is configured.
@@ -53,13 +54,13 @@ impl Ports {
 
     /// The object as the store has it.
     pub(super) fn stored(&self) -> Option<Arc<Object>> {
-        self.reader.store.get(self.resource.id, "", NAME)
+        self.objects.store.get(self.resource.id, "", NAME)
     }
 
     /// The ports that an object names as taken.
     pub(super) fn read(&self, object: &Object) -> Result<PortSet, Status> {
-        let tree = codec::stored(self.reader.schema, self.resource.root, object)?;
-        let view = View::new(self.reader.schema, &tree);
+        let tree = codec::stored(self.objects.schema(), self.resource.root, object)?;
+        let view = View::new(self.objects.schema(), &tree);
         let data = BASE64.decode(view.str("data")).map_err(Status::internal)?;
         PortSet::parse(view.str("range"), &data)
             .ok_or_else(|| Status::internal(format!("the port range {:?} is not valid", view.str("range"))))
@@ -67,7 +68,7 @@ impl Ports {
 
     /// The object for these ports, in place of one that is there.
     fn object(&self, set: &PortSet, old: Option<&Object>) -> Result<NewObject, Status> {
-        let schema = self.reader.schema;
+        let schema = self.objects.schema();
         let mut tree = match old {
             Some(old) => codec::stored(schema, self.resource.root, old)?,
             None => Struct::new(self.resource.root),
@@ -90,14 +91,14 @@ impl Ports {
             Some(old) => Write::Update { resource, object, expect: old.revision, ttl: None },
             None => Write::Create { resource, object, ttl: None },
         };
-        match self.reader.store.commit(write).await {
+        match self.objects.store.commit(write).await {
             Ok(_) => Ok(true),
             Err(WriteError::Changed(_) | WriteError::Exists(_) | WriteError::NotFound) => Ok(false),
             Err(e) => Err(Status::internal(format!("unable to persist the updated port allocations: {e}"))),
         }
     }
 
-    /// What the ports are now, those of the stored Services if there is no object yet.
+    /// The ports that are taken now; those of the stored Services if there is no object yet.
     fn read_or_count(&self) -> Result<(Option<Arc<Object>>, PortSet), Status> {
         let Some(object) = self.stored() else { return Ok((None, self.counted())) };
         let set = self.read(&object)?;
@@ -109,9 +110,9 @@ impl Ports {
 
     fn counted(&self) -> PortSet {
         let mut set = PortSet::new(&self.range);
-        for object in self.reader.list("", "services", "") {
-            if let Ok(tree) = self.reader.tree("", "services", &object) {
-                for port in node_ports(&View::new(self.reader.schema, &tree)) {
+        for object in self.objects.list(("", "services"), "") {
+            if let Ok(tree) = self.objects.tree("", "services", &object) {
+                for port in node_ports(&View::new(self.objects.schema(), &tree)) {
                     // Two may have the same, or one outside of the range: the repair tells.
                     let _ = set.take(port);
                 }
@@ -128,9 +129,9 @@ impl Ports {
 
     /// Returns once what is taken, and the Services that it is counted from, are as etcd has them.
     pub(super) async fn fresh(&self) -> Result<(), Status> {
-        let services = self.reader.resource("", "services");
+        let services = self.objects.id(("", "services"));
         let resources: Vec<_> = [self.resource.id].into_iter().chain(services).collect();
-        self.reader.store.fresh(&resources).await.map_err(Status::internal)
+        self.objects.store.fresh(&resources).await.map_err(Status::internal)
     }
 
     /// Changes which are taken. `change` is asked again when another server was faster, and before it may refuse

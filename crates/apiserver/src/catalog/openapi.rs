@@ -1,0 +1,175 @@
+//! The documents of OpenAPI. None is made before somebody asks for it, and none has to be made for its hash.
+
+use std::fmt::Write;
+use std::sync::{Arc, OnceLock};
+
+use api::openapi::v3_paths;
+use api::resources::ResourceInfo;
+use bytes::Bytes;
+use sha2::{Digest, Sha512};
+
+use crate::version::BUILD;
+
+/// Makes the documents of OpenAPI, of the resources that are served.
+pub trait Documents: Send + Sync + 'static {
+    /// The whole of v2: as JSON, or as protobuf (`openapi.v2.Document`).
+    fn v2(&self, rows: &[ResourceInfo], protobuf: bool) -> Bytes;
+    /// The v3 document of a path (`api/v1`, `apis/apps/v1`, `version`, …): as JSON, or as protobuf
+    /// (`openapi.v3.Document`).
+    fn v3(&self, rows: &[ResourceInfo], path: &str, protobuf: bool) -> Option<Bytes>;
+    /// The sources of all documents besides the resources.
+    fn sources(&self) -> Vec<&'static [u8]>;
+    /// The descriptions of some fields of definitions; "" for a field without one.
+    fn describe(&self, fields: &[(&str, &str)]) -> Vec<String>;
+}
+
+/// No documents: what a server has whose clients do not ask.
+pub struct NoDocuments;
+
+impl Documents for NoDocuments {
+    fn v2(&self, _: &[ResourceInfo], _: bool) -> Bytes {
+        Bytes::new()
+    }
+    fn v3(&self, _: &[ResourceInfo], _: &str, _: bool) -> Option<Bytes> {
+        None
+    }
+    fn sources(&self) -> Vec<&'static [u8]> {
+        Vec::new()
+    }
+    fn describe(&self, fields: &[(&str, &str)]) -> Vec<String> {
+        vec![String::new(); fields.len()]
+    }
+}
+
+/// A document, in one of its forms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Document {
+    /// All of v2.
+    V2 {
+        /// As protobuf rather than JSON.
+        protobuf: bool,
+    },
+    /// One of v3.
+    V3 {
+        /// Its path.
+        path: String,
+        /// As protobuf rather than JSON.
+        protobuf: bool,
+    },
+}
+
+/// The documents of a catalog.
+pub(crate) struct OpenApi {
+    documents: Arc<dyn Documents>,
+    rows: Vec<ResourceInfo>,
+    sources: OnceLock<Sha512>,
+    /// The body of `/openapi/v3`.
+    index: OnceLock<Bytes>,
+}
+
+impl OpenApi {
+    /// Of the resources that are served.
+    pub(crate) fn new(documents: Arc<dyn Documents>, rows: Vec<ResourceInfo>) -> Self {
+        Self { documents, rows, sources: OnceLock::new(), index: OnceLock::new() }
+    }
+    /// Makes a document; `None` if there is none of its path.
+    pub(crate) fn make(&self, document: &Document) -> Option<Bytes> {
+        match document {
+            Document::V2 { protobuf } => Some(self.documents.v2(&self.rows, *protobuf)),
+            Document::V3 { path, protobuf } => self.documents.v3(&self.rows, path, *protobuf),
+        }
+    }
+    /// The hash of a document, by all that it is made of: another hash is another document. The forms of a document
+    /// of v3 have one hash, which also stands in its address.
+    pub(crate) fn hash(&self, document: &Document) -> String {
+        let sources = self.sources.get_or_init(|| {
+            let mut digest = Sha512::new_with_prefix(BUILD.version);
+            for source in self.documents.sources() {
+                digest.update((source.len() as u64).to_be_bytes());
+                digest.update(source);
+            }
+            digest
+        });
+        let (name, of_document): (String, &dyn Fn(&&ResourceInfo) -> bool) = match document {
+            Document::V2 { protobuf } => (format!("v2 {protobuf}"), &|_| true),
+            Document::V3 { path, .. } => (format!("v3 {path}"), &|row| concerns(path, row)),
+        };
+        let mut made_of = name;
+        for row in self.rows.iter().filter(of_document) {
+            // Writing to a string cannot fail.
+            let _ = write!(made_of, "\n{row:?}");
+        }
+        format!("{:X}", sources.clone().chain_update(made_of).finalize())
+    }
+    /// The body of `/openapi/v3`: every document with its address.
+    pub(crate) fn index(&self) -> Bytes {
+        let index = self.index.get_or_init(|| {
+            let entry = |path: String| {
+                let hash = self.hash(&Document::V3 { path: path.clone(), protobuf: false });
+                format!("\"{path}\":{{\"serverRelativeURL\":\"/openapi/v3/{path}?hash={hash}\"}}")
+            };
+            let entries: Vec<String> = v3_paths(&self.rows).into_iter().map(entry).collect();
+            Bytes::from(format!("{{\"paths\":{{{}}}}}", entries.join(",")))
+        });
+        index.clone()
+    }
+    /// Whether there is a document of v3 of this path.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        v3_paths(&self.rows).iter().any(|known| known == path)
+    }
+}
+
+/// Whether a resource stands in a document of v3. Of a group's own document, and of those of no group, all decide.
+fn concerns(path: &str, row: &ResourceInfo) -> bool {
+    match path.split('/').collect::<Vec<_>>()[..] {
+        ["api", version] => row.group.is_empty() && row.version == version,
+        ["apis", group, version] => row.group == group && row.version == version,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Documents that are made of one text.
+    struct Of(&'static str);
+
+    impl Documents for Of {
+        fn v2(&self, _: &[ResourceInfo], _: bool) -> Bytes {
+            self.0.into()
+        }
+        fn v3(&self, _: &[ResourceInfo], _: &str, _: bool) -> Option<Bytes> {
+            Some(self.0.into())
+        }
+        fn sources(&self) -> Vec<&'static [u8]> {
+            vec![self.0.as_bytes()]
+        }
+        fn describe(&self, _: &[(&str, &str)]) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn another_hash_is_another_document() {
+        let rows = |gone: &str| -> Vec<ResourceInfo> {
+            let all = api::resources::builtin().iter().filter(|r| r.served_by_default && r.resource != gone);
+            all.cloned().collect()
+        };
+        let hash = |text, gone, path: &str, protobuf| {
+            let of = OpenApi::new(Arc::new(Of(text)), rows(gone));
+            match path {
+                "v2" => of.hash(&Document::V2 { protobuf }),
+                path => of.hash(&Document::V3 { path: path.into(), protobuf }),
+            }
+        };
+        let apps = hash("a", "", "apis/apps/v1", false);
+        assert_eq!(hash("a", "", "apis/apps/v1", true), apps, "one hash for both forms");
+        assert_eq!(hash("a", "jobs", "apis/apps/v1", false), apps, "another group's resource");
+        assert_ne!(hash("a", "deployments", "apis/apps/v1", false), apps);
+        assert_ne!(hash("b", "", "apis/apps/v1", false), apps);
+        assert_ne!(hash("a", "", "apis/batch/v1", false), apps);
+        assert_ne!(hash("a", "", "v2", false), hash("a", "", "v2", true), "two tags for two forms");
+        assert_ne!(hash("a", "", "v2", false), hash("a", "jobs", "v2", false));
+    }
+}

@@ -1,0 +1,164 @@
+//! The resources that are served.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use api::resources::ResourceInfo;
+use api::schema::Gvk;
+use api::{Schema, Text};
+use bytes::Bytes;
+use kinds::Strategy;
+use kinds::defaults::Defaults;
+use kinds::strategy::Storage;
+use storage::{ResourceId, Store};
+
+use super::resource::{Resource, Stored, SubresourceEntry, missing};
+
+/// The subresource of kinds that have a [`kinds::scale::Scale`].
+const SCALE: &str = "scale";
+
+/// All resources that are served.
+pub(crate) struct Resources {
+    /// The values of absent fields.
+    pub(crate) defaults: Defaults,
+    resources: Vec<Arc<Resource>>,
+    by_path: HashMap<(Text, Text, Text), usize>,
+    by_store: HashMap<(Text, Text), usize>,
+    groups: Vec<(Text, Vec<Text>)>,
+    consulted: Vec<ResourceId>,
+}
+
+impl Resources {
+    /// Registers every row with the store. A row whose kind the schema lacks is an error.
+    pub(crate) fn new<'a>(
+        schema: &Schema,
+        store: &Store,
+        rows: impl IntoIterator<Item = &'a ResourceInfo>,
+        strategy: impl Fn(&str, &str) -> Arc<dyn Strategy>,
+    ) -> Result<Self, String> {
+        let mut made = Self {
+            defaults: Defaults::new(schema),
+            resources: Vec::new(),
+            by_path: HashMap::new(),
+            by_store: HashMap::new(),
+            groups: Vec::new(),
+            consulted: Vec::new(),
+        };
+        // One for all versions of a resource.
+        let mut strategies: HashMap<(&str, &str), Arc<dyn Strategy>> = HashMap::new();
+        for row in rows {
+            let known = strategies.entry((row.group, row.resource));
+            let strategy = Arc::clone(known.or_insert_with(|| strategy(row.group, row.resource)));
+            let resource = Self::entry(schema, store, row, strategy, made.resources.len() as u32)?;
+            made.add(resource);
+        }
+        Ok(made)
+    }
+
+    /// The entry of a row.
+    fn entry(
+        schema: &Schema,
+        store: &Store,
+        row: &ResourceInfo,
+        strategy: Arc<dyn Strategy>,
+        number: u32,
+    ) -> Result<Resource, String> {
+        let kind = Gvk::new(row.group, row.version, row.kind);
+        let root = schema.kind(&kind).ok_or_else(|| missing(&kind))?;
+        let facts = strategy.facts();
+        let stored = if row.has_verb("update") {
+            let storage = facts.storage.clone().unwrap_or_else(|| Storage::of(&kind, row.resource));
+            Some(Stored::new(schema, store, storage, row.resource, &strategy)?)
+        } else {
+            None
+        };
+        let mut verbs: Vec<Text> = row.verbs.iter().map(|v| Text::from(*v)).collect();
+        verbs.sort();
+        let mut subresources: Vec<SubresourceEntry> = row
+            .subresources
+            .iter()
+            .map(|s| {
+                let kind = Gvk::new(s.group, s.version, s.kind);
+                let verbs = s.verbs.iter().map(|v| Text::from(*v)).collect();
+                let is_scale = s.name == SCALE && facts.scale.is_some();
+                SubresourceEntry { name: s.name.into(), root: schema.kind(&kind), kind, verbs, is_scale }
+            })
+            .collect();
+        subresources.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Resource {
+            group: row.group.into(),
+            version: row.version.into(),
+            plural: row.resource.into(),
+            singular: row.singular.into(),
+            type_meta: Bytes::from(format!(
+                "\"kind\":\"{}\",\"apiVersion\":\"{}\",",
+                kind.kind,
+                kind.api_version()
+            )),
+            kind,
+            namespaced: row.namespaced,
+            short_names: row.short_names.iter().map(|v| Text::from(*v)).collect(),
+            categories: row.categories.iter().map(|v| Text::from(*v)).collect(),
+            verbs,
+            subresources,
+            root,
+            meta_at: schema.st(root).field("metadata"),
+            deprecated: facts.deprecated(row.version).cloned(),
+            stored,
+            strategy,
+            number,
+        })
+    }
+    fn add(&mut self, resource: Resource) {
+        match self.groups.iter_mut().find(|g| g.0 == resource.group) {
+            Some(g) => {
+                if !g.1.contains(&resource.version) {
+                    g.1.push(resource.version.clone());
+                }
+            }
+            None => self.groups.push((resource.group.clone(), vec![resource.version.clone()])),
+        }
+        self.by_path.insert(
+            (resource.group.clone(), resource.version.clone(), resource.plural.clone()),
+            self.resources.len(),
+        );
+        if let Some(stored) = &resource.stored {
+            if resource.strategy.facts().is_consulted && !self.consulted.contains(&stored.id) {
+                self.consulted.push(stored.id);
+            }
+            let number = self.resources.len();
+            let key = (stored.group.clone(), resource.plural.clone());
+            let known = self.by_store.entry(key).or_insert(number);
+            // The version that is stored goes before others.
+            if resource.same_version() && !self.resources.get(*known).is_some_and(|r| r.same_version()) {
+                *known = number;
+            }
+        }
+        self.resources.push(Arc::new(resource));
+    }
+    /// A resource by its path.
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        let key = (Text::from(group), Text::from(version), Text::from(plural));
+        self.by_path.get(&key).map(|i| &self.resources[*i])
+    }
+    /// A resource in any version that keeps its objects under this group and name.
+    pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_store.get(&(Text::from(group), Text::from(plural))).map(|i| &self.resources[*i])
+    }
+    /// One resource of each that has objects of its own.
+    pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.by_store.values().map(|i| &self.resources[*i])
+    }
+    /// The resources for whose objects writes of other resources may be refused.
+    pub(crate) fn consulted(&self) -> &[ResourceId] {
+        &self.consulted
+    }
+    /// All of them, in the table's order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.iter()
+    }
+    /// Groups with their versions, both in the table's order, which is upstream's order of preference.
+    pub(crate) fn groups(&self) -> &[(Text, Vec<Text>)] {
+        &self.groups
+    }
+}

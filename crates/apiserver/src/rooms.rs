@@ -1,0 +1,55 @@
+//! The parts of a running server, by who reads them.
+
+use std::sync::Arc;
+
+use access::auth::Auth;
+
+use crate::catalog::Catalog;
+use crate::encoder::{Encoder, FormCache};
+use crate::flow::Flow;
+use crate::handlers::Handlers;
+use crate::health::Health;
+use crate::lanes::Lanes;
+use crate::metrics::Metrics;
+use crate::objects::Objects;
+use crate::proxy::Connect;
+
+/// The front: the stages of a request before its handler.
+pub(crate) struct Front {
+    /// Who asks, and whether they may.
+    pub(crate) auth: Auth,
+    /// How much of the server callers may use at once.
+    pub(crate) flow: Flow,
+    /// Where long work is done.
+    pub(crate) lanes: Lanes,
+    /// The metrics.
+    pub(crate) metrics: Arc<Metrics>,
+    /// The health checks.
+    pub(crate) health: Health,
+    /// The connections of exec, logs and the proxies.
+    pub(crate) connect: Option<Connect>,
+    /// HTTP/2 ends for who stays unknown; upstream's `UnauthenticatedHTTP2DOSMitigation`.
+    pub(crate) strangers_leave: bool,
+    /// The URL of this server in what it tells others.
+    pub(crate) url: String,
+}
+
+/// The parts of a server.
+pub(crate) struct Rooms {
+    /// The stored objects and their catalog.
+    pub(crate) objects: Arc<Objects>,
+    /// The front: the stages of a request before its handler.
+    pub(crate) front: Front,
+    /// The parts that handlers use.
+    pub(crate) handlers: Handlers,
+    /// Encoded forms that are kept.
+    pub(crate) forms: Arc<FormCache>,
+}
+
+impl Rooms {
+    /// The encoder of the answer to a request that began when `catalog` was served.
+    pub(crate) fn encoder(&self, catalog: &Arc<Catalog>) -> Encoder {
+        let (catalog, forms) = (Arc::clone(catalog), Arc::clone(&self.forms));
+        Encoder { catalog, forms, clock: self.objects.clock }
+    }
+}
