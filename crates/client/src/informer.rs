@@ -568,7 +568,7 @@ mod tests {
         factory.synced().await;
         assert_eq!((whole.len(), part.len(), fake.seen.lock().len()), (1, 1, 1));
         assert_eq!(part.get("ns", "a").unwrap().resource_version(), "1");
-        // Who comes later is told of the state, and the others hear of no change.
+        // A later informer is told of the state, and the others hear of no change.
         let heard = Arc::new(Mutex::new(0));
         let count = heard.clone();
         whole.handle(move |_| *count.lock() += 1);

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Api, Client};
 
-/// Who elects, by which Lease, and how fast.
+/// The terms of an election: by which Lease, under which identity, and how fast.
 #[derive(Debug, Clone)]
 pub struct Election {
     /// Namespace of the Lease.

@@ -1,4 +1,4 @@
-//! Whom a certificate or a certificate request names.
+//! The subject that a certificate or a certificate request names.
 //!
 //! Every component must read the same name and the same groups, and so must programs in Go that get the same bytes: what
 //! one of them could read differently is refused, never left out.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::pod::PodInfo;
 
-/// Who waits for which node: what `status.nominatedNodeName` says, known here before the API has it.
+/// The nodes that preemptors wait for: `status.nominatedNodeName`, known here before the API has it.
 #[derive(Debug, Default)]
 pub struct Nominated {
     node_of: HashMap<String, String>,

@@ -16,7 +16,7 @@ use crate::pod::{PodInfo, PodView};
 pub struct Candidate {
     /// The node.
     pub node: String,
-    /// Who has to go, the most important first.
+    /// The Pods that have to go, the most important first.
     pub victims: Vec<PodInfo>,
     /// How many of them a disruption budget would have kept.
     pub violations: usize,
@@ -359,7 +359,7 @@ mod tests {
         let placed = [("high", 9, 1, "a"), ("low", 1, 1, "b"), ("lower", 0, 1, "b")];
         let all = vec!["low".to_owned(), "lower".to_owned()];
         assert_eq!(with(&placed, 1, rule("podAntiAffinity")), Ok(("b".into(), all)));
-        // Whom the Pod wants near is not evicted for it.
+        // A Pod that the preemptor wants near is not evicted for it.
         let placed = [("low", 1, 9, "a"), ("high", 9, 9, "b")];
         assert_eq!(
             with(&placed, 3, rule("podAffinity")).unwrap_err(),
