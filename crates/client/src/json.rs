@@ -229,7 +229,7 @@ mod tests {
         let cidr = k8s_openapi::api::networking::v1::ServiceCIDR::from_json(cidr).unwrap();
         let condition = cidr.status.unwrap().conditions.unwrap().remove(0);
         assert_eq!(condition.last_transition_time.0.to_string(), "0001-01-01T00:00:00Z");
-        assert!(Node::from_json(br#"{"metadata":null}"#).is_err());
+        assert!(Node::from_json(br#"{"metadata":7}"#).is_err());
     }
 
     #[test]

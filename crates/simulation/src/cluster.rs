@@ -105,7 +105,7 @@ impl Cluster {
     pub async fn create<T: KubeObject>(&self, object: &Value) -> Result<T> {
         let typed = T::from_json(object.to_string().as_bytes())?;
         let namespace = typed.metadata().namespace.clone().unwrap_or_default();
-        Ok(self.admin().api::<T>(&namespace).create(&typed).await.with_context(|| format!("{object}"))?)
+        self.admin().api::<T>(&namespace).create(&typed).await.with_context(|| format!("{object}"))
     }
 
     /// An object, if there is one.

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, MicroTime, O
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::Cluster;
+use crate::cluster::Cluster;
 
 /// How often a lease is renewed, and how long it lasts; the kubelet's.
 const RENEW: Duration = Duration::from_secs(10);

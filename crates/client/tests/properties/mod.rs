@@ -47,7 +47,7 @@ fn request(name: &[u8]) -> Vec<u8> {
 }
 
 /// Whatever stands as the subject of a certificate and of a request for one, both are read as the same user with the
-/// same groups, or refused. What another parser reads there is not left out.
+/// same groups, or refused. A name that another parser reads there is not left out.
 pub fn x509_subject(name: &[u8]) {
     let (certificate, request) = (certificate(name), request(name));
     let in_certificate = X509Certificate::from_der(&certificate).ok().map(|(_, c)| c);

@@ -14,9 +14,9 @@ pub(crate) trait Condition {
     fn take_since(&mut self, old: &Self);
 }
 
-/// Implements [`Condition`]; `$since` takes the time over from an old condition.
+/// Implements [`Condition`].
 macro_rules! conditions {
-    ($($type:ty, $since:expr;)*) => {$(
+    ($($type:ty),*) => {$(
         impl Condition for $type {
             fn kind(&self) -> &str {
                 &self.type_
@@ -25,22 +25,18 @@ macro_rules! conditions {
                 &self.status
             }
             fn take_since(&mut self, old: &Self) {
-                $since(&mut self.last_transition_time, &old.last_transition_time);
+                if is_known(old.last_transition_time.clone()) {
+                    self.last_transition_time.clone_from(&old.last_transition_time);
+                }
             }
         }
     )*};
 }
 
-conditions! {
-    DeploymentCondition, if_known;
-    NamespaceCondition, if_known;
-    MetaCondition, Time::clone_from;
-}
+conditions!(DeploymentCondition, NamespaceCondition, MetaCondition);
 
-fn if_known(time: &mut Option<Time>, old: &Option<Time>) {
-    if old.is_some() {
-        time.clone_from(old);
-    }
+fn is_known(time: impl Into<Option<Time>>) -> bool {
+    time.into().is_some()
 }
 
 /// Finds the condition of a type.

@@ -74,10 +74,10 @@ impl Report {
                 }]);
             }
         }
-        if let Nominate::Node(node) = &self.nominate {
-            if pod.nominated() != node {
-                patch["nominatedNodeName"] = if node.is_empty() { Value::Null } else { node.as_str().into() };
-            }
+        if let Nominate::Node(node) = &self.nominate
+            && pod.nominated() != node
+        {
+            patch["nominatedNodeName"] = if node.is_empty() { Value::Null } else { node.as_str().into() };
         }
         let changes = patch.as_object().is_some_and(|p| !p.is_empty());
         // The uid keeps it from a Pod that has the same name and was made later.
@@ -113,18 +113,15 @@ impl Writes {
 impl Scheduler {
     /// Writes a report, after the one that is under way.
     pub(super) fn submit(&mut self, pod: &PodView, report: Report) {
-        match self.writes.0.get_mut(pod.uid()) {
-            Some(slot) => {
-                slot.next = Some(match slot.next.take() {
-                    Some(earlier) => report.after(earlier),
-                    None => report,
-                });
-            }
-            None => {
-                let [namespace, name, uid] = [pod.namespace(), pod.name(), pod.uid()].map(str::to_owned);
-                self.write(namespace, name, uid, report);
-            }
+        if let Some(slot) = self.writes.0.get_mut(pod.uid()) {
+            slot.next = Some(match slot.next.take() {
+                Some(earlier) => report.after(earlier),
+                None => report,
+            });
+            return;
         }
+        let [namespace, name, uid] = [pod.namespace(), pod.name(), pod.uid()].map(str::to_owned);
+        self.write(namespace, name, uid, report);
     }
 
     pub(super) fn write(&mut self, namespace: String, name: String, uid: String, report: Report) {
