@@ -15,7 +15,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli;
 use crate::endpoints::{self, About, Telling};
-use crate::{machine, say};
+use crate::machine;
+use crate::say::say;
 
 /// Runs the controllers.
 pub(crate) async fn controller_manager(flags: &cli::ControllerManager) -> Result<()> {

@@ -14,6 +14,7 @@ mod node;
 mod node_agent;
 mod openapi;
 mod private;
+mod say;
 mod snapshot;
 
 use std::process::ExitCode;
@@ -29,6 +30,7 @@ use access::pki::NodeIdentity;
 use cli::{Cli, Command};
 use control_plane::{ControlPlane, Settings};
 use data_dir::DataDir;
+use say::say;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -138,13 +140,6 @@ async fn run(command: Command) -> Result<()> {
             until_stopped(plane, "stopping; containers go on running").await
         }
     }
-}
-
-/// Prints one line about the progress.
-fn say(line: &str) {
-    use std::io::Write;
-    // The reader may be gone; that is no reason to stop.
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn took(since: Instant) -> String {
