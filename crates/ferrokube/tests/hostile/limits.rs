@@ -56,9 +56,9 @@ fn long_work_holds_up_nobody() -> Result<()> {
             ensure!(watch.json()?["object"]["data"]["n"] == value.as_str());
         }
         ensure!(left.load(Ordering::SeqCst) > 0, "they waited for the long work");
-        // A request whose time is up gets its answer, whether its work has ended, was begun or not.
+        // A request whose time is up gets its answer, whether its work was begun or not: it takes longer than this.
         let late =
-            server.request("POST", &format!("{path}&timeout=1s")).body("application/json", body.clone());
+            server.request("POST", &format!("{path}&timeout=20ms")).body("application/json", body.clone());
         let late = late.send()?.expect(504)?;
         ensure!(late.json()?["message"] == "Timeout: request did not complete within the allotted timeout");
         Ok(())
