@@ -30,7 +30,7 @@ pub struct SecurityConfig {
     pub max_token_expiration: i64,
     /// Whether requests without credentials are `system:anonymous` (`--anonymous-auth`).
     pub anonymous: bool,
-    /// Who is asked, in this order (`--authorization-mode`).
+    /// The authorizers, in the order in which they are asked (`--authorization-mode`).
     pub modes: Vec<AuthorizationMode>,
     /// Plugins to turn on (`--enable-admission-plugins`).
     pub enable_admission: Vec<String>,

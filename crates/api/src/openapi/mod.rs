@@ -47,7 +47,7 @@ fn text(node: &Node) -> Vec<u8> {
     out
 }
 
-/// What documents are made of besides resources and descriptions: the schema, and the code that makes them. Where one of
+/// The sources of documents besides resources and descriptions: the schema, and the code that makes them. Where one of
 /// these differs, documents may.
 pub const SOURCES: [&str; 7] = [
     include_str!("../../schema/v1.36.schema"),
