@@ -1,4 +1,4 @@
-//! What admission is asked, of every way to write: the attributes are upstream's.
+//! The questions that every way to write asks admission: the attributes are upstream's.
 
 use std::sync::{Arc, OnceLock};
 

@@ -149,7 +149,7 @@ fn known(authorizer: &UnionAuthorizer, source: Source) -> Vec<(Text, Text)> {
     }
 }
 
-/// Whether an event can change what is known. What a scheduled pod names changes only when it gets
+/// Whether an event can change what is known. The objects that a scheduled pod names change only when it gets
 /// ephemeral containers or claims; its status changes often.
 fn matters(source: Source, event: &Event) -> bool {
     let (Source::Pods, Cause::Modified, Some(previous)) = (source, event.cause, &event.previous) else {
@@ -241,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// What is stored before and after the feed starts is known to authorization.
+    /// Authorization knows the objects that are stored before and after the feed starts.
     #[tokio::test]
     async fn the_store_is_followed() {
         let store = Store::in_memory();

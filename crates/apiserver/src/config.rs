@@ -27,7 +27,7 @@ pub struct Config {
     pub services: Services,
     /// The limits of requests.
     pub limits: Limits,
-    /// Who may do what.
+    /// Authentication, authorization and admission.
     pub security: SecurityConfig,
     /// Which features are on (`--feature-gates`).
     pub gates: FeatureGates,

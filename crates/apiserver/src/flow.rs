@@ -96,7 +96,7 @@ impl Pool {
             self.all.fetch_add(amount, Ordering::Relaxed);
             return true;
         };
-        // What is kept for a level is taken first, as far as it goes.
+        // The part that is kept for a level is taken first, as far as it goes.
         let used = self.used[level as usize].fetch_add(amount, Ordering::AcqRel);
         let shared = beyond(self.kept[level as usize], used, amount);
         let of_user = self.of_users[caller.user].fetch_add(amount, Ordering::AcqRel);
@@ -116,7 +116,7 @@ impl Pool {
         }
     }
 
-    /// As if it had not been taken. Who tries in vain wakes nobody.
+    /// Undoes `take`. A vain attempt wakes nobody.
     fn undo(&self, caller: Caller, amount: usize) {
         self.all.fetch_sub(amount, Ordering::Relaxed);
         let Some(level) = caller.level else { return };
@@ -194,7 +194,7 @@ impl Flow {
         let until = Instant::now() + QUEUED;
         loop {
             let mut freed = std::pin::pin!(pool.freed.notified());
-            // What is given back from here on is seen.
+            // A seat that is given back from here on is seen.
             freed.as_mut().enable();
             if let Some(seat) = self.seat(caller, mutating) {
                 return Some(seat);

@@ -1,8 +1,8 @@
-//! Whose requests come before others': upstream's suggested flow schemas, which know some resources by name.
+//! The levels of requests, some before others: upstream's suggested flow schemas, which know some resources by name.
 
 use access::{RequestInfo, UserInfo};
 
-/// Whose requests share what is kept for them.
+/// A group of requests that share the places kept for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     /// The heartbeats of nodes.
@@ -17,10 +17,10 @@ pub(crate) enum Level {
     Others,
 }
 
-/// Who is in control: their locks come first.
+/// The users whose locks come first: the control plane.
 const CONTROL_PLANE: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
 
-/// By upstream's suggested flow schemas; none for who is exempt.
+/// The level of a request by upstream's suggested flow schemas; none for an exempt one.
 pub(crate) fn level(user: &UserInfo, info: &RequestInfo) -> Option<Level> {
     let member = |group: &str| user.groups.iter().any(|g| g == group);
     let probe = !info.is_resource && matches!(info.path.as_str(), "/healthz" | "/livez" | "/readyz");

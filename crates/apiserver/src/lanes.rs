@@ -37,7 +37,7 @@ struct Threads(Option<Runtime>);
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // What still runs there is nobody's any more, and this may be no place to wait.
+        // Nobody wants the tasks that still run there any more, and this may be no place to wait.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -92,8 +92,8 @@ impl Lanes {
         self.threads.get_or_init(make).0.as_ref()
     }
 
-    /// Does work for a user once there is room. Who stops waiting for the result ends the work where it waits itself; a
-    /// work that begins only after the deadline is not begun.
+    /// Does work for a user once there is room. A caller that stops waiting for the result ends the work where it waits
+    /// itself; a work that begins only after the deadline is not begun.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         user: usize,

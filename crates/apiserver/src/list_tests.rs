@@ -1,4 +1,4 @@
-//! What lists and watches answer about revisions, with upstream's words.
+//! The answers of lists and watches about revisions, with upstream's words.
 
 use api::Status;
 use client::{EventKind, Verb};

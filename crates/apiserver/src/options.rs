@@ -36,7 +36,7 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     /// Nothing is stored.
     pub dry_run: bool,
-    /// Who is recorded in managedFields; "" for the user agent.
+    /// The manager that is recorded in managedFields; "" for the user agent.
     pub field_manager: Text,
     /// Unknown and duplicate fields.
     pub field_validation: FieldValidation,

@@ -30,9 +30,9 @@ pub struct Request {
     pub(crate) mutating: bool,
     /// When nobody waits for the answer any more.
     pub deadline: Option<Instant>,
-    /// Who asks; after impersonation the one as whom the caller acts. Nobody until authentication.
+    /// The user that asks; after impersonation the one as whom the caller acts. Nobody until authentication.
     pub user: Arc<UserInfo>,
-    /// Who acts as [`Request::user`], if somebody else does.
+    /// The user that acts as [`Request::user`], if somebody else does.
     pub impersonator: Option<Arc<UserInfo>>,
     /// The share that the caller counts to.
     pub(crate) caller: Caller,

@@ -16,7 +16,7 @@ use crate::proxy::Connect;
 
 /// The front: the stages of a request before its handler.
 pub(crate) struct Front {
-    /// Who asks, and whether they may.
+    /// Authentication and authorization: the caller of a request, and whether it may.
     pub(crate) auth: Auth,
     /// How much of the server callers may use at once.
     pub(crate) flow: Flow,

@@ -31,7 +31,7 @@ pub struct ServerError(String);
 pub(crate) struct Parts {
     /// The stored objects and their catalog.
     pub(crate) objects: Arc<Objects>,
-    /// Who asks, and whether they may.
+    /// Authentication and authorization: the caller of a request, and whether it may.
     pub(crate) auth: Auth,
     /// The admission of writes.
     pub(crate) admission: Arc<dyn Admission>,

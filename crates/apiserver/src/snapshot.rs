@@ -3,8 +3,8 @@
 //! It is taken through the API server rather than by copying the store's files: the state comes from the
 //! index, where there is nothing that is not durable, it needs no access to the server's disk, and it is
 //! authorized like every other request. As a path that is no resource it takes the verb `get` on the
-//! nonResourceURL [`PATH`]; of the roles that every cluster has, only `cluster-admin` gives that. Whoever
-//! has it reads every Secret.
+//! nonResourceURL [`PATH`]; of the roles that every cluster has, only `cluster-admin` gives that. A user
+//! that has it reads every Secret.
 
 use api::Status;
 use http::Response;

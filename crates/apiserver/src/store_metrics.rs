@@ -62,7 +62,7 @@ pub(crate) struct StoreSize {
 impl Collector for StoreSize {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(usage) = self.store.usage() {
-            // What etcd says of itself, by its names.
+            // The metrics that etcd has of itself, by its names.
             let help = "Bytes of the objects in the store, which count against its quota";
             gauge(&mut out, "etcd_mvcc_db_total_size_in_use_in_bytes", help, usage.live as f64)?;
             let help = "Bytes of replaced and deleted objects that are kept in memory for watches and lists of the past";

@@ -29,7 +29,7 @@ pub(crate) fn of_request(store: &Store, request: &Request) -> bool {
     if body.len() * factor > SHORT || request.content_type.starts_with(JSON_PATCH) && may_copy(body) {
         return true;
     }
-    // What is there already is read and written, too.
+    // The stored object is read and written, too.
     matches!(request.info.verb, "update" | "patch") && stored_size(store, request) * factor > SHORT
 }
 

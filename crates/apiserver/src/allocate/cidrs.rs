@@ -23,7 +23,7 @@ impl Allocators {
         for (object, tree) in self.decoded("networking.k8s.io", "servicecidrs") {
             let view = View::new(self.objects.schema(), &tree);
             let ready = is_ready(&view);
-            // What is too small to give any address from is no range.
+            // A CIDR that is too small to give any address is no range.
             let cidrs = view.st("spec").strs("cidrs").filter_map(|c| Cidr::parse(c).ok());
             let at = if object.data.name == DEFAULT { 0 } else { all.len() };
             all.splice(at..at, cidrs.map(|cidr| (cidr, ready)));

@@ -339,7 +339,7 @@ impl Allocators {
         ips.resize(spec.families.len().max(ips.len()), String::new());
         for (i, family) in spec.families.iter().enumerate() {
             let wanted = ips[i].clone();
-            // What it had can't change: if it does, that is refused later.
+            // An address that the Service had can't change: if it does, that is refused later.
             let had = before.cluster_ips.get(i).is_some_and(|ip| !ip.is_empty());
             if had && !before.external() && !wanted.is_empty() {
                 continue;

@@ -1,5 +1,5 @@
-//! What upstream's repair controllers do: every Service has the node ports and addresses that it names, and what no
-//! Service has is free again.
+//! The work of upstream's repair controllers: every Service has the node ports and addresses that it names, and those
+//! that no Service has are free again.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -127,7 +127,7 @@ impl Allocators {
     pub(super) fn decoded(&self, group: &'static str, plural: &'static str) -> Vec<Decoded> {
         let tree = |object: Arc<Object>| {
             let tree = self.objects.tree(group, plural, &object);
-            // What cannot be decoded has nothing to say about its ports.
+            // An object that cannot be decoded has nothing to say about its ports.
             tree.ok().map(|tree| (object, tree))
         };
         self.objects.list((group, plural), "").into_iter().filter_map(tree).collect()

@@ -88,7 +88,7 @@ pub(super) fn partial_proto(
 pub(crate) fn partial_of_tree(encoder: &Encoder, tree: &Struct, api_version: &str) -> Bytes {
     let full = codec::json_with(encoder.catalog.schema, b"", tree);
     let begin = b"{\"metadata\":";
-    // What is no object of the API has none.
+    // A tree that is no object of the API has no metadata.
     let full = if full.starts_with(begin) { full } else { Bytes::from_static(b"{\"metadata\":null}") };
     let end = codec::value_end(&full, begin.len()).unwrap_or(full.len() - 1);
     let mut out = BytesMut::new();

@@ -10,7 +10,7 @@ use super::failed::failed;
 /// The version in which they are kept.
 pub(super) const API_VERSION: &str = "apiextensions.k8s.io/v1beta1";
 
-/// What a version has in v1, and how v1beta1 calls it beside the versions.
+/// The fields that a version has in v1, each with its name in v1beta1, where it stands beside the versions.
 const SHARED: &[(&str, &str)] = &[
     ("schema", "validation"),
     ("subresources", "subresources"),

@@ -28,15 +28,15 @@ use super::probe::{self, Probed};
 use super::{cbc, gcm};
 use crate::health::Check;
 
-/// What every encrypted value begins with; then come the method, a version and the name of a key.
+/// The beginning of every encrypted value; then come the method, a version and the name of a key.
 const MARK: &[u8] = b"k8s:enc:";
-/// What those begin with whose keys a KMS has.
+/// The beginning of the values whose keys a KMS has.
 const KMS_MARK: &[u8] = b"k8s:enc:kms:";
 /// The gate of the providers of KMS v1.
 const KMS_V1: &str = "KMSv1";
 /// How many decrypted keys a provider of KMS v1 keeps by default; upstream's number.
 const CACHE_SIZE: usize = 1000;
-/// What stands before the bytes that a secretbox encrypted.
+/// The length of the nonce before the bytes that a secretbox encrypted.
 const BOX_NONCE: usize = 24;
 
 /// Why a configuration cannot be used.
@@ -55,7 +55,7 @@ pub struct Encryption {
 }
 
 struct Provider {
-    /// What its values begin with: `k8s:enc:aescbc:v1:key1:`; nothing for values as they are.
+    /// The beginning of its values: `k8s:enc:aescbc:v1:key1:`; nothing for values as they are.
     prefix: String,
     method: Method,
 }
@@ -257,7 +257,7 @@ impl Encryption {
         }
     }
 
-    /// What a value says that was read at a key, and whether it would be written in another form.
+    /// Decrypts a value that was read at a key, and tells whether it would be written in another form.
     pub(super) fn open<'v>(
         &self,
         (group, plural): (&str, &str),
@@ -298,7 +298,7 @@ impl Encryption {
     }
 }
 
-/// What is said of a value that no provider reads.
+/// The error for a value that no provider reads.
 fn no_key(value: &[u8]) -> CodecError {
     let head = value.splitn(6, |b| *b == b':').take(5).collect::<Vec<_>>().join(&b':');
     let head = String::from_utf8_lossy(&head[..head.len().min(100)]).into_owned();

@@ -31,7 +31,7 @@ const SOURCE: usize = 1 << 10;
 const ANNOTATIONS: usize = 32 << 10;
 /// How many decrypted seeds and keys are kept.
 const KEPT: usize = 1000;
-/// What stands before the nonce and the encrypted bytes: what a value's key is made from.
+/// The length of the bytes before the nonce and the encrypted bytes; a value's key is made from them.
 const INFO: usize = 32;
 /// The length of a seed that we make.
 const SEED: usize = 32;
@@ -44,7 +44,7 @@ const OF_SEED: i32 = 1;
 pub(super) struct Kms {
     probe: Probe,
     plugin: Plugin,
-    /// What is written with; `None` until the plugin was well once.
+    /// The key that new values are encrypted with; `None` until the plugin was well once.
     state: ArcSwapOption<State>,
     /// Decrypted seeds and keys, by what they are of.
     keys: Mutex<Recent<[u8; 32], Found>>,
@@ -52,7 +52,7 @@ pub(super) struct Kms {
     version: Mutex<String>,
 }
 
-/// What new values are encrypted with.
+/// The key that new values are encrypted with, and how the plugin encrypted it.
 struct State {
     key_id: String,
     source: Vec<u8>,
@@ -61,15 +61,15 @@ struct State {
     expires: Timestamp,
 }
 
-/// What values are encrypted with.
+/// A decrypted key or seed that values are encrypted with.
 enum DataKey {
-    /// The key of each.
+    /// The key of each value.
     Key(LessSafeKey),
-    /// What the key of each is made from.
+    /// The seed from which the key of each value is made.
     Seed(hkdf::Prk),
 }
 
-/// What decrypts a value: its key, or why there is none.
+/// The key or seed that decrypts a value, or why there is none.
 type Found = Result<Arc<DataKey>, String>;
 
 /// A length that HKDF is asked for.
@@ -330,7 +330,7 @@ impl Kms {
 
     /// Lets the plugin decrypt what a value takes, unless that is known. `Err` if the plugin does not answer.
     pub(super) async fn prepare(&self, value: &[u8]) -> Result<(), CodecError> {
-        // What is wrong with it, decoding tells.
+        // Decoding tells what is wrong with the value.
         let Ok(object) = parse(value) else { return Ok(()) };
         let identity = identity(&object);
         if matches!(self.keys.lock().get(&identity), Some(Ok(_))) {
@@ -354,7 +354,7 @@ impl Kms {
         Ok(())
     }
 
-    /// What a value says that was read at a key, and whether it would be written in another form.
+    /// Decrypts a value that was read at a key, and tells whether it would be written in another form.
     pub(super) fn open(&self, at: &[u8], value: &[u8]) -> Result<(Vec<u8>, bool), CodecError> {
         let object = parse(value).map_err(failed)?;
         let found = self.keys.lock().get(&identity(&object));

@@ -42,7 +42,7 @@ struct Behaviour {
     decrypted: usize,
 }
 
-/// What is encrypted is what it was with every byte changed, under any key's name but `forgotten`.
+/// A plugin that encrypts by changing every byte, and decrypts under any key's name but `forgotten`.
 #[derive(Clone)]
 struct Fake(Arc<Mutex<Behaviour>>);
 

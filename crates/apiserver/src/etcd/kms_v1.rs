@@ -20,7 +20,7 @@ const KEY: usize = 32;
 /// How many keys are there that nothing was encrypted with yet; those that are not taken were fetched for writes
 /// that were not made.
 const FRESH: usize = 1024;
-/// What a health check lets the plugin encrypt.
+/// The text that a health check lets the plugin encrypt.
 const PING: &[u8] = b"ping";
 
 /// A decrypted key, or why there is none.
@@ -29,7 +29,7 @@ type Found = Result<Arc<[u8]>, String>;
 /// A new key.
 struct Fresh {
     key: Arc<[u8]>,
-    /// What the plugin made of it.
+    /// The key as the plugin encrypted it.
     wrapped: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ impl KmsV1 {
 
     /// Lets the plugin decrypt the key of a value, unless that is known. `Err` if the plugin does not answer.
     pub(super) async fn prepare(&self, value: &[u8]) -> Result<(), CodecError> {
-        // What is wrong with it, decoding tells.
+        // Decoding tells what is wrong with the value.
         let Some((wrapped, _)) = parse(value) else { return Ok(()) };
         if matches!(self.keys.lock().get(wrapped), Some(Ok(_))) {
             return Ok(());
@@ -107,7 +107,7 @@ impl KmsV1 {
         Ok(())
     }
 
-    /// What a value says that was read at a key. Before 1.25 upstream wrote AES-CBC.
+    /// Decrypts a value that was read at a key. Before 1.25 upstream wrote AES-CBC.
     pub(super) fn open(&self, at: &[u8], value: &[u8]) -> Result<Vec<u8>, CodecError> {
         let (wrapped, sealed) = parse(value).ok_or_else(|| {
             failed(
@@ -137,7 +137,7 @@ impl KmsV1 {
     }
 }
 
-/// What the plugin made of the key, and what is encrypted with it.
+/// Splits a value into the key as the plugin encrypted it, and the bytes that are encrypted with that key.
 fn parse(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = value.split_first_chunk()?;
     rest.split_at_checked(u16::from_be_bytes(*len).into())

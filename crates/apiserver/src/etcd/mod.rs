@@ -192,7 +192,7 @@ impl Codec for StoredForms {
         };
         let Storage { kind, etcd, form, .. } = &row.storage;
         tree = row.strategy.convert(self.schema, tree, &found, kind).map_err(failed)?;
-        // What is stored may be older than a default.
+        // The stored object may be older than a default.
         self.defaults.apply(self.schema, &mut tree);
         let ours = found == *etcd && in_json == (*form != Form::Protobuf);
         self.object(row, tree, if ours { stale } else { STALE })
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(back.stamp, 0);
     }
 
-    /// What kube-apiserver has at `/registry/ranges/servicenodeports` when the ports 30000 and 30025 are taken.
+    /// The value of kube-apiserver at `/registry/ranges/servicenodeports` when the ports 30000 and 30025 are taken.
     #[test]
     fn node_ports_in_use() {
         let mut value = Vec::new();

@@ -25,15 +25,15 @@ struct Health {
     at: Timestamp,
 }
 
-/// Who can be asked how it is.
+/// A provider whose plugin can be asked how it is.
 pub(super) trait Probed: Send + Sync + 'static {
-    /// What it was when it was last asked.
+    /// How the plugin was when it was last asked.
     fn probe(&self) -> &Probe;
 
-    /// How long it is not asked unless somebody wants to know: while it is well, and while it is not.
+    /// How long the plugin is not asked unless somebody wants to know: while it is well, and while it is not.
     const POLL: (Duration, Duration);
 
-    /// Asks it.
+    /// Asks the plugin how it is.
     fn check(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
 

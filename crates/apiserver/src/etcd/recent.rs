@@ -1,4 +1,4 @@
-//! What was used last.
+//! A bounded map of the entries that were used last.
 
 use std::collections::HashMap;
 use std::hash::Hash;

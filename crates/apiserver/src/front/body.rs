@@ -168,7 +168,7 @@ pub(crate) fn pieces(
     let (send, made) = mpsc::channel(1);
     lanes.spawn(async move {
         for piece in Gzip::new(Box::new(pieces)) {
-            // Who waits for it may have gone.
+            // The reader of the pieces may have gone.
             if send.send(piece).await.is_err() {
                 return;
             }

@@ -163,7 +163,7 @@ impl Lifetime {
                 () = sleep_until(next) => {}
             }
             let now = Instant::now();
-            // What was dropped meanwhile is no longer due.
+            // An entry that was dropped meanwhile is no longer due.
             if self.due.lock().values().any(|at| *at <= now) {
                 return End::Stalled;
             }

@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// What arrives at the other end.
+    /// The number of bytes that have arrived at the other end.
     async fn arrived(far: &mut tokio::io::DuplexStream) -> usize {
         let mut buf = vec![0; 1 << 20];
         tokio::select! {

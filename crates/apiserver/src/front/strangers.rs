@@ -130,7 +130,7 @@ impl Drop for Stranger {
     }
 }
 
-/// Whose address it is: who has one of IPv6 has a whole network of them.
+/// The network that an address stands for: a client with one address of IPv6 has a whole network (/64) of them.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),

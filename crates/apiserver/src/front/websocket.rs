@@ -54,7 +54,7 @@ pub(crate) fn watch(
         let _busy = lifetime.request();
         let Ok(client) = client.await else { return };
         let (mut receiver, sender) = websocket::server(TokioIo::new(client));
-        // What the client says is ignored, but for its leaving.
+        // All messages of the client are ignored, but for its leaving.
         let leave = async { while let Ok(Some(_)) = receiver.next().await {} };
         tokio::select! {
             _ = messages(&sender, body, protobuf) => {}

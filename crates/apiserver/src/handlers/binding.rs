@@ -70,7 +70,7 @@ async fn bind_named(
 
     let view = View::new(schema, &admitted);
     let (meta, node) = (view.st("metadata"), view.st("target").str("name"));
-    // What comes to `bindings` has its uid taken away, as every object that a client creates.
+    // A Binding that comes to `bindings` has its uid taken away, as every object that a client creates.
     let uid = if wanted.is_some() { meta.str("uid") } else { "" };
     let mut plan = Plan::new(None, &options);
     plan.uid = (!uid.is_empty()).then(|| uid.to_owned());

@@ -55,7 +55,7 @@ pub(crate) fn computed(group: &str, plural: &str) -> VirtualHandler {
     }
 }
 
-/// What a request to a subresource is to be connected with, if it is to be connected with anything.
+/// The target that a request to a subresource is to be connected with, if it is to be connected with anything.
 pub(crate) fn connected(group: &str, plural: &str, name: &str) -> Option<Target> {
     match (group, plural, name) {
         ("", "pods", "exec" | "attach" | "portforward" | "log" | "proxy") => Some(Target::Pod),

@@ -22,7 +22,7 @@ impl Lifecycle for CertificateRequests {
     }
 }
 
-/// Whose certificate is asked for is known from the request, whatever the object says.
+/// Writes the user of the request into the object as its requester, whatever the object says.
 fn set_requester(scope: &Scope<'_>, tree: &mut Struct) {
     let user = &scope.req.user;
     let mut e = Edit::new(scope.catalog.schema, tree);

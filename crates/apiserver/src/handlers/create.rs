@@ -80,7 +80,7 @@ pub(crate) async fn store(
             let name = generate_name(meta.read().generate_name());
             meta.set_name(&name);
         }
-        // What is only tried is answered as it was sent.
+        // A dry run answers the resourceVersion as it was sent.
         if !options.dry_run {
             meta.set_resource_version("");
         }

@@ -96,7 +96,7 @@ async fn attempt(
         return Err(Status::invalid(GROUP, "Eviction", name, &[error]));
     }
     let dry_run = same_dry_run(scope.req.query.all("dryRun").collect(), wire.strs("dryRun").collect())?;
-    // What is wrong with the options is found by the deletion, so after the Pod itself.
+    // The deletion finds what is wrong with the options, so after the Pod itself.
     let checked = delete_options_of_tree(wire, false);
     scope.handlers.admission.validate(&request, Some(&body)).await?;
     let pod = scope.find(name)?;

@@ -61,7 +61,7 @@ pub(crate) async fn select(scope: &Scope<'_>, options: &ListOptions) -> Result<L
         Some(from)
     };
     match &from {
-        // What was read from another server may be new to this one.
+        // A revision that another server told may be new to this one.
         Some(from) if from.revision > 0 && store.capabilities().others_write => {
             store.wait_for(id, from.revision as u64, FRESH_TIMEOUT).await;
         }

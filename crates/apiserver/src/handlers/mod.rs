@@ -1,5 +1,5 @@
-//! One module a verb, generic over resources; [`dispatch`] finds the one. What only some resources have stands in
-//! modules of its own, and [`builtin`] says which.
+//! One module a verb, generic over resources; [`dispatch`] finds the one. Behaviour that only some resources have
+//! stands in modules of its own, and [`builtin`] says which.
 
 pub(crate) mod binding;
 mod body;
@@ -66,8 +66,8 @@ pub(crate) async fn dispatch(handlers: &Handlers, req: &Request) -> Result<Outco
     }
 }
 
-/// What the answer to a write rests on, as this server knows it: the object, its resource, and what upstream's admission
-/// asks etcd for when its caches lack it.
+/// The state on which the answer to a write rests, as this server knows it: the object, its resource, and what
+/// upstream's admission asks etcd for when its caches lack it.
 struct Known {
     /// The revision of the object that the request names.
     object: Option<u64>,

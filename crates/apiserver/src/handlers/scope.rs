@@ -31,7 +31,7 @@ pub(crate) struct Handlers {
     pub(crate) objects: Arc<Objects>,
     /// The admission of writes.
     pub(crate) admission: Arc<dyn Admission>,
-    /// Who may what, and what answers reviews.
+    /// The authorization of requests, and the answers to reviews.
     pub(crate) auth: Auth,
     /// The allocators of addresses and ports for Services.
     pub(crate) allocators: Arc<Allocators>,

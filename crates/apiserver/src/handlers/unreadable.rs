@@ -15,7 +15,7 @@ use crate::catalog::unreadable::{
 use crate::options::{UNREADABLE_OPTION, unreadable_option_error};
 use crate::outcome::Outcome;
 
-/// Who deletes what cannot be read must be allowed this.
+/// The verb that a user must be allowed to delete an object that cannot be read.
 const VERB: &str = "unsafe-delete-ignore-read-errors";
 
 impl Scope<'_> {

@@ -99,8 +99,8 @@ impl Changes {
         });
     }
 
-    /// Returns once the object may be another than when this was last asked. What is lost when the caller stops waiting
-    /// is only that it was waited for.
+    /// Returns once the object may be another than when this was last asked. A caller that stops waiting loses nothing
+    /// but the wait.
     pub(super) async fn next(&mut self, objects: &Objects, kept: &KeptObject) {
         while let Some(watcher) = &mut self.watcher {
             match watcher.next().await {
@@ -110,7 +110,7 @@ impl Changes {
             }
         }
         tokio::time::sleep(PAUSE).await;
-        // What happened meanwhile is seen by who looks now.
+        // The caller reads the object now, and so sees the changes of the meantime.
         self.watch(objects, kept);
     }
 }

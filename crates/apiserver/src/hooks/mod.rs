@@ -31,7 +31,7 @@ struct Hook(&'static str, Run);
 
 /// The hooks in the order in which they run: those of a line at once, each line after the one before it.
 const STAGES: [&[Hook]; 5] = [
-    // What admission, authorization and storage begin with was read before there was a server.
+    // The state that admission, authorization and storage begin with was read before there was a server.
     &[
         Hook("start-apiserver-admission-initializer", |_| there()),
         Hook("generic-apiserver-start-informers", |_| there()),

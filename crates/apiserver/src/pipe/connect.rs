@@ -24,7 +24,7 @@ pub(super) async fn answer(
         return status_response(&status, Form::JSON);
     }
     let running = rooms.front.metrics.connect(request.method(), &ctx.info);
-    // What is taken over by an upgrade goes on when the answer is long sent.
+    // A connection that an upgrade takes over goes on when the answer is long sent.
     request.extensions_mut().insert(running.clone());
     ctx.running = Some(running);
     connect.handle(request, target, &ctx.user, &ctx.info).await

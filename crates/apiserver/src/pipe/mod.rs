@@ -65,8 +65,8 @@ pub(crate) async fn http(
     resource(rooms, parts, body, peer, ctx).await
 }
 
-/// Lets a caller in: it is known, there is a place for it, it may, and there is something at its path. What it is
-/// known by is gone afterwards.
+/// Lets a caller in: it is known, there is a place for it, it may, and there is something at its path. Its credentials
+/// are gone afterwards.
 async fn enter(
     rooms: &Rooms,
     ctx: &mut Request,
@@ -128,7 +128,7 @@ async fn resource(
         Ok(outcome) => outcome,
         Err(status) => return status_response(&status, plain_form),
     };
-    // What a WebSocket is sent outlives the HTTP connection, and so what ends it.
+    // The events that a WebSocket is sent outlive the HTTP connection, and so whatever ends that.
     let switched = matches!(outcome, Outcome::Watch(_)) && is_websocket(&parts.headers);
     let lifetime = if switched { Arc::default() } else { Arc::clone(&peer.lifetime) };
     let encoder = rooms.encoder(&ctx.catalog);

@@ -30,7 +30,7 @@ pub(super) async fn authenticate(
     Ok(())
 }
 
-/// Lets the caller act as somebody else, if it asks to and may. What callers are known by is gone afterwards.
+/// Lets the caller act as somebody else, if it asks to and may. The credentials are gone afterwards.
 pub(super) async fn impersonate(rooms: &Rooms, ctx: &mut Request, parts: &mut Parts) -> Result<(), Status> {
     let other = rooms.front.auth.authenticator.impersonate(&parts.headers, &ctx.user, &ctx.info).get().await;
     credentials::remove(&mut parts.headers);
@@ -42,7 +42,8 @@ pub(super) async fn impersonate(rooms: &Rooms, ctx: &mut Request, parts: &mut Pa
 
 /// Takes a place among those under way; none is needed where a request goes on for as long as it likes.
 ///
-/// Who is still sending gets no place before all is there (`sent`), and is refused here if there would be none.
+/// A request that is still being sent gets no place before all is there (`sent`), and is refused here if there would be
+/// none.
 pub(super) fn control_flow(rooms: &Rooms, ctx: &mut Request, sent: bool) -> Result<(), TooMany> {
     ctx.caller = rooms.front.flow.caller(&ctx.user, &ctx.info);
     take_seat(rooms, ctx)?;

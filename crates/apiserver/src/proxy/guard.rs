@@ -1,6 +1,6 @@
 //! Which addresses the server connects to for others.
 //!
-//! Who may write a Node's or a Pod's status says where the server connects: not to itself, and not to what only this
+//! A writer of a Node's or a Pod's status says where the server connects: not to itself, and not to what only this
 //! machine may reach. A name is resolved once, every address that it has is checked, and only those are connected to.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

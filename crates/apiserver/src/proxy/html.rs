@@ -44,7 +44,7 @@ pub(super) fn rewrite(page: &[u8], link: impl Fn(&str) -> Option<String>) -> Vec
         let tag = &rest[..length];
         tag_links(tag, &link, &mut out);
         at = open + length;
-        // What these hold is text, not elements.
+        // The content of these is text, not elements.
         for raw in ["script", "style"] {
             if name_of(tag).eq_ignore_ascii_case(raw) {
                 let end = find_close(&page[at..], raw).unwrap_or(page.len() - at);

@@ -387,7 +387,7 @@ pub(super) fn unavailable(message: impl Into<String>) -> Status {
     Status::failure(503, "ServiceUnavailable", message)
 }
 
-/// What follows the `proxy` subresource in a path: cleaned, with a leading slash, and a trailing one if
+/// The part of a path after the `proxy` subresource: cleaned, with a leading slash, and a trailing one if
 /// the request has one; "" if there is nothing.
 pub(super) fn rest_path(path: &str, namespaced: bool) -> Result<String, Status> {
     // /api/v1/namespaces/{ns}/{resource}/{name}/proxy/… or /api/v1/{resource}/{name}/proxy/…

@@ -92,7 +92,7 @@ where
         }
         Ok::<_, websocket::SocketError>(())
     };
-    // What the client says is ignored, but for its leaving.
+    // All messages of the client are ignored, but for its leaving.
     let leave = async { while let Ok(Some(_)) = receiver.next().await {} };
     tokio::select! {
         _ = copy => {}

@@ -1,6 +1,6 @@
 //! The first objects of a cluster: namespaces, RBAC policy, priority classes, flow control.
 //!
-//! Everything is made through the API, as a superuser. What is there already is only added to, as
+//! Everything is made through the API, as a superuser. Objects that are there already are only added to, as
 //! upstream does on every start.
 
 mod flowcontrol;

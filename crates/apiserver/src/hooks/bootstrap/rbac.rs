@@ -129,7 +129,7 @@ pub(super) enum Step {
     Recreate(Value),
 }
 
-/// Adds to a stored object what the policy wants and it lacks. What it has besides stays.
+/// Adds to a stored object what the policy wants and it lacks. All else that it has stays.
 pub(super) fn reconcile(wanted: &Value, stored: &Value) -> Step {
     if stored["metadata"]["annotations"][AUTOUPDATE] == "false" {
         return Step::Nothing;
