@@ -316,7 +316,12 @@ fn the_work_grows_with_the_containers() {
             .min()
             .unwrap()
     };
-    let (few, many) = (took(1500), took(6000));
-    // Four times as many: an exponent of 1.5 is a factor of 8.
-    assert!(many < few * 8, "{few} {many}");
+    // Four times as many: an exponent of 1.5 is a factor of 8. A neighbour that takes the caches away may spoil one pair
+    // of sizes; work that grows faster spoils each.
+    let spoilt: Vec<_> = [1500, 2000, 2500]
+        .into_iter()
+        .map(|count| (took(count), took(4 * count)))
+        .take_while(|(few, many)| *many >= few * 8)
+        .collect();
+    assert!(spoilt.len() < 3, "{spoilt:?}");
 }
