@@ -47,7 +47,7 @@ fn remains(cluster: &Cluster, uids: &[String]) -> Result<BTreeMap<&'static str, 
     let host = cluster.host();
     let sh = |script: &str| host.run("sh", &["-c", script]);
     let any: Vec<String> = uids.iter().map(|uid| format!("-name 'pod{uid}'")).collect();
-    let cgroups = format!("find /sys/fs/cgroup -type d \\( {} \\)", any.join(" -o "));
+    let cgroups = format!("find /sys/fs/cgroup -ignore_readdir_race -type d \\( {} \\)", any.join(" -o "));
     let dirs = cluster.data_dir();
     let mut found = BTreeMap::from([
         ("containers", cluster.ctr(&["containers", "list", "--quiet"])?),
