@@ -1,17 +1,14 @@
 //! Where long work is done: on threads of its own, so that those that accept connections, feed watches and answer
-//! short requests go on meanwhile. So many works are done at once, of all and of each user; the others wait for as long
-//! as their requests may, and those that wait in vain are never begun.
+//! short requests go on meanwhile. So many works are done at once, of all and of each user, each on a thread for itself;
+//! the others wait for as long as their requests may, and those that wait in vain are never begun.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 
 use api::Status;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 /// As the stacks of the process's other threads: what handles objects recurses.
@@ -64,7 +61,8 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// With so many threads. A work may also wait for the store, so that twice as many run, half of them of one user.
+    /// For so many works that compute. A work may also wait for the store, so that twice as many run, half of them of one
+    /// user.
     fn new(count: usize) -> Self {
         Self {
             threads: OnceLock::new(),
@@ -78,7 +76,8 @@ impl Lanes {
     fn threads(&self) -> Option<&Runtime> {
         let make = || {
             let made = Builder::new_multi_thread()
-                .worker_threads(self.count)
+                .worker_threads(1)
+                .max_blocking_threads(2 * self.count)
                 .thread_stack_size(STACK)
                 .thread_name("lane")
                 .on_thread_start(|| {
@@ -107,11 +106,23 @@ impl Lanes {
             (of_user, Arc::clone(&self.running).acquire_owned().await)
         };
         let Some(threads) = self.threads() else { return Ok(work.await) };
-        let task = threads.spawn(async move {
+        let (wanted, mut unwanted) = oneshot::channel::<()>();
+        let runtime = threads.handle().clone();
+        // A worker of the runtime that does one work keeps others in its own queue, where they wait although other
+        // workers are idle; threads for blocking work take theirs one by one.
+        let task = threads.spawn_blocking(move || {
             let _permits = permits;
-            if late() { None } else { Some(work.await) }
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    _ = &mut unwanted => None,
+                    done = async { if late() { None } else { Some(work.await) } } => done,
+                }
+            })
         });
-        match Owned(task).await {
+        let ended = task.await;
+        drop(wanted);
+        match ended {
             Ok(Some(done)) => Ok(done),
             Ok(None) => Err(timed_out()),
             Err(ended) => Err(Status::internal(ended)),
@@ -140,22 +151,6 @@ impl<'a> Waits<'a> {
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A task that ends with who waits for it.
-struct Owned<T>(JoinHandle<T>);
-
-impl<T> Future for Owned<T> {
-    type Output = Result<T, tokio::task::JoinError>;
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx)
-    }
-}
-
-impl<T> Drop for Owned<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -71,11 +71,21 @@ fn requests_made_from_the_openapi_documents() {
     check(&c, Path::new("python3"), "openapi.py", &[".", "2"]).unwrap();
 }
 
-#[test]
-fn limits() {
+/// Each on a server of its own, since both look at its memory.
+fn limits(name: &str, tests: &str) -> Result<()> {
     let options = Options { control_plane_only: true, offline: true, ..Options::default() };
-    let c = Cluster::start("limits", options).unwrap();
+    let c = Cluster::start(name, options)?;
     // The script runs on the host, where the process has another number.
-    let pid = c.host().run("pgrep", &["-x", "ferrokube"]).unwrap();
-    check(&c, Path::new("python3"), "limits.py", &[pid.trim()]).unwrap();
+    let pid = c.host().run("pgrep", &["-x", "ferrokube"])?;
+    check(&c, Path::new("python3"), "limits.py", &[tests, pid.trim()])
+}
+
+#[test]
+fn limits_of_size() -> Result<()> {
+    limits("sizes", "Size")
+}
+
+#[test]
+fn limits_of_patience() -> Result<()> {
+    limits("patience", "Patience")
 }

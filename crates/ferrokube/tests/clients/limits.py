@@ -73,7 +73,10 @@ class Size(unittest.TestCase):
         self.assertEqual(400, ask("POST", MAPS, bomb, "application/yaml")[0])
         self.assertEqual(400, ask("PATCH", MAPS + "/bomb?fieldManager=m", bomb, "application/apply-patch+yaml")[0])
         self.assertLess(time.monotonic() - start, 5)
-        self.assertLess(memory() - before, 64 * MIB)
+        grown = memory() - before
+        print(f"{grown / MIB:.0f} MiB more", file=sys.stderr)
+        # Some 32 MiB for what aliases may repeat, on each of two threads; without a limit, it ends the process.
+        self.assertLess(grown, 128 * MIB)
 
     def test_patches(self):
         ask("POST", MAPS, config_map("patched"))
@@ -85,7 +88,9 @@ class Size(unittest.TestCase):
         before = memory()
         self.refused(422, "Invalid", "the server rejected our request due to an error in our request",
                      "PATCH", MAPS + "/patched", json.dumps(grow), "application/json-patch+json")
-        self.assertLess(memory() - before, 64 * MIB)
+        grown = memory() - before
+        print(f"{grown / MIB:.0f} MiB more", file=sys.stderr)
+        self.assertLess(grown, 64 * MIB)
 
     def test_headers(self):
         # A selector of names, as a client with many may send it.
@@ -112,7 +117,7 @@ class Size(unittest.TestCase):
 
 
 class Patience(unittest.TestCase):
-    """All at once, since each takes its time; before the others, which leave the memory uneven."""
+    """All at once, since each takes its time."""
 
     def test_all(self):
         self.started = time.monotonic()

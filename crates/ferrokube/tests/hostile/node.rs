@@ -49,14 +49,15 @@ fn remains(cluster: &Cluster, uids: &[String]) -> Result<BTreeMap<&'static str, 
     let any: Vec<String> = uids.iter().map(|uid| format!("-name 'pod{uid}'")).collect();
     let cgroups = format!("find /sys/fs/cgroup -ignore_readdir_race -type d \\( {} \\)", any.join(" -o "));
     let dirs = cluster.data_dir();
+    // Mounts of other clusters on this machine are seen here, too.
+    let own = host.dir().display();
+    let mounts =
+        format!("grep -E ' {own}/.*(/kubelet/pods/|containerd-state/.*/(rootfs|shm) )' /proc/self/mountinfo || true");
     let mut found = BTreeMap::from([
         ("containers", cluster.ctr(&["containers", "list", "--quiet"])?),
         ("tasks", cluster.ctr(&["tasks", "list", "--quiet"])?),
         ("shims", sh("grep -l containerd-shim /proc/[0-9]*/comm 2>/dev/null || true")?),
-        (
-            "mounts",
-            sh("grep -E '/kubelet/pods/|containerd-state/.*/(rootfs|shm) ' /proc/self/mountinfo || true")?,
-        ),
+        ("mounts", sh(&mounts)?),
         ("cgroups", sh(&cgroups)?),
         ("network namespaces", sh("ls /run/netns 2>/dev/null || true")?),
         (
