@@ -46,7 +46,7 @@ fn schema() -> Schema {
         default: None,
         values: Vec::new(),
         patch,
-        gate: None,
+        gates: Default::default(),
         mark: None,
     };
     let item = vec![

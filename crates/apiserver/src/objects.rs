@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use access::reader::{Reader, ResourceName};
 use api::resources::ResourceInfo;
-use api::{Object, Schema, Status, Struct};
+use api::{FeatureGates, Object, Schema, Status, Struct};
 use arc_swap::ArcSwap;
-use component::{Clock, FeatureGates};
+use component::Clock;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use storage::{Batch, ReadError, ResourceId, Scope, Store, WatchOptions, WatchStart, Watcher};
@@ -48,7 +48,7 @@ impl Objects {
     pub fn new(store: Store, config: &Config) -> Result<Self, CatalogError> {
         let rows = config.resources();
         let documents = Arc::clone(&config.documents);
-        let catalog = Catalog::new(&store, &rows, &config.gates, documents, kinds::strategy);
+        let catalog = Catalog::new(&store, &rows, config.gates, documents, kinds::strategy);
         Ok(Self::with(store, config, catalog.map_err(CatalogError)?))
     }
     /// With a catalog that was made over the same store.
@@ -56,7 +56,7 @@ impl Objects {
         Self {
             store,
             clock: config.clock,
-            gates: config.gates.clone(),
+            gates: config.gates,
             catalog: ArcSwap::from_pointee(catalog),
             documents: Arc::clone(&config.documents),
         }
@@ -68,7 +68,7 @@ impl Objects {
     /// Serves these built-in resources from now on. Requests that have begun go on with those that were served then.
     pub fn serve(&self, rows: &[ResourceInfo]) -> Result<(), CatalogError> {
         let documents = Arc::clone(&self.documents);
-        let catalog = Catalog::new(&self.store, rows, &self.gates, documents, kinds::strategy);
+        let catalog = Catalog::new(&self.store, rows, self.gates, documents, kinds::strategy);
         self.catalog.store(Arc::new(catalog.map_err(CatalogError)?));
         Ok(())
     }
@@ -102,10 +102,6 @@ impl Objects {
     /// Now, as `metav1.Time` text.
     pub(crate) fn now(&self) -> String {
         time_text(self.clock.now())
-    }
-    /// Whether a feature is on.
-    pub(crate) fn gate(&self, name: &str) -> bool {
-        self.gates.enabled(name)
     }
     /// Returns once the store shows everything of these resources that was acknowledged before this call.
     pub(crate) async fn fresh(&self, resources: &[ResourceId]) -> Result<(), Status> {

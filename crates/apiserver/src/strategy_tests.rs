@@ -110,7 +110,7 @@ fn cluster(plurals: &[&'static str]) -> Cluster {
             kinds::strategy(group, plural)
         }
     };
-    let catalog = Catalog::new(&store, &rows, &config.gates, Arc::new(NoDocuments), strategy).unwrap();
+    let catalog = Catalog::new(&store, &rows, config.gates, Arc::new(NoDocuments), strategy).unwrap();
     Cluster::over(Objects::with(store, &config, catalog))
 }
 

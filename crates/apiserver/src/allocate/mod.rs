@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use api::status::{FieldError, FieldErrorKind};
 use api::view::{Edit, View, strings, text_map};
-use api::{NewObject, Status, Struct};
+use api::{Gate, NewObject, Status, Struct};
 use storage::{Store, Write, WriteError};
 
 pub(crate) use cidrs::DEFAULT as DEFAULT_RANGE;
@@ -240,7 +240,7 @@ impl Allocators {
                 s.set("ipFamilyPolicy", spec.policy.as_str());
             }
         }
-        let strict = self.objects.gate("StrictIPCIDRValidation");
+        let strict = self.objects.gates.enabled(Gate::StrictIPCIDRValidation);
         let errors = kinds::strategies::service_addresses(schema, tree, old, strict);
         if !errors.is_empty() {
             return Err(Status::invalid("", "Service", &name, &errors));

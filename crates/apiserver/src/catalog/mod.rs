@@ -14,8 +14,7 @@ pub(crate) mod unreadable;
 use std::sync::Arc;
 
 use api::resources::ResourceInfo;
-use api::{Object, Schema, Status, Struct};
-use component::FeatureGates;
+use api::{FeatureGates, Object, Schema, Status, Struct};
 use kinds::Strategy;
 use kinds::gated::Gated;
 use storage::Store;
@@ -54,7 +53,7 @@ impl Catalog {
     pub(crate) fn new(
         store: &Store,
         rows: &[ResourceInfo],
-        gates: &FeatureGates,
+        gates: FeatureGates,
         documents: Arc<dyn Documents>,
         strategy: impl Fn(&str, &str) -> Arc<dyn Strategy>,
     ) -> Result<Self, String> {
@@ -63,7 +62,7 @@ impl Catalog {
         Ok(Self {
             schema,
             meta: Meta::new(schema).ok_or("the schema lacks ObjectMeta")?,
-            gated: Gated::new(schema, |gate| gates.is_off(gate)),
+            gated: Gated::new(schema, gates),
             unsafe_deletion: gates.enabled(unreadable::GATE),
             discovery: Discovery::new(&resources),
             columns: Descriptions::new(Arc::clone(&documents)),

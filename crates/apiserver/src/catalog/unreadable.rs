@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use api::codec::json;
 use api::status::{Cause, Details};
-use api::{Object, Schema, Status, Struct};
+use api::{Gate, Object, Schema, Status, Struct};
 use storage::Unreadable;
 
 use super::resource::Resource;
 
 /// The feature gate.
-pub(crate) const GATE: &str = "AllowUnsafeMalformedObjectDeletion";
+pub(crate) const GATE: Gate = Gate::AllowUnsafeMalformedObjectDeletion;
 
 /// How many objects a list names that cannot be read, as upstream's does.
 pub(crate) const NAMED: usize = 100;

@@ -109,9 +109,8 @@ async fn store_filled(
     let (catalog, handlers) = (scope.catalog, scope.handlers);
     scope.ensure_namespace(&mut tree)?;
     let strategy = scope.strategy();
-    let gate = |name: &str| scope.gate(name);
     let warn = |text: String| scope.req.warn(text);
-    let ctx = scope.ctx(&gate, &warn);
+    let ctx = scope.ctx(&warn);
     catalog.gated.drop(&mut tree, None);
     strategy.prepare_create(&ctx, &mut tree);
     let mut errors = strategy.validate(&ctx, &tree);

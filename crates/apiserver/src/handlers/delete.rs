@@ -107,7 +107,7 @@ fn later(clock: Timestamp, seconds: i64) -> String {
 
 fn read_options(scope: &Scope<'_>) -> Result<DeleteOptions, Status> {
     let req = scope.req;
-    let unsafe_deletion = scope.gate(catalog::unreadable::GATE);
+    let unsafe_deletion = scope.enabled(catalog::unreadable::GATE);
     if req.body.is_empty() {
         return delete_options_of_query(&req.query, unsafe_deletion);
     }

@@ -7,7 +7,7 @@ use access::admission::{Admission, AdmissionRequest, DeleteOptions, Operation, O
 use access::auth::Auth;
 use api::schema::Gvk;
 use api::status::FieldError;
-use api::{NewObject, Object, Status, Struct};
+use api::{Gate, NewObject, Object, Status, Struct};
 use component::Shutdown;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -110,16 +110,12 @@ impl<'a> Scope<'a> {
         }
     }
     /// The context of the kind's rules.
-    pub(crate) fn ctx<'c>(
-        &'c self,
-        gate: &'c (dyn Fn(&str) -> bool + Sync),
-        warn: &'c (dyn Fn(String) + Sync),
-    ) -> Ctx<'c> {
-        Ctx { schema: self.catalog.schema, now: &self.now, gate, warn }
+    pub(crate) fn ctx<'c>(&'c self, warn: &'c (dyn Fn(String) + Sync)) -> Ctx<'c> {
+        Ctx { schema: self.catalog.schema, now: &self.now, gates: self.handlers.objects.gates, warn }
     }
     /// Whether a feature is on.
-    pub(crate) fn gate(&self, name: &str) -> bool {
-        self.handlers.objects.gate(name)
+    pub(crate) fn enabled(&self, gate: Gate) -> bool {
+        self.handlers.objects.gates.enabled(gate)
     }
     /// The stored object, or a 404; what is there may also be impossible to read.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Object>, Status> {

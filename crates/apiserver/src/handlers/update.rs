@@ -185,9 +185,8 @@ async fn attempt(
     check_revision(scope, name, &mut tree, object.revision)?;
     scope.ensure_namespace(&mut tree)?;
     keep_generation(scope, &mut tree, &old)?;
-    let gate = |name: &str| scope.gate(name);
     let warn = |text: String| scope.req.warn(text);
-    let ctx = scope.ctx(&gate, &warn);
+    let ctx = scope.ctx(&warn);
     if !plan.privileged {
         // Before the rules, unless these count what is dropped in a generation.
         if !scope.facts().counts_gated {
@@ -229,9 +228,8 @@ async fn attempt_filled(
     let (catalog, handlers) = (scope.catalog, scope.handlers);
     let strategy = scope.strategy();
     let dry_run = plan.options.dry_run;
-    let gate = |name: &str| scope.gate(name);
     let warn = |text: String| scope.req.warn(text);
-    let ctx = scope.ctx(&gate, &warn);
+    let ctx = scope.ctx(&warn);
     if !plan.privileged {
         let mut errors =
             kinds::validation::meta::common_update(catalog.schema, &tree, &old, scope.resource.namespaced);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use api::field::{Errors, Path, Typed};
 use api::names::{self, NameCheck, name_label};
 use api::view::{Edit, View, same};
-use api::{Node, Struct, Text};
+use api::{Gate, Node, Struct, Text};
 
 use crate::columns;
 use crate::scale::SelectorForm;
@@ -26,7 +26,7 @@ fn max_unavailable(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     let used = old.is_some_and(|o| {
         View::new(c.schema, o).st("spec").st("updateStrategy").st("rollingUpdate").has("maxUnavailable")
     });
-    let on = (c.gate)("MaxUnavailableStatefulSet");
+    let on = c.gates.enabled(Gate::MaxUnavailableStatefulSet);
     if let Some(mut spec) = Edit::new(c.schema, s).at("spec")
         && let Some(mut u) = spec.at("updateStrategy")
         && let Some(mut r) = u.at("rollingUpdate")

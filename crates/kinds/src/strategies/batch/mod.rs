@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use api::field::{Errors, Path, Raw, Typed};
 use api::names::{self, domain_prefixed_path, name_subdomain};
 use api::view::{Edit, View, same};
-use api::{Node, Schema, Struct, Text};
+use api::{Gate, Node, Schema, Struct, Text};
 
 use crate::columns;
 use crate::defaults::job_labels;
@@ -575,12 +575,12 @@ fn template_update(errs: &mut Errors, at: &Path<'_>, n: View<'_>, old: View<'_>,
     let has_condition =
         status.items("conditions").any(|c| c.str("type") == "Suspended" && c.str("status") == "True");
     let may_change = suspended && (!started || has_condition) && status.int("active") == 0;
-    let scheduling = if (c.gate)("MutableSchedulingDirectivesForSuspendedJobs") {
+    let scheduling = if c.gates.enabled(Gate::MutableSchedulingDirectivesForSuspendedJobs) {
         may_change
     } else {
         suspended && !started
     };
-    let resources = (c.gate)("MutablePodResourcesForSuspendedJobs") && may_change;
+    let resources = c.gates.enabled(Gate::MutablePodResourcesForSuspendedJobs) && may_change;
     let Some(old_spec) = o.raw() else { return };
     let mut spec = old_spec.clone();
     let t = n.st("template");

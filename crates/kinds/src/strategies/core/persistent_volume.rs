@@ -4,7 +4,7 @@ use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::names::{self, name_subdomain};
 use api::quantity::{nano, value};
 use api::view::{Edit, View};
-use api::{Node, Struct, Text};
+use api::{Gate, Node, Struct, Text};
 
 use super::persistent_volume_claim::access_modes;
 use crate::columns;
@@ -329,7 +329,7 @@ fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
         );
     }
     immutable(errs, &Path::root(""), ns, os, "volumeMode");
-    if os.has("nodeAffinity") && !(c.gate)("MutablePVNodeAffinity") && !same_but_labels(ns, os) {
+    if os.has("nodeAffinity") && !c.gates.enabled(Gate::MutablePVNodeAffinity) && !same_but_labels(ns, os) {
         errs.invalid(
             &Path::root("nodeAffinity"),
             Raw(print::field(ns, "nodeAffinity")),

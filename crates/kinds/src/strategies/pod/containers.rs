@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use api::Gate;
 use api::field::{Errors, Path, Plain, Raw};
 use api::names;
 use api::quantity::nano;
@@ -43,7 +44,7 @@ pub(super) fn regular(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
             lifecycle(errs, &at.field("lifecycle"), l, p);
         }
         probes(errs, &at, c, p);
-        if p.o.gate("ContainerRestartRules") {
+        if p.o.gate(Gate::ContainerRestartRules) {
             restart_policy(errs, &at, c, p);
         } else if c.has("restartPolicy") {
             errs.forbidden(&at.field("restartPolicy"), "may not be set for non-init containers");
@@ -67,8 +68,8 @@ pub(super) fn init(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
             if c.len("restartPolicyRules") > 0 {
                 errs.required(&idx.field("restartPolicy"), RULES_NEED_POLICY);
             }
-        } else if p.o.gate("ContainerRestartRules") {
-            if !always || p.o.gate("RestartAllContainersOnContainerExits") {
+        } else if p.o.gate(Gate::ContainerRestartRules) {
+            if !always || p.o.gate(Gate::RestartAllContainersOnContainerExits) {
                 restart_policy(errs, &idx, c, p);
             } else if c.len("restartPolicyRules") > 0 {
                 errs.forbidden(
@@ -286,7 +287,7 @@ fn host_ports(errs: &mut Errors, at: &Path<'_>, c: View<'_>, taken: &mut HashSet
 }
 
 fn env_name(name: &str, p: &Pod<'_>) -> Vec<String> {
-    if p.o.gate("RelaxedEnvironmentVariableValidation") {
+    if p.o.gate(Gate::RelaxedEnvironmentVariableValidation) {
         names::relaxed_env_var_name(name)
     } else {
         names::env_var_name(name)
@@ -339,7 +340,7 @@ fn env(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
             errs.invalid(
                 &at,
                 "",
-                if p.o.gate("EnvFiles") {
+                if p.o.gate(Gate::EnvFiles) {
                     "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
                 } else {
                     "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
@@ -662,7 +663,7 @@ fn restart_policy(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
     if rules > 20 {
         errs.too_many(&list, rules, 20);
     }
-    let actions: &[&str] = if p.o.gate("RestartAllContainersOnContainerExits") {
+    let actions: &[&str] = if p.o.gate(Gate::RestartAllContainersOnContainerExits) {
         &["Restart", "RestartAllContainers"]
     } else {
         &["Restart"]

@@ -1,6 +1,7 @@
 //! The conditions on which the validation of a pod's spec depends besides the spec: feature gates, and the rules that
 //! the stored pod already violates.
 
+use api::Gate;
 use api::names;
 use api::view::View;
 
@@ -11,7 +12,7 @@ use crate::validation::meta::has_invalid_value;
 #[derive(Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "independent permissions")]
 pub(crate) struct Options<'a> {
-    /// Feature gates and the like.
+    /// The surroundings of the rules.
     pub ctx: Ctx<'a>,
     /// Whether the spec is of a Pod, not of a template.
     pub is_pod: bool,
@@ -37,29 +38,29 @@ pub(crate) struct Options<'a> {
     pub any_selinux_policy: bool,
     /// Checks keys of spread constraints in the other way than the gate demands, since the stored ones pass only that.
     pub other_spread_keys: bool,
-    /// Gates that count as on because the stored pod uses their features; "" for none.
-    in_use: [&'static str; 5],
+    /// Gates that count as on because the stored pod uses their features.
+    in_use: [Option<Gate>; 5],
 }
 
 /// Whether a stored spec uses a feature.
 type Used = fn(View<'_>) -> bool;
 
 /// Features that stay although their gates are off, with the use in a stored spec that lets them stay.
-const USES: [(&str, Used); 5] = [
-    ("ContainerRestartRules", super::prepare::restart_rules_used),
-    ("RestartAllContainersOnContainerExits", |spec| {
+const USES: [(Gate, Used); 5] = [
+    (Gate::ContainerRestartRules, super::prepare::restart_rules_used),
+    (Gate::RestartAllContainersOnContainerExits, |spec| {
         ["containers", "initContainers"].iter().any(|l| {
             spec.items(l)
                 .any(|c| c.items("restartPolicyRules").any(|r| r.str("action") == "RestartAllContainers"))
         })
     }),
-    ("EnvFiles", |spec| {
+    (Gate::EnvFiles, |spec| {
         containers(spec).any(|c| c.items("env").any(|e| e.st("valueFrom").has("fileKeyRef")))
     }),
-    ("UserNamespacesHostNetworkSupport", |spec| {
+    (Gate::UserNamespacesHostNetworkSupport, |spec| {
         spec.bool("hostNetwork") && spec.opt_bool("hostUsers") == Some(false)
     }),
-    ("TaintTolerationComparisonOperators", |spec| {
+    (Gate::TaintTolerationComparisonOperators, |spec| {
         spec.items("tolerations").any(|t| matches!(t.str("operator"), "Lt" | "Gt"))
     }),
 ];
@@ -74,7 +75,7 @@ impl<'a> Options<'a> {
         let mut o = Self {
             ctx,
             is_pod,
-            invalid_deletion_cost: !(ctx.gate)("PodDeletionCost"),
+            invalid_deletion_cost: !ctx.gates.enabled(Gate::PodDeletionCost),
             invalid_selector_values: false,
             invalid_node_affinity_values: false,
             invalid_spread_selectors: false,
@@ -83,14 +84,14 @@ impl<'a> Options<'a> {
             non_local_token_path: false,
             devices_in_user_namespace: false,
             restart_of_plain_init: false,
-            any_selinux_policy: (ctx.gate)("SELinuxMount"),
+            any_selinux_policy: ctx.gates.enabled(Gate::SELinuxMount),
             other_spread_keys: false,
-            in_use: [""; 5],
+            in_use: [None; 5],
         };
         let Some((spec, meta)) = old else { return o };
         for (slot, (gate, used)) in o.in_use.iter_mut().zip(USES) {
             if used(spec) {
-                *slot = gate;
+                *slot = Some(gate);
             }
         }
         o.invalid_deletion_cost |= meta.map("annotations").is_some_and(|a| {
@@ -126,8 +127,8 @@ impl<'a> Options<'a> {
             );
             !e.is_empty()
         });
-        let merged = (ctx.gate)("MatchLabelKeysInPodTopologySpreadSelectorMerge");
-        o.other_spread_keys = (ctx.gate)("MatchLabelKeysInPodTopologySpread")
+        let merged = ctx.gates.enabled(Gate::MatchLabelKeysInPodTopologySpreadSelectorMerge);
+        o.other_spread_keys = ctx.gates.enabled(Gate::MatchLabelKeysInPodTopologySpread)
             && spec.items("topologySpreadConstraints").any(|t| {
                 let mut e = api::field::Errors::new();
                 let at = api::field::Path::root("");
@@ -166,7 +167,7 @@ impl<'a> Options<'a> {
         o
     }
     /// Whether a feature gate is on, or its feature is in use.
-    pub(crate) fn gate(&self, name: &str) -> bool {
-        (self.ctx.gate)(name) || self.in_use.contains(&name)
+    pub(crate) fn gate(&self, gate: Gate) -> bool {
+        self.ctx.gates.enabled(gate) || self.in_use.contains(&Some(gate))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use api::field::Path;
 use api::view::{Edit, View, same, strings};
-use api::{Map, Node, Struct};
+use api::{Gate, Map, Node, Struct};
 
 use super::CONTAINER_LISTS;
 use super::resources::qos_class;
@@ -32,8 +32,9 @@ pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
     let notes = e.view().st("metadata").map("annotations").cloned();
     if let Some(mut spec) = e.at("spec") {
         merge_affinity(&mut spec, &labels);
-        let merges = ["MatchLabelKeysInPodTopologySpread", "MatchLabelKeysInPodTopologySpreadSelectorMerge"];
-        if merges.iter().all(|g| (c.gate)(g)) {
+        let merges =
+            [Gate::MatchLabelKeysInPodTopologySpread, Gate::MatchLabelKeysInPodTopologySpreadSelectorMerge];
+        if merges.iter().all(|g| c.gates.enabled(*g)) {
             for mut t in spec.items("topologySpreadConstraints") {
                 merge_keys(&mut t, "matchLabelKeys", "In", &labels);
             }
@@ -159,15 +160,16 @@ pub(super) fn restart_rules_used(spec: View<'_>) -> bool {
 
 /// Drops the fields of features that are off, unless the stored spec uses them.
 pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'_>>) {
-    let on = |g: &str| (c.gate)(g);
+    let on = |gate: Gate| c.gates.enabled(gate);
     let sources = |kind: &str| {
         old.is_some_and(|o| {
             o.items("volumes").any(|v| v.st("projected").items("sources").any(|s| s.has(kind)))
         })
     };
-    for (gate, kind) in
-        [("ClusterTrustBundleProjection", "clusterTrustBundle"), ("PodCertificateRequest", "podCertificate")]
-    {
+    for (gate, kind) in [
+        (Gate::ClusterTrustBundleProjection, "clusterTrustBundle"),
+        (Gate::PodCertificateRequest, "podCertificate"),
+    ] {
         if !on(gate) && !sources(kind) {
             for mut v in spec.items("volumes") {
                 if let Some(mut p) = v.at("projected") {
@@ -178,16 +180,16 @@ pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'
             }
         }
     }
-    if !on("GenericWorkload") && !old.is_some_and(|o| o.has("schedulingGroup")) {
+    if !on(Gate::GenericWorkload) && !old.is_some_and(|o| o.has("schedulingGroup")) {
         spec.remove("schedulingGroup");
     }
-    if !on("PodLevelResources") && !old.is_some_and(|o| o.has("resources")) {
+    if !on(Gate::PodLevelResources) && !old.is_some_and(|o| o.has("resources")) {
         spec.remove("resources");
     }
-    if !on("HostnameOverride") && !old.is_some_and(|o| o.has("hostnameOverride")) {
+    if !on(Gate::HostnameOverride) && !old.is_some_and(|o| o.has("hostnameOverride")) {
         spec.remove("hostnameOverride");
     }
-    if !on("ContainerStopSignals") && !any_container(old, |c| c.st("lifecycle").has("stopSignal")) {
+    if !on(Gate::ContainerStopSignals) && !any_container(old, |c| c.st("lifecycle").has("stopSignal")) {
         for list in CONTAINER_LISTS {
             for mut ctr in spec.items(list) {
                 let Some(mut l) = ctr.at("lifecycle") else { continue };
@@ -197,7 +199,7 @@ pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'
             }
         }
     }
-    if !on("ContainerRestartRules") && !old.is_some_and(restart_rules_used) {
+    if !on(Gate::ContainerRestartRules) && !old.is_some_and(restart_rules_used) {
         for list in CONTAINER_LISTS {
             for mut ctr in spec.items(list) {
                 ctr.remove("restartPolicyRules");
@@ -207,7 +209,8 @@ pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'
             }
         }
     }
-    if !on("EnvFiles") && !any_container(old, |c| c.items("env").any(|e| e.st("valueFrom").has("fileKeyRef")))
+    if !on(Gate::EnvFiles)
+        && !any_container(old, |c| c.items("env").any(|e| e.st("valueFrom").has("fileKeyRef")))
     {
         for list in CONTAINER_LISTS {
             for mut ctr in spec.items(list) {
@@ -311,7 +314,7 @@ pub(super) fn resize(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     if lists.iter().all(|l| asked.len(l) == stored.len(l)) {
         restore(c, new, old);
         if let Some(mut spec) = Edit::new(c.schema, new).at("spec") {
-            if (c.gate)("InPlacePodLevelResourcesVerticalScaling") {
+            if c.gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling) {
                 spec.put("resources", asked.get("resources").cloned());
             }
             for list in lists {

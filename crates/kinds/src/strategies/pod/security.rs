@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use api::Gate;
 use api::field::{BadValue, Errors, Lazy, Path, Typed};
 use api::names;
 use api::view::View;
@@ -399,7 +400,7 @@ pub(super) fn host_users(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &O
     if spec.opt_bool("hostUsers") != Some(false) {
         return;
     }
-    if !o.gate("UserNamespacesHostNetworkSupport") && spec.bool("hostNetwork") {
+    if !o.gate(Gate::UserNamespacesHostNetworkSupport) && spec.bool("hostNetwork") {
         errs.forbidden(&at.field("hostNetwork"), NOT);
     }
     if spec.bool("hostPID") {

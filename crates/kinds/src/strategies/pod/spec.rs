@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use api::Gate;
 use api::field::{Errors, Path};
 use api::names;
 use api::view::View;
@@ -33,7 +34,7 @@ pub(crate) fn check(
     containers::regular(errs, &at.field("containers"), &p);
     containers::init(errs, &at.field("initContainers"), &p);
     containers::ephemeral(errs, &at.field("ephemeralContainers"), &p);
-    if o.gate("PodLevelResources") {
+    if o.gate(Gate::PodLevelResources) {
         resources::pod_level(errs, at, spec, &p.claims, o);
     }
     host_network(errs, at, spec, o);
@@ -135,7 +136,7 @@ fn dns(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
         errs.invalid(&servers, c.get("nameservers"), "must not have more than 3 nameservers");
     }
     for (i, s) in c.strs("nameservers").enumerate() {
-        ip::check_legacy(errs, &servers.index(i), s, o.gate("StrictIPCIDRValidation"), &ip::Kept::new());
+        ip::check_legacy(errs, &servers.index(i), s, o.gate(Gate::StrictIPCIDRValidation), &ip::Kept::new());
     }
     let searches = at.field("searches");
     if c.len("searches") > 32 {
@@ -204,7 +205,7 @@ fn scalars(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
             errs,
             &at.field("ip"),
             a.str("ip"),
-            o.gate("StrictIPCIDRValidation"),
+            o.gate(Gate::StrictIPCIDRValidation),
             &ip::Kept::new(),
         );
         let list = at.field("hostnames");

@@ -7,7 +7,7 @@ use api::go::quote;
 use api::names;
 use api::status::FieldError;
 use api::view::{Edit, View, same};
-use api::{Node, Struct};
+use api::{Gate, Node, Struct};
 
 use super::options::Options;
 use super::resources::qos_class;
@@ -277,7 +277,7 @@ pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<Fi
     let Some(mut left) = ns.raw().cloned() else { return errs.0 };
     let asks = |s: View<'_>| ["requests", "limits"].iter().any(|f| s.st("resources").len(f) > 0);
     if asks(os) || asks(ns) {
-        if !opts.gate("InPlacePodLevelResourcesVerticalScaling") {
+        if !opts.gate(Gate::InPlacePodLevelResourcesVerticalScaling) {
             errs.forbidden(
                 &Path::root(NOWHERE),
                 "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled",
@@ -293,7 +293,7 @@ pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<Fi
         return errs.0;
     }
     let resizes = |c: View<'_>| {
-        c.str("restartPolicy") == "Always" || opts.gate("InPlacePodVerticalScalingInitContainers")
+        c.str("restartPolicy") == "Always" || opts.gate(Gate::InPlacePodVerticalScalingInitContainers)
     };
     for list in ["initContainers", "containers"] {
         let at = at.field(list);

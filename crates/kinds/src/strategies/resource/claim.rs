@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use api::field::{Errors, Path, Typed};
 use api::names::{self, name_subdomain, name_subdomain_bytes};
 use api::view::View;
-use api::{Node, Struct};
+use api::{Gate, Node, Struct};
 
 use super::{EFFECTS, GROUP, claim_status, fits, qualified_name, unique};
 use crate::columns;
@@ -298,7 +298,7 @@ pub(super) fn request_name(errs: &mut Errors, at: &Path<'_>, name: &str, claimed
 fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, claimed: &Requests<'_>, ctx: &Ctx<'_>) {
     request_names(errs, at, c, claimed);
     let Some(field) = ["matchAttribute", "distinctAttribute"].into_iter().find(|f| c.has(f)) else {
-        if !(ctx.gate)("DRAConsumableCapacity") {
+        if !ctx.gates.enabled(Gate::DRAConsumableCapacity) {
             errs.required(&at.field("matchAttribute"), "");
             return;
         }

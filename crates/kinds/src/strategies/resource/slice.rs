@@ -7,7 +7,7 @@ use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::names::{self, name_subdomain};
 use api::quantity::nano;
 use api::view::{Edit, View, same};
-use api::{Node, Struct, Text};
+use api::{Gate, Node, Struct, Text};
 
 use super::{EFFECTS, GROUP, fits, qualified_name, unique};
 use crate::columns;
@@ -96,7 +96,7 @@ fn drop_disabled(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     const MAPPINGS: &str = "nodeAllocatableResourceMappings";
     let had =
         |f: &str| old.is_some_and(|o| View::new(c.schema, o).st("spec").items("devices").any(|d| d.has(f)));
-    let drop = !(c.gate)("DRANodeAllocatableResources") && !had(MAPPINGS);
+    let drop = !c.gates.enabled(Gate::DRANodeAllocatableResources) && !had(MAPPINGS);
     let mut e = Edit::new(c.schema, s);
     let Some(mut spec) = e.at("spec") else { return };
     for mut d in spec.items("devices") {
