@@ -15,7 +15,7 @@ pub(super) fn source(table: &str) -> Result<String> {
     let rows = table.lines().skip(1).map(row).collect::<Result<Vec<Row<'_>>>>()?;
     let mut out = String::from(
         "//! The feature gates of v1.36. `cargo xtask schema` writes this file from `schema/feature-gates.tsv`.\n\n\
-         use super::{Row, Stage, row};\n\n\
+         use super::row::{Row, Stage, row};\n\n\
          /// A feature gate of v1.36.\n\
          #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]\n\
          #[allow(missing_docs, reason = \"upstream describes its gates\")]\n\
@@ -26,8 +26,8 @@ pub(super) fn source(table: &str) -> Result<String> {
     }
     let _ = write!(
         out,
-        "}}\n\n/// The rows of the table, in the order of [`Gate`].\n#[rustfmt::skip]\n\
-         pub(super) const TABLE: [(Gate, Row); {}] = [\n",
+        "}}\n\n/// The rows of the table, in the order of [`Gate`], with the gates that each requires.\n#[rustfmt::skip]\n\
+         pub(super) const TABLE: [(Gate, Row, &[Gate]); {}] = [\n",
         rows.len()
     );
     for Row { name, default, stage, locked, requires } in &rows {
@@ -37,7 +37,7 @@ pub(super) fn source(table: &str) -> Result<String> {
         let requires: Vec<String> = requires.iter().map(|r| format!("Gate::{r}")).collect();
         let _ = writeln!(
             out,
-            "    (Gate::{name}, row({name:?}, {default}, Stage::{stage}, {locked}, &[{}])),",
+            "    (Gate::{name}, row({name:?}, {default}, Stage::{stage}, {locked}), &[{}]),",
             requires.join(", ")
         );
     }
@@ -102,7 +102,7 @@ mod tests {
         };
         check(
             "A\ttrue\tGA\ty\t\nB\tfalse\tAlpha\tn\tA\n",
-            Ok("    (Gate::B, row(\"B\", false, Stage::Alpha, false, &[Gate::A])),\n];\n"),
+            Ok("    (Gate::B, row(\"B\", false, Stage::Alpha, false), &[Gate::A]),\n];\n"),
         );
         check("A\ttrue\tGA\ty\tC\n", Err("A requires C, which is no gate"));
         check("A\tyes\tGA\ty\t\n", Err("the default of A"));
