@@ -10,8 +10,8 @@ use api::{Gate, Schema, Struct};
 use crate::columns;
 use crate::convert;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::resources::container_resource_name;
-use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 

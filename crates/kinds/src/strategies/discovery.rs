@@ -10,7 +10,7 @@ use api::{Gate, Struct, Text};
 use crate::columns;
 use crate::strategies::core::endpoints::endpoint_ip;
 use crate::strategies::generic::{NAMESPACED, check, check_update, first_generation, set_generation};
-use crate::strategies::pod::core_meta;
+use crate::strategies::meta::core_meta;
 use crate::strategies::rules::Rules;
 use crate::strategy::Ctx;
 use crate::validation::ip;

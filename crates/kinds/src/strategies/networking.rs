@@ -11,7 +11,7 @@ use crate::strategies::generic::{
     self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_if_written, bump_spec, check, check_update,
     first_generation,
 };
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
 use crate::strategies::template::whole;
 use crate::strategy::Ctx;

@@ -14,8 +14,9 @@ use crate::strategies::core::persistent_volume::inline_volume;
 use crate::strategies::generic::{
     CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, drop_status, keep_status,
 };
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::volumes::csi_driver_name;
-use crate::strategies::pod::{core_meta, core_meta_update, warnings::node_label};
+use crate::strategies::pod::warnings::node_label;
 use crate::strategies::rules::{Going, Rules, SubresourceRules, Takes};
 use crate::strategies::template::whole;
 use crate::strategy::Ctx;

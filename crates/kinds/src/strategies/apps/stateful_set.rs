@@ -11,8 +11,10 @@ use crate::columns;
 use crate::scale::SelectorForm;
 use crate::strategies::core::persistent_volume_claim::{ClaimOptions, claim_spec};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::options::Options;
-use crate::strategies::pod::{self, core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::pod::spec::template;
+use crate::strategies::pod::{self, warnings};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::{
     MISMATCH, amount, at_most_100_percent, available_below_ready, collisions, counts, create, int_or_percent,

@@ -7,7 +7,7 @@ use api::view::{View, same};
 
 use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Going, Rules};
 use crate::strategy::Ctx;
 use crate::validation::ip;

@@ -9,8 +9,9 @@ use api::{ByValue, Gate, Node, Text};
 
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod;
 use crate::strategies::pod::resources::quantity_value;
-use crate::strategies::pod::{self, core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::ip;

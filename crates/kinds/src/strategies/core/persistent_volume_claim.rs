@@ -8,8 +8,9 @@ use api::{Gate, Node, Text};
 
 use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::resources::quantity_value;
-use crate::strategies::pod::{core_meta, core_meta_update, warnings};
+use crate::strategies::pod::warnings;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::immutable;

@@ -6,7 +6,8 @@ use api::field::Path;
 use api::view::{Edit, View, same, strings};
 use api::{Gate, Map, Node, Struct};
 
-use super::CONTAINER_LISTS;
+use super::annotations::{APPARMOR, app_armor_annotation};
+use super::parts::{CONTAINER_LISTS, restart_rules_used};
 use super::resources::qos_class;
 use crate::strategies::generic::set_generation;
 use crate::strategy::Ctx;
@@ -99,15 +100,6 @@ fn merge_affinity(spec: &mut Edit<'_>, labels: &Map) {
     }
 }
 
-/// The type and profile of the field for which an old AppArmor annotation stands.
-pub(super) fn app_armor_annotation(v: &str) -> Option<(&'static str, Option<&str>)> {
-    match v {
-        "unconfined" => Some(("Unconfined", None)),
-        "runtime/default" => Some(("RuntimeDefault", None)),
-        _ => v.strip_prefix("localhost/").filter(|p| !p.is_empty()).map(|p| ("Localhost", Some(p))),
-    }
-}
-
 fn app_armor_fields(c: &Ctx<'_>, spec: &mut Edit<'_>, notes: &Map) {
     if spec.view().st("os").str("name") == "windows" {
         return;
@@ -116,7 +108,7 @@ fn app_armor_fields(c: &Ctx<'_>, spec: &mut Edit<'_>, notes: &Map) {
     for list in CONTAINER_LISTS {
         for mut container in spec.items(list) {
             let view = container.view();
-            let key = format!("{}{}", super::annotations::APPARMOR, view.str("name"));
+            let key = format!("{}{}", APPARMOR, view.str("name"));
             let Some(note) = notes.get(&key) else { continue };
             if view.st("securityContext").has("appArmorProfile") {
                 continue;
@@ -149,13 +141,6 @@ fn app_armor_fields(c: &Ctx<'_>, spec: &mut Edit<'_>, notes: &Map) {
 
 fn any_container(spec: Option<View<'_>>, mut f: impl FnMut(View<'_>) -> bool) -> bool {
     spec.is_some_and(|s| CONTAINER_LISTS.iter().any(|l| s.items(l).any(&mut f)))
-}
-
-/// Whether a stored spec has containers that are started again by rules of their own.
-pub(super) fn restart_rules_used(spec: View<'_>) -> bool {
-    spec.items("initContainers")
-        .any(|c| c.opt_str("restartPolicy").is_some_and(|p| p != "Always") || c.len("restartPolicyRules") > 0)
-        || spec.items("containers").any(|c| c.has("restartPolicy"))
 }
 
 /// Drops the fields of features that are off, unless the stored spec uses them.

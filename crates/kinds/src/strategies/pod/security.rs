@@ -7,20 +7,10 @@ use api::field::{BadValue, Errors, Lazy, Path, Typed};
 use api::names;
 use api::view::View;
 
-use super::CONTAINER_LISTS;
 use super::options::Options;
-use super::volumes::local_descending;
+use super::parts::each_container;
+use super::paths::local_descending;
 use crate::validation::print;
-
-/// Calls `f` with the path of each container, init containers first.
-pub(super) fn each_container(spec: View<'_>, spec_at: &Path<'_>, mut f: impl FnMut(&Path<'_>, View<'_>)) {
-    for list in CONTAINER_LISTS {
-        let at = spec_at.field(list);
-        for (i, c) in spec.items(list).enumerate() {
-            f(&at.index(i), c);
-        }
-    }
-}
 
 fn whole(v: View<'_>) -> impl BadValue {
     Lazy(move || v.raw().map(|s| print::internal(v.schema, s)).unwrap_or_default())

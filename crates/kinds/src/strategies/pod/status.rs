@@ -11,15 +11,18 @@ use api::quantity;
 use api::status::FieldError;
 use api::view::View;
 
+use super::annotations;
+use super::leniency::options;
 use super::options::Options;
-use super::{annotations, core_meta_update, old_of};
+use super::parts::old_of;
+use crate::strategies::meta::core_meta_update;
 use crate::strategy::Ctx;
 use crate::validation::ip;
 
 pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
     let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
-    let opts = Options::new(*c, true, Some(old_of(c, old)));
+    let opts = options(*c, true, Some(old_of(c, old)));
     let meta_at = Path::root("metadata");
     core_meta_update(&mut errs, n.st("metadata"), o.st("metadata"));
     annotations::check_update(

@@ -8,11 +8,11 @@ use api::names;
 use api::view::{Edit, View};
 use api::{ByValue, Gate, Node, Struct};
 
-use super::claim::{Requests, opaque, request_name, request_names};
+use super::requests::{Requests, opaque, request_name, request_names};
 use super::slice::{bindings, pool_name};
 use super::{fits, unique};
 use crate::strategies::generic::status_reset_meta;
-use crate::strategies::pod::core_meta_update;
+use crate::strategies::meta::core_meta_update;
 use crate::strategies::pod::scheduling::node_selector;
 use crate::strategies::pod::volumes::csi_driver_name;
 use crate::strategy::Ctx;

@@ -12,9 +12,9 @@ use api::{Gate, Node, Struct, Text};
 use super::{EFFECTS, GROUP, fits, qualified_name, unique};
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, bump_spec, check, check_update, first_generation};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::scheduling::node_selector;
 use crate::strategies::pod::volumes::csi_driver_name;
-use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, going};
 use crate::strategies::template::whole;
 use crate::strategy::Ctx;
@@ -35,7 +35,7 @@ const MAX_VALUE: usize = 64;
 const MAX_TAINTS: usize = 16;
 const MAX_CONDITIONS: usize = 4;
 
-pub(in crate::strategies) const SLICE: Rules = Rules {
+pub(crate) const SLICE: Rules = Rules {
     group: GROUP,
     resource: "resourceslices",
     columns: columns::storage::RESOURCE_SLICE,
