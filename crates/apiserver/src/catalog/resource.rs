@@ -12,6 +12,8 @@ use kinds::Strategy;
 use kinds::strategy::{Deprecated, Storage};
 use storage::{ResourceId, ResourceSpec, Store};
 
+use super::converter::Converter;
+
 /// A subresource of a resource.
 #[derive(Clone)]
 pub(crate) struct SubresourceEntry {
@@ -28,6 +30,7 @@ pub(crate) struct SubresourceEntry {
 }
 
 /// A resource in one version.
+#[derive(Clone)]
 pub(crate) struct Resource {
     /// Group.
     pub group: Text,
@@ -55,6 +58,11 @@ pub(crate) struct Resource {
     pub meta_at: Option<FieldNo>,
     /// The kind's facts and rules.
     pub strategy: Arc<dyn Strategy>,
+    /// The one who converts objects; `None` where the strategy does, at once.
+    pub converter: Option<Arc<dyn Converter>>,
+    /// The entry under which objects are answered that the converter has brought into this version: as if they were
+    /// stored so. `None` where nobody need be asked.
+    pub converted: Option<Arc<Resource>>,
     /// The text of the Warning with every answer, if this version goes.
     pub deprecated: Option<Deprecated>,
     /// How it is stored; `None` where nothing is kept.
@@ -104,6 +112,17 @@ impl Resource {
     /// Whether the version that is served is the one that is stored.
     pub(crate) fn same_version(&self) -> bool {
         self.stored.as_ref().is_none_or(|s| s.kind == self.kind)
+    }
+    /// The entry with what answers need of objects that the converter has brought into this version.
+    pub(super) fn with_converted(mut self) -> Self {
+        if let (Some(stored), Some(at)) = (&self.stored, self.meta_at)
+            && self.converter.is_some()
+            && !self.same_version()
+        {
+            let stored = Stored { kind: self.kind.clone(), root: self.root, meta_at: at, ..stored.clone() };
+            self.converted = Some(Arc::new(Self { stored: Some(stored), ..self.clone() }));
+        }
+        self
     }
     /// The key of an object below the store's prefix, as upstream's messages name it.
     pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> String {

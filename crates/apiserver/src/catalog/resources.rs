@@ -7,11 +7,11 @@ use api::resources::ResourceInfo;
 use api::schema::Gvk;
 use api::{Schema, Text};
 use bytes::Bytes;
-use kinds::Strategy;
 use kinds::defaults::Defaults;
 use kinds::strategy::Storage;
 use storage::{ResourceId, Store};
 
+use super::converter::Rules;
 use super::resource::{Resource, Stored, SubresourceEntry, missing};
 
 /// The subresource of kinds that have a [`kinds::scale::Scale`].
@@ -34,7 +34,7 @@ impl Resources {
         schema: &Schema,
         store: &Store,
         rows: impl IntoIterator<Item = &'a ResourceInfo>,
-        strategy: impl Fn(&str, &str) -> Arc<dyn Strategy>,
+        rules: impl Fn(&str, &str) -> Rules,
     ) -> Result<Self, String> {
         let mut made = Self {
             defaults: Defaults::new(schema),
@@ -45,12 +45,12 @@ impl Resources {
             consulted: Vec::new(),
         };
         // One for all versions of a resource.
-        let mut strategies: HashMap<(&str, &str), Arc<dyn Strategy>> = HashMap::new();
+        let mut all_rules: HashMap<(&str, &str), Rules> = HashMap::new();
         for row in rows {
-            let known = strategies.entry((row.group, row.resource));
-            let strategy = Arc::clone(known.or_insert_with(|| strategy(row.group, row.resource)));
-            let resource = Self::entry(schema, store, row, strategy, made.resources.len() as u32)?;
-            made.add(resource);
+            let known = all_rules.entry((row.group, row.resource));
+            let rules = known.or_insert_with(|| rules(row.group, row.resource)).clone();
+            let resource = Self::entry(schema, store, row, rules, made.resources.len() as u32)?;
+            made.add(resource.with_converted());
         }
         Ok(made)
     }
@@ -60,7 +60,7 @@ impl Resources {
         schema: &Schema,
         store: &Store,
         row: &ResourceInfo,
-        strategy: Arc<dyn Strategy>,
+        Rules { strategy, converter }: Rules,
         number: u32,
     ) -> Result<Resource, String> {
         let kind = Gvk::new(row.group, row.version, row.kind);
@@ -106,6 +106,8 @@ impl Resources {
             deprecated: facts.deprecated(row.version).cloned(),
             stored,
             strategy,
+            converter,
+            converted: None,
             number,
         })
     }

@@ -35,10 +35,12 @@ pub(crate) fn object_json(catalog: &Catalog, resource: &Resource, object: &Objec
 
 /// The protobuf message of an object, without the envelope; kept in the cache of forms.
 pub(crate) fn object_proto(encoder: &Encoder, resource: &Resource, object: &Object) -> Result<Bytes, Status> {
-    encoder.forms.get(object, resource.number, || {
+    let make = || {
         let tree = encoder.catalog.served_tree(resource, object)?;
         Ok(codec::message(encoder.catalog.schema, &tree))
-    })
+    };
+    // The bytes of an object that somebody converted go with the answer, so that their place says nothing.
+    if resource.converter.is_some() { make() } else { encoder.forms.get(object, resource.number, make) }
 }
 
 /// `{"kind":"PartialObjectMetadata",…}` of an object, from its stored bytes.

@@ -78,7 +78,7 @@ async fn bind_named(
     plan.privileged = true;
     let wanted_revision = meta.str("resourceVersion");
     let conflict = |why: String| Status::conflict("", "pods/binding", name, why);
-    update::run(scope, name, &plan, &|old| {
+    update::run(scope, name, &plan, &|old: Option<&Struct>| {
         let mut pod = old.cloned().ok_or_else(Status::no_such_resource)?;
         if !wanted_revision.is_empty() && wanted_revision != scope.meta(&pod).resource_version() {
             let why = format!(

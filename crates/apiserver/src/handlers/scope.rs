@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::admission::{Admission, AdmissionRequest, DeleteOptions, Operation, OperationOptions};
-use access::auth::Auth;
+use access::auth::{Auth, Eventual};
 use api::schema::Gvk;
 use api::status::FieldError;
 use api::{Gate, NewObject, Object, Status, Struct};
@@ -17,6 +17,7 @@ use storage::{Write, WriteError};
 
 use super::body::{check_name_of, read_object, same_namespace, scope_namespace, warn_of_owners};
 use crate::allocate::Allocators;
+use crate::catalog::conversion::Conversion;
 use crate::catalog::meta::{MetaMut, MetaRef};
 use crate::catalog::{Catalog, Resource, Stored};
 use crate::metrics::Metrics;
@@ -144,11 +145,24 @@ impl<'a> Scope<'a> {
         Ok(tree)
     }
     /// Reads the body as an object of this resource, in the stored version and with defaults.
-    pub(crate) fn body(&self, options: &WriteOptions) -> Result<Struct, Status> {
+    pub(crate) async fn body(&self, options: &WriteOptions) -> Result<Struct, Status> {
         let (kind, strategy) = (&self.resource.kind, Some(self.strategy()));
         let tree = read_object(self.req, kind, strategy, options.field_validation)?;
-        let tree = self.catalog.to_stored(self.resource, tree)?;
+        let tree = self.to_stored(tree).get().await?;
         Ok(self.defaulted(tree))
+    }
+    /// A conversion of the resource's objects.
+    pub(crate) fn conversion<'c>(&'c self, from: &'c Gvk, to: &'c Gvk) -> Conversion<'c> {
+        let (schema, resource) = (self.catalog.schema, &**self.resource);
+        Conversion { schema, resource, from, to, deadline: self.req.deadline }
+    }
+    /// Converts a tree from the stored version to the one that is served.
+    pub(crate) fn to_served(&self, tree: Struct) -> Eventual<'_, Result<Struct, Status>> {
+        self.conversion(&self.stored.kind, &self.resource.kind).one(tree)
+    }
+    /// Converts a tree from the version that is served to the stored one.
+    pub(crate) fn to_stored(&self, tree: Struct) -> Eventual<'_, Result<Struct, Status>> {
+        self.conversion(&self.resource.kind, &self.stored.kind).one(tree)
     }
     /// The object's name must be the request's.
     pub(crate) fn check_name(&self, tree: &Struct) -> Result<(), Status> {
@@ -224,11 +238,11 @@ impl<'a> Scope<'a> {
         Outcome::Stored { status, resource: Arc::clone(self.resource), object }
     }
     /// The answer with a tree of the stored version that was not written.
-    pub(crate) fn dry_answer(&self, status: u16, tree: Struct) -> Result<Outcome, Status> {
+    pub(crate) async fn dry_answer(&self, status: u16, tree: Struct) -> Result<Outcome, Status> {
         Ok(Outcome::Tree {
             status,
             kind: self.resource.kind.clone(),
-            tree: self.catalog.to_served(self.resource, tree)?,
+            tree: self.to_served(tree).get().await?,
             resource: Some(Arc::clone(self.resource)),
         })
     }

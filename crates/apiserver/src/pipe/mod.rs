@@ -1,6 +1,7 @@
-//! The pipe: authentication → impersonation → flow control → authorization → body → handler → answer.
+//! The pipe: authentication → impersonation → flow control → authorization → body → handler → conversion → answer.
 
 mod connect;
+mod conversion;
 mod paths;
 mod stages;
 
@@ -195,7 +196,11 @@ fn too_many() -> Response<Body> {
 
 /// Handles a request; a defect that shows at it is its answer, not the end of the caller.
 async fn dispatch(rooms: &Arc<Rooms>, request: &Request) -> Result<Outcome, Status> {
-    let handled = AssertUnwindSafe(handlers::dispatch(&rooms.handlers, request)).catch_unwind().await;
+    let answered = async {
+        let outcome = handlers::dispatch(&rooms.handlers, request).await?;
+        conversion::convert(request, outcome).await
+    };
+    let handled = AssertUnwindSafe(answered).catch_unwind().await;
     handled.unwrap_or_else(|_| Err(panicked(&request.info)))
 }
 
