@@ -53,7 +53,9 @@ fn run(args: &Args) -> Result<()> {
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
     };
     let gates = read(&root.join(GATES))?;
-    write(GATES_SOURCE, gates::source(&gates)?)?;
+    if args.check.is_empty() {
+        write(GATES_SOURCE, gates::source(&gates)?)?;
+    }
     if !args.go_src.is_empty() {
         let table = match &args.resources {
             Some(path) => resources::normalised(&read(path)?)?,
