@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use storage::{Batch, ReadError, ResourceId, Scope, Store, WatchOptions, WatchStart, Watcher};
 
-use crate::catalog::{Catalog, Documents, Resource, Rules};
+use crate::catalog::{Catalog, Documents, ResourceEntry, Rules};
 use crate::config::Config;
 
 /// How long a read waits for a revision that the store has not reached; upstream's `blockTimeout`.
@@ -81,7 +81,7 @@ impl Objects {
         &self.store
     }
     /// A resource by the group and plural under which its objects are stored.
-    pub(crate) fn resource(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
+    pub(crate) fn resource(&self, group: &str, plural: &str) -> Option<Arc<ResourceEntry>> {
         self.catalog.load().resources.stored(group, plural).cloned()
     }
     /// The store's number of a resource.

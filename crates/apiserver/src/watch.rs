@@ -16,7 +16,7 @@ use storage::{Batch, Cause, Event, WatchEnd, Watcher};
 use tokio::time::{Instant, Sleep};
 
 use crate::catalog::unreadable::transforming;
-use crate::catalog::{Catalog, Resource};
+use crate::catalog::{Catalog, ResourceEntry};
 use crate::front::lifetime::{Due, Lifetime};
 use crate::select::Selection;
 
@@ -61,7 +61,7 @@ impl WatchItem {
 /// The events of one watch.
 pub(crate) struct WatchSource {
     /// In the version of this resource.
-    pub(crate) resource: Arc<Resource>,
+    pub(crate) resource: Arc<ResourceEntry>,
     watcher: Option<Watcher>,
     selection: Selection,
     bookmarks: bool,
@@ -84,7 +84,7 @@ type Converted = BoxFuture<'static, Result<Vec<Arc<Object>>, Status>>;
 struct Conversion {
     catalog: Arc<Catalog>,
     /// The resource as it is stored.
-    stored: Arc<Resource>,
+    stored: Arc<ResourceEntry>,
     /// Events for which somebody was asked.
     asked: Vec<WatchItem>,
     /// The answer. The lock is never taken: it lets threads share the watch, which its body must.
@@ -174,7 +174,7 @@ pub(crate) struct Begun {
 
 impl WatchSource {
     /// A watch of a resource until shutdown at the latest.
-    pub(crate) fn new(resource: &Arc<Resource>, start: Begun, shutdown: &Shutdown) -> Self {
+    pub(crate) fn new(resource: &Arc<ResourceEntry>, start: Begun, shutdown: &Shutdown) -> Self {
         let Begun { selection, watcher, bookmarks, initial, timeout } = start;
         let (watcher, error) = match watcher {
             Ok(watcher) => (Some(watcher), None),
@@ -195,7 +195,7 @@ impl WatchSource {
         }
     }
     /// The watch with its events in the version of `converted`, for which somebody is asked.
-    pub(crate) fn converting(self, catalog: &Arc<Catalog>, converted: Arc<Resource>) -> Self {
+    pub(crate) fn converting(self, catalog: &Arc<Catalog>, converted: Arc<ResourceEntry>) -> Self {
         let conversion = Conversion {
             catalog: Arc::clone(catalog),
             stored: self.resource,

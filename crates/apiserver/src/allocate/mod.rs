@@ -30,7 +30,7 @@ use service::{
 pub(crate) use stored_ports::PLURAL as NODE_PORTS;
 use stored_ports::Ports;
 
-use crate::catalog::{Resource, Stored};
+use crate::catalog::{ResourceEntry, Stored};
 use crate::config::Services;
 use crate::objects::Objects;
 
@@ -84,7 +84,7 @@ async fn give_back(objects: &Objects, allocated: &Ports, addresses: Vec<String>,
 }
 
 /// The resource of the addresses that are taken.
-fn address_resource(objects: &Objects) -> Result<Arc<Resource>, Status> {
+fn address_resource(objects: &Objects) -> Result<Arc<ResourceEntry>, Status> {
     objects.resource("networking.k8s.io", "ipaddresses").ok_or_else(Status::no_such_resource)
 }
 

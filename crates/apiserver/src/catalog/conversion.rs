@@ -13,7 +13,7 @@ use kinds::convert::NoConversion;
 use tokio::time::{Instant, timeout_at};
 
 use super::converter::Converter;
-use super::resource::Resource;
+use super::resource::ResourceEntry;
 use crate::lanes::timed_out;
 
 /// The time that a converter has.
@@ -28,7 +28,7 @@ pub(crate) struct Conversion<'a> {
     /// The schema of the trees.
     pub(crate) schema: &'a Schema,
     /// The resource of the objects.
-    pub(crate) resource: &'a Resource,
+    pub(crate) resource: &'a ResourceEntry,
     /// The version in which they are.
     pub(crate) from: &'a Gvk,
     /// The version that is wanted.

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 pub(crate) use converter::Rules;
 pub(crate) use openapi::{Document, OpenApi};
 pub use openapi::{Documents, NoDocuments};
-pub(crate) use resource::{Resource, Stored, SubresourceEntry};
+pub(crate) use resource::{ResourceEntry, Stored, SubresourceEntry};
 
 use columns::Descriptions;
 use conversion::Conversion;
@@ -78,15 +78,15 @@ impl Catalog {
         })
     }
     /// Decodes a stored object into the version of a resource whose objects the strategy converts.
-    pub(crate) fn served_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+    pub(crate) fn served_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
         let tree = self.revised_tree(resource, object)?;
         self.conversion(resource, None)?.at_once(tree)
     }
     /// Brings stored objects into the version of a resource: all at once, whoever converts them. The objects are to be
-    /// answered under [`Resource::converted`]; `kind` names them in errors.
+    /// answered under [`ResourceEntry::converted`]; `kind` names them in errors.
     pub(crate) async fn converted_objects(
         &self,
-        resource: &Resource,
+        resource: &ResourceEntry,
         objects: &[Arc<Object>],
         kind: &str,
         deadline: Option<Instant>,
@@ -106,7 +106,7 @@ impl Catalog {
         Ok(out)
     }
     /// A stored object with the text of its tree in the version of a resource.
-    fn in_version(&self, resource: &Resource, mut tree: Struct, of: &Object) -> Result<Object, Status> {
+    fn in_version(&self, resource: &ResourceEntry, mut tree: Struct, of: &Object) -> Result<Object, Status> {
         let at = resource.meta_at.ok_or_else(Status::no_such_resource)?;
         if let Some(mut meta) = self.meta.of_mut(&mut tree, at) {
             meta.mark_resource_version();
@@ -117,14 +117,14 @@ impl Catalog {
     /// The conversion from the version in which a resource is stored to that which is served.
     fn conversion<'a>(
         &'a self,
-        resource: &'a Resource,
+        resource: &'a ResourceEntry,
         deadline: Option<Instant>,
     ) -> Result<Conversion<'a>, Status> {
         let (from, to) = (&resource.stored()?.kind, &resource.kind);
         Ok(Conversion { schema: self.schema, resource, from, to, deadline })
     }
     /// Decodes a stored object in the version in which it is stored.
-    fn revised_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+    fn revised_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
         let mut tree = self.stored_tree(resource, object)?;
         if let Some(mut meta) = self.meta.of_mut(&mut tree, resource.stored()?.meta_at) {
             meta.set_resource_version(&object.revision.to_string());
@@ -132,13 +132,13 @@ impl Catalog {
         Ok(tree)
     }
     /// Decodes a stored object in the version in which it is stored, without its resourceVersion.
-    pub(crate) fn stored_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+    pub(crate) fn stored_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
         unreadable::decoded(self.schema, resource, object)?
             .map_err(|bad| unreadable::corrupted(&bad, self.unsafe_deletion))
     }
     /// A tree with the name, namespace and uid of a stored object, which is not decoded, in the version in which it is
     /// stored.
-    pub(crate) fn outline(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+    pub(crate) fn outline(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
         let stored = resource.stored()?;
         let mut tree = Struct::new(stored.root);
         if let Some(mut meta) = self.meta.of_mut(&mut tree, stored.meta_at) {
@@ -153,7 +153,7 @@ impl Catalog {
         self.columns.definitions(&self.resources, columns)
     }
     /// The object of a bookmark: empty but for its resourceVersion.
-    pub(crate) fn bookmark(&self, resource: &Resource, revision: u64, initial_end: bool) -> Struct {
+    pub(crate) fn bookmark(&self, resource: &ResourceEntry, revision: u64, initial_end: bool) -> Struct {
         let mut tree = Struct::new(resource.root);
         if let Some(at) = resource.meta_at
             && let Some(mut meta) = self.meta.of_mut(&mut tree, at)

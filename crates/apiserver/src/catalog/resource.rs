@@ -31,7 +31,7 @@ pub(crate) struct SubresourceEntry {
 
 /// A resource in one version.
 #[derive(Clone)]
-pub(crate) struct Resource {
+pub(crate) struct ResourceEntry {
     /// Group.
     pub group: Text,
     /// Version.
@@ -54,7 +54,7 @@ pub(crate) struct Resource {
     pub subresources: Vec<SubresourceEntry>,
     /// The root struct.
     pub root: StructId,
-    /// `metadata` in [`Resource::root`]; `None` for kinds without it.
+    /// `metadata` in [`ResourceEntry::root`]; `None` for kinds without it.
     pub meta_at: Option<FieldNo>,
     /// The kind's facts and rules.
     pub strategy: Arc<dyn Strategy>,
@@ -62,7 +62,7 @@ pub(crate) struct Resource {
     pub converter: Option<Arc<dyn Converter>>,
     /// The entry under which objects are answered that the converter has brought into this version: as if they were
     /// stored so. `None` where nobody need be asked.
-    pub converted: Option<Arc<Resource>>,
+    pub converted: Option<Arc<ResourceEntry>>,
     /// The text of the Warning with every answer, if this version goes.
     pub deprecated: Option<Deprecated>,
     /// How it is stored; `None` where nothing is kept.
@@ -96,7 +96,7 @@ pub(crate) struct Stored {
     pub path: Text,
 }
 
-impl Resource {
+impl ResourceEntry {
     /// `metadata` is there and objects are kept.
     pub(crate) fn stored(&self) -> Result<&Stored, Status> {
         self.stored.as_ref().ok_or_else(Status::no_such_resource)

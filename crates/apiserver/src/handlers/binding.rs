@@ -11,7 +11,7 @@ use super::body::{read_object, same_namespace};
 use super::scope::Handlers;
 use super::scope::Scope;
 use super::update::{self, Plan};
-use crate::catalog::{Resource, SubresourceEntry};
+use crate::catalog::{ResourceEntry, SubresourceEntry};
 use crate::conditions::{self, Condition};
 use crate::options::{WriteKind, write_options};
 use crate::outcome::Outcome;
@@ -27,7 +27,7 @@ pub(crate) async fn bind(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Ou
 pub(crate) async fn create(
     handlers: &Handlers,
     req: &Request,
-    resource: &Arc<Resource>,
+    resource: &Arc<ResourceEntry>,
 ) -> Result<Outcome, Status> {
     if req.info.verb != "create" {
         return Err(method_not_allowed());

@@ -8,7 +8,7 @@ use api::schema::Gvk;
 use api::{Map, Node, Schema, Status, Struct, Text};
 
 use super::scope::Scope;
-use crate::catalog::{Resource, conversion};
+use crate::catalog::{ResourceEntry, conversion};
 use crate::options::WriteOptions;
 use crate::request::Request;
 
@@ -16,7 +16,7 @@ use crate::request::Request;
 /// asked is noted, and they are worked out again with the answer.
 struct KindVersions<'s> {
     schema: &'s Schema,
-    resource: &'s Resource,
+    resource: &'s ResourceEntry,
     answers: &'s Answers,
 }
 

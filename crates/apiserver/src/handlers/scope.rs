@@ -19,7 +19,7 @@ use super::body::{check_name_of, read_object, same_namespace, scope_namespace, w
 use crate::allocate::Allocators;
 use crate::catalog::conversion::Conversion;
 use crate::catalog::meta::{MetaMut, MetaRef};
-use crate::catalog::{Catalog, Resource, Stored};
+use crate::catalog::{Catalog, ResourceEntry, Stored};
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::options::WriteOptions;
@@ -54,7 +54,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) req: &'a Request,
     /// The server's own part in the lives of the resource's objects, if it has one.
     pub(crate) lifecycle: Option<&'static dyn Lifecycle>,
-    pub(crate) resource: &'a Arc<Resource>,
+    pub(crate) resource: &'a Arc<ResourceEntry>,
     pub(crate) stored: &'a Stored,
     /// The namespace in which the object is; "" for objects of the cluster.
     pub(crate) namespace: &'a str,
@@ -78,7 +78,7 @@ impl<'a> Scope<'a> {
     pub(crate) fn new(
         handlers: &'a Handlers,
         req: &'a Request,
-        resource: &'a Arc<Resource>,
+        resource: &'a Arc<ResourceEntry>,
         lifecycle: Option<&'static dyn Lifecycle>,
     ) -> Result<Self, Status> {
         Ok(Self {
