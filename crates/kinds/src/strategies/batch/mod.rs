@@ -1,5 +1,6 @@
 //! Jobs and CronJobs.
 
+mod indexes;
 mod schedule;
 mod status;
 
@@ -8,15 +9,19 @@ use std::collections::HashSet;
 use api::field::{Errors, Path, Raw, Typed};
 use api::names::{self, domain_prefixed_path, name_subdomain};
 use api::view::{Edit, View, same};
-use api::{Node, Schema, Struct, Text};
+use api::{Gate, Node, Schema, Struct, Text};
 
+use self::indexes::count_indexes;
 use crate::columns;
 use crate::defaults::job_labels;
 use crate::strategies::generic::{
     self, NAMESPACED, STATUS, bump_if_changed, check, check_update, keep_status,
 };
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod::leniency::options;
 use crate::strategies::pod::options::Options;
-use crate::strategies::pod::{core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::pod::spec::template;
+use crate::strategies::pod::warnings;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::name_warning;
 use crate::strategies::template::{drop_in_template, is_selector, labels_value, whole};
@@ -68,7 +73,7 @@ pub(super) const JOB: Rules = Rules {
         drop_in_template(c, n, &["spec", "template"], Some(o));
         bump_if_changed(c, n, o, &["spec"]);
     },
-    validate: |c, s| check(c, s, |e, v| job(e, v, &Options::new(*c, false, None), true)),
+    validate: |c, s| check(c, s, |e, v| job(e, v, &options(*c, false, None), true)),
     validate_update: |c, n, o| check_update(c, n, o, |e, n, o| job_update(e, n, o, c)),
     warnings: |c, n, old| {
         let v = View::new(c.schema, n);
@@ -492,52 +497,10 @@ fn success_policy(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, policy: View
     }
 }
 
-/// The number of indexes that a text such as `0,2-4` names; all must be below `completions` and rise.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
-    if text.is_empty() {
-        return Ok(0);
-    }
-    let (mut total, mut last) = (0, None);
-    for part in text.split(',') {
-        let (first, end) = interval(part, completions)?;
-        if let Some(last) = last.filter(|l| *l >= first) {
-            return Err(not_increasing(last, first));
-        }
-        total += end - first + 1;
-        last = Some(end);
-    }
-    Ok(total)
-}
-
-fn not_increasing(last: i64, next: i64) -> String {
-    format!("non-increasing order, previous: {last}, current: {next}")
-}
-
-/// The ends of one index or of an interval such as `2-4`.
-fn interval(part: &str, completions: i64) -> Result<(i64, i64), String> {
-    let index = |s: &str| -> Result<i64, String> {
-        let quoted = api::go::quote(s);
-        let i = s.parse().map_err(|_| format!("cannot convert string to integer for index: {quoted}"))?;
-        if i >= completions { Err(format!("too large index: {quoted}")) } else { Ok(i) }
-    };
-    let limits: Vec<&str> = part.split('-').collect();
-    match limits[..] {
-        [one] => index(one).map(|i| (i, i)),
-        [first, end] => {
-            let (first, end) = (index(first)?, index(end)?);
-            if first >= end { Err(not_increasing(first, end)) } else { Ok((first, end)) }
-        }
-        _ => Err(format!(
-            "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
-            api::go::quote(part)
-        )),
-    }
-}
-
 fn job_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
     let (ns, os) = (n.st("spec"), o.st("spec"));
     let mut options =
-        Options::new(*c, false, Some((os.st("template").st("spec"), os.st("template").st("metadata"))));
+        options(*c, false, Some((os.st("template").st("spec"), os.st("template").st("metadata"))));
     options.invalid_selector_values |= has_invalid_value(os.opt("selector"));
     let labels = os.st("template").st("metadata").map("labels");
     let has = |key: &str| labels.is_some_and(|l| l.get(key).is_some());
@@ -575,12 +538,12 @@ fn template_update(errs: &mut Errors, at: &Path<'_>, n: View<'_>, old: View<'_>,
     let has_condition =
         status.items("conditions").any(|c| c.str("type") == "Suspended" && c.str("status") == "True");
     let may_change = suspended && (!started || has_condition) && status.int("active") == 0;
-    let scheduling = if (c.gate)("MutableSchedulingDirectivesForSuspendedJobs") {
+    let scheduling = if c.gates.enabled(Gate::MutableSchedulingDirectivesForSuspendedJobs) {
         may_change
     } else {
         suspended && !started
     };
-    let resources = (c.gate)("MutablePodResourcesForSuspendedJobs") && may_change;
+    let resources = c.gates.enabled(Gate::MutablePodResourcesForSuspendedJobs) && may_change;
     let Some(old_spec) = o.raw() else { return };
     let mut spec = old_spec.clone();
     let t = n.st("template");
@@ -661,7 +624,7 @@ pub(super) const CRON_JOB: Rules = Rules {
     validate: |c, s| {
         check(c, s, |e, v| {
             core_meta(e, v.st("metadata"), true, name_subdomain);
-            cron_spec(e, v.st("spec"), None, &Options::new(*c, false, None));
+            cron_spec(e, v.st("spec"), None, &options(*c, false, None));
             let name = v.st("metadata").str("name");
             if name.len() > 63 - 11 {
                 e.invalid(&Path::root("metadata.name"), name, "must be no more than 52 characters");
@@ -672,7 +635,7 @@ pub(super) const CRON_JOB: Rules = Rules {
         check_update(c, n, o, |e, n, o| {
             core_meta_update(e, n.st("metadata"), o.st("metadata"));
             let old = o.st("spec").st("jobTemplate").st("spec").st("template");
-            let options = Options::new(*c, false, Some((old.st("spec"), old.st("metadata"))));
+            let options = options(*c, false, Some((old.st("spec"), old.st("metadata"))));
             cron_spec(e, n.st("spec"), Some(o.st("spec")), &options);
         })
     },

@@ -4,13 +4,15 @@ use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::names::{self, name_subdomain};
 use api::quantity::{nano, value};
 use api::view::{Edit, View};
-use api::{Node, Struct, Text};
+use api::{Gate, Node, Struct, Text};
 
 use super::persistent_volume_claim::access_modes;
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod::scheduling::node_selector;
 use crate::strategies::pod::volumes::{self, ISCSI_LENGTH, required};
-use crate::strategies::pod::{core_meta, core_meta_update, scheduling::node_selector, warnings};
+use crate::strategies::pod::{paths, warnings};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::immutable;
@@ -114,7 +116,7 @@ fn local(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     if v.str("path").is_empty() {
         errs.required(&at.field("path"), "");
     } else {
-        volumes::no_backsteps(errs, &at.field("path"), v.str("path"));
+        paths::no_backsteps(errs, &at.field("path"), v.str("path"));
     }
 }
 
@@ -329,7 +331,7 @@ fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
         );
     }
     immutable(errs, &Path::root(""), ns, os, "volumeMode");
-    if os.has("nodeAffinity") && !(c.gate)("MutablePVNodeAffinity") && !same_but_labels(ns, os) {
+    if os.has("nodeAffinity") && !c.gates.enabled(Gate::MutablePVNodeAffinity) && !same_but_labels(ns, os) {
         errs.invalid(
             &Path::root("nodeAffinity"),
             Raw(print::field(ns, "nodeAffinity")),

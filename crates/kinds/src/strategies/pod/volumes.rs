@@ -9,6 +9,7 @@ use api::quantity::nano;
 use api::view::View;
 
 use super::options::Options;
+use super::paths::{local_descending, local_non_reserved, no_backsteps};
 use crate::strategies::certificates::{signer_name, trust_bundle};
 use crate::strategies::core::persistent_volume_claim::{ClaimOptions, claim_spec};
 use crate::validation::meta;
@@ -511,7 +512,7 @@ fn image(errs: &mut Errors, at: &Path<'_>, v: View<'_>, o: &Options<'_>) {
     if o.is_pod && v.str("reference").is_empty() {
         errs.required(&at.field("reference"), "");
     }
-    super::containers::pull_policy(errs, &at.field("pullPolicy"), v.str("pullPolicy"));
+    super::references::pull_policy(errs, &at.field("pullPolicy"), v.str("pullPolicy"));
 }
 
 const FILE_FIELDS: &[&str] =
@@ -521,12 +522,12 @@ fn downward_file(errs: &mut Errors, at: &Path<'_>, f: View<'_>) {
     required(errs, at, f, &["path"]);
     local_non_reserved(errs, &at.field("path"), f.str("path"));
     if let Some(r) = f.opt("fieldRef") {
-        super::containers::field_ref(errs, &at.field("fieldRef"), r, FILE_FIELDS);
+        super::references::field_ref(errs, &at.field("fieldRef"), r, FILE_FIELDS);
         if f.has("resourceFieldRef") {
             errs.invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously");
         }
     } else if let Some(r) = f.opt("resourceFieldRef") {
-        super::containers::resource_field_ref(errs, &at.field("resourceFieldRef"), r, true);
+        super::references::resource_field_ref(errs, &at.field("resourceFieldRef"), r, true);
     } else {
         errs.required(at, "one of fieldRef and resourceFieldRef is required");
     }
@@ -677,29 +678,6 @@ fn projected_bundle(errs: &mut Errors, at: &Path<'_>, b: View<'_>) {
     }
     required(errs, at, b, &["path"]);
     local_non_reserved(errs, &at.field("path"), b.str("path"));
-}
-
-/// Checks a relative path without `..`.
-pub(crate) fn local_descending(errs: &mut Errors, at: &Path<'_>, path: &str) {
-    if path.starts_with('/') {
-        errs.invalid(at, path, "must be a relative path");
-    }
-    no_backsteps(errs, at, path);
-}
-
-/// Checks a path without `..`.
-pub(crate) fn no_backsteps(errs: &mut Errors, at: &Path<'_>, path: &str) {
-    if path.split('/').any(|p| p == "..") {
-        errs.invalid(at, path, "must not contain '..'");
-    }
-}
-
-/// Checks a relative path that does not start with two dots either.
-pub(crate) fn local_non_reserved(errs: &mut Errors, at: &Path<'_>, path: &str) {
-    local_descending(errs, at, path);
-    if path.starts_with("..") && !path.starts_with("../") {
-        errs.invalid(at, path, "must not start with '..'");
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod claim;
 mod claim_status;
 mod policy;
 mod pool_status;
+mod requests;
 mod selector;
 mod slice;
 mod taint_rule;
