@@ -177,7 +177,8 @@ mod tests {
                 json::decode(schema, root, text.as_bytes()).unwrap().tree
             };
             let mut tree = read(new);
-            let gated = Gated::new(schema, FeatureGates::default().with(off, false));
+            let on = Gate::all().fold(FeatureGates::default(), |on, gate| on.with(gate, gate != off));
+            let gated = Gated::new(schema, on);
             gated.drop(&mut tree, old.map(read).as_ref());
             assert!(tree.same_as_written(&read(expected)), "{off}: {new}");
         };

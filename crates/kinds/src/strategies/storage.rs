@@ -15,7 +15,7 @@ use crate::strategies::generic::{
     CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, drop_status, keep_status,
 };
 use crate::strategies::meta::{core_meta, core_meta_update};
-use crate::strategies::pod::volumes::csi_driver_name;
+use crate::strategies::pod::volume_sources::csi_driver_name;
 use crate::strategies::pod::warnings::node_label;
 use crate::strategies::rules::{Going, Rules, SubresourceRules, Takes};
 use crate::strategies::template::whole;

@@ -41,3 +41,27 @@ pub(super) fn interval(part: &str, completions: i64) -> Result<(i64, i64), Strin
 fn not_increasing(last: i64, next: i64) -> String {
     format!("non-increasing order, previous: {last}, current: {next}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes() {
+        let check = |text: &str, expected: Result<i64, &str>| {
+            assert_eq!(count_indexes(text, 10), expected.map_err(str::to_owned), "{text:?}");
+        };
+        check("", Ok(0));
+        check("0,2-4,9", Ok(5));
+        check("x", Err("cannot convert string to integer for index: \"x\""));
+        check("10", Err("too large index: \"10\""));
+        check("3-2", Err("non-increasing order, previous: 3, current: 2"));
+        check("4,4", Err("non-increasing order, previous: 4, current: 4"));
+        check(
+            "1-2-3",
+            Err(
+                "the fragment \"1-2-3\" violates the requirement that an index interval can have at most two parts separated by '-'",
+            ),
+        );
+    }
+}

@@ -2,6 +2,7 @@
 
 pub(crate) mod annotations;
 pub(crate) mod containers;
+mod env;
 pub(crate) mod leniency;
 pub(crate) mod options;
 mod parts;
@@ -14,6 +15,7 @@ mod security;
 pub(crate) mod spec;
 mod status;
 mod update;
+pub(crate) mod volume_sources;
 pub(crate) mod volumes;
 pub(crate) mod warnings;
 

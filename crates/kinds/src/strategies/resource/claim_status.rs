@@ -14,7 +14,7 @@ use super::{fits, unique};
 use crate::strategies::generic::status_reset_meta;
 use crate::strategies::meta::core_meta_update;
 use crate::strategies::pod::scheduling::node_selector;
-use crate::strategies::pod::volumes::csi_driver_name;
+use crate::strategies::pod::volume_sources::csi_driver_name;
 use crate::strategy::Ctx;
 use crate::validation::{immutable, ip, meta};
 

@@ -8,7 +8,7 @@ use api::names;
 use api::view::View;
 
 use super::{fits, unique};
-use crate::strategies::pod::volumes::csi_driver_name;
+use crate::strategies::pod::volume_sources::csi_driver_name;
 
 /// Upstream's limits.
 pub(super) const MAX_REQUESTS: usize = 32;

@@ -14,7 +14,7 @@ use crate::columns;
 use crate::strategies::generic::{CLUSTER, bump_spec, check, check_update, first_generation};
 use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::scheduling::node_selector;
-use crate::strategies::pod::volumes::csi_driver_name;
+use crate::strategies::pod::volume_sources::csi_driver_name;
 use crate::strategies::rules::{Rules, going};
 use crate::strategies::template::whole;
 use crate::strategy::Ctx;

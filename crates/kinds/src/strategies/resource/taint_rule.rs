@@ -11,7 +11,7 @@ use crate::strategies::generic::{
     self, CLUSTER, bump_spec, check, check_update, keep_status, status_reset_meta,
 };
 use crate::strategies::meta::{core_meta, core_meta_update};
-use crate::strategies::pod::volumes::csi_driver_name;
+use crate::strategies::pod::volume_sources::csi_driver_name;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
 use crate::strategy::Ctx;
 use crate::validation::meta;
