@@ -41,6 +41,8 @@ pub(crate) fn up(root: &Path, flags: &[String]) -> Result<()> {
         .arg(dir.join("containerd.sock"))
         .arg("--cni-conf-dir")
         .arg(dir.join("cni"))
+        .arg("--cni-bin-dir")
+        .arg(dir.join("cni-bin"))
         .args(flags);
     Err(command.exec()).context("starting ferrokube")
 }

@@ -167,6 +167,18 @@ pub(crate) struct Up {
     /// Directory in which the container runtime looks for its network configuration
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(crate) cni_conf_dir: PathBuf,
+    /// Directory in which the container runtime looks for network plugins
+    #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
+    pub(crate) cni_bin_dir: PathBuf,
+    /// Pod network: this program's own, or one that somebody installs
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Network::Own)]
+    pub(crate) network: Network,
+    /// Number of the tunnel (VXLAN) to nodes that share no network with this one: the same on all nodes of a cluster
+    #[arg(long, value_name = "N", default_value_t = 70, value_parser = clap::value_parser!(u32).range(1..1 << 24))]
+    pub(crate) vxlan_id: u32,
+    /// UDP port of the tunnel: the same on all nodes of a cluster
+    #[arg(long, value_name = "N", default_value_t = 8472)]
+    pub(crate) vxlan_port: u16,
     /// Port of the kubelet [default: 10250, or a free one if another cluster's kubelet has it]
     #[arg(long, value_name = "N")]
     pub(crate) kubelet_port: Option<u16>,
@@ -183,6 +195,15 @@ pub(crate) struct Up {
     /// The resolv.conf from which Pods inherit name servers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     pub(crate) resolv_conf: PathBuf,
+}
+
+/// The pod network of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Network {
+    /// This program is the runtime's network plugin, unless --cni-conf-dir has another configuration
+    Own,
+    /// The node stays NotReady until somebody installs a network plugin
+    None,
 }
 
 /// The flags of the API server alone, by upstream's names.

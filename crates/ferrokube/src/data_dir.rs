@@ -27,6 +27,8 @@ pub(crate) struct Footprint {
     pub(crate) runtime_endpoint: String,
     /// The directory of the CNI configuration.
     pub(crate) cni_conf_dir: PathBuf,
+    /// The directory of the CNI plugin.
+    pub(crate) cni_bin_dir: PathBuf,
     /// The parent cgroup of Pods.
     pub(crate) cgroup_root: String,
     /// The kubeconfig, if it is outside the data directory.

@@ -1,12 +1,12 @@
 //! Removes everything that a cluster made on this machine.
 
 use anyhow::{Context, Result};
-use network::Cni;
+use component::Shutdown;
 
 use crate::cli::Down;
 use crate::data_dir::DataDir;
 use crate::neighbours;
-use crate::node::settings;
+use crate::node::{place, settings};
 
 /// Runs `ferrokube down`.
 pub(crate) async fn run(flags: &Down) -> Result<()> {
@@ -20,9 +20,14 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
     if !footprint.runtime_endpoint.is_empty() {
         let config =
             settings(&footprint.node_name, dir.path(), &footprint.runtime_endpoint, &footprint.cgroup_root);
+        let place = place(&footprint.cni_conf_dir, &footprint.cni_bin_dir, dir.path());
+        let shutdown = Shutdown::new();
+        // The runtime takes each Pod out of the network before it removes it.
+        network::Agent::start(place.clone(), &shutdown).await.context("the pod network's agent can't run")?;
         kubelet::teardown::tear_down(&config).await.context("the containers could not all be removed")?;
-        let cni = Cni::new(&footprint.cni_conf_dir, dir.path());
-        network::teardown::teardown(&cni).await.context("the pod network could not be removed")?;
+        shutdown.stop();
+        shutdown.finish().await;
+        network::teardown::teardown(&place).await.context("the pod network could not be removed")?;
     }
     if footprint.kubeconfig.exists() && !footprint.kubeconfig.starts_with(dir.path()) {
         std::fs::remove_file(&footprint.kubeconfig)?;

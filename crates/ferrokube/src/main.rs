@@ -57,6 +57,10 @@ fn log_levels() -> Targets {
 }
 
 fn main() -> ExitCode {
+    // A runtime waits for each of its plugin's calls: nothing comes before.
+    if let Some(code) = network::plugin::run() {
+        return code;
+    }
     // The allocator asks for huge pages, which make an idle process half as large again and no request cheaper. A
     // kernel that can't turn them off only costs that memory.
     let _ = rustix::thread::disable_transparent_huge_pages(true);

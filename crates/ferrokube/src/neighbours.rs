@@ -2,7 +2,7 @@
 //! one to one program only.)
 //!
 //! Each `ferrokube up` writes a claim with the things that it holds below `/run/ferrokube` before it starts anything.
-//! It holds them while it runs, and its Pods' range as long as its bridge is there: containers outlive the process. A
+//! It holds them while it runs, and its Pods' range as long as links to Pods are there: containers outlive the process. A
 //! restart of the machine empties `/run`.
 
 use std::fs::{self, File, TryLockError};
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::data_dir::DataDir;
 
-/// The directory in which the clusters of this machine write their claims.
-const DIR: &str = "/run/ferrokube";
+/// The directory in which the clusters of this machine write their claims, emptied when it starts.
+pub(crate) const DIR: &str = "/run/ferrokube";
 
 /// The things that a cluster holds on its machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +29,9 @@ pub(crate) struct Claim {
     pub(crate) cluster_cidrs: Vec<String>,
     /// The Services' ranges.
     pub(crate) service_cidrs: Vec<String>,
-    /// The bridge of its Pods.
-    pub(crate) bridge: String,
+    /// The beginning of the names of the links to its Pods.
+    #[serde(alias = "bridge")]
+    pub(crate) links: String,
     /// The runtime's socket.
     pub(crate) runtime_endpoint: String,
     /// The directory in which the runtime looks for the pod network's configuration.
@@ -46,7 +47,14 @@ pub(crate) struct Held(#[expect(dead_code, reason = "its lock tells others that 
 /// # Errors
 /// One sentence that names the other cluster, and the flag that avoids the conflict.
 pub(crate) fn claim(dir: &DataDir, claim: &Claim) -> Result<Held> {
-    claim_in(Path::new(DIR), &dir.id(), claim, &|bridge| Path::new("/sys/class/net").join(bridge).exists())
+    claim_in(Path::new(DIR), &dir.id(), claim, &has_link)
+}
+
+/// Whether a link of this machine has a name that begins so.
+fn has_link(prefix: &str) -> bool {
+    let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mut names = links.map(|link| link.file_name());
+    !prefix.is_empty() && names.any(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
 }
 
 /// Forgets a cluster's claim, once all that it made is removed.
@@ -72,7 +80,7 @@ fn claim_in(at: &Path, id: &str, claim: &Claim, is_there: &dyn Fn(&str) -> bool)
         let path = entry?.path();
         let other = path.extension().is_some_and(|e| e == "json") && !path.ends_with(file_name(id));
         if let Some((theirs, runs)) = other.then(|| read(&path)).flatten()
-            && let Some((what, flag)) = conflict(claim, &theirs, runs, runs || is_there(&theirs.bridge))
+            && let Some((what, flag)) = conflict(claim, &theirs, runs, runs || is_there(&theirs.links))
         {
             let (whose, remedy) = (theirs.data_dir.display(), if runs { "runs" } else { "has Pods" });
             bail!(
@@ -108,8 +116,8 @@ fn conflict(ours: &Claim, theirs: &Claim, runs: bool, pods: bool) -> Option<(Str
     if pods && let Some(range) = shared(&ours.service_cidrs, &theirs.cluster_cidrs) {
         return Some((format!("{range} for its Pods"), "--service-cidr"));
     }
-    if pods && ours.bridge == theirs.bridge {
-        return Some((format!("the bridge {}", ours.bridge), "--data-dir"));
+    if pods && ours.links == theirs.links {
+        return Some((format!("links whose names begin with {}", ours.links), "--data-dir"));
     }
     if !runs {
         return None;
@@ -150,7 +158,7 @@ mod tests {
             data_dir: "/var/lib/one".into(),
             cluster_cidrs: owned(&["10.244.0.0/16", "fd00:1::/48"]),
             service_cidrs: owned(&["10.96.0.0/16"]),
-            bridge: "fk-1".into(),
+            links: "fk-1".into(),
             runtime_endpoint: "/run/one.sock".into(),
             cni_conf_dir: "/etc/one".into(),
         }
@@ -161,7 +169,7 @@ mod tests {
             data_dir: "/var/lib/two".into(),
             cluster_cidrs: vec!["10.245.0.0/16".into()],
             service_cidrs: vec!["10.97.0.0/16".into()],
-            bridge: "fk-2".into(),
+            links: "fk-2".into(),
             runtime_endpoint: "/run/two.sock".into(),
             cni_conf_dir: "/etc/two".into(),
         }
@@ -213,7 +221,7 @@ mod tests {
             true,
             Some("10.96.0.0/16 for its Services --cluster-cidr"),
         );
-        check(|c| c.bridge = "fk-1".into(), false, true, Some("the bridge fk-1 --data-dir"));
+        check(|c| c.links = "fk-1".into(), false, true, Some("links whose names begin with fk-1 --data-dir"));
         check(
             |c| c.runtime_endpoint = "/run/one.sock".into(),
             true,
@@ -229,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_lasts_as_long_as_its_process_or_its_bridge() {
+    fn a_claim_lasts_as_long_as_its_process_or_its_links() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("run");
         let mut like_one = two();
@@ -239,7 +247,7 @@ mod tests {
         let expected = "the cluster of /var/lib/one, which runs on this machine, has 10.244.0.0/16 for its Pods: choose another with --cluster-cidr, or ";
         assert!(refused.starts_with(expected), "{refused}");
         drop(first);
-        let refused = claim_in(&at, "2", &like_one, &|bridge| bridge == "fk-1").unwrap_err().to_string();
+        let refused = claim_in(&at, "2", &like_one, &|links| links == "fk-1").unwrap_err().to_string();
         assert!(refused.contains("which has Pods on this machine"), "{refused}");
         // The same cluster may start again, and the other one once nothing is left of it.
         drop(claim_in(&at, "1", &one(), &|_| true).unwrap());

@@ -9,14 +9,14 @@ use anyhow::{Context, Result, bail};
 use client::{Client, Informer, Selection};
 use k8s_openapi::api::core::v1::Node;
 use kubelet::{Kubelet, Runtime};
-use network::Cni;
+use network::Place;
 use objects::Cidr;
 
-use crate::cli::Up;
+use crate::cli::{Network, Up};
 use crate::control_plane::ControlPlane;
 use crate::data_dir::{DataDir, Footprint};
 use crate::machine;
-use crate::neighbours::Claim;
+use crate::neighbours::{self, Claim};
 
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
@@ -62,7 +62,7 @@ pub(crate) fn claim(flags: &Up, dir: &DataDir) -> Claim {
         data_dir: dir.path().to_owned(),
         cluster_cidrs: flags.server.cluster_cidr.split(',').map(|range| range.trim().to_owned()).collect(),
         service_cidrs: flags.server.service_cidr.clone(),
-        bridge: Cni::new(&flags.cni_conf_dir, dir.path()).bridge(),
+        links: place(&flags.cni_conf_dir, &flags.cni_bin_dir, dir.path()).links(),
         runtime_endpoint: socket(&flags.container_runtime_endpoint).to_string_lossy().into_owned(),
         cni_conf_dir: flags.cni_conf_dir.clone(),
     }
@@ -75,6 +75,7 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
     plane.dir().write_footprint(&Footprint {
         runtime_endpoint: flags.container_runtime_endpoint.clone(),
         cni_conf_dir: flags.cni_conf_dir.clone(),
+        cni_bin_dir: flags.cni_bin_dir.clone(),
         cgroup_root: cgroup_root.clone(),
         kubeconfig: plane.kubeconfig().to_owned(),
         node_name: name.to_owned(),
@@ -112,10 +113,11 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
     };
     let clients = plane.clients("kubelet");
-    let cni = Cni::new(&flags.cni_conf_dir, dir);
-    let node_client = clients.of(&format!("system:node:{name}"));
-    let (node_name, stop) = (name.to_owned(), plane.shutdown().clone());
-    plane.shutdown().spawn(async move { network::run(node_client, &node_name, cni, stop).await });
+    if flags.network == Network::Own {
+        let own = clients.of(&format!("system:node:{name}"));
+        let nodes = plane.clients("network").of("system:kube-proxy");
+        start_network(flags, name, network::Clients { nodes, own }, plane);
+    }
     let (clock, shutdown) = (plane.clock(), plane.shutdown().clone());
     let failure = plane.failure();
     plane.shutdown().spawn(async move {
@@ -124,6 +126,25 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         }
     });
     Ok(())
+}
+
+/// Starts the pod network.
+fn start_network(flags: &Up, name: &str, clients: network::Clients, plane: &ControlPlane) {
+    let place = place(&flags.cni_conf_dir, &flags.cni_bin_dir, plane.dir().path());
+    let cluster = plane.cluster_cidr().split(',').filter_map(|range| range.trim().parse().ok()).collect();
+    let tunnel = network::Tunnel { id: flags.vxlan_id, port: flags.vxlan_port };
+    let options = network::Options { node: name.to_owned(), cluster, tunnel };
+    let (clock, stop, failure) = (plane.clock(), plane.shutdown().clone(), plane.failure());
+    plane.shutdown().spawn(async move {
+        if let Err(e) = network::run(clients, options, place, clock, stop).await {
+            failure.report(format!("the pod network can't run: {e}"));
+        }
+    });
+}
+
+/// The places of a cluster's pod network.
+pub(crate) fn place(conf_dir: &Path, bin_dir: &Path, data_dir: &Path) -> Place {
+    Place::new(conf_dir, bin_dir, data_dir, neighbours::DIR)
 }
 
 /// The n-th address of a range.

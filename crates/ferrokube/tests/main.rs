@@ -9,4 +9,5 @@ mod hostile;
 mod kill;
 mod kubelet_alone;
 mod neighbours;
+mod network;
 mod pods;

@@ -44,6 +44,7 @@ fn a_second_cluster_needs_its_own() -> Result<()> {
     let mut flags = vec![
         format!("--container-runtime-endpoint={}", cluster.socket().display()),
         format!("--cni-conf-dir={}", host.path("cni").display()),
+        format!("--cni-bin-dir={}", second.join("cni-bin").display()),
         "--kubelet-port=10250".to_owned(),
     ];
     let whose = format!("the cluster of {}, which runs on this machine, has", first.display());

@@ -14,10 +14,12 @@ pub mod namespace;
 mod neighbour;
 pub mod nft;
 mod route;
+mod shape;
 mod socket;
 
 pub use address::Address;
 pub use link::{Link, LinkChange, Vxlan};
 pub use neighbour::Neighbour;
 pub use route::{Route, Scope};
+pub use shape::Limit;
 pub use socket::{Error, Routing};

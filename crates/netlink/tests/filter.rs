@@ -295,3 +295,65 @@ fn connections_are_listed_and_forgotten() {
         connections.delete(&found[0]).unwrap();
     });
 }
+
+#[test]
+fn addresses_of_this_machine_are_known_as_such() {
+    let host = Host::new("own").unwrap();
+    within(&host, || {
+        loopback_up();
+        let table = table();
+        let mut batch = Batch::new(&table);
+        batch.add_table();
+        batch.add_base_chain("output", Kind::Filter, Hook::Output, 0);
+        batch.add_base_chain("prerouting", Kind::Filter, Hook::Prerouting, 0);
+        let local = 2_u32.to_ne_bytes();
+        batch.add_rule(
+            "output",
+            &[
+                Expression::DestinationKind(Register(0)),
+                Expression::Compare(Compare::Equal, Register(0), Cow::Borrowed(&local)),
+                Expression::Reject { tcp: false },
+            ],
+            &[],
+        );
+        let mut filter = Filter::open().unwrap();
+        filter.commit(batch).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own = socket.send_to(b"?", "127.0.0.1:9");
+        let other = socket.send_to(b"?", (SERVICE, 9));
+        assert_eq!((own.is_err(), other.is_ok()), (true, true), "{own:?} {other:?}");
+        // A packet whose answer would leave elsewhere; of those that come back from loopback none.
+        let mut batch = Batch::new(&table);
+        batch.flush_chain("output");
+        batch.add_rule(
+            "prerouting",
+            &[
+                Expression::SourceRoute(Register(0)),
+                Expression::Compare(Compare::Equal, Register(0), Cow::Borrowed(&[0; 4])),
+                Expression::Verdict(Verdict::Drop),
+            ],
+            &[],
+        );
+        filter.commit(batch).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.send_to(b"!", socket.local_addr().unwrap()).unwrap();
+        assert_eq!(socket.recv(&mut [0; 2]).unwrap(), 1);
+    });
+}
+
+#[test]
+fn chains_that_drop_are_told() {
+    let host = Host::new("drops").unwrap();
+    host.run("nft", &["add table inet test"]).unwrap();
+    for (name, policy) in [("open", "accept"), ("closed", "drop")] {
+        let chain = format!("{{ type filter hook forward priority 0; policy {policy}; }}");
+        host.run("nft", &["add", "chain", "inet", "test", name, &chain]).unwrap();
+    }
+    within(&host, || {
+        let mut filter = Filter::open().unwrap();
+        let found = filter.dropping(Family::Inet, Hook::Forward).unwrap();
+        assert_eq!(found, [("test".to_owned(), "closed".to_owned())]);
+        assert_eq!(filter.dropping(Family::Inet, Hook::Input).unwrap(), []);
+        assert_eq!(filter.dropping(Family::Ipv4, Hook::Forward).unwrap(), []);
+    });
+}

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use ferrokube_netlink::{Address, LinkChange, Neighbour, Route, Routing, Scope, Vxlan, namespace};
+use ferrokube_netlink::{Address, Limit, LinkChange, Neighbour, Route, Routing, Scope, Vxlan, namespace};
 use testkit::{Host, eventually};
 
 use crate::{of, within};
@@ -214,4 +214,33 @@ fn refusals_say_what_was_to_be_done() {
     });
     assert!(namespace::open(Path::new("/proc/self/status")).is_err());
     assert!(namespace::open(Path::new("/proc/0/ns/net")).is_err());
+}
+
+#[test]
+fn a_link_sends_no_faster_than_it_may() {
+    use std::time::Instant;
+    let (near, far) = linked();
+    arrives(&near, &far, "10.0.0.2");
+    within(&near, || {
+        let mut routing = Routing::open().unwrap();
+        let link = routing.link("v0").unwrap().unwrap().index;
+        let limit = Limit { rate: 200_000, burst: 10_000, queue: 1_000_000 };
+        routing.limit_link(link, &limit).unwrap();
+        routing.limit_link(link, &limit).unwrap();
+    });
+    let there = within(&far, || UdpSocket::bind(("10.0.0.2", 4000)).unwrap());
+    there.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let started = Instant::now();
+    within(&near, || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        for _ in 0..60 {
+            socket.send_to(&[0; 1000], "10.0.0.2:4000").unwrap();
+        }
+    });
+    for _ in 0..60 {
+        there.recv(&mut [0; 1500]).unwrap();
+    }
+    // 62,520 bytes with their headers, of which 10,000 go at once.
+    let took = started.elapsed();
+    assert!(took > Duration::from_millis(240), "{took:?}");
 }

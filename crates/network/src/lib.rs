@@ -1,48 +1,38 @@
-//! The pod network of a node: a CNI configuration made from the Node's pod CIDRs for the standard bridge, host-local
-//! and portmap plugins, and its removal with all that the plugins leave behind.
+//! The pod network of a node: the program is its own CNI plugin, and its agent owns addresses, links and routes.
 //!
-//! The crate depends on `component`, `client` and `objects`. The runtime runs the plugins; this crate must never run
-//! one itself, nor know a Pod.
+//! Pods are routed, not bridged. Each has a link of its own to the node, on which there is no network: the node's end
+//! has the gateway's address alone, a route to one address leads to the Pod, and both ends know each other's hardware
+//! address, so nobody is asked for one. Therefore every packet of a Pod passes the node's routing and packet filter:
+//! Services are rewritten between Pods of one node without `br_netfilter`, a Pod that reaches itself through a Service
+//! needs no hairpin mode, another Pod's address cannot be taken, and there is no broadcast that each Pod gets.
+//!
+//! The runtime runs the plugin ([`plugin`]) for each call. The plugin passes the call to the agent's socket and prints
+//! the answer; it decides nothing, so two calls never race, and no second process needs the addresses' state. The agent
+//! writes an attachment down before it changes anything for it, and removes the record last (`pods`): whenever it dies,
+//! the next one finishes what was begun, and the runtime's DEL finds everything.
+//!
+//! The crate depends on `component`, `client`, `objects` and `netlink`. It knows Nodes and containers; it must never
+//! know a Pod or a Service, nor execute anything.
 
-pub mod cni;
+mod agent;
+mod attachment;
+mod cni;
+mod filter;
+mod firewall;
+mod nodes;
+mod place;
+pub mod plugin;
+mod pod_link;
+mod pods;
+mod records;
+mod run;
+mod steps;
+mod sysctl;
 pub mod teardown;
+#[cfg(test)]
+mod testing;
 
-pub use cni::{Cni, CniError};
-
-use client::{Client, Informer, Selection};
-use component::Shutdown;
-use k8s_openapi::api::core::v1::Node;
-
-/// Keeps the CNI configuration in step with the pod CIDRs of the Node `node_name` until `shutdown`.
-pub async fn run(client: Client, node_name: &str, cni: Cni, shutdown: Shutdown) {
-    let selection =
-        Selection { field_selector: format!("metadata.name={node_name}"), ..Selection::default() };
-    let nodes: Informer<Node> = Informer::new(&client, selection);
-    let changed = std::sync::Arc::new(tokio::sync::Notify::new());
-    let notify = changed.clone();
-    nodes.handle(move |_| notify.notify_one());
-    nodes.start(&shutdown);
-    let follow = async {
-        loop {
-            if let Some(node) = nodes.get("", node_name) {
-                let cidrs = pod_cidrs(&node);
-                if !cidrs.is_empty()
-                    && let Err(error) = cni.ensure(&cidrs)
-                {
-                    tracing::error!(%error, "cannot configure the pod network");
-                }
-            }
-            changed.notified().await;
-        }
-    };
-    let _ = shutdown.run(follow).await;
-}
-
-fn pod_cidrs(node: &Node) -> Vec<String> {
-    let Some(spec) = &node.spec else { return Vec::new() };
-    match (&spec.pod_cidrs, &spec.pod_cidr) {
-        (Some(all), _) if !all.is_empty() => all.clone(),
-        (_, Some(one)) if !one.is_empty() => vec![one.clone()],
-        _ => Vec::new(),
-    }
-}
+pub use agent::Agent;
+pub use nodes::{Tunnel, WayError};
+pub use place::{Installed, Place, PlaceError};
+pub use run::{Clients, Options, run};

@@ -16,8 +16,9 @@ use crate::{binary, eventually, tool};
 /// The reference of the sandbox image in containerd's configuration.
 pub const PAUSE: &str = "test.local/pause:1";
 
-/// A configuration of containerd that keeps everything below `dir`: its socket `containerd.sock`, and `cni`, the
-/// directory of the pod network's configuration.
+/// A configuration of containerd that keeps everything below `dir`: its socket `containerd.sock`, and `cni` and
+/// `cni-bin`, the directories of the pod network's configuration and plugin; Debian's plugins are there for tests that
+/// bring a network of their own.
 pub fn containerd_config(dir: &Path) -> String {
     let dir = dir.display();
     format!(
@@ -31,7 +32,7 @@ state = "{dir}/containerd-state"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
 [plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["/usr/lib/cni"]
+  bin_dirs = ["{dir}/cni-bin", "/usr/lib/cni"]
   conf_dir = "{dir}/cni"
 "#
     )
@@ -163,6 +164,7 @@ impl Cluster {
         if !self.options.control_plane_only {
             command.arg("--container-runtime-endpoint").arg(self.socket());
             command.arg("--cni-conf-dir").arg(h.path("cni"));
+            command.arg("--cni-bin-dir").arg(h.path("cni-bin"));
             command.args(["--node-name", h.name()]);
         }
         command.args(&self.options.flags);

@@ -37,9 +37,7 @@ const UP: Needs = Needs {
     system: &[
         "busybox-static", // the image to try with
         "ca-certificates",
-        "containernetworking-plugins",
         "debian-archive-keyring", // signs the newer packages
-        "iptables",               // the plugin `bridge` masquerades with it
         "runc",
     ],
     newer: &[Package::tool("kubectl", "1.36.4"), Package::tool("containerd", "2.1.9")],
@@ -47,7 +45,16 @@ const UP: Needs = Needs {
 };
 
 const TEST: Needs = Needs {
-    system: &["curl", "iproute2", "mount", "nftables", "openssl", "util-linux"],
+    // A test brings a pod network of its own, of the standard plugins.
+    system: &[
+        "containernetworking-plugins",
+        "curl",
+        "iproute2",
+        "mount",
+        "nftables",
+        "openssl",
+        "util-linux",
+    ],
     newer: &[Package::tool("etcd-server", "3.5.30"), Package::tool("etcd-client", "3.5.30")],
     programs: &["etcd", "etcdctl"],
 };

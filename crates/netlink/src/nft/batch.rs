@@ -45,6 +45,18 @@ pub enum Hook {
     Ingress,
 }
 
+impl Hook {
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Self::Prerouting | Self::Ingress => 0,
+            Self::Input => 1,
+            Self::Forward => 2,
+            Self::Output => 3,
+            Self::Postrouting => 4,
+        }
+    }
+}
+
 /// The work of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -252,17 +264,10 @@ impl<'t> Batch<'t> {
 
     /// Makes a base chain; it may be there with the same hook and priority.
     pub fn add_base_chain(&mut self, name: &str, kind: Kind, hook: Hook, priority: i32) {
-        let number = match hook {
-            Hook::Prerouting | Hook::Ingress => 0,
-            Hook::Input => 1,
-            Hook::Forward => 2,
-            Hook::Output => 3,
-            Hook::Postrouting => 4,
-        };
         let mut request = Request::new().set_create().op_newchain_do(&self.header());
         let encoder =
             request.encode().push_table_bytes(self.table.name.as_bytes()).push_name_bytes(name.as_bytes());
-        let encoder = encoder.nested_hook().push_num(number).push_priority(priority).end_nested();
+        let encoder = encoder.nested_hook().push_num(hook.number()).push_priority(priority).end_nested();
         drop(encoder.push_type_bytes(kind.name()));
         self.push(format!("cannot make chain {name}"), &request);
     }

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use netlink_bindings::nftables::{
-    BitwiseOps, CmpOps, CtKeys, FibFlags, FibResult, LookupFlags, MetaKeys, NumgenTypes, PayloadBase,
-    RangeOps, Registers, RejectInetCode, RejectTypes,
+    BitwiseOps, CmpOps, CtKeys, FibFlags, LookupFlags, MetaKeys, NumgenTypes, PayloadBase, RangeOps,
+    Registers, RejectInetCode, RejectTypes,
 };
 
 use super::Verdict;
@@ -23,6 +23,9 @@ const VERDICT_CHAIN: u16 = 2;
 const DESTINATION: u32 = 1;
 const RANDOM_PORTS: u32 = 1 << 4;
 const UPDATE: u32 = 1;
+/// `NFT_FIB_RESULT_OIF`, `NFT_FIB_RESULT_ADDRTYPE`; the bindings (0.3.5) count from 0.
+const FIB_LINK: u32 = 1;
+const FIB_KIND: u32 = 3;
 
 /// A register of four bytes: 0 to 15. Longer values take the ones after it, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -355,12 +358,12 @@ impl Expression<'_> {
             }
             Self::DestinationKind(register) => {
                 put_be32(to, 1, register.number());
-                put_be32(to, 2, FibResult::Addrtype as u32);
+                put_be32(to, 2, FIB_KIND);
                 put_be32(to, 3, FibFlags::Daddr as u32);
             }
             Self::SourceRoute(register) => {
                 put_be32(to, 1, register.number());
-                put_be32(to, 2, FibResult::Oif as u32);
+                put_be32(to, 2, FIB_LINK);
                 put_be32(to, 3, FibFlags::Saddr as u32 | FibFlags::Iif as u32);
             }
             Self::Compare(how, register, value) => {

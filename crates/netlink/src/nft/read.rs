@@ -8,7 +8,7 @@ use netlink_bindings::nftables::{
 };
 use netlink_bindings::utils::find_attr;
 
-use super::{Element, Filter, SetKind, Table, Value, Verdict};
+use super::{Element, Family, Filter, Hook, SetKind, Table, Value, Verdict};
 use crate::Error;
 
 /// `NFTA_CHAIN_USERDATA`, `NFTA_SET_ELEM_KEY_END`, `NFTA_DATA_VALUE`.
@@ -92,6 +92,31 @@ impl Filter {
                             .map(<[u8]>::to_vec)
                             .unwrap_or_default(),
                     });
+                }
+            },
+        )?;
+        Ok(found.into_inner())
+    }
+
+    /// The base chains of all tables of the family, with their tables' names, that drop what passes this hook unless a
+    /// rule accepts it.
+    pub fn dropping(&mut self, family: Family, hook: Hook) -> Result<Vec<(String, String)>, Error> {
+        /// `NF_DROP`.
+        const DROP: u32 = 0;
+        let found = RefCell::new(Vec::new());
+        let request = Request::new().op_getchain_dump(&Self::header(&Table { family, name: String::new() }));
+        self.socket.list(
+            "cannot list the chains",
+            &request,
+            || found.borrow_mut().clear(),
+            |(_, attributes)| {
+                let at = attributes.get_hook().and_then(|of| of.get_num());
+                if at.is_ok_and(|number| number == hook.number())
+                    && attributes.get_policy().is_ok_and(|policy| policy == DROP)
+                    && let (Ok(table), Ok(name)) = (attributes.get_table(), attributes.get_name())
+                {
+                    let text = |of: &std::ffi::CStr| of.to_string_lossy().into_owned();
+                    found.borrow_mut().push((text(table), text(name)));
                 }
             },
         )?;

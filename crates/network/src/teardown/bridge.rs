@@ -1,46 +1,33 @@
-//! Removes the remains of a pod network after its Pods: the bridge, the leases, and packet filter rules of Pods whose
-//! sandboxes were not taken down by the runtime.
+//! Removes what is left of a bridged pod network, which older versions made with the standard plugins: the bridge, the
+//! leases, and packet filter rules of Pods whose sandboxes were not taken down by the runtime.
 
 use std::process::Stdio;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use thiserror::Error;
+use netlink::Routing;
 use tokio::process::Command;
 
-use crate::cni::{Cni, CniError};
+use super::TeardownError;
+use crate::place::Place;
 
-/// The reason for which a part of the pod network is still there.
-#[derive(Debug, Error)]
-pub enum TeardownError {
-    /// The configuration could not be removed.
-    #[error(transparent)]
-    Configuration(#[from] CniError),
-    /// The bridge could not be removed.
-    #[error("cannot remove the bridge {0}")]
-    Bridge(String, #[source] std::io::Error),
-    /// The leases could not be removed.
-    #[error("cannot remove the address leases")]
-    Leases(#[source] std::io::Error),
-    /// The packet filter rules could not be removed.
-    #[error("cannot remove the rules of the pod network: {0}")]
-    Rules(String),
-}
-
-/// Removes everything that the pod network left on this machine. Each part is tried; the first error
-/// is returned.
-pub async fn teardown(cni: &Cni) -> Result<(), TeardownError> {
-    let configuration = cni.remove().map_err(TeardownError::from);
-    let bridge = cni.bridge();
-    let link = delete_link(&bridge).map_err(|e| TeardownError::Bridge(bridge, e));
-    let leases = match std::fs::remove_dir_all(cni.lease_dir()) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(TeardownError::Leases(e)),
-        _ => Ok(()),
+/// Removes the bridge with its leases and rules, if there are any.
+pub(super) async fn teardown(place: &Place) -> Result<(), TeardownError> {
+    let leases = place.leases();
+    if !leases.exists() {
+        return Ok(());
+    }
+    // The bridge has the name with which those of links begin now.
+    let bridge = place.links();
+    let remove = || -> Result<(), netlink::Error> {
+        let mut routing = Routing::open()?;
+        routing.link(&bridge)?.map_or(Ok(()), |link| routing.delete_link(link.index))
     };
+    let link = remove().map_err(TeardownError::from);
     let mut rules = Ok(());
     for tool in ["iptables", "ip6tables"] {
-        rules = rules.and(remove_rules(tool, &cni.network()).await);
+        rules = rules.and(remove_rules(tool, &place.name()).await);
     }
-    configuration.and(link).and(leases).and(rules)
+    let leases = std::fs::remove_dir_all(leases).map_err(TeardownError::Files);
+    link.and(rules).and(leases)
 }
 
 async fn remove_rules(tool: &str, network: &str) -> Result<(), TeardownError> {
@@ -134,55 +121,6 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-const RTM_DELLINK: u16 = 17;
-const NLM_F_REQUEST_ACK: u16 = 1 | 4;
-const NLMSG_ERROR: u16 = 2;
-const IFLA_IFNAME: u16 = 3;
-const ENODEV: i32 = 19;
-
-/// Removes a network interface; a missing one is no error.
-fn delete_link(name: &str) -> std::io::Result<()> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        // Protocol 0 of this family is NETLINK_ROUTE.
-        None,
-    )?;
-    rustix::net::send(&socket, &delete_request(name), SendFlags::empty())?;
-    let mut answer = [0u8; 4096];
-    let (length, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty())?;
-    match acknowledgement(&answer[..length.min(answer.len())]) {
-        Some(0 | ENODEV) => Ok(()),
-        Some(errno) => Err(std::io::Error::from_raw_os_error(errno)),
-        None => Err(std::io::ErrorKind::InvalidData.into()),
-    }
-}
-
-/// An rtnetlink request: header, `ifinfomsg`, the name as an attribute.
-fn delete_request(name: &str) -> Vec<u8> {
-    let attribute = 4 + name.len() + 1;
-    let length = 16 + 16 + attribute.next_multiple_of(4);
-    let mut request = Vec::with_capacity(length);
-    request.extend_from_slice(&(length as u32).to_ne_bytes());
-    request.extend_from_slice(&RTM_DELLINK.to_ne_bytes());
-    request.extend_from_slice(&NLM_F_REQUEST_ACK.to_ne_bytes());
-    request.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
-    request.extend_from_slice(&[0; 16]);
-    request.extend_from_slice(&(attribute as u16).to_ne_bytes());
-    request.extend_from_slice(&IFLA_IFNAME.to_ne_bytes());
-    request.extend_from_slice(name.as_bytes());
-    request.resize(length, 0);
-    request
-}
-
-/// The error number of an acknowledgement, 0 for success.
-fn acknowledgement(answer: &[u8]) -> Option<i32> {
-    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
-    let errno = i32::from_ne_bytes(answer.get(16..20)?.try_into().ok()?);
-    (kind == NLMSG_ERROR).then_some(errno.wrapping_neg())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,13 +151,5 @@ mod tests {
             ]
         );
         assert!(plan(listing, "none").is_empty());
-    }
-
-    #[test]
-    fn a_link_that_is_not_there() {
-        let request = delete_request("fk-12345678");
-        assert_eq!(request.len() % 4, 0);
-        assert_eq!(u32::from_ne_bytes(request[..4].try_into().unwrap()) as usize, request.len());
-        delete_link("fk-none-here").unwrap();
     }
 }

@@ -1,0 +1,202 @@
+//! Joins containers to the network and takes them out, so that a process that dies at any step leaves what the next one
+//! can finish: the record is written first and removed last.
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink::Routing;
+use objects::Cidr;
+use serde_json::Value;
+
+use crate::attachment::{self, Attachment};
+use crate::cni::{CniError, Command, Request, add_result, code, same_addresses};
+use crate::filter::{self, Filter, Ranges};
+use crate::place::Place;
+use crate::pod_link::{self, LinkError};
+use crate::records::{Key, Records};
+use crate::steps::Steps;
+
+/// The facts of a node on which its Pods' network depends.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// The node's own ranges of Pods' addresses, one of each family at most.
+    pub(crate) blocks: Vec<Cidr>,
+    /// The ranges that the packet filter must know.
+    pub(crate) ranges: Ranges,
+    /// The longest packet of a Pod, in bytes.
+    pub(crate) mtu: u32,
+}
+
+/// The containers of a node.
+pub(crate) struct Pods {
+    place: Place,
+    records: Records,
+    filter: Filter,
+    facts: Facts,
+    steps: Steps,
+}
+
+impl Pods {
+    /// Reads the records; nothing is changed yet.
+    pub(crate) fn open(place: Place, steps: Steps) -> io::Result<Self> {
+        let records = Records::open(&place.records())?;
+        let filter = Filter::new(place.name(), place.links());
+        Ok(Self { place, records, filter, facts: Facts::default(), steps })
+    }
+
+    /// Does what a runtime asks.
+    pub(crate) fn answer(&mut self, request: &Request) -> Result<Value, CniError> {
+        let key = (request.container.clone(), request.interface.clone());
+        match request.command {
+            Command::Add => self.add(&key, request),
+            Command::Del => self.leave(&key).map(|()| Value::Null).map_err(|e| failed("DEL", e)),
+            Command::Check => self.check(&key, request).map(|()| Value::Null),
+            Command::Gc => {
+                let gone = |one: &Key| !request.valid.contains(one);
+                self.leave_all(gone).map(|()| Value::Null).map_err(|e| failed("GC", e))
+            }
+            Command::Status if self.facts.blocks.is_empty() => {
+                Err(CniError::new(code::UNAVAILABLE, "the node has no pod CIDR yet"))
+            }
+            Command::Status => Ok(Value::Null),
+        }
+    }
+
+    /// Takes new facts; tells what the packet filter refuses.
+    pub(crate) fn learn(&mut self, facts: Facts) -> Result<(), netlink::Error> {
+        self.facts = facts;
+        self.filter.write(self.records.all(), &self.facts.ranges)
+    }
+
+    /// Makes all links as the records say, and forgets containers whose network namespace is gone: nobody tells of them
+    /// any more.
+    pub(crate) fn adopt(&mut self) {
+        let all: Vec<Attachment> = self.records.all().cloned().collect();
+        for one in &all {
+            let done = match pod_link::open(&one.namespace) {
+                Ok(_) => self.make_link(one).map_err(|e| (e, "made")),
+                Err(_) => self.leave(&key_of(one)).map_err(|e| (e, "removed")),
+            };
+            if let Err((error, what)) = done {
+                tracing::warn!(container = one.container, %error, "a link of the pod network cannot be {what}");
+            }
+        }
+    }
+
+    fn make_link(&self, one: &Attachment) -> Result<(), LinkError> {
+        let alias = format!("{} {} {}", self.place.name(), one.container, one.interface);
+        pod_link::ensure(&self.place.link(one.number), one, &alias, &self.steps)
+    }
+
+    fn add(&mut self, key: &Key, request: &Request) -> Result<Value, CniError> {
+        if self.facts.blocks.is_empty() {
+            return Err(CniError::new(code::LATER, "the node has no pod CIDR yet"));
+        }
+        let one = self.record(key, request)?;
+        if let Err(error) = self.join(&one) {
+            if let Err(error) = self.leave(key) {
+                // The record stays, so the runtime's DEL or the next start tries again.
+                tracing::warn!(container = one.container, %error, "a container cannot be taken out of the network");
+            }
+            return Err(failed("ADD", error));
+        }
+        Ok(add_result(request.version, &one, &self.place.link(one.number)))
+    }
+
+    /// Gives a container its number and addresses, and writes them down. One that asks again keeps them.
+    fn record(&mut self, key: &Key, request: &Request) -> Result<Attachment, CniError> {
+        let io = |error: io::Error| CniError::because(code::IO, "the attachment cannot be recorded", error);
+        let number = match self.records.get(key) {
+            Some(old) if old.namespace == request.namespace => old.number,
+            Some(_) => {
+                self.leave(key).map_err(|e| failed("ADD", e))?;
+                self.number()?
+            }
+            None => self.number()?,
+        };
+        let one = Attachment {
+            container: key.0.clone(),
+            interface: key.1.clone(),
+            namespace: request.namespace.clone(),
+            number,
+            addresses: attachment::addresses(&self.facts.blocks, number),
+            mtu: self.facts.mtu,
+            ports: request.ports.clone(),
+            bandwidth: request.bandwidth,
+        };
+        self.steps.next().map_err(io)?;
+        self.records.put(one.clone()).map_err(io)?;
+        Ok(one)
+    }
+
+    fn number(&self) -> Result<u16, CniError> {
+        let greatest = attachment::last_number(&self.facts.blocks);
+        let mut routing = Routing::open().map_err(|e| failed("ADD", e.into()))?;
+        // A link without a record is somebody's all the same: the file was lost.
+        let taken: std::collections::BTreeSet<String> =
+            routing.links().map_err(|e| failed("ADD", e.into()))?.into_iter().map(|link| link.name).collect();
+        let number = self.records.free_number(greatest, |n| taken.contains(&self.place.link(n)));
+        number.ok_or_else(|| {
+            let blocks: Vec<String> = self.facts.blocks.iter().map(ToString::to_string).collect();
+            let msg = format!("no address is free in {}", blocks.join(", "));
+            CniError::new(code::LATER, msg)
+        })
+    }
+
+    fn join(&mut self, one: &Attachment) -> Result<(), LinkError> {
+        self.make_link(one)?;
+        self.steps.next()?;
+        if let Err(error) = self.filter.write(self.records.all(), &self.facts.ranges) {
+            // A node without a packet filter has Pods all the same, but no ports that lead to them.
+            if !one.ports.is_empty() {
+                return Err(error.into());
+            }
+            tracing::warn!(%error, "the pod network's packet filter is not as it should be");
+        }
+        self.steps.next()?;
+        Ok(filter::forget(one)?)
+    }
+
+    /// Takes a container out; one that is not there is no error.
+    fn leave(&mut self, key: &Key) -> Result<(), LinkError> {
+        let Some(one) = self.records.get(key).cloned() else { return Ok(()) };
+        self.steps.next()?;
+        let others = self.records.all().filter(|other| *other != &one);
+        if let Err(error) = self.filter.write(others, &self.facts.ranges) {
+            tracing::warn!(%error, "the pod network's packet filter is not as it should be");
+        }
+        pod_link::remove(&self.place.link(one.number), &self.steps)?;
+        self.steps.next()?;
+        filter::forget(&one)?;
+        self.steps.next()?;
+        Ok(self.records.remove(key)?)
+    }
+
+    /// Takes all out that are `gone`; each is tried, and the first error is returned.
+    pub(crate) fn leave_all(&mut self, gone: impl Fn(&Key) -> bool) -> Result<(), LinkError> {
+        let keys: Vec<Key> = self.records.all().map(key_of).filter(|key| gone(key)).collect();
+        keys.iter().map(|key| self.leave(key)).fold(Ok(()), Result::and)
+    }
+
+    fn check(&self, key: &Key, request: &Request) -> Result<(), CniError> {
+        let unknown = || CniError::new(code::UNKNOWN_CONTAINER, format!("unknown container {}", key.0));
+        let one = self.records.get(key).ok_or_else(unknown)?;
+        if !request.previous.as_ref().is_some_and(|previous| same_addresses(previous, one)) {
+            let addresses: Vec<IpAddr> = one.addresses.iter().map(|own| own.address).collect();
+            let msg = format!("prevResult does not have the container's addresses {addresses:?}");
+            return Err(CniError::new(code::CONFIGURATION, msg));
+        }
+        pod_link::check(&self.place.link(one.number), one).map_err(|e| failed("CHECK", e))
+    }
+}
+
+fn key_of(one: &Attachment) -> Key {
+    (one.container.clone(), one.interface.clone())
+}
+
+fn failed(command: &str, error: LinkError) -> CniError {
+    CniError::because(code::IO, format!("{command} failed"), error)
+}
+
+#[cfg(test)]
+mod tests;
