@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use apiserver::config;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use objects::Cidr;
 
 /// Kubernetes in one binary.
 #[derive(Debug, Parser)]
@@ -173,6 +174,10 @@ pub(crate) struct Up {
     /// Pod network: this program's own, or one that somebody installs
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Network::Own)]
     pub(crate) network: Network,
+    /// Networks outside the cluster that know the way to Pods, separated by commas: what Pods send there keeps their
+    /// addresses
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub(crate) non_masquerade_cidr: Vec<Cidr>,
     /// Number of the tunnel (VXLAN) to nodes that share no network with this one: the same on all nodes of a cluster
     #[arg(long, value_name = "N", default_value_t = 70, value_parser = clap::value_parser!(u32).range(1..1 << 24))]
     pub(crate) vxlan_id: u32,

@@ -133,7 +133,12 @@ fn start_network(flags: &Up, name: &str, clients: network::Clients, plane: &Cont
     let place = place(&flags.cni_conf_dir, &flags.cni_bin_dir, plane.dir().path());
     let cluster = plane.cluster_cidr().split(',').filter_map(|range| range.trim().parse().ok()).collect();
     let tunnel = network::Tunnel { id: flags.vxlan_id, port: flags.vxlan_port };
-    let options = network::Options { node: name.to_owned(), cluster, tunnel };
+    let options = network::Options {
+        node: name.to_owned(),
+        cluster,
+        inside: flags.non_masquerade_cidr.clone(),
+        tunnel,
+    };
     let (clock, stop, failure) = (plane.clock(), plane.shutdown().clone(), plane.failure());
     plane.shutdown().spawn(async move {
         if let Err(e) = network::run(clients, options, place, clock, stop).await {

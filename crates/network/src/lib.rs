@@ -19,6 +19,7 @@ mod attachment;
 mod cni;
 mod filter;
 mod firewall;
+mod loopback;
 mod nodes;
 mod place;
 pub mod plugin;

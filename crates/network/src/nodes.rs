@@ -54,8 +54,9 @@ fn hardware(node: IpAddr) -> [u8; 6] {
         IpAddr::V4(v4) => fnv1a(&v4.octets()),
         IpAddr::V6(v6) => fnv1a(&v6.octets()),
     };
-    let [a, b, c, d, e, ..] = hash.to_be_bytes();
-    [0x0e, a, b, c, d, e]
+    let mut hardware = [0x0e; 6];
+    hardware[1..].copy_from_slice(&hash.to_be_bytes()[..5]);
+    hardware
 }
 
 /// A way to a range of Pods.
@@ -131,18 +132,15 @@ pub(crate) fn reach(
     let mut reached = Reached { overhead: 0, complaints };
     let tunnels = ways.iter().any(|(_, way)| matches!(way, Way::Tunnel { .. }));
     let outer = own.addresses.first().filter(|_| tunnels);
-    let device = match outer {
-        Some(outer) => {
-            reached.overhead = overhead(*outer);
-            let inner = mtu.saturating_sub(reached.overhead);
-            Some(ensure_tunnel(&mut routing, place, tunnel, (own, *outer), inner)?)
+    let device = if let Some(outer) = outer {
+        reached.overhead = overhead(*outer);
+        let inner = mtu.saturating_sub(reached.overhead);
+        Some(ensure_tunnel(&mut routing, place, tunnel, (own, *outer), inner)?)
+    } else {
+        if let Some(old) = links.iter().find(|link| link.name == tunnel_name(place)) {
+            routing.delete_link(old.index)?;
         }
-        None => {
-            if let Some(old) = links.iter().find(|link| link.name == tunnel_name(place)) {
-                routing.delete_link(old.index)?;
-            }
-            None
-        }
+        None
     };
     let mut routes = Vec::new();
     let mut neighbours = BTreeSet::new();

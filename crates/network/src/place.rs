@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::loopback;
+
 /// The configuration's file.
 const FILE: &str = "10-ferrokube.conflist";
 
@@ -104,7 +106,7 @@ impl Place {
     fn config_file(&self) -> PathBuf {
         self.conf_dir.join(FILE)
     }
-    fn plugin(&self) -> PathBuf {
+    fn plugin_file(&self) -> PathBuf {
         self.bin_dir.join(self.name())
     }
 
@@ -116,13 +118,12 @@ impl Place {
             return Ok(Installed::Foreign(other));
         }
         let program = std::env::current_exe().map_err(PlaceError::at(Path::new("/proc/self/exe")))?;
-        let plugin = self.plugin();
-        if std::fs::read_link(&plugin).ok().as_ref() != Some(&program) {
-            std::fs::create_dir_all(&self.bin_dir).map_err(PlaceError::at(&self.bin_dir))?;
-            let new = self.bin_dir.join(format!(".{}.new", self.name()));
-            remove_file(&new)?;
-            let link = std::os::unix::fs::symlink(&program, &new);
-            link.and_then(|()| std::fs::rename(&new, &plugin)).map_err(PlaceError::at(&plugin))?;
+        std::fs::create_dir_all(&self.bin_dir).map_err(PlaceError::at(&self.bin_dir))?;
+        self.link_program(&self.plugin_file(), &program)?;
+        let loopback = self.bin_dir.join(loopback::NAME);
+        // One that works is left as it is.
+        if !loopback.exists() {
+            self.link_program(&loopback, &program)?;
         }
         let path = self.config_file();
         let text = format!("{:#}\n", self.config());
@@ -139,9 +140,32 @@ impl Place {
     pub fn remove(&self) -> Result<(), PlaceError> {
         // The configuration first: a runtime must not look for a plugin that is gone.
         remove_file(&self.config_file())?;
-        remove_file(&self.plugin())?;
+        let program = std::fs::read_link(self.plugin_file()).ok();
+        remove_file(&self.plugin_file())?;
+        let loopback = self.bin_dir.join(loopback::NAME);
+        let ours = program.is_some() && std::fs::read_link(&loopback).ok() == program;
+        if ours && !self.is_shared() {
+            remove_file(&loopback)?;
+        }
         remove_file(&self.routes_file())?;
         remove_file(&self.socket())
+    }
+
+    /// Makes a file of the plugins' directory this program, in one step.
+    fn link_program(&self, file: &Path, program: &Path) -> Result<(), PlaceError> {
+        if std::fs::read_link(file).is_ok_and(|old| old == program) {
+            return Ok(());
+        }
+        let new = self.bin_dir.join(format!(".{}.new", self.name()));
+        remove_file(&new)?;
+        let link = std::os::unix::fs::symlink(program, &new);
+        link.and_then(|()| std::fs::rename(&new, file)).map_err(PlaceError::at(file))
+    }
+
+    /// Whether another cluster has its plugin in the same directory.
+    fn is_shared(&self) -> bool {
+        let entries = std::fs::read_dir(&self.bin_dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).any(|name| name.as_encoded_bytes().starts_with(b"ferrokube-"))
     }
 
     /// The first configuration of somebody else, in the order in which runtimes take them.
@@ -205,7 +229,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = place(dir.path());
         assert_eq!(place.install().unwrap(), Installed::Ours);
-        let plugin = place.plugin();
+        let plugin = place.plugin_file();
         assert_eq!(std::fs::read_link(&plugin).unwrap(), std::env::current_exe().unwrap());
         let first = std::fs::metadata(place.config_file()).unwrap().modified().unwrap();
         std::fs::remove_file(&plugin).unwrap();
@@ -216,6 +240,10 @@ mod tests {
         std::fs::write(place.config_file(), "{").unwrap();
         place.install().unwrap();
         assert!(std::fs::read_to_string(place.config_file()).unwrap().contains("portMappings"));
+        let other = Place::new(dir.path().join("other.d"), dir.path().join("bin"), "/other", dir.path());
+        other.install().unwrap();
+        other.remove().unwrap();
+        assert!(dir.path().join("bin/loopback").exists(), "the first one needs it");
         place.remove().unwrap();
         place.remove().unwrap();
         for name in ["net.d", "bin"] {

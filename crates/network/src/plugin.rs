@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cni::{Call, CniError, Outcome, code, version_result};
+use crate::loopback;
 
 /// The longest configuration and the longest answer, in bytes.
 pub(crate) const LONGEST: u64 = 4 << 20;
@@ -79,10 +80,6 @@ fn answer(config: Value, environment: &dyn Fn(&str) -> String) -> Result<Value, 
     if command == "VERSION" {
         return Ok(version_result(&version_of(&config)));
     }
-    let socket = config["socket"].as_str().map(ToOwned::to_owned);
-    let socket = socket.ok_or_else(|| {
-        CniError::new(code::CONFIGURATION, "the configuration does not name the agent's socket")
-    })?;
     let call = Call {
         command,
         container: environment("CNI_CONTAINERID"),
@@ -90,7 +87,14 @@ fn answer(config: Value, environment: &dyn Fn(&str) -> String) -> Result<Value, 
         interface: environment("CNI_IFNAME"),
         config,
     };
-    match pass(Path::new(&socket), &call, PATIENCE) {
+    if call.config["type"] == loopback::NAME {
+        // It concerns nobody but the container, so the agent need not know.
+        return loopback::answer(&call);
+    }
+    let socket = call.config["socket"].as_str().ok_or_else(|| {
+        CniError::new(code::CONFIGURATION, "the configuration does not name the agent's socket")
+    })?;
+    match pass(Path::new(socket), &call, PATIENCE) {
         Ok(Outcome::Done(result)) => Ok(result),
         Ok(Outcome::Failed(error)) => Err(error),
         Err(error) => {

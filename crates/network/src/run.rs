@@ -33,6 +33,8 @@ pub struct Options {
     pub node: String,
     /// The Pods' ranges of the whole cluster.
     pub cluster: Vec<Cidr>,
+    /// Further ranges where a Pod's own address is understood: what goes there keeps it.
+    pub inside: Vec<Cidr>,
     /// The tunnel to nodes that share no link with this one.
     pub tunnel: Tunnel,
 }
@@ -126,7 +128,7 @@ fn apply(place: &Place, agent: &Agent, options: &Options, own: &Machine, others:
     pods.extend(own.blocks.iter().chain(others.iter().flat_map(|other| &other.blocks)));
     sentences.extend(nodes::overlaps(place, &pods).unwrap_or_default());
     sentences.extend(firewall::that_drops().unwrap_or_default());
-    let ranges = Ranges { pods, inside: Vec::new() };
+    let ranges = Ranges { pods, inside: options.inside.clone() };
     let facts = Facts { blocks: own.blocks.clone(), ranges, mtu: link.saturating_sub(reached.overhead) };
     if let Err(error) = agent.learn(facts) {
         sentences.push(format!("Pods reach nothing outside, and no port of the node leads to them: {error}"));
@@ -138,7 +140,7 @@ fn apply(place: &Place, agent: &Agent, options: &Options, own: &Machine, others:
             false
         }
         Err(error) => {
-            sentences.push(format!("no Pod can start: the CNI plugin cannot be installed: {error}"));
+            sentences.push(format!("no Pod can start: the CNI plugin cannot be installed: {error}; choose other directories with --cni-bin-dir and --cni-conf-dir"));
             false
         }
     };
