@@ -257,3 +257,32 @@ fn a_container_whose_namespace_is_gone_is_forgotten() {
             .unwrap();
     });
 }
+
+#[test]
+fn a_pod_gets_and_sends_no_faster_than_it_may() {
+    let one = Host::new("one").unwrap();
+    let mut node = Node::new();
+    let limits = json!({ "runtimeConfig": { "bandwidth": {
+        "ingressRate": 1_600_000, "ingressBurst": 8, "egressRate": 1_600_000, "egressBurst": 8,
+    }}});
+    let own = node.add("one", &one.network(), limits);
+    let gateway = ip("10.244.7.1");
+    sees(&one, (own[0], 80), &node.host, (own[0], 80));
+    for (from, to, address) in [(&node.host, &one, own[0]), (&one, &node.host, gateway)] {
+        let there = within(to, || UdpSocket::bind((address, 4000)).unwrap());
+        there.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let started = std::time::Instant::now();
+        within(from, || {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            for _ in 0..120 {
+                socket.send_to(&[0; 1000], (address, 4000)).unwrap();
+            }
+        });
+        for _ in 0..120 {
+            there.recv(&mut [0; 1500]).unwrap();
+        }
+        // 125,040 bytes with their headers, of which 65,536 go at once; 200,000 a second.
+        let took = started.elapsed();
+        assert!(took > Duration::from_millis(270), "{took:?}");
+    }
+}
