@@ -132,7 +132,7 @@ impl Cache {
         Self { limits, kept: Mutex::default(), flights: Mutex::default(), counts: Counts::default() }
     }
 
-    /// What it counted.
+    /// The counts of its use.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -165,7 +165,7 @@ impl Cache {
         Some((entry.answer.clone(), u32::try_from(left.as_millis().div_ceil(1000)).unwrap_or(u32::MAX)))
     }
 
-    /// The answer that `ask` brings, or that another one who asks the same gets at this time. What came is kept as
+    /// The answer that `ask` brings, or that another one who asks the same gets at this time. The answer is kept as
     /// long as it holds; `spawn` runs the request, which goes on when those who wait for it are gone.
     pub async fn ask<F>(
         self: &Arc<Self>,

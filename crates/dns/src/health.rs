@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 /// The number of connections of a page.
 const MAX_CONNECTIONS: usize = 64;
 /// How long a connection may last, and how long its headers may take.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_mins(1);
 const HEADERS_TIME: Duration = Duration::from_secs(10);
 /// How long after an error of `accept` the next try comes.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

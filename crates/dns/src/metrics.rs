@@ -66,7 +66,7 @@ pub(crate) enum Area {
 
 const AREAS: usize = 4;
 
-/// What one area counted.
+/// The counts of one area.
 struct Counts {
     requests: [[[AtomicU64; KINDS.len()]; 2]; 2],
     responses: [AtomicU64; RCODES],

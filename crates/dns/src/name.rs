@@ -107,10 +107,12 @@ pub struct QName {
 }
 
 impl QName {
+    const ROOT: Self =
+        Self { asked: [0; MAX_NAME], lower: [0; MAX_NAME], starts: [0; MAX_NAME / 2 + 1], labels: 0 };
+
     /// Reads the name at the begin of `bytes`, which may not be compressed.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let mut name =
-            Self { asked: [0; MAX_NAME], lower: [0; MAX_NAME], starts: [0; MAX_NAME / 2 + 1], labels: 0 };
+        let mut name = Self::ROOT;
         let mut at = 0;
         loop {
             let length = usize::from(*bytes.get(at)?);
@@ -171,12 +173,7 @@ impl QName {
 impl From<&Name> for QName {
     fn from(name: &Name) -> Self {
         // A `Name` is whole, so it can be read.
-        Self::read(&name.0).unwrap_or_else(|| Self {
-            asked: [0; MAX_NAME],
-            lower: [0; MAX_NAME],
-            starts: [0; MAX_NAME / 2 + 1],
-            labels: 0,
-        })
+        Self::read(&name.0).unwrap_or(Self::ROOT)
     }
 }
 

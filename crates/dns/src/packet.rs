@@ -97,7 +97,7 @@ pub struct Query {
     pub kind: u16,
     /// The class that is asked for.
     pub class: u16,
-    /// What the client says of itself, if it speaks EDNS.
+    /// The client's word of itself, if it speaks EDNS.
     pub edns: Option<Edns>,
 }
 

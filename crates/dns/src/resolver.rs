@@ -36,7 +36,7 @@ pub struct Origin {
     pub source: IpAddr,
 }
 
-/// What becomes of a packet.
+/// The way that a packet goes.
 pub enum Step {
     /// The answer was written.
     Reply,

@@ -65,7 +65,7 @@ pub fn read(packet: &[u8], question: &Question, id: u16, edns: bool) -> Result<A
     let rcode = u16::from(message.metadata.response_code);
     let (ttl, denial) = holds(&message, rcode);
     let bytes = message.to_vec().map_err(|_| Unfit::Malformed)?;
-    let whole = bytes.len() <= usize::from(u16::MAX) && repeats(&bytes, question);
+    let whole = u16::try_from(bytes.len()).is_ok() && repeats(&bytes, question);
     if whole { Ok(Answer { message: bytes.into(), ttl, denial }) } else { Err(Unfit::Malformed) }
 }
 
@@ -115,7 +115,7 @@ pub fn join(cnames: &[u8], answer: &Answer, ttl: u32) -> Option<Vec<u8>> {
     ours.metadata.response_code = theirs.metadata.response_code;
     ours.answers.append(&mut theirs.answers);
     ours.authorities = theirs.authorities;
-    ours.to_vec().ok().filter(|m| m.len() <= usize::from(u16::MAX) && packet::rcode_of(m) < 16)
+    ours.to_vec().ok().filter(|m| u16::try_from(m.len()).is_ok() && packet::rcode_of(m) < 16)
 }
 
 #[cfg(test)]

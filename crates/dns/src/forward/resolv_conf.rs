@@ -31,7 +31,7 @@ impl Default for ResolvConf {
     }
 }
 
-/// What a file's state is known by.
+/// The marks by which a file's state is known.
 pub(crate) type Stamp = Option<(std::time::SystemTime, u64, u64)>;
 
 impl ResolvConf {

@@ -33,7 +33,7 @@ const MAX_FOREIGN: usize = 64;
 /// The longest answer over UDP that is read; some servers send more than they were asked for.
 const LONGEST: usize = 4096;
 
-/// Why a server gave no answer.
+/// The reason for which a server gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     /// It cannot be reached.
@@ -178,16 +178,13 @@ impl Server {
         let root = Question { name: [0].into(), kind: kind::NS, dnssec: false, unchecked: false };
         // Only servers that somebody asks are checked: a server that nobody asks for this long is left.
         for _ in 0..600 {
-            match timeout(CHECK_TIME, self.exchange(&root)).await {
-                // Any answer will do, as in CoreDNS.
-                Ok(Ok(_) | Err(AskError::Malformed)) => break,
-                _ => {
-                    self.check_failures.fetch_add(1, Ordering::Relaxed);
-                    let fails = self.fails.fetch_add(1, Ordering::Relaxed) + 1;
-                    if fails == MAX_FAILS + 1 {
-                        tracing::warn!(server = %self.address, "the name server does not answer");
-                    }
-                }
+            // Any answer will do, as in CoreDNS.
+            if let Ok(Ok(_) | Err(AskError::Malformed)) = timeout(CHECK_TIME, self.exchange(&root)).await {
+                break;
+            }
+            self.check_failures.fetch_add(1, Ordering::Relaxed);
+            if self.fails.fetch_add(1, Ordering::Relaxed) == MAX_FAILS {
+                tracing::warn!(server = %self.address, "the name server does not answer");
             }
             sleep(CHECK_EVERY).await;
         }

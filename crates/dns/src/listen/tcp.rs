@@ -172,10 +172,8 @@ mod tests {
         let ip = |n: u8| IpAddr::from([10, 0, 0, n]);
         let mine: Vec<_> = (0..500).filter_map(|_| gate.enter(ip(1))).collect();
         assert_eq!(mine.len(), MAX_EACH);
-        let all: Vec<_> = (2..200)
-            .flat_map(|n| (0..100).filter_map(move |_| Some(n)))
-            .filter_map(|n| gate.enter(ip(n)))
-            .collect();
+        let all: Vec<_> =
+            (2..200).flat_map(|n| std::iter::repeat_n(n, 100)).filter_map(|n| gate.enter(ip(n))).collect();
         assert_eq!(mine.len() + all.len(), MAX_CONNECTIONS);
         drop((mine, all));
         assert!(gate.0.lock().0 == 0 && gate.0.lock().1.is_empty());

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::PodMode;
+use super::config::PodMode;
 use super::index::{Entry, Index};
 use super::views::{Port, Reach, ServiceView, SliceView};
 use crate::name::QName;
@@ -31,7 +31,10 @@ pub(crate) enum Found<'a> {
 
 /// The ports that a name asks for: all, or those of a name and a protocol.
 #[derive(Clone, Default)]
-pub(crate) struct PortFilter(Option<(Box<[u8]>, Box<[u8]>)>);
+pub(crate) struct PortFilter(Option<Named>);
+
+/// The name of a port, and its protocol.
+type Named = (Box<[u8]>, Box<[u8]>);
 
 impl PortFilter {
     pub(crate) fn takes(&self, port: &Port) -> bool {

@@ -125,8 +125,12 @@ impl Index {
                     Change::Deleted(old) => (Some(old), None),
                     Change::Updated { old, new } => (Some(old), Some(new)),
                 };
-                new.into_iter().for_each(|pod| self.count_pod(pod));
-                old.into_iter().for_each(|pod| self.forget_pod(pod));
+                if let Some(pod) = new {
+                    self.count_pod(pod);
+                }
+                if let Some(pod) = old {
+                    self.forget_pod(pod);
+                }
             }
         }
     }
@@ -188,12 +192,11 @@ impl Index {
         if let Some(number) = self.numbers.get(wire.as_slice()) {
             return Some(*number);
         }
-        let number = match self.free.pop() {
-            Some(number) => number,
-            None => {
-                self.entries.push(Entry::default());
-                u32::try_from(self.entries.len() - 1).ok()?
-            }
+        let number = if let Some(number) = self.free.pop() {
+            number
+        } else {
+            self.entries.push(Entry::default());
+            u32::try_from(self.entries.len() - 1).ok()?
         };
         self.numbers.insert(wire.into(), number);
         Some(number)

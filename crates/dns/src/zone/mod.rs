@@ -1,60 +1,29 @@
 //! The cluster's zone: the records of Kubernetes' DNS specification 1.1, made from objects when they are asked for.
 
+mod authority;
+mod config;
 mod find;
 mod index;
 mod records;
 mod reverse;
 pub mod views;
 
-use std::net::IpAddr;
-
 use jiff::Timestamp;
-use objects::Cidr;
 use parking_lot::RwLock;
 
+pub use config::{PodMode, ZoneConfig};
 pub use index::Event;
 
 use crate::name::{Name, QName};
-use crate::packet::{ASKED, Owner, Rcode, Section, Writer, kind, pointer};
+use crate::packet::{ASKED, Owner, Rcode, Section, Writer, kind};
 use find::Found;
 use index::Index;
 use records::Records;
 
-/// The version of the specification.
-const VERSION: &[u8] = b"1.1.0";
-/// The TTL of the version's record; that of the specification's example, and CoreDNS'.
-const VERSION_TTL: u32 = 28_800;
 /// The most CNAMEs that are followed within the zone; CoreDNS'.
 const MAX_CHAIN: usize = 10;
 
-/// How names of Pods (`10-0-0-1.NAMESPACE.pod`) are answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PodMode {
-    /// Not at all.
-    Disabled,
-    /// With the address that the name spells, in every namespace that is there.
-    #[default]
-    Insecure,
-    /// If a Pod of the namespace has the address.
-    Verified,
-}
-
-/// The settings of a zone.
-#[derive(Debug, Clone)]
-pub struct ZoneConfig {
-    /// The cluster's domain.
-    pub domain: Name,
-    /// The TTL of records, in seconds.
-    pub ttl: u32,
-    /// How names of Pods are answered.
-    pub pods: PodMode,
-    /// The blocks of addresses that are the cluster's own: nobody else is asked for their names.
-    pub reverse: Vec<Cidr>,
-    /// The addresses at which DNS is reached: the zone's name servers.
-    pub nameservers: Vec<IpAddr>,
-}
-
-/// What became of a question.
+/// The way that a question went.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// It is not of this zone; nothing was written.
@@ -142,15 +111,17 @@ impl Zone {
             let name = target.as_ref().unwrap_or(&query.name);
             let found = index.find(name, below, self.config.pods);
             let Found::External(next) = found else {
-                let mut records = Records { zone: self, index, writer, owner, name, below, zone_at };
+                let mut records =
+                    Records { config: &self.config, index, writer, owner, name, below, zone_at };
                 let missing = matches!(found, Found::Missing);
                 if missing && !self.is_synced() {
                     return Lookup::Unknown;
                 }
                 let any = records.write(found, query.kind);
                 let cname = !seen.is_empty();
-                if !any && !(cname && writer.is_full()) {
-                    self.start_of_authority(index, writer, zone_at, Section::Authority);
+                let cut = cname && writer.is_full();
+                if !any && !cut {
+                    authority::start(&self.config, index.serial, writer, (zone_at, Section::Authority));
                 }
                 return Lookup::Answered(if missing { Rcode::NxDomain } else { Rcode::NoError });
             };
@@ -170,20 +141,5 @@ impl Zone {
             seen.push(next);
             (owner, target, below) = (Owner::At(at), Some(follow), inside);
         }
-    }
-
-    /// Writes the start of a zone whose name begins at a place of the message.
-    fn start_of_authority(&self, index: &Index, writer: &mut Writer<'_>, zone_at: usize, section: Section) {
-        let zone = pointer(zone_at);
-        let ttl = self.config.ttl.min(300);
-        writer.record(section, Owner::At(zone_at), kind::SOA, ttl, |data| {
-            data.extend(b"\x02ns\x03dns");
-            data.extend(zone);
-            data.extend(b"\x0ahostmaster");
-            data.extend(zone);
-            for number in [index.serial, 7200, 1800, 86_400, self.config.ttl] {
-                data.extend(number.to_be_bytes());
-            }
-        });
     }
 }

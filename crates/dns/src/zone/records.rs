@@ -3,19 +3,24 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
+use super::authority;
+use super::config::ZoneConfig;
 use super::find::{Filter, Found, PortFilter};
 use super::index::{Entry, Index};
 use super::views::{Port, Reach, ServiceView, SliceView};
-use super::{VERSION, VERSION_TTL, Zone};
 use crate::name::{QName, push_label};
 use crate::packet::{Owner, Section, Writer, kind, pointer, reachable};
 
+/// The version of the specification.
+const VERSION: &[u8] = b"1.1.0";
+/// The TTL of the version's record; that of the specification's example, and CoreDNS'.
+const VERSION_TTL: u32 = 28_800;
 /// The fewest bytes that a record takes.
 const SMALLEST: usize = 16;
 
 /// The records of one name.
 pub(super) struct Records<'a, 'w, 'q> {
-    pub(super) zone: &'a Zone,
+    pub(super) config: &'a ZoneConfig,
     pub(super) index: &'a Index,
     pub(super) writer: &'w mut Writer<'q>,
     /// The place of the name in the message.
@@ -47,12 +52,17 @@ impl Records<'_, '_, '_> {
                 true
             }
             (Found::Apex, kind::SOA) => {
-                self.zone.start_of_authority(self.index, self.writer, self.zone_at, Section::Answer);
+                authority::start(
+                    self.config,
+                    self.index.serial,
+                    self.writer,
+                    (self.zone_at, Section::Answer),
+                );
                 true
             }
             (Found::Apex, kind::NS) => self.nameservers(),
             (Found::Nameserver, kind::A | kind::AAAA) => {
-                self.addresses(self.zone.config.nameservers.iter().copied(), wanted)
+                self.addresses(self.config.nameservers.iter().copied(), wanted)
             }
             (Found::Pod(address), kind::A | kind::AAAA) => self.addresses([address].into_iter(), wanted),
             (Found::Cluster(_, addresses, _), kind::A | kind::AAAA) => {
@@ -76,7 +86,7 @@ impl Records<'_, '_, '_> {
         let mut addresses: Vec<IpAddr> = addresses.filter(|a| family(*a) == wanted).collect();
         fastrand::shuffle(&mut addresses);
         for address in &addresses {
-            let ttl = self.zone.config.ttl;
+            let ttl = self.config.ttl;
             self.record(wanted, ttl, |data| put_address(data, *address));
         }
         !addresses.is_empty()
@@ -165,7 +175,7 @@ impl Records<'_, '_, '_> {
 
     /// Writes an SRV record; the place of the target's name. (Such a name may not be compressed.)
     fn service_record(&mut self, weight: u16, port: u16, target: &[u8]) -> Option<usize> {
-        let at = self.record(kind::SRV, self.zone.config.ttl, |data| {
+        let at = self.record(kind::SRV, self.config.ttl, |data| {
             data.extend([0, 0]);
             data.extend(weight.to_be_bytes());
             data.extend(port.to_be_bytes());
@@ -177,7 +187,7 @@ impl Records<'_, '_, '_> {
     /// Writes the address of an SRV record's target.
     fn additional(&mut self, place: Option<usize>, name: &[u8], address: IpAddr) {
         let owner = place.filter(|at| reachable(*at)).map_or(Owner::Wire(name), Owner::At);
-        self.writer.record(Section::Additional, owner, family(address), self.zone.config.ttl, |data| {
+        self.writer.record(Section::Additional, owner, family(address), self.config.ttl, |data| {
             put_address(data, address);
         });
     }
@@ -185,7 +195,7 @@ impl Records<'_, '_, '_> {
     /// Writes the zone's name servers, and their addresses: Services, if these have the addresses.
     fn nameservers(&mut self) -> bool {
         let (mut seen, mut all) = (HashSet::new(), Vec::new());
-        for address in &self.zone.config.nameservers {
+        for address in &self.config.nameservers {
             let service = self.index.having(*address).filter_map(|e| e.service.as_deref());
             let mut own = service.filter(|s| matches!(&s.reach, Reach::Cluster(a) if a.contains(address)));
             let mut name = Vec::new();
@@ -196,7 +206,7 @@ impl Records<'_, '_, '_> {
             }
             all.push((name, *address));
         }
-        let (ttl, zone) = (self.zone.config.ttl, pointer(self.zone_at));
+        let (ttl, zone) = (self.config.ttl, pointer(self.zone_at));
         let mut places = Vec::new();
         for (name, address) in &all {
             let at = if seen.insert(name) {

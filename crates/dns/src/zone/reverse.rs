@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use objects::Cidr;
 
+use super::authority;
 use super::index::Index;
 use super::records::hostname;
 use super::views::Reach;
@@ -107,14 +108,16 @@ impl Zone {
             return Lookup::Unknown;
         }
         match query.kind {
-            kind::SOA if before == 0 => self.start_of_authority(index, writer, zone_at, Section::Answer),
+            kind::SOA if before == 0 => {
+                authority::start(&self.config, index.serial, writer, (zone_at, Section::Answer))
+            }
             kind::NS if before == 0 => {
                 writer.record(Section::Answer, ASKED, kind::NS, self.config.ttl, |data| {
                     data.extend(b"\x02ns\x03dns");
                     data.extend(pointer(zone_at));
                 });
             }
-            _ => self.start_of_authority(index, writer, zone_at, Section::Authority),
+            _ => authority::start(&self.config, index.serial, writer, (zone_at, Section::Authority)),
         }
         Lookup::Answered(if exists { Rcode::NoError } else { Rcode::NxDomain })
     }

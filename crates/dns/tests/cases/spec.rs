@@ -36,6 +36,7 @@ async fn cluster() -> Run {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 async fn every_row() {
     let run = cluster().await;
     let nibbles =
