@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use network::Cni;
 
 use crate::cli::Down;
+use crate::cluster_dns;
 use crate::data_dir::DataDir;
 use crate::neighbours;
 use crate::node::settings;
@@ -23,6 +24,8 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
         kubelet::teardown::tear_down(&config).await.context("the containers could not all be removed")?;
         let cni = Cni::new(&footprint.cni_conf_dir, dir.path());
         network::teardown::teardown(&cni).await.context("the pod network could not be removed")?;
+        cluster_dns::take_addresses(&footprint.dns)
+            .context("the address of the cluster's DNS could not be removed")?;
     }
     if footprint.kubeconfig.exists() && !footprint.kubeconfig.starts_with(dir.path()) {
         std::fs::remove_file(&footprint.kubeconfig)?;
