@@ -238,3 +238,35 @@ impl Forwarder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_changes_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("resolv.conf");
+        fs::write(&path, "nameserver 192.0.2.1\n").unwrap();
+        let file = ResolvConf { path: path.clone(), behind: Vec::new() };
+        let shutdown = Shutdown::new();
+        let forwarder = Forwarder::new(Upstreams::ResolvConf(file), Vec::new(), Vec::new(), &shutdown);
+        let group = forwarder.groups[0].clone();
+        let known = || -> Vec<String> {
+            forwarder.servers(&group).iter().map(|s| s.address().ip().to_string()).collect()
+        };
+        assert_eq!(known(), ["192.0.2.1"]);
+        let first = forwarder.servers(&group)[0].clone();
+        fs::write(&path, "nameserver 192.0.2.22\nnameserver 192.0.2.1\n").unwrap();
+        assert_eq!(known(), ["192.0.2.1"], "it was looked at just now");
+        tokio::time::advance(LOOK_AFTER).await;
+        assert_eq!(known(), ["192.0.2.22", "192.0.2.1"]);
+        assert!(Arc::ptr_eq(&first, &forwarder.servers(&group)[1]), "its health is known still");
+        fs::remove_file(&path).unwrap();
+        tokio::time::advance(LOOK_AFTER).await;
+        assert!(known().is_empty());
+        shutdown.finish().await;
+    }
+}

@@ -11,6 +11,8 @@ pub mod views;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 
+/// The forms in which changes of objects come.
+pub use client::{Cached, Change};
 pub use config::{PodMode, ZoneConfig};
 pub use index::Event;
 

@@ -109,7 +109,7 @@ impl Zone {
         }
         match query.kind {
             kind::SOA if before == 0 => {
-                authority::start(&self.config, index.serial, writer, (zone_at, Section::Answer))
+                authority::start(&self.config, index.serial, writer, (zone_at, Section::Answer));
             }
             kind::NS if before == 0 => {
                 writer.record(Section::Answer, ASKED, kind::NS, self.config.ttl, |data| {

@@ -2,11 +2,10 @@
 
 use std::sync::OnceLock;
 
-use client::{Cached, Change};
 use ferrokube_dns::cache::Question;
 use ferrokube_dns::forward::message;
 use ferrokube_dns::packet::{self, Query, Rcode, Transport, Writer};
-use ferrokube_dns::zone::{Event, Lookup, PodMode, Zone, ZoneConfig};
+use ferrokube_dns::zone::{Cached, Change, Event, Lookup, PodMode, Zone, ZoneConfig};
 use hickory_proto::op::Message;
 use jiff::Timestamp;
 use serde_json::{Value, json};
