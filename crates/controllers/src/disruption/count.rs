@@ -189,3 +189,58 @@ pub(super) fn printed(selector: Option<&LabelSelector>) -> String {
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn arithmetic() {
+        let check = |spec: Value, matching: usize, scale: i64, want: Result<(i32, i32), &str>| {
+            let got = counts(&from_value(spec.clone()).unwrap(), matching, scale);
+            let want = want.map(|(expected, desired)| Counts { expected, desired }).map_err(str::to_owned);
+            assert_eq!(got, want, "{spec} {matching} {scale}");
+        };
+        check(json!({"minAvailable": 3}), 2, 99, Ok((2, 3)));
+        check(json!({"minAvailable": "28%"}), 2, 11, Ok((11, 4)));
+        check(json!({"minAvailable": "28%"}), 2, 22, Ok((22, 7)));
+        check(json!({"minAvailable": "34%"}), 0, 3, Ok((3, 2)));
+        check(json!({"minAvailable": "100%"}), 0, 0, Ok((0, 0)));
+        check(json!({"maxUnavailable": 2}), 1, 7, Ok((7, 5)));
+        check(json!({"maxUnavailable": 9}), 1, 7, Ok((7, 0)));
+        check(json!({"maxUnavailable": "30%"}), 1, 7, Ok((7, 4)));
+        check(json!({"maxUnavailable": "30%"}), 1, 3, Ok((3, 2)));
+        check(json!({}), 5, 5, Ok((0, 0)));
+        // A server lets none of these in, or they could exceed 32 bits.
+        check(json!({"minAvailable": "1000000000%"}), 1, i64::from(i32::MAX), Ok((i32::MAX, i32::MAX)));
+        check(json!({"maxUnavailable": "1%"}), 1, i64::from(i32::MAX) * 10_000, Ok((i32::MAX, i32::MAX)));
+        check(json!({"maxUnavailable": i32::MIN}), 1, 5, Ok((5, i32::MAX)));
+        check(json!({"minAvailable": i32::MIN}), 1, 5, Ok((1, i32::MIN)));
+        let no_percent = "invalid value for IntOrString: invalid type: string is not a percentage";
+        check(json!({"maxUnavailable": "x"}), 1, 5, Err(no_percent));
+    }
+
+    /// A budget whose selector cannot be read: an older server may have let it in.
+    #[test]
+    fn what_cannot_be_counted_allows_nothing() {
+        let now = Timestamp::UNIX_EPOCH;
+        for selector in [
+            json!({"matchLabels": {"k8s.io/too/many/slashes": "value"}}),
+            json!({"matchExpressions": [{"key": "foo", "operator": "illegal", "values": ["bar"]}]}),
+        ] {
+            let spec = json!({"minAvailable": 3, "selector": selector});
+            let allowing =
+                json!({"disruptionsAllowed": 2, "currentHealthy": 5, "desiredHealthy": 3, "expectedPods": 5});
+            let mut budget: PodDisruptionBudget =
+                from_value(json!({"metadata": {}, "spec": spec, "status": allowing})).unwrap();
+            let wrong = objects::Selector::new(budget.spec.as_ref().unwrap().selector.as_ref()).unwrap_err();
+            let status = failed(&budget, &wrong.to_string(), now).unwrap();
+            assert_eq!((status.disruptions_allowed, status.current_healthy), (Some(0), Some(5)));
+            assert_eq!(status.conditions.as_ref().unwrap()[0].reason, "SyncFailed");
+            budget.status = Some(status);
+            assert_eq!(failed(&budget, &wrong.to_string(), now), None, "it is not written again");
+        }
+    }
+}

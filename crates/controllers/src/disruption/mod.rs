@@ -3,8 +3,6 @@
 
 mod count;
 mod owners;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

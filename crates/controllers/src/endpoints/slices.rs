@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::Status;
 use client::{Cached, Change, Client, EventType, Informer, Key, Recorder};
-use k8s_openapi::api::core::v1::{Node, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::common::{controller_ref, deleting, pods, retry};
 use crate::host::{Controller, Host, Next, Wiring};
-use crate::views::PodView;
+use crate::views::{NodeView, PodView, nodes};
 
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -28,7 +28,7 @@ pub(crate) struct Slices {
     recorder: Recorder,
     services: Informer<Service>,
     pods: Informer<PodView>,
-    nodes: Informer<Node>,
+    nodes: Informer<NodeView>,
     slices: Arc<Owned>,
 }
 
@@ -46,7 +46,7 @@ impl Controller for Slices {
             recorder: host.recorder("endpoint-slice-controller"),
             services: host.informer(),
             pods: pods::informer(host.factory()),
-            nodes: host.informer(),
+            nodes: nodes(host.factory()),
             slices: Owned::by(CONTROLLER, host.factory()),
         }
     }

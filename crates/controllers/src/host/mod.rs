@@ -2,7 +2,7 @@
 //! object, and the look itself; the host gives it its identity, its informers and its work queue, starts its workers
 //! once its own informers show a whole state, and reports on it in metrics and health checks.
 
-mod choice;
+pub(crate) mod choice;
 mod table;
 
 use std::fmt;
@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 pub use choice::{Choice, ChoiceError};
 pub use table::{Named, known};
 
-use crate::Config;
-use crate::nodes::ipam::Ranges;
+use crate::config::Config;
+use crate::nodes::ranges::Ranges;
 
 /// The time after which a worker at one key counts as stuck.
 ///
@@ -304,6 +304,3 @@ pub(crate) fn start(choice: &Choice, shared: &Shared, clients: &dyn Fn(&str) -> 
     shared.metrics.register("informers", move |page| factory.report(page));
     shared.factory.start(&shared.shutdown);
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,15 +8,15 @@ use std::time::Duration;
 use api::Status;
 use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder, resource_of};
 use component::Clock;
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, Taint, Toleration};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::common::pods;
 use crate::host::{Controller, Host, Next, Wiring};
-use crate::views::{PodView, Truth};
-use objects::taints::{self, NO_EXECUTE, tolerates};
+use crate::views::{NodeView, PodView, Truth, nodes};
+use objects::taints::{NO_EXECUTE, tolerates};
 
 /// The wait where tolerations last beyond the end of time.
 const FAR: Duration = Duration::from_hours(24 * 365 * 30);
@@ -50,7 +50,7 @@ pub(crate) struct TaintEviction {
     client: Client,
     clock: Clock,
     recorder: Recorder,
-    nodes: Informer<Node>,
+    nodes: Informer<NodeView>,
     pods: Informer<PodView>,
     /// The Pods that tolerate their taints for a time, with the end of that time.
     waiting: Mutex<HashMap<Key, Instant>>,
@@ -70,7 +70,7 @@ impl Controller for TaintEviction {
             client: host.client(),
             clock: host.clock(),
             recorder: host.recorder("taint-eviction-controller"),
-            nodes: host.informer(),
+            nodes: nodes(host.factory()),
             pods: pods::informer(host.factory()),
             waiting: Mutex::default(),
             queue: host.queue("noexec_taint_pod"),
@@ -118,8 +118,8 @@ impl Controller for TaintEviction {
     }
 }
 
-fn evicting(node: &Node) -> Vec<&Taint> {
-    taints::of_node(node).iter().filter(|t| t.effect == NO_EXECUTE).collect()
+fn evicting(node: &NodeView) -> Vec<&Taint> {
+    node.taints().iter().filter(|t| t.effect == NO_EXECUTE).collect()
 }
 
 impl TaintEviction {

@@ -5,9 +5,11 @@
 //! controllers change such an object by patches, or read it whole before.
 
 mod meta;
+mod node;
 mod pod;
 
 pub use meta::{FOREGROUND, Meta, ORPHAN};
+pub use node::{NodeConditions, NodeView, nodes};
 #[cfg(test)]
 pub(crate) use pod::tests;
 pub use pod::{Condition, NamedPort, PodView, Tolerations, Truth};

@@ -51,8 +51,9 @@ fn remains(cluster: &Cluster, uids: &[String]) -> Result<BTreeMap<&'static str, 
     let dirs = cluster.data_dir();
     // Mounts of other clusters on this machine are seen here, too.
     let own = host.dir().display();
-    let mounts =
-        format!("grep -E ' {own}/.*(/kubelet/pods/|containerd-state/.*/(rootfs|shm) )' /proc/self/mountinfo || true");
+    let mounts = format!(
+        "grep -E ' {own}/.*(/kubelet/pods/|containerd-state/.*/(rootfs|shm) )' /proc/self/mountinfo || true"
+    );
     let mut found = BTreeMap::from([
         ("containers", cluster.ctr(&["containers", "list", "--quiet"])?),
         ("tasks", cluster.ctr(&["tasks", "list", "--quiet"])?),
