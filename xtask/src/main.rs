@@ -1,7 +1,8 @@
 //! The project's automation: it sets a checkout up, runs, tests and checks it.
 //!
 //! It is small, since it is compiled before anything else. Tasks that need the project's own crates are tools that this
-//! builds and runs: benchmarks (`tools/bench`) and the schema's generator (`tools/schema`).
+//! builds and runs: benchmarks (`tools/bench`), the generators of the schema (`tools/schema`) and of the
+//! protocols' code (`tools/protocols`).
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -61,6 +62,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Writes the Rust code of the protobuf protocols, which is committed.
+    Protocols,
     /// Measures FerroKube, beside upstream if asked to: `cargo xtask bench --help`.
     #[command(disable_help_flag = true)]
     Bench {
@@ -96,6 +99,7 @@ fn run(task: Task, root: &Path) -> anyhow::Result<()> {
         Task::Tidy { circles: false } => lint::tidy(root),
         Task::Tidy { circles: true } => lint::circles(root),
         Task::Setup { purpose } => setup::run(root, purpose),
+        Task::Protocols => step::tool(root, "protocols", "up", &[]),
         Task::Schema { args } => step::tool(root, "schema", "up", &args),
         Task::Bench { args } => bench(root, &args),
         Task::Fuzz(args) => fuzz::run(&args, root),

@@ -21,8 +21,13 @@ fn dir(root: &Path) -> PathBuf {
 
 /// Sets up, builds, starts containerd and becomes `ferrokube up`.
 pub(crate) fn up(root: &Path, flags: &[String]) -> Result<()> {
-    setup::run(root, Purpose::Up)?;
-    build(root)?;
+    // One waits for the network, the other for the processor.
+    std::thread::scope(|scope| {
+        let setup = scope.spawn(|| setup::run(root, Purpose::Up));
+        let built = build(root);
+        setup.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the set-up panicked")))?;
+        built
+    })?;
     let dir = dir(root);
     fs::create_dir_all(dir.join("cni"))?;
     start_containerd(root, &dir)?;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{Schema, Text};
-use component::{Clock, FeatureGates};
+use api::{FeatureGates, Gate, Schema, Text};
+use component::Clock;
 use rustls_pki_types::CertificateDer;
 
 use crate::admission::{AdmissionConfig, AdmissionConfigError, Chain, ChainError};
@@ -96,7 +96,7 @@ impl Security {
     pub fn new(
         config: &SecurityConfig,
         keys: Keys,
-        (gates, clock): (&FeatureGates, Clock),
+        (gates, clock): (FeatureGates, Clock),
         reader: Arc<dyn Reader>,
     ) -> Result<Self, SecurityError> {
         let schema = Schema::builtin();
@@ -112,7 +112,7 @@ impl Security {
         let tokens = Arc::new(TokenService::new(&config.issuer, audiences, signer, others, reader.clone()));
         let authorizer = Arc::new(UnionAuthorizer::new(
             &config.modes,
-            Arc::new(NodeAuthorizer::new(gates.enabled("PodCertificateRequest"))),
+            Arc::new(NodeAuthorizer::new(gates.enabled(Gate::PodCertificateRequest))),
             Arc::new(RbacIndex::default()),
         ));
         let authentication =
@@ -135,7 +135,7 @@ impl Security {
             schema,
             reader,
             authorizer.clone(),
-            gates.clone(),
+            gates,
             &config.enable_admission,
             &config.disable_admission,
             &admission_config,

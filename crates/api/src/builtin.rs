@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use smallvec::SmallVec;
 
+use crate::gate::Gate;
 use crate::schema::{
     AnyKind, Field, FieldNo, GoName, Gvk, ListKind, Mark, NameIndex, Or, PatchStrategy, Schema, StructId,
     StructType, Type, TypeId, Union,
@@ -172,7 +173,7 @@ impl<'a> Reader<'a> {
             default,
             values,
             patch: PatchStrategy::default(),
-            gate: None,
+            gates: SmallVec::new(),
             mark: None,
         };
         let no = FieldNo(structs[of].fields.len() as u16);
@@ -198,7 +199,10 @@ impl<'a> Reader<'a> {
                     let name = self.go_names.entry((StructId::unmarked(of), no)).or_default();
                     *(if key == "go" { &mut name.ty } else { &mut name.via }) = value.into();
                 }
-                "gate" => field.gate = Some(value.into()),
+                "gate" => {
+                    let gates = value.split(',').map(Gate::named).collect::<Option<_>>();
+                    field.gates = gates.ok_or("a gate that v1.36 does not have")?;
+                }
                 "mark" => field.mark = Some(if value == "atomic" { Mark::Atomic } else { Mark::Granular }),
                 "discriminator" | "member" => {
                     let union = structs[of].union.as_mut().ok_or("a member of no union")?;

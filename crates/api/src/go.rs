@@ -1,9 +1,18 @@
-//! Values as Go prints them: upstream's messages quote with `%q`, or hold JSON.
+//! Values as Go reads and prints them: upstream's messages quote with `%q`, or hold JSON.
 
 use std::fmt::Write;
 use std::num::{IntErrorKind, ParseIntError};
 
 use crate::tree::{Map, Node};
+
+/// A boolean as `strconv.ParseBool` reads it.
+pub fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
 
 /// A string as `strconv.Quote` and `%q` write it.
 pub fn quote(s: &str) -> String {

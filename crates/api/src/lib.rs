@@ -10,6 +10,7 @@ mod by_value;
 pub mod codec;
 pub mod depth;
 pub mod field;
+pub mod gate;
 pub mod go;
 pub mod managed;
 pub mod names;
@@ -28,6 +29,7 @@ pub mod view;
 pub mod yaml;
 
 pub use by_value::ByValue;
+pub use gate::{FeatureGates, Gate};
 pub use object::{NewObject, Object, OwnerRef};
 pub use schema::{Field, FieldNo, Gvk, Schema, StructId, Type, TypeId};
 pub use status::Status;

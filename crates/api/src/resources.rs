@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use crate::gate::Gate;
+
 /// A resource of one group and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceInfo {
@@ -27,8 +29,8 @@ pub struct ResourceInfo {
     pub subresources: Vec<SubresourceInfo>,
     /// Whether the server serves the resource without a flag that asks for it.
     pub served_by_default: bool,
-    /// The feature gate that the resource needs, or "".
-    pub gate: &'static str,
+    /// The feature gate that the resource needs.
+    pub gate: Option<Gate>,
     /// Group of the form in which objects are stored, "" for the core group.
     pub storage_group: &'static str,
     /// Version of the form in which objects are stored; "" if they are not stored.
@@ -112,7 +114,7 @@ fn row(line: &'static str) -> Option<ResourceInfo> {
         verbs: list(verbs),
         subresources: subresources.split(';').filter_map(|s| subresource(group, version, s)).collect(),
         served_by_default: served == "y",
-        gate,
+        gate: if gate.is_empty() { None } else { Some(Gate::named(gate)?) },
         storage_group,
         storage_version,
         returns_deleted: returns_deleted == "y",

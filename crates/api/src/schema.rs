@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use smallvec::SmallVec;
 
+use crate::gate::Gate;
 use crate::tree::Text;
 
 /// A type in the arena.
@@ -214,8 +215,8 @@ pub struct Field {
     pub values: Vec<Text>,
     /// The field's behaviour in a strategic merge patch.
     pub patch: PatchStrategy,
-    /// The feature gates without which upstream drops the field, separated by commas.
-    pub gate: Option<Text>,
+    /// The feature gates without which upstream drops the field.
+    pub gates: SmallVec<[Gate; 4]>,
     /// The mark at the field about the merging of its list, map or struct. It goes before the mark of the struct type.
     pub mark: Option<Mark>,
 }

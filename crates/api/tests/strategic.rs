@@ -46,7 +46,7 @@ fn schema() -> Schema {
         default: None,
         values: Vec::new(),
         patch,
-        gate: None,
+        gates: smallvec::SmallVec::new(),
         mark: None,
     };
     let item = vec![

@@ -44,7 +44,7 @@ impl<'a> Builder<'a> {
             default: None,
             values: Vec::new(),
             patch: ferrokube_api::schema::PatchStrategy::default(),
-            gate: None,
+            gates: smallvec::SmallVec::new(),
             mark: None,
         }
     }

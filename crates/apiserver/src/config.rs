@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use access::pki::NodeIdentity;
 use access::security::SecurityConfig;
+use api::FeatureGates;
 use api::resources::ResourceInfo;
-use component::{Clock, FeatureGates};
+use component::Clock;
 use storage::{Durability, EtcdServers};
 
 use crate::catalog::{Documents, NoDocuments};
@@ -132,7 +133,7 @@ impl Config {
     }
     /// The built-in resources that are served, in discovery's order.
     pub fn resources(&self) -> Vec<ResourceInfo> {
-        self.runtime_config.resources(&self.gates)
+        self.runtime_config.resources(self.gates)
     }
 }
 

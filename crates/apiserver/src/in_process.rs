@@ -25,7 +25,7 @@ pub async fn start(
     shutdown: &Shutdown,
 ) -> Result<Server, StartError> {
     let objects = Arc::new(Objects::new(store.clone(), &config)?);
-    let surroundings = (&config.gates, config.clock);
+    let surroundings = (config.gates, config.clock);
     let security = Security::new(&config.security, keys, surroundings, Arc::<Objects>::clone(&objects))?;
     let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);

@@ -12,6 +12,8 @@ pub mod catalog;
 mod codec;
 mod conditions;
 pub mod config;
+#[cfg(test)]
+mod conversion_tests;
 mod discovery;
 mod encoder;
 pub mod etcd;

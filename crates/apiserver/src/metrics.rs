@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use access::{Query, RequestInfo};
-use api::Text;
-use component::FeatureGates;
+use api::gate::Stage;
+use api::{FeatureGates, Gate, Text};
 use http::header::{self, HeaderValue};
 use http::{Method, Response};
 use parking_lot::Mutex;
@@ -238,7 +238,7 @@ fn since_epoch() -> f64 {
 }
 
 impl Metrics {
-    pub(crate) fn new(gates: &FeatureGates) -> Self {
+    pub(crate) fn new(gates: FeatureGates) -> Self {
         let out = Self {
             registry: Mutex::default(),
             requests: Family::default(),
@@ -251,14 +251,16 @@ impl Metrics {
             handshake_errors: Counter::default(),
         };
         let features: Level<FeatureLabels> = Family::default();
-        for (name, stage, on) in gates.iter() {
-            let stage = match stage {
-                "Alpha" => "ALPHA",
-                "Beta" => "BETA",
-                "Deprecated" => "DEPRECATED",
-                _ => "",
+        for gate in Gate::all() {
+            let stage = match gate.stage() {
+                Stage::Alpha => "ALPHA",
+                Stage::Beta => "BETA",
+                Stage::Deprecated => "DEPRECATED",
+                Stage::Stable => "",
             };
-            features.get_or_create(&FeatureLabels { name, stage }).set(on.into());
+            features
+                .get_or_create(&FeatureLabels { name: gate.name(), stage })
+                .set(gates.enabled(gate).into());
         }
         let started: Gauge<f64, AtomicU64> = Gauge::default();
         started.set(since_epoch());

@@ -235,7 +235,7 @@ pub(crate) fn output(
     }
     let agent = ["curl", "Wget", "Mozilla/5.0"].iter().any(|p| user_agent.starts_with(p));
     form.pretty |= match query.get("pretty") {
-        Some(v) if !v.is_empty() => matches!(v, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        Some(v) if !v.is_empty() => api::go::parse_bool(v) == Some(true),
         _ => agent,
     };
     if let Convert::Table(_) = form.convert {

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use access::reader::{Reader, ResourceName};
 use api::resources::ResourceInfo;
-use api::{Object, Schema, Status, Struct};
+use api::{FeatureGates, Object, Schema, Status, Struct};
 use arc_swap::ArcSwap;
-use component::{Clock, FeatureGates};
+use component::Clock;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use storage::{Batch, ReadError, ResourceId, Scope, Store, WatchOptions, WatchStart, Watcher};
 
-use crate::catalog::{Catalog, Documents, Resource};
+use crate::catalog::{Catalog, Documents, ResourceEntry, Rules};
 use crate::config::Config;
 
 /// How long a read waits for a revision that the store has not reached; upstream's `blockTimeout`.
@@ -48,7 +48,7 @@ impl Objects {
     pub fn new(store: Store, config: &Config) -> Result<Self, CatalogError> {
         let rows = config.resources();
         let documents = Arc::clone(&config.documents);
-        let catalog = Catalog::new(&store, &rows, &config.gates, documents, kinds::strategy);
+        let catalog = Catalog::new(&store, &rows, config.gates, documents, Rules::builtin);
         Ok(Self::with(store, config, catalog.map_err(CatalogError)?))
     }
     /// With a catalog that was made over the same store.
@@ -56,7 +56,7 @@ impl Objects {
         Self {
             store,
             clock: config.clock,
-            gates: config.gates.clone(),
+            gates: config.gates,
             catalog: ArcSwap::from_pointee(catalog),
             documents: Arc::clone(&config.documents),
         }
@@ -68,7 +68,7 @@ impl Objects {
     /// Serves these built-in resources from now on. Requests that have begun go on with those that were served then.
     pub fn serve(&self, rows: &[ResourceInfo]) -> Result<(), CatalogError> {
         let documents = Arc::clone(&self.documents);
-        let catalog = Catalog::new(&self.store, rows, &self.gates, documents, kinds::strategy);
+        let catalog = Catalog::new(&self.store, rows, self.gates, documents, Rules::builtin);
         self.catalog.store(Arc::new(catalog.map_err(CatalogError)?));
         Ok(())
     }
@@ -81,7 +81,7 @@ impl Objects {
         &self.store
     }
     /// A resource by the group and plural under which its objects are stored.
-    pub(crate) fn resource(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
+    pub(crate) fn resource(&self, group: &str, plural: &str) -> Option<Arc<ResourceEntry>> {
         self.catalog.load().resources.stored(group, plural).cloned()
     }
     /// The store's number of a resource.
@@ -102,10 +102,6 @@ impl Objects {
     /// Now, as `metav1.Time` text.
     pub(crate) fn now(&self) -> String {
         time_text(self.clock.now())
-    }
-    /// Whether a feature is on.
-    pub(crate) fn gate(&self, name: &str) -> bool {
-        self.gates.enabled(name)
     }
     /// Returns once the store shows everything of these resources that was acknowledged before this call.
     pub(crate) async fn fresh(&self, resources: &[ResourceId]) -> Result<(), Status> {

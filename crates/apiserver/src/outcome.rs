@@ -6,7 +6,7 @@ use api::schema::Gvk;
 use api::{Object, Status, Struct};
 use tokio::time::Instant;
 
-use crate::catalog::Resource;
+use crate::catalog::ResourceEntry;
 use crate::codec;
 use crate::lanes::in_time;
 use crate::watch::WatchSource;
@@ -18,7 +18,7 @@ pub(crate) enum Outcome {
         /// HTTP status.
         status: u16,
         /// In the version of this resource.
-        resource: Arc<Resource>,
+        resource: Arc<ResourceEntry>,
         /// The object.
         object: Arc<Object>,
     },
@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
         /// The object.
         tree: Struct,
         /// The resource it is of, if it has metadata and columns.
-        resource: Option<Arc<Resource>>,
+        resource: Option<Arc<ResourceEntry>>,
     },
     /// A `Status` that is no error.
     Status(Status),
@@ -40,7 +40,7 @@ pub(crate) enum Outcome {
     /// A list that is computed.
     Computed {
         /// Of this resource.
-        resource: Arc<Resource>,
+        resource: Arc<ResourceEntry>,
         /// The items' trees.
         items: Vec<Struct>,
     },
@@ -51,7 +51,7 @@ pub(crate) enum Outcome {
 /// One consistent state of a selection.
 pub(crate) struct List {
     /// Of this resource and version.
-    pub resource: Arc<Resource>,
+    pub resource: Arc<ResourceEntry>,
     /// The state's revision.
     pub revision: u64,
     /// `metadata.continue`, "" at the end.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use tokio::time::Instant;
 
-use crate::catalog::{Catalog, Resource};
+use crate::catalog::{Catalog, ResourceEntry};
 use crate::flow::{Caller, Taken};
 use crate::lanes::in_time;
 use crate::metrics::{LongRunning, Seen};
@@ -23,7 +23,7 @@ pub struct Request {
     /// The catalog of the time at which it came.
     pub(crate) catalog: Arc<Catalog>,
     /// The resource of [`Request::info`], if it is served.
-    pub(crate) resource: Option<Arc<Resource>>,
+    pub(crate) resource: Option<Arc<ResourceEntry>>,
     /// Query parameters.
     pub query: Query,
     /// It is no GET or HEAD.

@@ -6,10 +6,14 @@ use access::RequestInfo;
 use api::{Status, Text};
 use http::Method;
 
-use crate::catalog::Resource;
+use crate::catalog::ResourceEntry;
 
 /// Whether something answers a method at a path; else upstream's 404 or 405. `resource` is that of `info`.
-pub(crate) fn check(method: &Method, info: &RequestInfo, resource: Option<&Resource>) -> Result<(), Status> {
+pub(crate) fn check(
+    method: &Method,
+    info: &RequestInfo,
+    resource: Option<&ResourceEntry>,
+) -> Result<(), Status> {
     match resource.and_then(|resource| takes(resource, method, info)) {
         Some(true) => Ok(()),
         Some(false) => Err(method_not_allowed()),
@@ -18,7 +22,7 @@ pub(crate) fn check(method: &Method, info: &RequestInfo, resource: Option<&Resou
 }
 
 /// Whether a path takes a method; nothing where nothing is.
-fn takes(resource: &Resource, method: &Method, info: &RequestInfo) -> Option<bool> {
+fn takes(resource: &ResourceEntry, method: &Method, info: &RequestInfo) -> Option<bool> {
     if info.in_namespace && !resource.namespaced {
         return None;
     }
@@ -57,7 +61,7 @@ fn of(verbs: &[Text], methods: &[(&str, Method)], method: &Method) -> Option<boo
 }
 
 /// The same for a subresource, or a path that it passes on.
-fn below(resource: &Resource, info: &RequestInfo, method: &Method) -> Option<bool> {
+fn below(resource: &ResourceEntry, info: &RequestInfo, method: &Method) -> Option<bool> {
     let sub = resource.subresource(&info.subresource)?;
     let proxy = sub.name == "proxy";
     if !info.rest.is_empty() && !proxy {

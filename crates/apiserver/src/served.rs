@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use api::FeatureGates;
+use api::go::parse_bool;
 use api::resources::{ResourceInfo, builtin};
-use component::FeatureGates;
-use component::features::go_bool;
 
 /// The forms of versions that `--runtime-config` names together, in the order in which they count.
 const TOGETHER: [&str; 4] = ["api/all", "api/ga", "api/beta", "api/alpha"];
@@ -74,7 +74,7 @@ impl RuntimeConfig {
             }
             let on = match value {
                 "" => true,
-                _ => go_bool(value).ok_or_else(|| RuntimeConfigError::Value(key.into(), value.into()))?,
+                _ => parse_bool(value).ok_or_else(|| RuntimeConfigError::Value(key.into(), value.into()))?,
             };
             match parts.get(2) {
                 None => {
@@ -94,8 +94,8 @@ impl RuntimeConfig {
         if only_nothing { Err(RuntimeConfigError::Nothing) } else { Ok(out) }
     }
 
-    fn serves(&self, row: &ResourceInfo, gates: &FeatureGates) -> bool {
-        if !row.gate.is_empty() && !gates.enabled(row.gate) {
+    fn serves(&self, row: &ResourceInfo, gates: FeatureGates) -> bool {
+        if row.gate.is_some_and(|gate| !gates.enabled(gate)) {
             return false;
         }
         let (group, version) = (row.group.to_owned(), row.version.to_owned());
@@ -112,7 +112,7 @@ impl RuntimeConfig {
     }
 
     /// The resources that are served, in discovery's order.
-    pub fn resources(&self, gates: &FeatureGates) -> Vec<ResourceInfo> {
+    pub fn resources(&self, gates: FeatureGates) -> Vec<ResourceInfo> {
         builtin().iter().filter(|r| self.serves(r, gates)).cloned().collect()
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     fn served(settings: &[&str], gates: &[&str]) -> Vec<String> {
         let gates = FeatureGates::parse(gates.iter().copied()).unwrap();
         let config = RuntimeConfig::parse(settings.iter().copied()).unwrap();
-        let rows = config.resources(&gates);
+        let rows = config.resources(gates);
         rows.iter().map(|r| format!("{}/{}/{}", r.group, r.version, r.resource)).collect()
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use access::admission::Admission;
 use access::auth::Auth;
+use api::Gate;
 use component::Shutdown;
 
 use crate::allocate::Allocators;
@@ -52,7 +53,7 @@ impl Server {
     /// [`Server::transport`] reaches it.
     pub(crate) fn new(config: &Config, parts: Parts) -> Result<Self, ServerError> {
         let Parts { objects, auth, admission, feeds, connect, shutdown } = parts;
-        let (flow, metrics) = (Flow::new(&config.limits), Arc::new(Metrics::new(&config.gates)));
+        let (flow, metrics) = (Flow::new(&config.limits), Arc::new(Metrics::new(config.gates)));
         metrics.register(|registry| {
             flow.register(registry);
             registry.register_collector(Box::new(ObjectCounts(Arc::clone(&objects))));
@@ -67,7 +68,7 @@ impl Server {
             metrics: Arc::clone(&metrics),
             health: Health::new(&shutdown, &objects.store, &hooks::NAMES, feeds),
             connect,
-            strangers_leave: config.gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
+            strangers_leave: config.gates.enabled(Gate::UnauthenticatedHTTP2DOSMitigation),
             url: format!("https://{}", SocketAddr::new(address, port)),
         };
         let handlers = Handlers {

@@ -119,7 +119,7 @@ pub async fn start(mut config: Config, shutdown: &Shutdown) -> Result<Running, S
     let (pki, store, key_services) = open(&config, shutdown).await?;
     let objects = Arc::new(Objects::new(store.clone(), &config)?);
     let keys = Keys { client_ca: pki.ca.certificate(), signing_key_pem: pki.service_account_key_pem.clone() };
-    let surroundings = (&config.gates, config.clock);
+    let surroundings = (config.gates, config.clock);
     let security = Security::new(&config.security, keys, surroundings, Arc::<Objects>::clone(&objects))?;
     let find = |group: &str, plural: &str| objects.id((group, plural));
     let feeds = authorization_feed::feed(&security.authorizer, &store, shutdown, find);
@@ -226,7 +226,7 @@ async fn open_etcd(
     let forms = StoredForms::builtin().ok_or_else(|| CatalogError::lacks("ObjectMeta"))?;
     let Etcd { servers, prefix, encryption } = etcd;
     let encryption = match encryption {
-        Some(file) => Encryption::from_file(file, &config.gates)?,
+        Some(file) => Encryption::from_file(file, config.gates)?,
         None => Encryption::default(),
     };
     encryption.start(shutdown).await;

@@ -20,7 +20,7 @@ use kinds::{Ctx, Strategy, Subresource};
 use serde_json::{Value, json};
 use storage::Store;
 
-use crate::catalog::{Catalog, NoDocuments};
+use crate::catalog::{Catalog, NoDocuments, Rules};
 use crate::config::Config;
 use crate::objects::Objects;
 use crate::testing::Cluster;
@@ -103,14 +103,14 @@ fn cluster(plurals: &[&'static str]) -> Cluster {
     let mut rows: Vec<ResourceInfo> = builtin().iter().filter(|r| r.served_by_default).cloned().collect();
     rows.extend(plurals.iter().map(|plural| ResourceInfo { resource: plural, ..row.clone() }));
     let (config, store) = (Config::new(""), Store::in_memory());
-    let strategy = |group: &str, plural: &str| -> Arc<dyn Strategy> {
+    let rules = |group: &str, plural: &str| {
         if group == "apps" && plurals.contains(&plural) {
-            Arc::new(Made::new("spec.paused", "revisionHistoryLimit"))
+            Rules::of(Arc::new(Made::new("spec.paused", "revisionHistoryLimit")))
         } else {
-            kinds::strategy(group, plural)
+            Rules::builtin(group, plural)
         }
     };
-    let catalog = Catalog::new(&store, &rows, &config.gates, Arc::new(NoDocuments), strategy).unwrap();
+    let catalog = Catalog::new(&store, &rows, config.gates, Arc::new(NoDocuments), rules).unwrap();
     Cluster::over(Objects::with(store, &config, catalog))
 }
 

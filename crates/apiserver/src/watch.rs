@@ -1,5 +1,6 @@
 //! The events of one watch, as its watcher sees them.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -9,12 +10,13 @@ use api::{Object, Status};
 use client::EventKind;
 use component::Shutdown;
 use futures::Stream;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use storage::{Batch, Cause, Event, WatchEnd, Watcher};
 use tokio::time::{Instant, Sleep};
 
-use crate::catalog::Resource;
 use crate::catalog::unreadable::transforming;
+use crate::catalog::{Catalog, ResourceEntry};
 use crate::front::lifetime::{Due, Lifetime};
 use crate::select::Selection;
 
@@ -40,10 +42,26 @@ pub(crate) enum WatchItem {
     Error(Box<Status>),
 }
 
+impl WatchItem {
+    fn object(&self) -> Option<&Arc<Object>> {
+        match self {
+            Self::Event { object, .. } => Some(object),
+            Self::Bookmark { .. } | Self::Error(_) => None,
+        }
+    }
+    /// The item with its object in another version.
+    fn with(self, object: Arc<Object>) -> Self {
+        match self {
+            Self::Event { kind, event, .. } => Self::Event { kind, object, event },
+            other => other,
+        }
+    }
+}
+
 /// The events of one watch.
 pub(crate) struct WatchSource {
     /// In the version of this resource.
-    pub(crate) resource: Arc<Resource>,
+    pub(crate) resource: Arc<ResourceEntry>,
     watcher: Option<Watcher>,
     selection: Selection,
     bookmarks: bool,
@@ -53,8 +71,50 @@ pub(crate) struct WatchSource {
     events: std::vec::IntoIter<Arc<Event>>,
     bookmark: Option<WatchItem>,
     error: Option<Box<Status>>,
+    /// The conversion of events, where somebody must be asked for it.
+    conversion: Option<Conversion>,
     ends: Ends,
     done: bool,
+}
+
+type Converted = BoxFuture<'static, Result<Vec<Arc<Object>>, Status>>;
+
+/// The conversion of a watch's events: those of a batch are asked for together, and no other batch is looked at
+/// meanwhile. The store ends a watch that leaves too many waiting.
+struct Conversion {
+    catalog: Arc<Catalog>,
+    /// The resource as it is stored.
+    stored: Arc<ResourceEntry>,
+    /// Events for which somebody was asked.
+    asked: Vec<WatchItem>,
+    /// The answer. The lock is never taken: it lets threads share the watch, which its body must.
+    answer: Mutex<Option<Converted>>,
+    /// Events that are converted.
+    ready: VecDeque<WatchItem>,
+}
+
+impl Conversion {
+    fn waits(&mut self) -> bool {
+        self.answer.get_mut().is_some()
+    }
+    fn ask(&mut self, items: Vec<WatchItem>) {
+        let objects: Vec<Arc<Object>> = items.iter().filter_map(WatchItem::object).cloned().collect();
+        self.asked = items;
+        let (catalog, stored) = (Arc::clone(&self.catalog), Arc::clone(&self.stored));
+        *self.answer.get_mut() = Some(Box::pin(async move {
+            let kind = &stored.stored()?.kind.kind;
+            catalog.converted_objects(&stored, &objects, kind, None).await
+        }));
+    }
+    /// Takes the answer, once it is there.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        let Some(answer) = self.answer.get_mut() else { return Poll::Ready(Ok(())) };
+        let objects = std::task::ready!(answer.as_mut().poll(cx));
+        *self.answer.get_mut() = None;
+        let items = std::mem::take(&mut self.asked).into_iter();
+        self.ready.extend(items.zip(objects?).map(|(item, object)| item.with(object)));
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// The times by which the connection's client must have taken what a watch sends. They end with the watch.
@@ -114,7 +174,7 @@ pub(crate) struct Begun {
 
 impl WatchSource {
     /// A watch of a resource until shutdown at the latest.
-    pub(crate) fn new(resource: &Arc<Resource>, start: Begun, shutdown: &Shutdown) -> Self {
+    pub(crate) fn new(resource: &Arc<ResourceEntry>, start: Begun, shutdown: &Shutdown) -> Self {
         let Begun { selection, watcher, bookmarks, initial, timeout } = start;
         let (watcher, error) = match watcher {
             Ok(watcher) => (Some(watcher), None),
@@ -129,9 +189,21 @@ impl WatchSource {
             events: Vec::new().into_iter(),
             bookmark: None,
             error,
+            conversion: None,
             ends: Ends::new(timeout, shutdown),
             done: false,
         }
+    }
+    /// The watch with its events in the version of `converted`, for which somebody is asked.
+    pub(crate) fn converting(self, catalog: &Arc<Catalog>, converted: Arc<ResourceEntry>) -> Self {
+        let conversion = Conversion {
+            catalog: Arc::clone(catalog),
+            stored: self.resource,
+            asked: Vec::new(),
+            answer: Mutex::default(),
+            ready: VecDeque::new(),
+        };
+        Self { resource: converted, conversion: Some(conversion), ..self }
     }
     fn take(&mut self, batch: Batch) {
         let bookmark = |revision, initial_end| WatchItem::Bookmark { revision, initial_end };
@@ -187,10 +259,18 @@ impl WatchSource {
     }
     /// Whether an event may wait.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.events.as_slice().is_empty()
+        match &self.conversion {
+            None => !self.events.as_slice().is_empty(),
+            Some(conversion) => !conversion.ready.is_empty(),
+        }
     }
     /// An item that waits.
     pub(crate) fn next_ready(&mut self) -> Option<WatchItem> {
+        if let Some(conversion) = &mut self.conversion {
+            let ready = conversion.ready.pop_front();
+            let waits = conversion.waits() || !self.events.as_slice().is_empty();
+            return if ready.is_some() || waits { ready } else { self.bookmark.take() };
+        }
         while let Some(event) = self.events.next() {
             let item = self.view(event);
             if item.is_some() {
@@ -199,6 +279,22 @@ impl WatchSource {
         }
         self.bookmark.take()
     }
+    /// Has the events that wait converted, if somebody must be asked for that.
+    fn poll_conversion(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        let Some(conversion) = &mut self.conversion else { return Poll::Ready(Ok(())) };
+        if !conversion.ready.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        if !conversion.waits() {
+            let events = std::mem::take(&mut self.events);
+            let items: Vec<WatchItem> = events.filter_map(|event| self.view(event)).collect();
+            match &mut self.conversion {
+                Some(conversion) if !items.is_empty() => conversion.ask(items),
+                _ => return Poll::Ready(Ok(())),
+            }
+        }
+        self.conversion.as_mut().map_or(Poll::Ready(Ok(())), |conversion| conversion.poll(cx))
+    }
 }
 
 impl Stream for WatchSource {
@@ -206,6 +302,15 @@ impl Stream for WatchSource {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
         let this = &mut *self;
         loop {
+            match this.poll_conversion(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(status)) => {
+                    this.error = Some(Box::new(status));
+                    this.done = true;
+                }
+                Poll::Pending if this.ends.poll(cx) => this.done = true,
+                Poll::Pending => return Poll::Pending,
+            }
             if let Some(item) = this.next_ready() {
                 return Poll::Ready(Some(item));
             }

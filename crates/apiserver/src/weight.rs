@@ -6,7 +6,7 @@ use api::Object;
 use memchr::memmem;
 use storage::Store;
 
-use crate::catalog::Resource;
+use crate::catalog::ResourceEntry;
 use crate::negotiate::{Convert, Form, Format};
 use crate::outcome::{List, Outcome};
 use crate::request::Request;
@@ -62,7 +62,7 @@ pub(crate) fn of_answer(outcome: &Outcome, form: Form) -> bool {
 }
 
 /// Whether a form of a resource's objects is that in which they are stored.
-fn as_stored(form: Form, resource: &Resource) -> bool {
+fn as_stored(form: Form, resource: &ResourceEntry) -> bool {
     form.convert == Convert::None && form.format == Format::Json && !form.pretty && resource.same_version()
 }
 

@@ -1,10 +1,9 @@
-//! The parts that every component has: a clock, shutdown, feature gates, metrics, health checks.
+//! The parts that every component has: a clock, shutdown, metrics, health checks.
 //!
 //! Each component has its own instances, and there are no globals: several components run in one process, and several
 //! clusters in one test. The crate depends on no other crate of the workspace; it must never know a component by name.
 
 pub mod clock;
-pub mod features;
 pub mod health;
 pub mod metrics;
 pub mod settings;
@@ -14,7 +13,6 @@ pub mod shutdown;
 pub const KUBERNETES: &str = "v1.36.2";
 
 pub use clock::Clock;
-pub use features::FeatureGates;
 pub use health::Health;
 pub use metrics::Registry;
 pub use settings::{SettingError, Table};

@@ -14,7 +14,7 @@ use crate::runtime as pb;
 
 mod generated {
     #![allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::pedantic)]
-    include!(concat!(env!("OUT_DIR"), "/clients/runtime.v1.rs"));
+    include!("../generated/clients.rs");
 }
 use generated::image_service_client::ImageServiceClient;
 use generated::runtime_service_client::RuntimeServiceClient;

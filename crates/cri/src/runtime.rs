@@ -1,4 +1,4 @@
-//! Messages and services of `runtime.v1`, generated from `proto/runtime.proto`.
+//! Messages and services of `runtime.v1`, generated from `proto/runtime.proto` by `cargo xtask protocols`.
 #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 
-tonic::include_proto!("runtime.v1");
+include!("../generated/runtime.rs");

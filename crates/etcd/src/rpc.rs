@@ -1,4 +1,4 @@
-//! Messages and services of `etcdserverpb`, generated from `proto/rpc.proto`.
+//! Messages and services of `etcdserverpb`, generated from `proto/rpc.proto` by `cargo xtask protocols`.
 #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 
-tonic::include_proto!("etcdserverpb");
+include!("../generated/rpc.rs");

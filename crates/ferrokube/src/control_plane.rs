@@ -9,12 +9,12 @@ use std::time::Duration;
 use access::UserInfo;
 use access::pki::{NodeIdentity, Pki};
 use anyhow::{Context, Result, anyhow};
-use api::Text;
+use api::{FeatureGates, Text};
 use apiserver::config::{self, Config};
 use apiserver::served::RuntimeConfig;
 use apiserver::standalone;
 use client::{Client, Clients, Election};
-use component::{Clock, FeatureGates, Shutdown};
+use component::{Clock, Shutdown};
 use rustls::RootCertStore;
 use tokio::sync::watch;
 

@@ -24,7 +24,9 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use access::pki::NodeIdentity;
 use cli::{Cli, Command};
@@ -43,13 +45,27 @@ const STACK: usize = 16 << 20;
 /// The time for which tasks that nothing waits for may still run at the end.
 const LAST_TASKS: Duration = Duration::from_secs(2);
 
+/// The levels that `FERROKUBE_LOG` names (`info`, `warn,ferrokube_kubelet=debug`); warnings otherwise.
+fn log_levels() -> Targets {
+    if let Ok(text) = std::env::var("FERROKUBE_LOG") {
+        match text.parse() {
+            Ok(levels) => return levels,
+            Err(error) => eprintln!("ferrokube: FERROKUBE_LOG={text:?} is ignored: {error}"),
+        }
+    }
+    Targets::new().with_default(tracing::Level::WARN)
+}
+
 fn main() -> ExitCode {
     // The allocator asks for huge pages, which make an idle process half as large again and no request cheaper. A
     // kernel that can't turn them off only costs that memory.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     raise_descriptors();
-    let filter = EnvFilter::try_from_env("FERROKUBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let levels = log_levels();
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(levels)
+        .init();
     let line = match flags::read(std::env::args_os()) {
         Ok(line) => line,
         Err(e) => {

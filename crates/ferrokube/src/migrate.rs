@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use api::FeatureGates;
 use apiserver::etcd::StoredForms;
 use apiserver::etcd::encryption::Encryption;
-use component::{FeatureGates, Shutdown};
+use component::Shutdown;
 use storage::{EtcdConfig, EtcdServers, Store, StoreConfig};
 use tokio::fs;
 use tokio::io::AsyncWriteExt;
@@ -50,7 +51,7 @@ async fn config(flags: &Migrate, urls: &str, shutdown: &Shutdown) -> Result<Etcd
     let encryption = flags
         .encryption_provider_config
         .as_deref()
-        .map(|file| Encryption::from_file(file, &gates))
+        .map(|file| Encryption::from_file(file, gates))
         .transpose()?;
     let forms = Arc::new(forms.encrypted(encryption.unwrap_or_default()));
     forms.encryption().start(shutdown).await;

@@ -1,31 +1,31 @@
 //! Fields of features that are off: a write loses them, unless the stored object has them already.
 
 use api::schema::{StructMap, Type, TypeId};
-use api::{FieldNo, Node, Schema, Struct, StructId};
+use api::{FeatureGates, FieldNo, Gate, Node, Schema, Struct, StructId, Text};
 
 /// Gates whose fields are dropped by the strategies, with rules of their own.
-const ELSEWHERE: &[&str] =
-    &["ContainerRestartRules", "CrossNamespaceVolumeDataSource", "NodeDeclaredFeatures"];
+const ELSEWHERE: &[Gate] =
+    &[Gate::ContainerRestartRules, Gate::CrossNamespaceVolumeDataSource, Gate::NodeDeclaredFeatures];
 
 /// Fields whose gates are not those in the schema; without gates they always stay.
-const MORE: &[(&str, &str, &[&str])] = &[
+const MORE: &[(&str, &str, &[Gate])] = &[
     ("core.v1.ContainerStatus", "stopSignal", &[]),
-    ("core.v1.VolumeMountStatus", "volumeStatus", &["ImageVolumeWithDigest"]),
-    ("core.v1.TopologySpreadConstraint", "matchLabelKeys", &["MatchLabelKeysInPodTopologySpread"]),
-    ("apps.v1.DeploymentStatus", "terminatingReplicas", &["DeploymentReplicaSetTerminatingReplicas"]),
-    ("apps.v1.ReplicaSetStatus", "terminatingReplicas", &["DeploymentReplicaSetTerminatingReplicas"]),
+    ("core.v1.VolumeMountStatus", "volumeStatus", &[Gate::ImageVolumeWithDigest]),
+    ("core.v1.TopologySpreadConstraint", "matchLabelKeys", &[Gate::MatchLabelKeysInPodTopologySpread]),
+    ("apps.v1.DeploymentStatus", "terminatingReplicas", &[Gate::DeploymentReplicaSetTerminatingReplicas]),
+    ("apps.v1.ReplicaSetStatus", "terminatingReplicas", &[Gate::DeploymentReplicaSetTerminatingReplicas]),
     ("resource.v1.AllocationResult", "allocationTimestamp", &[]),
     ("resource.v1.DeviceRequestAllocationResult", "tolerations", &[]),
-    ("resource.v1.DeviceRequestAllocationResult", "bindingConditions", &["DRADeviceBindingConditions"]),
+    ("resource.v1.DeviceRequestAllocationResult", "bindingConditions", &[Gate::DRADeviceBindingConditions]),
     (
         "resource.v1.DeviceRequestAllocationResult",
         "bindingFailureConditions",
-        &["DRADeviceBindingConditions"],
+        &[Gate::DRADeviceBindingConditions],
     ),
 ];
 
 /// Gates of which each field is kept or dropped by itself. Under other gates, one field in use keeps all.
-const ALONE: &[&str] = &["CoordinatedLeaderElection", "WorkloadAwarePreemption"];
+const ALONE: &[Gate] = &[Gate::CoordinatedLeaderElection, Gate::WorkloadAwarePreemption];
 
 /// The fields that writes lose, since their features are off.
 #[derive(Debug, Default)]
@@ -41,26 +41,21 @@ type Place = (StructId, FieldNo);
 type Use = u16;
 
 impl Gated {
-    /// Finds the fields of a schema; `off` tells of a gate whether it exists and is off.
-    pub fn new(schema: &Schema, off: impl Fn(&str) -> bool) -> Self {
-        let mut uses: Vec<String> = Vec::new();
+    /// Finds the fields of a schema whose gates are not on.
+    pub fn new(schema: &Schema, on: FeatureGates) -> Self {
+        // A gate, with the name of the field if that is kept or dropped by itself.
+        let mut uses: Vec<(Gate, Option<Text>)> = Vec::new();
         let fields = StructMap::new(schema, |_, st| {
             let mut of_struct = Vec::new();
             for (i, field) in st.fields.iter().enumerate() {
                 let other = MORE.iter().find(|(ty, name, _)| st.name.ends_with(ty) && field.json == *name);
-                let gates: Vec<&str> = match other {
-                    Some((_, _, gates)) => gates.to_vec(),
-                    None => field.gate.iter().flat_map(|g| g.split(',')).collect(),
-                };
-                if !gates.iter().any(|g| off(g) && !ELSEWHERE.contains(g)) {
+                let gates = other.map_or(&field.gates[..], |(_, _, gates)| gates);
+                if !gates.iter().any(|g| !on.enabled(*g) && !ELSEWHERE.contains(g)) {
                     continue;
                 }
-                let name = match gates[0] {
-                    gate if ALONE.contains(&gate) => format!("{gate} {}", field.json),
-                    gate => gate.to_owned(),
-                };
-                let at = uses.iter().position(|u| *u == name).unwrap_or_else(|| {
-                    uses.push(name);
+                let of = (gates[0], ALONE.contains(&gates[0]).then(|| field.json.clone()));
+                let at = uses.iter().position(|u| *u == of).unwrap_or_else(|| {
+                    uses.push(of);
                     uses.len() - 1
                 });
                 of_struct.push((FieldNo(i as u16), at as Use));
@@ -176,13 +171,14 @@ mod tests {
     #[test]
     fn fields_go_with_their_feature() {
         let schema = Schema::builtin();
-        let check = |off: &str, kind: &Gvk, new: &str, old: Option<&str>, expected: &str| {
+        let check = |off: Gate, kind: &Gvk, new: &str, old: Option<&str>, expected: &str| {
             let read = |text: &str| {
                 let root = schema.kind(kind).unwrap();
                 json::decode(schema, root, text.as_bytes()).unwrap().tree
             };
             let mut tree = read(new);
-            let gated = Gated::new(schema, |g| g == off);
+            let on = Gate::all().fold(FeatureGates::default(), |on, gate| on.with(gate, gate != off));
+            let gated = Gated::new(schema, on);
             gated.drop(&mut tree, old.map(read).as_ref());
             assert!(tree.same_as_written(&read(expected)), "{off}: {new}");
         };
@@ -193,10 +189,10 @@ mod tests {
             )
         };
         let with = env(r#""fileKeyRef":{"key":"k","path":"p","volumeName":"v"}"#);
-        check("EnvFiles", &pod, &with, None, &env(""));
-        check("EnvFiles", &pod, &with, Some(&with), &with);
-        check("EnvFiles", &pod, &with, Some(&env("")), &env(""));
-        check("HostnameOverride", &pod, &with, None, &with);
+        check(Gate::EnvFiles, &pod, &with, None, &env(""));
+        check(Gate::EnvFiles, &pod, &with, Some(&with), &with);
+        check(Gate::EnvFiles, &pod, &with, Some(&env("")), &env(""));
+        check(Gate::HostnameOverride, &pod, &with, None, &with);
         let slice = Gvk::new("resource.k8s.io", "v1", "ResourceSlice");
         let device = |policy: &str| {
             format!(
@@ -204,14 +200,14 @@ mod tests {
             )
         };
         let with = device(r#","requestPolicy":{"default":"1Gi"}"#);
-        check("DRAConsumableCapacity", &slice, &with, None, &device(""));
+        check(Gate::DRAConsumableCapacity, &slice, &with, None, &device(""));
         let attribute = |lists: &str| {
             format!(
                 r#"{{"spec":{{"devices":[{{"name":"a","attributes":{{"b":{{"bool":true{lists}}}}}}}]}}}}"#
             )
         };
         let with = attribute(r#","bools":[]"#);
-        check("DRAListTypeAttributes", &slice, &with, None, &attribute(""));
-        check("DRAPrioritizedList", &slice, &with, None, &with);
+        check(Gate::DRAListTypeAttributes, &slice, &with, None, &attribute(""));
+        check(Gate::DRAPrioritizedList, &slice, &with, None, &with);
     }
 }

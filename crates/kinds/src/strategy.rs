@@ -6,7 +6,7 @@
 use api::managed::Taken;
 use api::schema::Gvk;
 use api::status::FieldError;
-use api::{Schema, Struct, Text};
+use api::{FeatureGates, Schema, Struct, Text};
 use jiff::Timestamp;
 
 use crate::columns::{Column, Row};
@@ -20,8 +20,8 @@ pub struct Ctx<'a> {
     pub schema: &'a Schema,
     /// The current time, as `metav1.Time` text.
     pub now: &'a str,
-    /// Whether a feature gate is on.
-    pub gate: &'a (dyn Fn(&str) -> bool + Sync),
+    /// The feature gates that are on.
+    pub gates: FeatureGates,
     /// Takes a warning that is sent whether or not the request succeeds.
     pub warn: &'a (dyn Fn(String) + Sync),
 }

@@ -6,14 +6,14 @@
 use std::sync::Mutex;
 
 use crate::support;
-use api::Schema;
 use api::codec::json;
+use api::{Gate, Schema};
 use ferrokube_kinds as kinds;
 use kinds::{Ctx, strategy};
 use serde_json::Value;
 
 /// Gates that are off in v1.36 by default, and that a row needs off.
-const OFF: &[&str] = &["ImageVolumeWithDigest"];
+const OFF: &[Gate] = &[Gate::ImageVolumeWithDigest];
 
 fn texts(row: &Value, field: &str) -> Vec<String> {
     let list = row[field].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -28,8 +28,8 @@ fn edges_are_as_upstream_has_them() {
         let (kind, plural) = support::kind_of(sent);
         let read = |object: &Value| support::read(schema, &kind, object);
         let warnings = Mutex::new(Vec::new());
-        let (gate, warn) = (|name: &str| !OFF.contains(&name), |text| warnings.lock().unwrap().push(text));
-        let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
+        let warn = |text| warnings.lock().unwrap().push(text);
+        let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gates: support::all_but(OFF), warn: &warn };
         let rules = strategy(&kind.group, plural);
         let mut new = read(sent);
         let old = row.get("old").map(read);

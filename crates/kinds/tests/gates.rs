@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use api::codec::json;
 use api::schema::Gvk;
-use api::{Schema, Struct};
+use api::{FeatureGates, Gate, Schema, Struct};
 use ferrokube_kinds as kinds;
 use kinds::gated::Gated;
 use kinds::{Ctx, strategy};
@@ -36,20 +36,19 @@ fn paths(value: &Value) -> BTreeSet<String> {
     out
 }
 
-struct Server<'a> {
+struct Server {
     schema: &'static Schema,
-    off: &'a BTreeSet<String>,
+    on: FeatureGates,
 }
 
-impl Server<'_> {
+impl Server {
     /// The object that is stored, or the refusals.
     fn write(&self, kind: &Gvk, plural: &str, sent: &Value, old: Option<&Struct>) -> Result<Struct, Value> {
         let mut tree = support::read(self.schema, kind, sent);
-        let gate = |name: &str| !self.off.contains(name);
         let warn = |_: String| {};
-        let ctx = Ctx { schema: self.schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
+        let ctx = Ctx { schema: self.schema, now: "2026-01-02T03:04:05Z", gates: self.on, warn: &warn };
         let rules = strategy(&kind.group, plural);
-        Gated::new(self.schema, |g| self.off.contains(g)).drop(&mut tree, old);
+        Gated::new(self.schema, self.on).drop(&mut tree, old);
         let errors = match old {
             None => {
                 rules.prepare_create(&ctx, &mut tree);
@@ -97,14 +96,15 @@ fn sorted(mut outcome: Value) -> Value {
 fn gated_fields_as_upstream_has_them() {
     let schema = Schema::builtin();
     let rows: Vec<Value> = include_str!("data/gates.jsonl").lines().map(|l| l.parse().unwrap()).collect();
-    let gates: BTreeSet<String> = rows
+    let gates: BTreeSet<Gate> = rows
         .iter()
         .flat_map(|r| r["gates"].as_array().unwrap())
-        .map(|g| g.as_str().unwrap().to_owned())
+        .map(|g| Gate::named(g.as_str().unwrap()).unwrap())
         .collect();
     assert!(gates.len() > 25);
-    let none = BTreeSet::new();
-    let (on, off) = (Server { schema, off: &none }, Server { schema, off: &gates });
+    let gates: Vec<Gate> = gates.into_iter().collect();
+    let server = |off| Server { schema, on: support::all_but(off) };
+    let (on, off) = (server(&[]), server(&gates));
     for row in &rows {
         let sent = &row["object"];
         let (kind, plural) = support::kind_of(sent);

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it can't go on")]
 
 use crate::support;
-use api::Schema;
+use api::{Gate, Schema};
 use ferrokube_kinds as kinds;
 use kinds::{Ctx, strategy};
 use serde_json::Value;
@@ -13,10 +13,9 @@ use serde_json::Value;
 fn statuses_are_refused_as_upstream_refuses_them() {
     let schema = Schema::builtin();
     let rows = include_str!("data/statuses.jsonl").lines().map(|l| l.parse::<Value>().unwrap());
-    let off = ["DRANodeAllocatableResources", "ImageVolumeWithDigest"];
-    let gate = |name: &str| !off.contains(&name);
+    let gates = support::all_but(&[Gate::DRANodeAllocatableResources, Gate::ImageVolumeWithDigest]);
     let warn = |_: String| {};
-    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
+    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gates, warn: &warn };
     for row in rows {
         let stored = &row["stored"];
         let (kind, plural) = support::kind_of(stored);
@@ -26,7 +25,7 @@ fn statuses_are_refused_as_upstream_refuses_them() {
             sent["status"][field] = value.clone();
         }
         let (mut new, old) = (read(&sent), read(stored));
-        kinds::gated::Gated::new(schema, |g| off.contains(&g)).drop(&mut new, Some(&old));
+        kinds::gated::Gated::new(schema, gates).drop(&mut new, Some(&old));
         let rules = strategy(&kind.group, plural);
         let rules = rules.subresource("status").unwrap();
         rules.prepare_update(&ctx, &mut new, &old);

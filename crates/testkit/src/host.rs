@@ -70,6 +70,11 @@ impl Host {
         self.dir.path()
     }
 
+    /// The file of the host's network namespace.
+    pub fn network(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.pid).into()
+    }
+
     /// The host's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -1,6 +1,7 @@
 //! The description of the built-in kinds, from the Go API types. `cargo xtask schema` runs it.
 
 mod check;
+mod gates;
 mod go;
 mod model;
 mod resources;
@@ -47,14 +48,21 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<()> {
     let root = root();
     let table = root.join(TABLE);
+    let write = |path: &str, text: String| {
+        let path = root.join(path);
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+    };
+    let gates = read(&root.join(GATES))?;
+    if args.check.is_empty() {
+        write(GATES_SOURCE, gates::source(&gates)?)?;
+    }
     if !args.go_src.is_empty() {
         let table = match &args.resources {
             Some(path) => resources::normalised(&read(path)?)?,
             None => read(&table)?,
         };
-        for (path, text) in generated(&args.go_src, table)? {
-            let path = root.join(path);
-            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        for (path, text) in generated(&args.go_src, table, &gates)? {
+            write(path, text)?;
         }
     }
     if args.check.is_empty() { Ok(()) } else { check::run(&args.check) }
@@ -62,6 +70,12 @@ fn run(args: &Args) -> Result<()> {
 
 /// The committed table of resources, from the root of the checkout.
 const TABLE: &str = "crates/api/schema/resources.tsv";
+
+/// The committed table of feature gates: name, default, stage, whether it is locked, and the gates that it requires.
+const GATES: &str = "crates/api/schema/feature-gates.tsv";
+
+/// The gates as Rust.
+const GATES_SOURCE: &str = "crates/api/src/gate/table.rs";
 
 /// The committed description.
 const SCHEMA: &str = "crates/api/schema/v1.36.schema";
@@ -75,9 +89,10 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The files to commit, made from the Go types and the table of resources: paths from the root, and texts.
-fn generated(go_src: &[PathBuf], table: String) -> Result<[(&'static str, String); 2]> {
-    let model = model::read(go_src, &resources::versions(&table))?;
+/// The files to commit, made from the Go types and the tables of resources and gates: paths from the root, and texts.
+fn generated(go_src: &[PathBuf], table: String, gates: &str) -> Result<[(&'static str, String); 2]> {
+    let mut model = model::read(go_src, &resources::versions(&table))?;
+    gates::of_fields(&mut model, gates)?;
     Ok([(SCHEMA, write::schema(&model)), (TABLE, table)])
 }
 
@@ -101,6 +116,15 @@ mod tests {
         starts.iter().zip(ends).map(|(start, end)| schema[*start..end].split_once('\n').unwrap()).collect()
     }
 
+    #[test]
+    fn committed_gates() {
+        let written = gates::source(&read(&root().join(GATES)).unwrap()).unwrap();
+        assert!(
+            read(&root().join(GATES_SOURCE)).unwrap() == written,
+            "`cargo xtask schema` writes another {GATES_SOURCE}"
+        );
+    }
+
     /// The committed description equals that of the Go types. They come with Debian's packages, whose directory
     /// `FERROKUBE_GO_SRC` names; Debian has no package of the aggregator's types.
     #[test]
@@ -113,7 +137,8 @@ mod tests {
         let table = read(&root().join(TABLE)).unwrap();
         let table: String =
             table.split_inclusive('\n').filter(|l| !l.starts_with("apiregistration.k8s.io\t")).collect();
-        let generated = generated(&[go_src.into()], table).unwrap();
+        let gates = read(&root().join(GATES)).unwrap();
+        let generated = generated(&[go_src.into()], table, &gates).unwrap();
         let generated = &generated.iter().find(|(path, _)| *path == SCHEMA).unwrap().1;
         let (mut committed, generated) = (packages(&committed), packages(generated));
         for (package, text) in generated {

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Schema, Status, Struct};
-use component::FeatureGates;
+use api::{FeatureGates, Schema, Status, Struct};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;

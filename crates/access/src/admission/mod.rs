@@ -21,6 +21,7 @@ mod runtime_class;
 mod service_account;
 #[cfg(test)]
 mod tests;
+mod token_audience;
 mod tolerations;
 
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::certificates::subject_of;
 use super::plugin::{Env, Plugin};
+use super::token_audience::{self, Pod};
 use super::{AdmissionRequest, Operation};
 use crate::auth::Access;
 use crate::auth::node::node_name;
@@ -100,59 +101,6 @@ impl NodeRestriction {
             _ => Ok(()),
         }
     }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Pod {
-    spec: PodSpec,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct PodSpec {
-    node_name: Text,
-    volumes: Vec<Volume>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Volume {
-    name: Text,
-    projected: Option<Projected>,
-    persistent_volume_claim: Option<Claim>,
-    ephemeral: Option<serde::de::IgnoredAny>,
-    csi: Option<Csi>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Projected {
-    sources: Vec<Source>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Source {
-    service_account_token: Option<Audience>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Audience {
-    audience: Text,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Claim {
-    claim_name: Text,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Csi {
-    driver: Text,
 }
 
 /// The parts of a pod with which a request for its certificate is compared.
@@ -404,7 +352,7 @@ impl Case<'_> {
         if audiences.next().is_some() {
             return self.refuse("node may only request 0 or 1 audiences");
         }
-        if self.pod_needs_audience(&object, &pod, audience) {
+        if token_audience::pod_needs(&*self.env.reader, &object, &pod, audience) {
             return Ok(());
         }
         let access = Access {
@@ -422,61 +370,6 @@ impl Case<'_> {
             "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
             self.request.user.name
         ))
-    }
-
-    /// Whether a volume of the pod, or the driver of one, asks for tokens for an audience.
-    fn pod_needs_audience(&self, object: &Object, pod: &Pod, audience: &str) -> bool {
-        pod.spec.volumes.iter().any(|volume| {
-            let projected = volume.projected.iter().flat_map(|p| &p.sources);
-            if projected.filter_map(|s| s.service_account_token.as_ref()).any(|t| t.audience == audience) {
-                return true;
-            }
-            let driver = if volume.ephemeral.is_some() {
-                self.driver_of_claim(&format!("{}-{}", object.data.name, volume.name))
-            } else if let Some(claim) = &volume.persistent_volume_claim {
-                self.driver_of_claim(&claim.claim_name)
-            } else {
-                volume.csi.as_ref().map(|c| c.driver.clone())
-            };
-            driver.is_some_and(|driver| self.driver_needs_audience(&driver, audience))
-        })
-    }
-
-    fn driver_of_claim(&self, claim: &str) -> Option<Text> {
-        #[derive(Deserialize)]
-        struct Of<T> {
-            spec: T,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ClaimSpec {
-            volume_name: Text,
-        }
-        #[derive(Deserialize)]
-        struct VolumeSpec {
-            csi: Option<Csi>,
-        }
-        let claim = self.env.reader.get(("", "persistentvolumeclaims"), self.request.namespace, claim)?;
-        let name = read::<Of<ClaimSpec>>(&claim)?.spec.volume_name;
-        let volume = self.env.reader.get(("", "persistentvolumes"), "", &name)?;
-        Some(read::<Of<VolumeSpec>>(&volume)?.spec.csi?.driver)
-    }
-
-    fn driver_needs_audience(&self, driver: &str, audience: &str) -> bool {
-        #[derive(Deserialize)]
-        struct Driver {
-            spec: Spec,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Spec {
-            #[serde(default)]
-            token_requests: Vec<Audience>,
-        }
-        let driver = self.env.reader.get(("storage.k8s.io", "csidrivers"), "", driver);
-        driver
-            .and_then(|d| read::<Driver>(&d))
-            .is_some_and(|d| d.spec.token_requests.iter().any(|t| t.audience == audience))
     }
 
     fn lease(&self) -> Result<(), Status> {

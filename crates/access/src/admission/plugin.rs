@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use api::status::Cause;
 use api::view::View;
-use api::{Schema, Status, Struct};
-use component::FeatureGates;
+use api::{FeatureGates, Schema, Status, Struct};
 use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 

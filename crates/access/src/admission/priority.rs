@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::view::Edit;
-use api::{Object, Status, Struct, Text};
+use api::{Gate, Object, Status, Struct, Text};
 use serde::Deserialize;
 
 use super::plugin::{Env, Plugin};
@@ -59,7 +59,7 @@ impl Priority {
 
     /// Sets a PodGroup's priority, too, if the feature is on.
     fn group(env: &Env, request: &AdmissionRequest<'_>, object: &mut Struct) -> Result<(), Status> {
-        if request.operation != Operation::Create || !env.gates.enabled("WorkloadAwarePreemption") {
+        if request.operation != Operation::Create || !env.gates.enabled(Gate::WorkloadAwarePreemption) {
             return Ok(());
         }
         let spec = env.view(object).st("spec");

@@ -52,7 +52,7 @@ impl Account {
     /// Whether the account's pods may name only the secrets that it lists.
     fn limits_secrets(&self) -> bool {
         let value = self.metadata.annotations.get("kubernetes.io/enforce-mountable-secrets");
-        value.is_some_and(|v| matches!(v.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"))
+        value.is_some_and(|v| api::go::parse_bool(v.as_str()) == Some(true))
     }
 }
 

@@ -1,9 +1,7 @@
 use std::sync::Arc;
 
-use api::{Gvk, Schema, Status, Struct};
+use api::{FeatureGates, Gvk, Schema, Status, Struct};
 use serde_json::{Value, json};
-
-use component::FeatureGates;
 
 use super::*;
 use crate::Notes;

@@ -24,3 +24,17 @@ impl<'a, T> Eventual<'a, T> {
         }
     }
 }
+
+impl<'a, T: Send + 'a, E: Send + 'a> Eventual<'a, Result<T, E>> {
+    /// Goes on with what succeeded: at once, if the answer is ready.
+    pub fn and_then<U: Send + 'a>(
+        self,
+        next: impl FnOnce(T) -> Eventual<'a, Result<U, E>> + Send + 'a,
+    ) -> Eventual<'a, Result<U, E>> {
+        match self {
+            Self::Now(Ok(answer)) => next(answer),
+            Self::Now(Err(error)) => Eventual::Now(Err(error)),
+            Self::Later(answer) => Eventual::later(async move { next(answer.await?).get().await }),
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Authentication and authorization: their interfaces, and the implementations behind them.
 
 mod access;
+mod access_review;
 mod authenticator;
 mod authorizer;
 mod cache;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use api::status::{FieldError, FieldErrorKind};
 use api::view::{Edit, View, strings, text_map};
-use api::{NewObject, Status, Struct};
+use api::{Gate, NewObject, Status, Struct};
 use storage::{Store, Write, WriteError};
 
 pub(crate) use cidrs::DEFAULT as DEFAULT_RANGE;
@@ -30,7 +30,7 @@ use service::{
 pub(crate) use stored_ports::PLURAL as NODE_PORTS;
 use stored_ports::Ports;
 
-use crate::catalog::{Resource, Stored};
+use crate::catalog::{ResourceEntry, Stored};
 use crate::config::Services;
 use crate::objects::Objects;
 
@@ -84,7 +84,7 @@ async fn give_back(objects: &Objects, allocated: &Ports, addresses: Vec<String>,
 }
 
 /// The resource of the addresses that are taken.
-fn address_resource(objects: &Objects) -> Result<Arc<Resource>, Status> {
+fn address_resource(objects: &Objects) -> Result<Arc<ResourceEntry>, Status> {
     objects.resource("networking.k8s.io", "ipaddresses").ok_or_else(Status::no_such_resource)
 }
 
@@ -240,7 +240,7 @@ impl Allocators {
                 s.set("ipFamilyPolicy", spec.policy.as_str());
             }
         }
-        let strict = self.objects.gate("StrictIPCIDRValidation");
+        let strict = self.objects.gates.enabled(Gate::StrictIPCIDRValidation);
         let errors = kinds::strategies::service_addresses(schema, tree, old, strict);
         if !errors.is_empty() {
             return Err(Status::invalid("", "Service", &name, &errors));

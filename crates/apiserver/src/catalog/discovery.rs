@@ -6,7 +6,7 @@ use http::header::HeaderValue;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::resource::Resource;
+use super::resource::ResourceEntry;
 use super::resources::Resources;
 
 /// A document that is made once.
@@ -42,7 +42,7 @@ fn texts(list: &[Text]) -> Value {
 }
 
 /// Upstream's hash of the version in which a resource is stored.
-fn storage_hash(resource: &Resource) -> Option<String> {
+fn storage_hash(resource: &ResourceEntry) -> Option<String> {
     use base64::Engine;
     let stored = resource.stored.as_ref()?;
     let name = format!("{}/{}/{}", stored.kind.group, stored.kind.version, stored.kind.kind);
@@ -137,7 +137,7 @@ fn aggregated(resources: &Resources, core: bool) -> Value {
     })
 }
 
-fn aggregated_resource(r: &Resource) -> Value {
+fn aggregated_resource(r: &ResourceEntry) -> Value {
     let kind = |k: &api::schema::Gvk| json!({"group": k.group.as_str(), "version": k.version.as_str(), "kind": k.kind.as_str()});
     let mut entry = json!({
         "resource": r.plural.as_str(),

@@ -4,6 +4,8 @@
 //! along ([`crate::request::Request`]) and asks nobody else.
 
 mod columns;
+pub(crate) mod conversion;
+pub(crate) mod converter;
 mod discovery;
 pub(crate) mod meta;
 mod openapi;
@@ -14,20 +16,24 @@ pub(crate) mod unreadable;
 use std::sync::Arc;
 
 use api::resources::ResourceInfo;
-use api::{Object, Schema, Status, Struct};
-use component::FeatureGates;
-use kinds::Strategy;
+use api::{FeatureGates, NewObject, Object, Schema, Status, Struct};
 use kinds::gated::Gated;
 use storage::Store;
+use tokio::time::Instant;
 
+pub(crate) use converter::Rules;
 pub(crate) use openapi::{Document, OpenApi};
 pub use openapi::{Documents, NoDocuments};
-pub(crate) use resource::{Resource, Stored, SubresourceEntry};
+pub(crate) use resource::{ResourceEntry, Stored, SubresourceEntry};
 
 use columns::Descriptions;
+use conversion::Conversion;
 use discovery::Discovery;
 use meta::Meta;
 use resources::Resources;
+
+use crate::codec;
+use crate::lanes::in_time;
 
 /// The resources that are served, and everything that describes them.
 pub(crate) struct Catalog {
@@ -54,16 +60,16 @@ impl Catalog {
     pub(crate) fn new(
         store: &Store,
         rows: &[ResourceInfo],
-        gates: &FeatureGates,
+        gates: FeatureGates,
         documents: Arc<dyn Documents>,
-        strategy: impl Fn(&str, &str) -> Arc<dyn Strategy>,
+        rules_of: impl Fn(&str, &str) -> Rules,
     ) -> Result<Self, String> {
         let schema = Schema::builtin();
-        let resources = Resources::new(schema, store, rows, strategy)?;
+        let resources = Resources::new(schema, store, rows, rules_of)?;
         Ok(Self {
             schema,
             meta: Meta::new(schema).ok_or("the schema lacks ObjectMeta")?,
-            gated: Gated::new(schema, |gate| gates.is_off(gate)),
+            gated: Gated::new(schema, gates),
             unsafe_deletion: gates.enabled(unreadable::GATE),
             discovery: Discovery::new(&resources),
             columns: Descriptions::new(Arc::clone(&documents)),
@@ -71,23 +77,68 @@ impl Catalog {
             resources,
         })
     }
-    /// Decodes a stored object into the version of a resource.
-    pub(crate) fn served_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
-        let stored = resource.stored()?;
+    /// Decodes a stored object into the version of a resource whose objects the strategy converts.
+    pub(crate) fn served_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
+        let tree = self.revised_tree(resource, object)?;
+        self.conversion(resource, None)?.at_once(tree)
+    }
+    /// Brings stored objects into the version of a resource: all at once, whoever converts them. The objects are to be
+    /// answered under [`ResourceEntry::converted`]; `kind` names them in errors.
+    pub(crate) async fn converted_objects(
+        &self,
+        resource: &ResourceEntry,
+        objects: &[Arc<Object>],
+        kind: &str,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Arc<Object>>, Status> {
+        let mut trees = Vec::with_capacity(objects.len());
+        for (n, object) in objects.iter().enumerate() {
+            breathe(n, deadline).await?;
+            trees.push(self.revised_tree(resource, object)?);
+        }
+        let conversion = self.conversion(resource, deadline)?;
+        let trees = conversion.all(trees, kind).get().await?;
+        let mut out = Vec::with_capacity(objects.len());
+        for (n, (tree, object)) in trees.into_iter().zip(objects).enumerate() {
+            breathe(n, deadline).await?;
+            out.push(Arc::new(self.in_version(resource, tree, object)?));
+        }
+        Ok(out)
+    }
+    /// A stored object with the text of its tree in the version of a resource.
+    fn in_version(&self, resource: &ResourceEntry, mut tree: Struct, of: &Object) -> Result<Object, Status> {
+        let at = resource.meta_at.ok_or_else(Status::no_such_resource)?;
+        if let Some(mut meta) = self.meta.of_mut(&mut tree, at) {
+            meta.mark_resource_version();
+        }
+        let (body, rv_at) = codec::storage_json(self.schema, &tree)?;
+        Ok(Object { data: NewObject { body, rv_at, ..of.data.clone() }, revision: of.revision })
+    }
+    /// The conversion from the version in which a resource is stored to that which is served.
+    fn conversion<'a>(
+        &'a self,
+        resource: &'a ResourceEntry,
+        deadline: Option<Instant>,
+    ) -> Result<Conversion<'a>, Status> {
+        let (from, to) = (&resource.stored()?.kind, &resource.kind);
+        Ok(Conversion { schema: self.schema, resource, from, to, deadline })
+    }
+    /// Decodes a stored object in the version in which it is stored.
+    fn revised_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
         let mut tree = self.stored_tree(resource, object)?;
-        if let Some(mut meta) = self.meta.of_mut(&mut tree, stored.meta_at) {
+        if let Some(mut meta) = self.meta.of_mut(&mut tree, resource.stored()?.meta_at) {
             meta.set_resource_version(&object.revision.to_string());
         }
-        self.to_served(resource, tree)
+        Ok(tree)
     }
     /// Decodes a stored object in the version in which it is stored, without its resourceVersion.
-    pub(crate) fn stored_tree(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+    pub(crate) fn stored_tree(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
         unreadable::decoded(self.schema, resource, object)?
             .map_err(|bad| unreadable::corrupted(&bad, self.unsafe_deletion))
     }
     /// A tree with the name, namespace and uid of a stored object, which is not decoded, in the version in which it is
     /// stored.
-    pub(crate) fn outline(&self, resource: &Resource, object: &Object) -> Result<Struct, Status> {
+    pub(crate) fn outline(&self, resource: &ResourceEntry, object: &Object) -> Result<Struct, Status> {
         let stored = resource.stored()?;
         let mut tree = Struct::new(stored.root);
         if let Some(mut meta) = self.meta.of_mut(&mut tree, stored.meta_at) {
@@ -97,30 +148,12 @@ impl Catalog {
         }
         Ok(tree)
     }
-    /// Converts a tree from the stored version to the one that is served.
-    pub(crate) fn to_served(&self, resource: &Resource, tree: Struct) -> Result<Struct, Status> {
-        let stored = resource.stored()?;
-        if stored.kind == resource.kind {
-            return Ok(tree);
-        }
-        let (from, to) = (&stored.kind, &resource.kind);
-        resource.strategy.convert(self.schema, tree, from, to).map_err(Status::internal)
-    }
-    /// Converts a tree from the version that is served to the stored one.
-    pub(crate) fn to_stored(&self, resource: &Resource, tree: Struct) -> Result<Struct, Status> {
-        let stored = resource.stored()?;
-        if stored.kind == resource.kind {
-            return Ok(tree);
-        }
-        let (from, to) = (&resource.kind, &stored.kind);
-        resource.strategy.convert(self.schema, tree, from, to).map_err(Status::internal)
-    }
     /// The definitions of a Table's columns.
     pub(crate) fn column_definitions(&self, columns: &[kinds::columns::Column]) -> serde_json::Value {
         self.columns.definitions(&self.resources, columns)
     }
     /// The object of a bookmark: empty but for its resourceVersion.
-    pub(crate) fn bookmark(&self, resource: &Resource, revision: u64, initial_end: bool) -> Struct {
+    pub(crate) fn bookmark(&self, resource: &ResourceEntry, revision: u64, initial_end: bool) -> Struct {
         let mut tree = Struct::new(resource.root);
         if let Some(at) = resource.meta_at
             && let Some(mut meta) = self.meta.of_mut(&mut tree, at)
@@ -132,4 +165,16 @@ impl Catalog {
         }
         tree
     }
+}
+
+/// How many objects are decoded or encoded before others have their turn.
+const BREATH: usize = 64;
+
+/// Lets others have their turn now and then, and fails once nobody waits any more.
+async fn breathe(n: usize, deadline: Option<Instant>) -> Result<(), Status> {
+    if n % BREATH == BREATH - 1 {
+        in_time(deadline)?;
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }

@@ -12,6 +12,8 @@ use kinds::Strategy;
 use kinds::strategy::{Deprecated, Storage};
 use storage::{ResourceId, ResourceSpec, Store};
 
+use super::converter::Converter;
+
 /// A subresource of a resource.
 #[derive(Clone)]
 pub(crate) struct SubresourceEntry {
@@ -28,7 +30,8 @@ pub(crate) struct SubresourceEntry {
 }
 
 /// A resource in one version.
-pub(crate) struct Resource {
+#[derive(Clone)]
+pub(crate) struct ResourceEntry {
     /// Group.
     pub group: Text,
     /// Version.
@@ -51,10 +54,15 @@ pub(crate) struct Resource {
     pub subresources: Vec<SubresourceEntry>,
     /// The root struct.
     pub root: StructId,
-    /// `metadata` in [`Resource::root`]; `None` for kinds without it.
+    /// `metadata` in [`ResourceEntry::root`]; `None` for kinds without it.
     pub meta_at: Option<FieldNo>,
     /// The kind's facts and rules.
     pub strategy: Arc<dyn Strategy>,
+    /// The one who converts objects; `None` where the strategy does, at once.
+    pub converter: Option<Arc<dyn Converter>>,
+    /// The entry under which objects are answered that the converter has brought into this version: as if they were
+    /// stored so. `None` where nobody need be asked.
+    pub converted: Option<Arc<ResourceEntry>>,
     /// The text of the Warning with every answer, if this version goes.
     pub deprecated: Option<Deprecated>,
     /// How it is stored; `None` where nothing is kept.
@@ -88,7 +96,7 @@ pub(crate) struct Stored {
     pub path: Text,
 }
 
-impl Resource {
+impl ResourceEntry {
     /// `metadata` is there and objects are kept.
     pub(crate) fn stored(&self) -> Result<&Stored, Status> {
         self.stored.as_ref().ok_or_else(Status::no_such_resource)
@@ -104,6 +112,17 @@ impl Resource {
     /// Whether the version that is served is the one that is stored.
     pub(crate) fn same_version(&self) -> bool {
         self.stored.as_ref().is_none_or(|s| s.kind == self.kind)
+    }
+    /// The entry with what answers need of objects that the converter has brought into this version.
+    pub(super) fn with_converted(mut self) -> Self {
+        if let (Some(stored), Some(at)) = (&self.stored, self.meta_at)
+            && self.converter.is_some()
+            && !self.same_version()
+        {
+            let stored = Stored { kind: self.kind.clone(), root: self.root, meta_at: at, ..stored.clone() };
+            self.converted = Some(Arc::new(Self { stored: Some(stored), ..self.clone() }));
+        }
+        self
     }
     /// The key of an object below the store's prefix, as upstream's messages name it.
     pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> String {

@@ -7,12 +7,12 @@ use api::resources::ResourceInfo;
 use api::schema::Gvk;
 use api::{Schema, Text};
 use bytes::Bytes;
-use kinds::Strategy;
 use kinds::defaults::Defaults;
 use kinds::strategy::Storage;
 use storage::{ResourceId, Store};
 
-use super::resource::{Resource, Stored, SubresourceEntry, missing};
+use super::converter::Rules;
+use super::resource::{ResourceEntry, Stored, SubresourceEntry, missing};
 
 /// The subresource of kinds that have a [`kinds::scale::Scale`].
 const SCALE: &str = "scale";
@@ -21,7 +21,7 @@ const SCALE: &str = "scale";
 pub(crate) struct Resources {
     /// The values of absent fields.
     pub(crate) defaults: Defaults,
-    resources: Vec<Arc<Resource>>,
+    resources: Vec<Arc<ResourceEntry>>,
     by_path: HashMap<(Text, Text, Text), usize>,
     by_store: HashMap<(Text, Text), usize>,
     groups: Vec<(Text, Vec<Text>)>,
@@ -34,7 +34,7 @@ impl Resources {
         schema: &Schema,
         store: &Store,
         rows: impl IntoIterator<Item = &'a ResourceInfo>,
-        strategy: impl Fn(&str, &str) -> Arc<dyn Strategy>,
+        rules: impl Fn(&str, &str) -> Rules,
     ) -> Result<Self, String> {
         let mut made = Self {
             defaults: Defaults::new(schema),
@@ -45,12 +45,12 @@ impl Resources {
             consulted: Vec::new(),
         };
         // One for all versions of a resource.
-        let mut strategies: HashMap<(&str, &str), Arc<dyn Strategy>> = HashMap::new();
+        let mut all_rules: HashMap<(&str, &str), Rules> = HashMap::new();
         for row in rows {
-            let known = strategies.entry((row.group, row.resource));
-            let strategy = Arc::clone(known.or_insert_with(|| strategy(row.group, row.resource)));
-            let resource = Self::entry(schema, store, row, strategy, made.resources.len() as u32)?;
-            made.add(resource);
+            let known = all_rules.entry((row.group, row.resource));
+            let rules = known.or_insert_with(|| rules(row.group, row.resource)).clone();
+            let resource = Self::entry(schema, store, row, rules, made.resources.len() as u32)?;
+            made.add(resource.with_converted());
         }
         Ok(made)
     }
@@ -60,9 +60,9 @@ impl Resources {
         schema: &Schema,
         store: &Store,
         row: &ResourceInfo,
-        strategy: Arc<dyn Strategy>,
+        Rules { strategy, converter }: Rules,
         number: u32,
-    ) -> Result<Resource, String> {
+    ) -> Result<ResourceEntry, String> {
         let kind = Gvk::new(row.group, row.version, row.kind);
         let root = schema.kind(&kind).ok_or_else(|| missing(&kind))?;
         let facts = strategy.facts();
@@ -85,7 +85,7 @@ impl Resources {
             })
             .collect();
         subresources.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Resource {
+        Ok(ResourceEntry {
             group: row.group.into(),
             version: row.version.into(),
             plural: row.resource.into(),
@@ -106,10 +106,12 @@ impl Resources {
             deprecated: facts.deprecated(row.version).cloned(),
             stored,
             strategy,
+            converter,
+            converted: None,
             number,
         })
     }
-    fn add(&mut self, resource: Resource) {
+    fn add(&mut self, resource: ResourceEntry) {
         match self.groups.iter_mut().find(|g| g.0 == resource.group) {
             Some(g) => {
                 if !g.1.contains(&resource.version) {
@@ -137,16 +139,16 @@ impl Resources {
         self.resources.push(Arc::new(resource));
     }
     /// A resource by its path.
-    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
         let key = (Text::from(group), Text::from(version), Text::from(plural));
         self.by_path.get(&key).map(|i| &self.resources[*i])
     }
     /// A resource in any version that keeps its objects under this group and name.
-    pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<&Arc<ResourceEntry>> {
         self.by_store.get(&(Text::from(group), Text::from(plural))).map(|i| &self.resources[*i])
     }
     /// One resource of each that has objects of its own.
-    pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
+    pub(crate) fn all_stored(&self) -> impl Iterator<Item = &Arc<ResourceEntry>> {
         self.by_store.values().map(|i| &self.resources[*i])
     }
     /// The resources for whose objects writes of other resources may be refused.
@@ -154,7 +156,7 @@ impl Resources {
         &self.consulted
     }
     /// All of them, in the table's order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<ResourceEntry>> {
         self.resources.iter()
     }
     /// Groups with their versions, both in the table's order, which is upstream's order of preference.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use api::codec::json;
 use api::status::{Cause, Details};
-use api::{Object, Schema, Status, Struct};
+use api::{Gate, Object, Schema, Status, Struct};
 use storage::Unreadable;
 
-use super::resource::Resource;
+use super::resource::ResourceEntry;
 
 /// The feature gate.
-pub(crate) const GATE: &str = "AllowUnsafeMalformedObjectDeletion";
+pub(crate) const GATE: Gate = Gate::AllowUnsafeMalformedObjectDeletion;
 
 /// How many objects a list names that cannot be read, as upstream's does.
 pub(crate) const NAMED: usize = 100;
@@ -39,7 +39,7 @@ pub(crate) fn storage_error(key: &str, bad: &Unreadable) -> String {
 /// The tree of a stored object, in the version in which it is stored, or why it cannot be read.
 pub(crate) fn decoded(
     schema: &Schema,
-    resource: &Resource,
+    resource: &ResourceEntry,
     object: &Object,
 ) -> Result<Result<Struct, Unreadable>, Status> {
     let decoded = json::decode(schema, resource.stored()?.root, &object.data.body);
@@ -58,14 +58,19 @@ pub(crate) fn corrupted(bad: &Unreadable, unsafe_deletion: bool) -> Status {
 }
 
 /// The error of a list in a form for which its objects are read: upstream's list of those that cannot be.
-pub(crate) fn in_list(schema: &Schema, resource: &Resource, items: &[Arc<Object>], first: Status) -> Status {
+pub(crate) fn in_list(
+    schema: &Schema,
+    resource: &ResourceEntry,
+    items: &[Arc<Object>],
+    first: Status,
+) -> Status {
     let bad = items.iter().filter_map(|o| decoded(schema, resource, o).ok()?.err()).map(Arc::new);
     let bad: Vec<_> = bad.take(NAMED + 1).collect();
     if bad.is_empty() { first } else { read_error(resource, &bad) }
 }
 
 /// Upstream's error of a list with objects that cannot be read.
-pub(crate) fn read_error(resource: &Resource, bad: &[Arc<Unreadable>]) -> Status {
+pub(crate) fn read_error(resource: &ResourceEntry, bad: &[Arc<Unreadable>]) -> Status {
     let named = bad.iter().take(NAMED).map(|bad| Cause {
         reason: "UnexpectedServerResponse".into(),
         message: storage_error(&bad.key, bad),

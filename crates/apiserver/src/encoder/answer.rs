@@ -11,7 +11,7 @@ use super::object::{
 };
 use super::status::{encode_status, finish_json};
 use super::table::{self, TableForm};
-use crate::catalog::{Resource, unreadable};
+use crate::catalog::{ResourceEntry, unreadable};
 use crate::codec;
 use crate::negotiate::{Convert, Form, Format, MetaVersion};
 use crate::outcome::{List, Outcome};
@@ -97,7 +97,7 @@ pub(crate) fn encode(encoder: &Encoder, outcome: Outcome, form: Form) -> Result<
 
 fn encode_object(
     encoder: &Encoder,
-    resource: &Resource,
+    resource: &ResourceEntry,
     object: &Object,
     form: Form,
 ) -> Result<Bytes, Status> {
@@ -148,7 +148,7 @@ fn encode_tree(
     encoder: &Encoder,
     kind: &Gvk,
     tree: &Struct,
-    resource: Option<&Resource>,
+    resource: Option<&ResourceEntry>,
     form: Form,
 ) -> Result<Bytes, Status> {
     let type_meta = format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version());
@@ -183,7 +183,7 @@ fn encode_tree(
 
 fn encode_computed(
     encoder: &Encoder,
-    resource: &Resource,
+    resource: &ResourceEntry,
     trees: &[Struct],
     form: Form,
 ) -> Result<Bytes, Status> {

@@ -9,7 +9,7 @@ use client::EventKind;
 use super::object::{Encoder, PARTIAL, object_json, object_proto, partial_json};
 use super::status::encode_status;
 use super::table::{self, Bookmark, TableForm};
-use crate::catalog::Resource;
+use crate::catalog::ResourceEntry;
 use crate::codec;
 use crate::negotiate::{Convert, Form, Format, IncludeObject};
 use crate::watch::WatchItem;
@@ -17,14 +17,14 @@ use crate::watch::WatchItem;
 /// Frames the items of a watch in the form that was asked for.
 pub(crate) struct Framer {
     encoder: Encoder,
-    resource: Arc<Resource>,
+    resource: Arc<ResourceEntry>,
     form: Form,
     number: u32,
     headers_sent: bool,
 }
 
 impl Framer {
-    pub(crate) fn new(encoder: Encoder, resource: &Arc<Resource>, form: Form) -> Self {
+    pub(crate) fn new(encoder: Encoder, resource: &Arc<ResourceEntry>, form: Form) -> Self {
         // Nine bits say how, the others for which resource and version.
         let format = match form.format {
             Format::Json | Format::Yaml => 0,

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use component::Clock;
 
 use super::form_cache::FormCache;
-use crate::catalog::{Catalog, Resource};
+use crate::catalog::{Catalog, ResourceEntry};
 use crate::codec;
 
 /// The encoder of answers.
@@ -25,7 +25,11 @@ pub(crate) struct Encoder {
 pub(super) const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 
 /// Encodes an object in the version of its resource: JSON with kind and version, without a newline.
-pub(crate) fn object_json(catalog: &Catalog, resource: &Resource, object: &Object) -> Result<Bytes, Status> {
+pub(crate) fn object_json(
+    catalog: &Catalog,
+    resource: &ResourceEntry,
+    object: &Object,
+) -> Result<Bytes, Status> {
     if resource.same_version() {
         return Ok(object.json(&resource.type_meta));
     }
@@ -34,17 +38,23 @@ pub(crate) fn object_json(catalog: &Catalog, resource: &Resource, object: &Objec
 }
 
 /// The protobuf message of an object, without the envelope; kept in the cache of forms.
-pub(crate) fn object_proto(encoder: &Encoder, resource: &Resource, object: &Object) -> Result<Bytes, Status> {
-    encoder.forms.get(object, resource.number, || {
+pub(crate) fn object_proto(
+    encoder: &Encoder,
+    resource: &ResourceEntry,
+    object: &Object,
+) -> Result<Bytes, Status> {
+    let make = || {
         let tree = encoder.catalog.served_tree(resource, object)?;
         Ok(codec::message(encoder.catalog.schema, &tree))
-    })
+    };
+    // The bytes of an object that somebody converted go with the answer, so that their place says nothing.
+    if resource.converter.is_some() { make() } else { encoder.forms.get(object, resource.number, make) }
 }
 
 /// `{"kind":"PartialObjectMetadata",…}` of an object, from its stored bytes.
 ///
 /// Annotations that are fields where upstream makes these forms stand only in the object's own.
-pub(crate) fn partial_json(resource: &Resource, object: &Object, api_version: &str) -> Bytes {
+pub(crate) fn partial_json(resource: &ResourceEntry, object: &Object, api_version: &str) -> Bytes {
     let mut full = BytesMut::new();
     let head = format!("\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",");
     object.write_json(head.as_bytes(), &mut full);
@@ -76,7 +86,7 @@ fn without_annotation(json: Bytes, name: &str) -> Bytes {
 /// The protobuf message of what [`partial_json`] tells.
 pub(super) fn partial_proto(
     encoder: &Encoder,
-    resource: &Resource,
+    resource: &ResourceEntry,
     object: &Object,
     api_version: &str,
 ) -> Result<Bytes, Status> {

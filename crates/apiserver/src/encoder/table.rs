@@ -8,7 +8,7 @@ use kinds::columns::Shown;
 use serde_json::Value;
 
 use super::object::{Encoder, object_json, partial_json, partial_of_tree};
-use crate::catalog::Resource;
+use crate::catalog::ResourceEntry;
 use crate::codec;
 use crate::negotiate::{IncludeObject, MetaVersion};
 use crate::outcome::List;
@@ -76,7 +76,7 @@ impl<'a> Builder<'a> {
         self.out.extend_from_slice(object);
         self.out.push(b'}');
     }
-    fn stored(&mut self, resource: &Resource, object: &Object) -> Result<(), Status> {
+    fn stored(&mut self, resource: &ResourceEntry, object: &Object) -> Result<(), Status> {
         // DIFFERENCE: upstream shows no Table that has an object which cannot be read, so that people do not see the
         // others, either. Here its row has what is known: its name.
         let tree = match self.encoder.catalog.stored_tree(resource, object) {
@@ -103,7 +103,7 @@ impl<'a> Builder<'a> {
 /// A Table of stored objects; its metadata holds the revision of a single one.
 pub(crate) fn of_objects(
     encoder: &Encoder,
-    resource: &Resource,
+    resource: &ResourceEntry,
     objects: &[impl std::borrow::Borrow<Object>],
     form: TableForm,
 ) -> Result<Bytes, Status> {
@@ -130,7 +130,7 @@ pub(crate) fn of_list(encoder: &Encoder, list: &List, meta: &str, form: TableFor
 /// A Table of trees of a kind that are not stored like this.
 pub(crate) fn of_trees(
     encoder: &Encoder,
-    resource: Option<&Resource>,
+    resource: Option<&ResourceEntry>,
     kind: &Gvk,
     trees: &[Struct],
     form: TableForm,
@@ -165,7 +165,12 @@ pub(crate) struct Bookmark<'a> {
 }
 
 /// The Table of a bookmark: one row whose object tells the revision, if objects are included at all.
-pub(crate) fn bookmark(encoder: &Encoder, resource: &Resource, of: &Bookmark<'_>, form: TableForm) -> Bytes {
+pub(crate) fn bookmark(
+    encoder: &Encoder,
+    resource: &ResourceEntry,
+    of: &Bookmark<'_>,
+    form: TableForm,
+) -> Bytes {
     let meta = format!("{{\"resourceVersion\":\"{}\"}}", of.revision);
     let mut builder = Builder::new(encoder, Rows::Of(&*resource.strategy), form, &meta);
     let full;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::codec::json;
+use api::{FeatureGates, Gate};
 use aws_lc_rs::aead::LessSafeKey;
 use aws_lc_rs::cipher::Algorithm;
 use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use component::{Clock, FeatureGates, Shutdown};
+use component::{Clock, Shutdown};
 use crypto_secretbox::XSalsa20Poly1305;
 use crypto_secretbox::aead::{Aead, KeyInit};
 use futures::FutureExt;
@@ -32,8 +33,6 @@ use crate::health::Check;
 const MARK: &[u8] = b"k8s:enc:";
 /// The beginning of the values whose keys a KMS has.
 const KMS_MARK: &[u8] = b"k8s:enc:kms:";
-/// The gate of the providers of KMS v1.
-const KMS_V1: &str = "KMSv1";
 /// How many decrypted keys a provider of KMS v1 keeps by default; upstream's number.
 const CACHE_SIZE: usize = 1000;
 /// The length of the nonce before the bytes that a secretbox encrypted.
@@ -123,10 +122,10 @@ struct Key {
 
 impl Encryption {
     /// Reads a configuration. The providers of KMS v1 are behind the gate `KMSv1`.
-    pub fn from_file(file: &Path, gates: &FeatureGates) -> Result<Self, EncryptionError> {
+    pub fn from_file(file: &Path, gates: FeatureGates) -> Result<Self, EncryptionError> {
         let failed = |why: String| EncryptionError { file: file.to_owned(), why };
         let text = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
-        Self::parse(&text, gates.enabled(KMS_V1)).map_err(failed)
+        Self::parse(&text, gates.enabled(Gate::KMSv1)).map_err(failed)
     }
 
     fn parse(text: &[u8], kms_v1: bool) -> Result<Self, String> {
@@ -551,7 +550,7 @@ mod tests {
         check("  - rot13: {}\n", "rot13");
         assert!(Encryption::parse(b"kind: Pod\napiVersion: v1\nresources: []\n", false).is_err());
         assert!(Encryption::parse(b"{", false).is_err());
-        let error = Encryption::from_file(Path::new("/nonexistent"), &FeatureGates::default())
+        let error = Encryption::from_file(Path::new("/nonexistent"), FeatureGates::default())
             .err()
             .unwrap()
             .to_string();

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::FeatureGates;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use component::{Clock, FeatureGates, Shutdown};
+use component::{Clock, Shutdown};
 use kms::rpc::key_management_service_server::{KeyManagementService, KeyManagementServiceServer};
 use kms::rpc::v1beta1 as v1;
 use kms::rpc::v1beta1::key_management_service_server as v1_server;
@@ -325,7 +326,7 @@ async fn by_the_configuration() {
         bench.socket().display()
     );
     std::fs::write(&file, text).unwrap();
-    let encryption = Encryption::from_file(&file, &FeatureGates::default()).unwrap();
+    let encryption = Encryption::from_file(&file, FeatureGates::default()).unwrap();
     encryption.start(&bench.stop).await;
     encryption.health().unwrap()().unwrap();
     let secrets = ("", "secrets");
@@ -334,7 +335,7 @@ async fn by_the_configuration() {
     assert_eq!(encryption.open(secrets, AT, &sealed).unwrap(), (b"v"[..].into(), false));
     assert_eq!(encryption.open(("", "configmaps"), AT, b"v").unwrap(), (b"v"[..].into(), true));
     assert!(encryption.prepare("", "secrets", b"k8s\0").is_none());
-    let again = Encryption::from_file(&file, &FeatureGates::default()).unwrap();
+    let again = Encryption::from_file(&file, FeatureGates::default()).unwrap();
     again.prepare("", "secrets", &sealed).unwrap().await.unwrap();
     assert_eq!(again.open(secrets, AT, &sealed).unwrap(), (b"v"[..].into(), false));
     assert!(Encryption::default().health().is_none());

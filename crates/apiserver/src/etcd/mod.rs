@@ -31,6 +31,7 @@ use storage::{Codec, CodecError, Placement};
 use self::encryption::Encryption;
 use self::failed::failed;
 use crate::allocate::NODE_PORTS;
+use crate::catalog::conversion::by_strategy;
 use crate::catalog::meta::Meta;
 use crate::codec;
 
@@ -99,7 +100,7 @@ impl StoredForms {
             meta.unset_resource_version();
         }
         let Storage { kind, etcd, form, .. } = &row.storage;
-        tree = row.strategy.convert(self.schema, tree, kind, etcd).map_err(failed)?;
+        tree = by_strategy(&*row.strategy, self.schema, tree, kind, etcd).map_err(failed)?;
         match form {
             Form::Definition => definitions::from_v1(&codec::json_with(self.schema, b"", &tree)),
             Form::Json => {
@@ -191,7 +192,7 @@ impl Codec for StoredForms {
             proto::decode(self.schema, root, &value).map_err(failed)?.tree
         };
         let Storage { kind, etcd, form, .. } = &row.storage;
-        tree = row.strategy.convert(self.schema, tree, &found, kind).map_err(failed)?;
+        tree = by_strategy(&*row.strategy, self.schema, tree, &found, kind).map_err(failed)?;
         // The stored object may be older than a default.
         self.defaults.apply(self.schema, &mut tree);
         let ours = found == *etcd && in_json == (*form != Form::Protobuf);

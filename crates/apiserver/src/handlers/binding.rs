@@ -11,7 +11,7 @@ use super::body::{read_object, same_namespace};
 use super::scope::Handlers;
 use super::scope::Scope;
 use super::update::{self, Plan};
-use crate::catalog::{Resource, SubresourceEntry};
+use crate::catalog::{ResourceEntry, SubresourceEntry};
 use crate::conditions::{self, Condition};
 use crate::options::{WriteKind, write_options};
 use crate::outcome::Outcome;
@@ -27,7 +27,7 @@ pub(crate) async fn bind(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<Ou
 pub(crate) async fn create(
     handlers: &Handlers,
     req: &Request,
-    resource: &Arc<Resource>,
+    resource: &Arc<ResourceEntry>,
 ) -> Result<Outcome, Status> {
     if req.info.verb != "create" {
         return Err(method_not_allowed());
@@ -78,7 +78,7 @@ async fn bind_named(
     plan.privileged = true;
     let wanted_revision = meta.str("resourceVersion");
     let conflict = |why: String| Status::conflict("", "pods/binding", name, why);
-    update::run(scope, name, &plan, &|old| {
+    update::run(scope, name, &plan, &|old: Option<&Struct>| {
         let mut pod = old.cloned().ok_or_else(Status::no_such_resource)?;
         if !wanted_revision.is_empty() && wanted_revision != scope.meta(&pod).resource_version() {
             let why = format!(

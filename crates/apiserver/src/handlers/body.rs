@@ -5,14 +5,14 @@ use api::schema::Gvk;
 use api::{Status, Struct};
 use kinds::Strategy;
 
-use crate::catalog::Resource;
+use crate::catalog::ResourceEntry;
 use crate::codec;
 use crate::negotiate;
 use crate::options::FieldValidation;
 use crate::request::Request;
 
 /// The namespace in which a request's objects are.
-pub(crate) fn scope_namespace<'a>(resource: &Resource, info: &'a RequestInfo) -> &'a str {
+pub(crate) fn scope_namespace<'a>(resource: &ResourceEntry, info: &'a RequestInfo) -> &'a str {
     if resource.namespaced { &info.namespace } else { "" }
 }
 

@@ -11,7 +11,7 @@ use super::namespace::Namespaces;
 use super::scope::{Handlers, Lifecycle, Scope};
 use super::service::Services;
 use super::{binding, component_status, eviction, review, token};
-use crate::catalog::{Resource, SubresourceEntry};
+use crate::catalog::{ResourceEntry, SubresourceEntry};
 use crate::outcome::Outcome;
 use crate::proxy::Target;
 use crate::request::Request;
@@ -22,7 +22,7 @@ pub(crate) type Handler =
 
 /// Answers a request to a resource of which nothing is kept.
 pub(crate) type VirtualHandler =
-    for<'a> fn(&'a Handlers, &'a Request, &'a Arc<Resource>) -> BoxFuture<'a, Result<Outcome, Status>>;
+    for<'a> fn(&'a Handlers, &'a Request, &'a Arc<ResourceEntry>) -> BoxFuture<'a, Result<Outcome, Status>>;
 
 /// The lifecycle of a resource's objects, if the server itself has a part in it.
 pub(crate) fn lifecycle(group: &str, plural: &str) -> Option<&'static dyn Lifecycle> {

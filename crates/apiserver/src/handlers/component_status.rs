@@ -5,13 +5,13 @@ use std::sync::Arc;
 use api::view::Edit;
 use api::{Schema, Status, Struct};
 
-use crate::catalog::Resource;
+use crate::catalog::ResourceEntry;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::routes::method_not_allowed;
 
 /// Answers get and list.
-pub(crate) fn dispatch(req: &Request, resource: &Arc<Resource>) -> Result<Outcome, Status> {
+pub(crate) fn dispatch(req: &Request, resource: &Arc<ResourceEntry>) -> Result<Outcome, Status> {
     let schema = req.catalog.schema;
     match req.info.verb {
         "list" => Ok(Outcome::Computed {
@@ -36,7 +36,7 @@ pub(crate) fn dispatch(req: &Request, resource: &Arc<Resource>) -> Result<Outcom
 /// The components whose health `componentstatuses` tells; they run in this process or not at all.
 const COMPONENTS: [&str; 3] = ["controller-manager", "scheduler", "etcd-0"];
 
-fn component(schema: &Schema, resource: &Resource, name: &str) -> Struct {
+fn component(schema: &Schema, resource: &ResourceEntry, name: &str) -> Struct {
     let mut tree = Struct::new(resource.root);
     let mut edit = Edit::new(schema, &mut tree);
     if let Some(mut meta) = edit.make("metadata") {

@@ -30,7 +30,7 @@ pub(crate) fn generate_name(prefix: &str) -> String {
 
 pub(crate) async fn create(scope: &Scope<'_>) -> Result<Outcome, Status> {
     let options = write_options(&scope.req.query, WriteKind::Create)?;
-    let mut tree = scope.body(&options)?;
+    let mut tree = scope.body(&options).await?;
     if scope.resource.namespaced && scope.namespace.is_empty() {
         // The path without a namespace takes what the object says, as upstream's legacy route did.
         return Err(method_not_allowed());
@@ -38,7 +38,7 @@ pub(crate) async fn create(scope: &Scope<'_>) -> Result<Outcome, Status> {
     scope.meta_mut(&mut tree)?.wipe_system_fields();
     scope.ensure_namespace(&mut tree)?;
     scope.dedup_owners(&mut tree, false)?;
-    managed::track_update(scope, None, &mut tree, &options)?;
+    managed::track_update(scope, None, &mut tree, &options).await?;
     admit_and_store(scope, tree, &options).await
 }
 
@@ -109,9 +109,8 @@ async fn store_filled(
     let (catalog, handlers) = (scope.catalog, scope.handlers);
     scope.ensure_namespace(&mut tree)?;
     let strategy = scope.strategy();
-    let gate = |name: &str| scope.gate(name);
     let warn = |text: String| scope.req.warn(text);
-    let ctx = scope.ctx(&gate, &warn);
+    let ctx = scope.ctx(&warn);
     catalog.gated.drop(&mut tree, None);
     strategy.prepare_create(&ctx, &mut tree);
     let mut errors = strategy.validate(&ctx, &tree);
@@ -140,7 +139,7 @@ async fn store_filled(
         if scope.readable(&name).is_err() {
             return Err(taken(scope, &name, generated, false).into());
         }
-        return Ok(scope.dry_answer(201, tree)?);
+        return Ok(scope.dry_answer(201, tree).await?);
     }
     let object = scope.new_object(tree)?;
     let write = Write::Create { resource: scope.stored.id, object, ttl: scope.ttl() };

@@ -107,7 +107,7 @@ fn later(clock: Timestamp, seconds: i64) -> String {
 
 fn read_options(scope: &Scope<'_>) -> Result<DeleteOptions, Status> {
     let req = scope.req;
-    let unsafe_deletion = scope.gate(catalog::unreadable::GATE);
+    let unsafe_deletion = scope.enabled(catalog::unreadable::GATE);
     if req.body.is_empty() {
         return delete_options_of_query(&req.query, unsafe_deletion);
     }
@@ -187,7 +187,7 @@ pub(crate) async fn one(
         if graceful != Grace::None || !wanted.is_empty() {
             let period = mark(scope, &mut tree, &graceful, &wanted)?;
             if options.dry_run {
-                return scope.dry_answer(200, tree);
+                return scope.dry_answer(200, tree).await;
             }
             let new = scope.new_object(tree.clone())?;
             if new.body == object.data.body {
@@ -209,7 +209,7 @@ pub(crate) async fn one(
         }
         if options.dry_run {
             return if scope.facts().deletion.answers_object {
-                scope.dry_answer(200, tree)
+                scope.dry_answer(200, tree).await
             } else {
                 deleted_answer(scope, &last)
             };

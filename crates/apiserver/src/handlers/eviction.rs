@@ -180,7 +180,7 @@ async fn remove(scope: &Scope<'_>, mut options: DeleteOptions) -> Result<(), Sta
     if !options.dry_run {
         let writes = WriteOptions::default();
         let plan = Plan { admission: false, privileged: true, ..Plan::new(None, &writes) };
-        let done = update::run(scope, name, &plan, &|old| {
+        let done = update::run(scope, name, &plan, &|old: Option<&Struct>| {
             let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
             let meta = scope.meta(&tree);
             delete::preconditions(scope, name, meta.uid(), meta.resource_version(), &options)?;
@@ -242,7 +242,7 @@ async fn budget(scope: &Scope<'_>, object: &Object, pod: &Struct, dry_run: bool)
     }
     let writes = WriteOptions::default();
     let plan = Plan { admission: false, privileged: true, ..Plan::new(None, &writes) };
-    update::run(&budget_scope, &name, &plan, &|old| {
+    update::run(&budget_scope, &name, &plan, &|old: Option<&Struct>| {
         let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
         let allowed = allows(View::new(schema, &tree), &name)?;
         take(&budget_scope, &mut tree, allowed, &object.data.name);

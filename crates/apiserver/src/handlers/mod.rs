@@ -29,7 +29,7 @@ use std::sync::Arc;
 use api::Status;
 use storage::ResourceId;
 
-use crate::catalog::{Resource, SubresourceEntry};
+use crate::catalog::{ResourceEntry, SubresourceEntry};
 use crate::options::ListOptions;
 use crate::outcome::Outcome;
 use crate::request::Request;
@@ -148,7 +148,7 @@ fn check_segment(name: &str) -> Result<(), Status> {
 async fn subresource(
     handlers: &Handlers,
     req: &Request,
-    resource: &Arc<Resource>,
+    resource: &Arc<ResourceEntry>,
     sub: &SubresourceEntry,
 ) -> Result<Outcome, Status> {
     let lifecycle = builtin::lifecycle(&resource.group, &resource.plural);

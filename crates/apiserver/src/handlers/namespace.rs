@@ -67,7 +67,7 @@ async fn delete(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Resul
             status.set("phase", "Terminating");
         }
         if options.dry_run {
-            return scope.dry_answer(200, tree).map(Some);
+            return scope.dry_answer(200, tree).await.map(Some);
         }
         let write = Write::Update {
             resource: scope.stored.id,

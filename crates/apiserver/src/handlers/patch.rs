@@ -1,5 +1,6 @@
 //! Patches.
 
+use access::auth::Eventual;
 use api::codec::json;
 use api::depth;
 use api::patch::{JsonPatch, PatchError, merge, strategic};
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use kinds::Subresource;
 
 use super::scope::Scope;
+use super::update::Change;
 use super::{managed, update};
 use crate::codec;
 use crate::negotiate;
@@ -182,31 +184,62 @@ fn patch_error(error: PatchError) -> Status {
     }
 }
 
+/// A configuration that is applied.
+struct Applying<'s> {
+    scope: &'s Scope<'s>,
+    config: Node,
+    options: &'s WriteOptions,
+}
+
+impl Change for Applying<'_> {
+    fn make<'m>(&'m self, old: Option<&'m Struct>) -> Eventual<'m, Result<Struct, Status>> {
+        managed::apply(self.scope, old, self.config.clone(), self.options)
+    }
+}
+
+/// A patch of the version that is served.
+struct Patching<'s> {
+    scope: &'s Scope<'s>,
+    patch: Patch,
+    options: &'s WriteOptions,
+}
+
+impl Patching<'_> {
+    fn checked(&self, patched: Struct) -> Result<Struct, Status> {
+        let mut patched = self.scope.defaulted(patched);
+        self.scope.ensure_namespace(&mut patched)?;
+        self.scope.check_name(&patched)?;
+        Ok(patched)
+    }
+}
+
+impl Change for Patching<'_> {
+    fn make<'m>(&'m self, old: Option<&'m Struct>) -> Eventual<'m, Result<Struct, Status>> {
+        let scope = self.scope;
+        let Some(old) = old else { return Eventual::Now(Err(Status::no_such_resource())) };
+        let patched = scope.to_served(old.clone()).and_then(move |served| {
+            match self.patch.apply_to(scope, &scope.resource.kind, &served, self.options) {
+                Ok(patched) => scope.to_stored(patched),
+                Err(refused) => Eventual::Now(Err(refused)),
+            }
+        });
+        patched.and_then(|patched| Eventual::Now(self.checked(patched)))
+    }
+}
+
 /// Answers a patch of a resource or of a subresource on its tree.
 pub(crate) async fn patch(scope: &Scope<'_>, rules: Option<&dyn Subresource>) -> Result<Outcome, Status> {
     let patch = read(scope.req)?;
     let kind = if patch.kind == PatchType::Apply { WriteKind::Apply } else { WriteKind::Patch };
-    let options = write_options(&scope.req.query, kind)?;
-    let mut plan = update::Plan::new(rules, &options);
-    if patch.kind == PatchType::Apply {
+    let options = &write_options(&scope.req.query, kind)?;
+    let mut plan = update::Plan::new(rules, options);
+    let done = if patch.kind == PatchType::Apply {
         let config = managed::configuration(&patch.body)?;
         plan.create = rules.is_none();
         plan.tracked = true;
-        let done = update::run(scope, scope.name(), &plan, &|old| {
-            managed::apply(scope, old, config.clone(), &options)
-        })
-        .await?;
-        return update::answer(scope, done);
-    }
-    let done = update::run(scope, scope.name(), &plan, &|old| {
-        let old = old.ok_or_else(Status::no_such_resource)?;
-        let served = scope.catalog.to_served(scope.resource, old.clone())?;
-        let patched = patch.apply_to(scope, &scope.resource.kind, &served, &options)?;
-        let mut patched = scope.defaulted(scope.catalog.to_stored(scope.resource, patched)?);
-        scope.ensure_namespace(&mut patched)?;
-        scope.check_name(&patched)?;
-        Ok(patched)
-    })
-    .await?;
-    update::answer(scope, done)
+        update::run(scope, scope.name(), &plan, &Applying { scope, config, options }).await?
+    } else {
+        update::run(scope, scope.name(), &plan, &Patching { scope, patch, options }).await?
+    };
+    update::answer(scope, done).await
 }

@@ -10,7 +10,7 @@ use super::body::{read_object, same_namespace, scope_namespace, warn_of_owners};
 use super::managed;
 use super::scope::Handlers;
 use crate::catalog::Catalog;
-use crate::catalog::Resource;
+use crate::catalog::ResourceEntry;
 use crate::options::{WriteKind, write_options};
 use crate::outcome::Outcome;
 use crate::request::Request;
@@ -20,7 +20,7 @@ use crate::routes::method_not_allowed;
 pub(crate) async fn create(
     handlers: &Handlers,
     req: &Request,
-    resource: &Arc<Resource>,
+    resource: &Arc<ResourceEntry>,
 ) -> Result<Outcome, Status> {
     if req.info.verb != "create" {
         return Err(method_not_allowed());

@@ -1,16 +1,18 @@
 //! The `scale` subresource: `autoscaling/v1` `Scale` over a workload's replicas.
 
+use access::auth::Eventual;
+use api::schema::Gvk;
 use api::view::View;
-use api::{Status, Struct};
+use api::{Node, Status, Struct};
 
 use super::body::{check_name_of, read_object, same_namespace};
 use super::patch::PatchType;
 use super::scale_object;
 use super::scope::Scope;
-use super::update::{self, Done, Plan};
+use super::update::{self, Change, Done, Plan};
 use super::{managed, patch};
 use crate::catalog::SubresourceEntry;
-use crate::options::{WriteKind, write_options};
+use crate::options::{WriteKind, WriteOptions, write_options};
 use crate::outcome::Outcome;
 use crate::routes::method_not_allowed;
 
@@ -21,6 +23,21 @@ fn answer(scope: &Scope<'_>, sub: &SubresourceEntry, tree: &Struct) -> Result<Ou
         tree: scale_object::of(scope, sub, tree)?,
         resource: None,
     })
+}
+
+/// A configuration of a Scale that is applied.
+struct Applying<'s> {
+    scope: &'s Scope<'s>,
+    kind: &'s Gvk,
+    config: Node,
+    options: &'s WriteOptions,
+}
+
+impl Change for Applying<'_> {
+    fn make<'m>(&'m self, old: Option<&'m Struct>) -> Eventual<'m, Result<Struct, Status>> {
+        let Some(old) = old else { return Eventual::Now(Err(Status::no_such_resource())) };
+        managed::apply_scale(self.scope, self.kind, old, self.config.clone(), self.options)
+    }
 }
 
 /// get, update and patch.
@@ -52,15 +69,12 @@ pub(crate) async fn scale(scope: &Scope<'_>, sub: &SubresourceEntry) -> Result<O
     {
         plan.tracked = true;
         let config = managed::configuration(&patch.body)?;
-        let done = update::run(scope, name, &plan, &|old| {
-            let old = old.ok_or_else(Status::no_such_resource)?;
-            managed::apply_scale(scope, &sub.kind, old, config.clone(), &options)
-        })
-        .await?;
+        let change = Applying { scope, kind: &sub.kind, config, options: &options };
+        let done = update::run(scope, name, &plan, &change).await?;
         return scaled(scope, sub, done);
     }
     let schema = scope.catalog.schema;
-    let done = update::run(scope, name, &plan, &|old| {
+    let done = update::run(scope, name, &plan, &|old: Option<&Struct>| {
         let mut tree = old.cloned().ok_or_else(Status::no_such_resource)?;
         let scale = match (&body, &write) {
             (Some(body), _) => body.clone(),

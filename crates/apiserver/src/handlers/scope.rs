@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::admission::{Admission, AdmissionRequest, DeleteOptions, Operation, OperationOptions};
-use access::auth::Auth;
+use access::auth::{Auth, Eventual};
 use api::schema::Gvk;
 use api::status::FieldError;
-use api::{NewObject, Object, Status, Struct};
+use api::{Gate, NewObject, Object, Status, Struct};
 use component::Shutdown;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,8 +17,9 @@ use storage::{Write, WriteError};
 
 use super::body::{check_name_of, read_object, same_namespace, scope_namespace, warn_of_owners};
 use crate::allocate::Allocators;
+use crate::catalog::conversion::Conversion;
 use crate::catalog::meta::{MetaMut, MetaRef};
-use crate::catalog::{Catalog, Resource, Stored};
+use crate::catalog::{Catalog, ResourceEntry, Stored};
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::options::WriteOptions;
@@ -53,7 +54,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) req: &'a Request,
     /// The server's own part in the lives of the resource's objects, if it has one.
     pub(crate) lifecycle: Option<&'static dyn Lifecycle>,
-    pub(crate) resource: &'a Arc<Resource>,
+    pub(crate) resource: &'a Arc<ResourceEntry>,
     pub(crate) stored: &'a Stored,
     /// The namespace in which the object is; "" for objects of the cluster.
     pub(crate) namespace: &'a str,
@@ -77,7 +78,7 @@ impl<'a> Scope<'a> {
     pub(crate) fn new(
         handlers: &'a Handlers,
         req: &'a Request,
-        resource: &'a Arc<Resource>,
+        resource: &'a Arc<ResourceEntry>,
         lifecycle: Option<&'static dyn Lifecycle>,
     ) -> Result<Self, Status> {
         Ok(Self {
@@ -110,16 +111,12 @@ impl<'a> Scope<'a> {
         }
     }
     /// The context of the kind's rules.
-    pub(crate) fn ctx<'c>(
-        &'c self,
-        gate: &'c (dyn Fn(&str) -> bool + Sync),
-        warn: &'c (dyn Fn(String) + Sync),
-    ) -> Ctx<'c> {
-        Ctx { schema: self.catalog.schema, now: &self.now, gate, warn }
+    pub(crate) fn ctx<'c>(&'c self, warn: &'c (dyn Fn(String) + Sync)) -> Ctx<'c> {
+        Ctx { schema: self.catalog.schema, now: &self.now, gates: self.handlers.objects.gates, warn }
     }
     /// Whether a feature is on.
-    pub(crate) fn gate(&self, name: &str) -> bool {
-        self.handlers.objects.gate(name)
+    pub(crate) fn enabled(&self, gate: Gate) -> bool {
+        self.handlers.objects.gates.enabled(gate)
     }
     /// The stored object, or a 404; what is there may also be impossible to read.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Object>, Status> {
@@ -148,11 +145,24 @@ impl<'a> Scope<'a> {
         Ok(tree)
     }
     /// Reads the body as an object of this resource, in the stored version and with defaults.
-    pub(crate) fn body(&self, options: &WriteOptions) -> Result<Struct, Status> {
+    pub(crate) async fn body(&self, options: &WriteOptions) -> Result<Struct, Status> {
         let (kind, strategy) = (&self.resource.kind, Some(self.strategy()));
         let tree = read_object(self.req, kind, strategy, options.field_validation)?;
-        let tree = self.catalog.to_stored(self.resource, tree)?;
+        let tree = self.to_stored(tree).get().await?;
         Ok(self.defaulted(tree))
+    }
+    /// A conversion of the resource's objects.
+    pub(crate) fn conversion<'c>(&'c self, from: &'c Gvk, to: &'c Gvk) -> Conversion<'c> {
+        let (schema, resource) = (self.catalog.schema, &**self.resource);
+        Conversion { schema, resource, from, to, deadline: self.req.deadline }
+    }
+    /// Converts a tree from the stored version to the one that is served.
+    pub(crate) fn to_served(&self, tree: Struct) -> Eventual<'_, Result<Struct, Status>> {
+        self.conversion(&self.stored.kind, &self.resource.kind).one(tree)
+    }
+    /// Converts a tree from the version that is served to the stored one.
+    pub(crate) fn to_stored(&self, tree: Struct) -> Eventual<'_, Result<Struct, Status>> {
+        self.conversion(&self.resource.kind, &self.stored.kind).one(tree)
     }
     /// The object's name must be the request's.
     pub(crate) fn check_name(&self, tree: &Struct) -> Result<(), Status> {
@@ -228,11 +238,11 @@ impl<'a> Scope<'a> {
         Outcome::Stored { status, resource: Arc::clone(self.resource), object }
     }
     /// The answer with a tree of the stored version that was not written.
-    pub(crate) fn dry_answer(&self, status: u16, tree: Struct) -> Result<Outcome, Status> {
+    pub(crate) async fn dry_answer(&self, status: u16, tree: Struct) -> Result<Outcome, Status> {
         Ok(Outcome::Tree {
             status,
             kind: self.resource.kind.clone(),
-            tree: self.catalog.to_served(self.resource, tree)?,
+            tree: self.to_served(tree).get().await?,
             resource: Some(Arc::clone(self.resource)),
         })
     }

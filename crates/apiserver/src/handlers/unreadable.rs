@@ -39,7 +39,7 @@ impl Scope<'_> {
     /// Refuses to read an object whose value cannot be read.
     pub(crate) fn readable(&self, name: &str) -> Result<(), Status> {
         let Some(bad) = self.unreadable(name) else { return Ok(()) };
-        if self.gate(GATE) {
+        if self.enabled(GATE) {
             let key = self.resource.storage_key(self.namespace, name);
             return Err(Status::internal(storage_error(&key, &bad)));
         }
@@ -53,14 +53,14 @@ impl Scope<'_> {
 
     /// Upstream's error for a change to a value that cannot be read.
     pub(crate) fn cannot_change(&self, bad: &Unreadable) -> Status {
-        raw(bad, if self.gate(GATE) { corrupt(bad) } else { bad.why.clone() })
+        raw(bad, if self.enabled(GATE) { corrupt(bad) } else { bad.why.clone() })
     }
 
     /// Refuses to list a selection with values in it that cannot be read.
     pub(crate) fn all_readable(&self, selected: &storage::Scope) -> Result<(), Status> {
         let bad = self.handlers.objects.store.all_unreadable(self.stored.id, selected, NAMED + 1);
         let Some(first) = bad.first() else { return Ok(()) };
-        if !self.gate(GATE) {
+        if !self.enabled(GATE) {
             return Err(transforming(first));
         }
         Err(read_error(self.resource, &bad))

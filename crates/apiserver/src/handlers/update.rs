@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use access::admission::Operation;
-use access::auth::Access;
+use access::auth::{Access, Eventual};
 use api::status::{FieldError, FieldErrorKind};
 use api::{Object, Status, Struct};
 use kinds::Subresource;
@@ -16,8 +16,17 @@ use crate::catalog;
 use crate::options::{WriteKind, WriteOptions, write_options};
 use crate::outcome::Outcome;
 
-/// Makes the new tree from the current one (with its resourceVersion), or from nothing for a create.
-pub(crate) type Change<'c> = dyn Fn(Option<&Struct>) -> Result<Struct, Status> + Send + Sync + 'c;
+/// A change of an object.
+pub(crate) trait Change: Send + Sync {
+    /// Makes the new tree from the current one (with its resourceVersion), or from nothing for a create.
+    fn make<'m>(&'m self, old: Option<&'m Struct>) -> Eventual<'m, Result<Struct, Status>>;
+}
+
+impl<F: Fn(Option<&Struct>) -> Result<Struct, Status> + Send + Sync> Change for F {
+    fn make<'m>(&'m self, old: Option<&'m Struct>) -> Eventual<'m, Result<Struct, Status>> {
+        Eventual::Now(self(old))
+    }
+}
 
 /// How an update goes.
 pub(crate) struct Plan<'p> {
@@ -69,7 +78,7 @@ pub(crate) enum Done {
 
 pub(crate) async fn update(scope: &Scope<'_>, rules: Option<&dyn Subresource>) -> Result<Outcome, Status> {
     let options = write_options(&scope.req.query, WriteKind::Update)?;
-    let mut tree = scope.body(&options)?;
+    let mut tree = scope.body(&options).await?;
     scope.ensure_namespace(&mut tree)?;
     scope.check_name(&tree)?;
     scope.dedup_owners(&mut tree, false)?;
@@ -77,16 +86,16 @@ pub(crate) async fn update(scope: &Scope<'_>, rules: Option<&dyn Subresource>) -
     let mut plan = Plan::new(rules, &options);
     plan.uid = (!uid.is_empty()).then_some(uid);
     plan.create = rules.is_none() && scope.facts().create_on_update;
-    let done = run(scope, scope.name(), &plan, &|_| Ok(tree.clone())).await?;
-    answer(scope, done)
+    let done = run(scope, scope.name(), &plan, &|_: Option<&Struct>| Ok(tree.clone())).await?;
+    answer(scope, done).await
 }
 
 /// The answer to an update of the resource itself.
-pub(crate) fn answer(scope: &Scope<'_>, done: Done) -> Result<Outcome, Status> {
+pub(crate) async fn answer(scope: &Scope<'_>, done: Done) -> Result<Outcome, Status> {
     match done {
         Done::Stored(object) => Ok(scope.stored_answer(200, object)),
         Done::Created(outcome) => Ok(outcome),
-        Done::Dry(tree) | Done::Deleted(tree) => scope.dry_answer(200, tree),
+        Done::Dry(tree) | Done::Deleted(tree) => scope.dry_answer(200, tree).await,
     }
 }
 
@@ -95,7 +104,7 @@ pub(crate) async fn run(
     scope: &Scope<'_>,
     name: &str,
     plan: &Plan<'_>,
-    change: &Change<'_>,
+    change: &dyn Change,
 ) -> Result<Done, Status> {
     scope.changeable(name)?;
     let mut current = scope.handlers.objects.store.get(scope.stored.id, scope.namespace, name);
@@ -122,16 +131,16 @@ pub(crate) async fn run(
     }
 }
 
-async fn create_instead(scope: &Scope<'_>, plan: &Plan<'_>, change: &Change<'_>) -> Result<Outcome, Status> {
+async fn create_instead(scope: &Scope<'_>, plan: &Plan<'_>, change: &dyn Change) -> Result<Outcome, Status> {
     if let Some(uid) = &plan.uid {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
         return Err(precondition(scope, scope.name(), &why));
     }
-    let mut tree = change(None)?;
+    let mut tree = change.make(None).get().await?;
     let create = Access { verb: "create", ..Access::from(&*scope.req.info) };
     scope.handlers.auth.require(&scope.req.user, &create).await?;
     if !plan.tracked {
-        managed::track_update(scope, None, &mut tree, plan.options)?;
+        managed::track_update(scope, None, &mut tree, plan.options).await?;
     }
     create::admit_and_store(scope, tree, plan.options).await
 }
@@ -152,7 +161,7 @@ async fn attempt(
     scope: &Scope<'_>,
     name: &str,
     plan: &Plan<'_>,
-    change: &Change<'_>,
+    change: &dyn Change,
     object: &Arc<Object>,
 ) -> Result<Result<Done, Option<Arc<Object>>>, Status> {
     let (catalog, handlers) = (scope.catalog, scope.handlers);
@@ -167,11 +176,11 @@ async fn attempt(
         return Err(precondition(scope, name, &why));
     }
     let old = scope.tree(object)?;
-    let mut tree = change(Some(&old))?;
+    let mut tree = change.make(Some(&old)).get().await?;
     let dry_run = plan.options.dry_run;
     if plan.admission {
         if !plan.tracked {
-            managed::track_update(scope, Some(&old), &mut tree, plan.options)?;
+            managed::track_update(scope, Some(&old), &mut tree, plan.options).await?;
         }
         if let Some(sub) = plan.scale {
             scale_object::mutate(scope, sub, &old, &mut tree, dry_run).await?;
@@ -185,9 +194,8 @@ async fn attempt(
     check_revision(scope, name, &mut tree, object.revision)?;
     scope.ensure_namespace(&mut tree)?;
     keep_generation(scope, &mut tree, &old)?;
-    let gate = |name: &str| scope.gate(name);
     let warn = |text: String| scope.req.warn(text);
-    let ctx = scope.ctx(&gate, &warn);
+    let ctx = scope.ctx(&warn);
     if !plan.privileged {
         // Before the rules, unless these count what is dropped in a generation.
         if !scope.facts().counts_gated {
@@ -229,9 +237,8 @@ async fn attempt_filled(
     let (catalog, handlers) = (scope.catalog, scope.handlers);
     let strategy = scope.strategy();
     let dry_run = plan.options.dry_run;
-    let gate = |name: &str| scope.gate(name);
     let warn = |text: String| scope.req.warn(text);
-    let ctx = scope.ctx(&gate, &warn);
+    let ctx = scope.ctx(&warn);
     if !plan.privileged {
         let mut errors =
             kinds::validation::meta::common_update(catalog.schema, &tree, &old, scope.resource.namespaced);

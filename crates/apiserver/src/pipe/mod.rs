@@ -1,6 +1,7 @@
-//! The pipe: authentication → impersonation → flow control → authorization → body → handler → answer.
+//! The pipe: authentication → impersonation → flow control → authorization → body → handler → conversion → answer.
 
 mod connect;
+mod conversion;
 mod paths;
 mod stages;
 
@@ -22,7 +23,7 @@ use streaming::websocket::is_websocket;
 pub(crate) use self::connect::admit as admit_connect;
 pub(crate) use self::stages::is_long_running;
 use self::stages::{TooMany, connected};
-use crate::catalog::Resource;
+use crate::catalog::ResourceEntry;
 use crate::config::MAX_BODY;
 use crate::encoder::Encoder;
 use crate::front::{
@@ -195,7 +196,11 @@ fn too_many() -> Response<Body> {
 
 /// Handles a request; a defect that shows at it is its answer, not the end of the caller.
 async fn dispatch(rooms: &Arc<Rooms>, request: &Request) -> Result<Outcome, Status> {
-    let handled = AssertUnwindSafe(handlers::dispatch(&rooms.handlers, request)).catch_unwind().await;
+    let answered = async {
+        let outcome = handlers::dispatch(&rooms.handlers, request).await?;
+        conversion::convert(request, outcome).await
+    };
+    let handled = AssertUnwindSafe(answered).catch_unwind().await;
     handled.unwrap_or_else(|_| Err(panicked(&request.info)))
 }
 
@@ -243,8 +248,8 @@ pub(crate) async fn local_path(
 
 /// The kinds that a resource's answers can be turned into: upstream has no table for objects that are answered but not
 /// kept.
-fn convertible(info: &RequestInfo, resource: Option<&Resource>) -> Allowed {
-    let sub = |r: &Resource| r.subresource(&info.subresource).is_some_and(|sub| sub.verbs == ["create"]);
+fn convertible(info: &RequestInfo, resource: Option<&ResourceEntry>) -> Allowed {
+    let sub = |r: &ResourceEntry| r.subresource(&info.subresource).is_some_and(|sub| sub.verbs == ["create"]);
     let answered = resource.is_some_and(|r| sub(r) || r.stored.is_none() && !r.has_verb("list"));
     if answered { Allowed::Partial } else { Allowed::Meta }
 }

@@ -12,6 +12,7 @@ mod html;
 mod location;
 mod logs;
 mod options;
+mod query;
 mod sniff;
 
 use std::sync::Arc;
@@ -84,7 +85,7 @@ impl Connect {
 
     async fn log(&self, request: Request<Incoming>, info: &RequestInfo) -> Result<Response<Body>, Status> {
         only(&request, info, &[Method::GET])?;
-        let options = location::log_options(&query(&request), &info.name)?;
+        let options = query::log_options(&query(&request), &info.name)?;
         let pod: Pod = self.read(&info.namespace, &info.name).await?;
         let container = location::container(&pod, &options.container)?;
         let kubelet = match location::node_of(&pod) {
@@ -121,15 +122,15 @@ impl Connect {
         let mut kubelet = self.kubelet(node).await?;
         if forward {
             kubelet.path = format!("/portForward/{}/{}", info.namespace, info.name);
-            kubelet.query = location::port_query(&query)?;
+            kubelet.query = query::port_query(&query)?;
             let protocols = command::tunnelled(request.headers());
             if !protocols.is_empty() {
                 return command::tunnel(&self.dialer, &kubelet, request, &protocols).await;
             }
         } else {
-            let options = location::stream_options(&query);
+            let options = query::stream_options(&query);
             kubelet.path = format!("/{}/{}/{}/{container}", info.subresource, info.namespace, info.name);
-            kubelet.query = location::stream_query(options, &query, info.subresource == "exec");
+            kubelet.query = query::stream_query(options, &query, info.subresource == "exec");
             if command::wants_translation(request.headers()) {
                 return command::remote_command(&self.dialer, kubelet, request, options);
             }

@@ -5,7 +5,7 @@ use access::{Query, RequestInfo};
 use api::view::{Edit, strings};
 use api::{Gvk, Node, Schema, Status, Struct};
 
-use super::location;
+use super::query;
 
 /// The options of a request for a connection, of the kind that its subresource has.
 pub(crate) fn options(
@@ -25,13 +25,13 @@ pub(crate) fn options(
             }
         }
         "portforward" => {
-            let ports: Vec<Node> = location::ports(query)?.into_iter().map(|p| i64::from(p).into()).collect();
+            let ports: Vec<Node> = query::ports(query)?.into_iter().map(|p| i64::from(p).into()).collect();
             if !ports.is_empty() {
                 edit.set("ports", ports);
             }
         }
         _ => {
-            let streams = location::stream_options(query);
+            let streams = query::stream_options(query);
             let streams = [
                 ("stdin", streams.stdin),
                 ("stdout", streams.stdout),

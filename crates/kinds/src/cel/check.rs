@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Issue;
+use super::issue::Issue;
 use super::parse::{Expr, Node};
 use super::types::{Env, Overload, Type, function, read};
 

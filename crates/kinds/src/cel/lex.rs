@@ -1,6 +1,6 @@
 //! The tokens of an expression.
 
-use super::Issue;
+use super::issue::Issue;
 
 /// The kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) fn tokens(source: &str) -> (Vec<Token>, Vec<Issue>) {
     let (mut out, mut issues) = (Vec::new(), Vec::new());
     let mut at = 0;
     // Errors beyond those that are shown are not looked for.
-    while at < chars.len() && issues.len() < super::MOST_SHOWN {
+    while at < chars.len() && issues.len() < super::issue::MOST_SHOWN {
         let c = chars[at];
         let rest = &chars[at..];
         if matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{c}') {

@@ -1,6 +1,6 @@
 //! The parser: it makes a tree of tokens.
 
-use super::Issue;
+use super::issue::Issue;
 use super::lex::{Kind, Token};
 use super::types::Type;
 

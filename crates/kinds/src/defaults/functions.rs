@@ -4,8 +4,10 @@ use api::view::{Edit, View, strings};
 use api::{Map, Node, Text};
 use base64::Engine as _;
 
-use super::Function;
 use crate::resources::{self, PodTotals};
+
+/// A default that depends on other fields.
+pub(super) type Function = fn(&mut Edit<'_>);
 
 /// The functions by type.
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[

@@ -14,13 +14,10 @@ use api::{Node, Schema, Struct, StructId};
 
 pub(crate) use functions::{job_labels, service_account_alias};
 
-/// A default that depends on other fields.
-type Function = fn(&mut Edit<'_>);
-
 /// The defaults of a struct.
 #[derive(Default)]
 struct Rules {
-    function: Option<Function>,
+    function: Option<functions::Function>,
     constants: Vec<(FieldNo, Node)>,
     /// Fields below which something has a default, with the kind of their values.
     children: Vec<(FieldNo, Child)>,
@@ -76,7 +73,7 @@ impl Defaults {
         for (ty, field, json) in table::CONSTANTS {
             by_name.entry(ty).or_default().push((field, json));
         }
-        let functions: HashMap<&str, Function> = functions::FUNCTIONS.iter().copied().collect();
+        let functions: HashMap<&str, functions::Function> = functions::FUNCTIONS.iter().copied().collect();
         let rules = StructMap::new(schema, |_, st| {
             let name = short(&st.name);
             let mut r = Rules { function: functions.get(name).copied(), ..Rules::default() };

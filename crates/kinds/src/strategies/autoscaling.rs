@@ -5,13 +5,13 @@ use api::names::{self, name_subdomain};
 use api::quantity::nano;
 use api::status::FieldError;
 use api::view::View;
-use api::{Schema, Struct};
+use api::{Gate, Schema, Struct};
 
 use crate::columns;
 use crate::convert;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::resources::container_resource_name;
-use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 
@@ -89,7 +89,7 @@ fn api_version(text: &str, rule: ApiVersion) -> Result<(), String> {
 fn spec(errs: &mut Errors, spec: View<'_>, old: Option<View<'_>>, c: &Ctx<'_>) {
     let at = Path::root("spec");
     let had_zero = old.is_some_and(|o| o.opt_int("minReplicas") == Some(0));
-    let least = i64::from(!((c.gate)("HPAScaleToZero") || had_zero));
+    let least = i64::from(!(c.gates.enabled(Gate::HPAScaleToZero) || had_zero));
     let (min, max) = (spec.opt_int("minReplicas"), spec.int("maxReplicas"));
     if let Some(min) = min.filter(|m| *m < least) {
         errs.invalid(&at.field("minReplicas"), min, format!("must be greater than or equal to {least}"));

@@ -1,5 +1,6 @@
 //! coordination.k8s.io: Leases and LeaseCandidates.
 
+use api::Gate;
 use api::Struct;
 use api::field::{Errors, Path};
 use api::names::{self, name_subdomain};
@@ -106,7 +107,7 @@ fn candidate_spec(errs: &mut Errors, spec: View<'_>) {
 }
 
 fn drop_election(c: &Ctx<'_>, new: &mut Struct, old: Option<&Struct>) {
-    if (c.gate)("CoordinatedLeaderElection") {
+    if c.gates.enabled(Gate::CoordinatedLeaderElection) {
         return;
     }
     let old = old.map(|o| View::new(c.schema, o).st("spec"));

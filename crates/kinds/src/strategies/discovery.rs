@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use api::field::{Errors, IMMUTABLE, Path};
 use api::names::{self, name_subdomain};
 use api::view::{Edit, View, same};
-use api::{Struct, Text};
+use api::{Gate, Struct, Text};
 
 use crate::columns;
 use crate::strategies::core::endpoints::endpoint_ip;
 use crate::strategies::generic::{NAMESPACED, check, check_update, first_generation, set_generation};
-use crate::strategies::pod::core_meta;
+use crate::strategies::meta::core_meta;
 use crate::strategies::rules::Rules;
 use crate::strategy::Ctx;
 use crate::validation::ip;
@@ -116,7 +116,7 @@ fn slice(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, c: &Ctx<'_>) {
     }
     ports(errs, v);
     if !old.is_some_and(|o| same(o.get("endpoints"), v.get("endpoints"))) {
-        endpoints(errs, v, ty, (c.gate)("StrictIPCIDRValidation"));
+        endpoints(errs, v, ty, c.gates.enabled(Gate::StrictIPCIDRValidation));
     }
 }
 

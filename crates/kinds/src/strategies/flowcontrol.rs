@@ -7,9 +7,9 @@ use api::names::{self, name_subdomain};
 use api::view::View;
 
 use super::generic::{self, CLUSTER, STATUS_ALONE, check};
-use super::pod::core_meta;
 use super::template::whole;
 use crate::columns;
+use crate::strategies::meta::core_meta;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";

@@ -26,6 +26,7 @@ pub(crate) mod core;
 mod discovery;
 mod flowcontrol;
 pub(crate) mod generic;
+pub(crate) mod meta;
 mod networking;
 mod node;
 pub(crate) mod pod;

@@ -1,5 +1,6 @@
 //! NetworkPolicies, Ingresses and their classes, IPAddresses and ServiceCIDRs.
 
+use api::Gate;
 use api::Struct;
 use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::names::{self, domain_prefixed_path, name_subdomain};
@@ -10,7 +11,7 @@ use crate::strategies::generic::{
     self, CLUSTER, NAMESPACED, STATUS_ALONE, bump_if_written, bump_spec, check, check_update,
     first_generation,
 };
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
 use crate::strategies::template::whole;
 use crate::strategy::Ctx;
@@ -73,7 +74,7 @@ impl PolicyOptions<'_> {
     fn new(c: &Ctx<'_>) -> Self {
         Self {
             selector: SelectorOptions::default(),
-            strict: (c.gate)("StrictIPCIDRValidation"),
+            strict: c.gates.enabled(Gate::StrictIPCIDRValidation),
             old: Kept::new(),
         }
     }
@@ -269,7 +270,13 @@ fn load_balancer(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
         let at = at.index(i);
         let (addr, host) = (point.str("ip"), point.str("hostname"));
         if !addr.is_empty() {
-            ip::check_legacy(errs, &at.field("ip"), addr, (c.gate)("StrictIPCIDRValidation"), &old);
+            ip::check_legacy(
+                errs,
+                &at.field("ip"),
+                addr,
+                c.gates.enabled(Gate::StrictIPCIDRValidation),
+                &old,
+            );
         }
         if !host.is_empty() {
             let at = at.field("hostname");
@@ -297,8 +304,10 @@ fn backends(spec: View<'_>) -> impl Iterator<Item = View<'_>> {
 
 impl IngressOptions {
     fn new(c: &Ctx<'_>, old: Option<View<'_>>) -> Self {
-        let mut o =
-            Self { relaxed_service_name: (c.gate)("RelaxedServiceNameValidation"), ..Self::default() };
+        let mut o = Self {
+            relaxed_service_name: c.gates.enabled(Gate::RelaxedServiceNameValidation),
+            ..Self::default()
+        };
         let Some(old) = old else { return o };
         o.invalid_secret_name = old.items("tls").any(|t| {
             let name = t.str("secretName");
@@ -573,12 +582,12 @@ pub(super) const SERVICE_CIDR: Rules = Rules {
     going: &[going("v1beta1", 34, "1.37")],
     takes: Takes::BUT_STATUS,
     prepare_create: |c, s: &mut Struct| {
-        if (c.gate)("ServiceCIDRStatusFieldWiping") {
+        if c.gates.enabled(Gate::ServiceCIDRStatusFieldWiping) {
             generic::drop_status(c, s);
         }
     },
     prepare_update: |c, n, o| {
-        if (c.gate)("ServiceCIDRStatusFieldWiping") {
+        if c.gates.enabled(Gate::ServiceCIDRStatusFieldWiping) {
             generic::keep_status(c, n, o);
         }
     },

@@ -7,7 +7,7 @@ use api::names::{name_label, name_subdomain};
 use api::view::View;
 
 use super::generic::{CLUSTER, check, check_update};
-use super::pod::options::Options;
+use super::pod::leniency::options;
 use super::pod::resources::{container_resource_name, divisible_huge_pages, quantity_value};
 use super::pod::{scheduling::tolerations, warnings::node_label};
 use super::template::whole;
@@ -70,7 +70,7 @@ fn runtime_class(errs: &mut Errors, v: View<'_>, c: &Ctx<'_>) {
     let Some(scheduling) = v.opt("scheduling") else { return };
     labels(errs, &at.field("nodeSelector"), scheduling, "nodeSelector");
     let at = at.field("tolerations");
-    tolerations(errs, &at, scheduling, &Options::new(*c, false, None));
+    tolerations(errs, &at, scheduling, &options(*c, false, None));
     let mut seen = HashSet::new();
     for (i, t) in scheduling.items("tolerations").enumerate() {
         if !seen.insert(["key", "operator", "value", "effect"].map(|f| t.str(f))) {

@@ -8,7 +8,7 @@ use api::view::{View, same};
 
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, NAMESPACED, check, check_update};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::Rules;
 use crate::strategy::{Ctx, Deletion};
 use crate::validation::meta::{SelectorOptions, has_invalid_value, label_selector};

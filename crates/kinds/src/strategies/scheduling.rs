@@ -6,7 +6,8 @@ use api::view::View;
 
 use crate::columns;
 use crate::strategies::generic::{self, CLUSTER, check, check_update};
-use crate::strategies::pod::{self, core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod;
 use crate::strategies::rules::Rules;
 use crate::validation::immutable;
 

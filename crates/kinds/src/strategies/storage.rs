@@ -7,15 +7,16 @@ use api::names::{self, name_subdomain};
 use api::quantity::nano;
 use api::status::FieldError;
 use api::view::{Edit, View, same};
-use api::{Node, Struct};
+use api::{Gate, Node, Struct};
 
 use crate::columns;
 use crate::strategies::core::persistent_volume::inline_volume;
 use crate::strategies::generic::{
     CLUSTER, NAMESPACED, STATUS_ALONE, bump_spec, check, check_update, drop_status, keep_status,
 };
-use crate::strategies::pod::volumes::csi_driver_name;
-use crate::strategies::pod::{core_meta, core_meta_update, warnings::node_label};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod::volume_sources::csi_driver_name;
+use crate::strategies::pod::warnings::node_label;
 use crate::strategies::rules::{Going, Rules, SubresourceRules, Takes};
 use crate::strategies::template::whole;
 use crate::strategy::Ctx;
@@ -267,7 +268,7 @@ pub(super) const CSI_NODE: Rules = Rules {
     validate_update: |c, n, o| {
         check_update(c, n, o, |e, n, o| {
             csi_node(e, n);
-            let count_may_change = (c.gate)("MutableCSINodeAllocatableCount");
+            let count_may_change = c.gates.enabled(Gate::MutableCSINodeAllocatableCount);
             let fixed = |v: View<'_>| {
                 let mut s = v.raw().cloned()?;
                 if count_may_change {
@@ -334,21 +335,21 @@ fn csi_node(errs: &mut Errors, v: View<'_>) {
 }
 
 /// Fields of a driver that a gate turns on.
-const GATED: [(&str, &str); 4] = [
-    ("seLinuxMount", "SELinuxMountReadWriteOncePod"),
-    ("nodeAllocatableUpdatePeriodSeconds", "MutableCSINodeAllocatableCount"),
-    ("serviceAccountTokenInSecrets", "CSIServiceAccountTokenSecrets"),
-    ("preventPodSchedulingIfMissing", "VolumeLimitScaling"),
+const GATED: [(&str, Gate); 4] = [
+    ("seLinuxMount", Gate::SELinuxMountReadWriteOncePod),
+    ("nodeAllocatableUpdatePeriodSeconds", Gate::MutableCSINodeAllocatableCount),
+    ("serviceAccountTokenInSecrets", Gate::CSIServiceAccountTokenSecrets),
+    ("preventPodSchedulingIfMissing", Gate::VolumeLimitScaling),
 ];
 
 fn drop_gated(c: &Ctx<'_>, e: &mut Edit<'_>, old: Option<View<'_>>) {
     let Some(mut spec) = e.at("spec") else { return };
     for (field, gate) in GATED {
-        if !(c.gate)(gate) && !old.is_some_and(|o| o.st("spec").has(field)) {
+        if !c.gates.enabled(gate) && !old.is_some_and(|o| o.st("spec").has(field)) {
             spec.remove(field);
         }
     }
-    if (c.gate)("VolumeLimitScaling") {
+    if c.gates.enabled(Gate::VolumeLimitScaling) {
         spec.default("preventPodSchedulingIfMissing", false);
     }
 }
@@ -387,7 +388,7 @@ pub(super) const CSI_DRIVER: Rules = Rules {
         let changed = old.is_none_or(|o| {
             !same(View::new(c.schema, o).st("spec").get("tokenRequests"), spec.get("tokenRequests"))
         });
-        if (c.gate)("CSIServiceAccountTokenSecrets")
+        if c.gates.enabled(Gate::CSIServiceAccountTokenSecrets)
             && changed
             && spec.len("tokenRequests") > 0
             && !spec.has("serviceAccountTokenInSecrets")
@@ -417,7 +418,7 @@ fn csi_driver(errs: &mut Errors, spec: View<'_>, c: &Ctx<'_>) {
     for m in spec.strs("volumeLifecycleModes") {
         errs.one_of(&at.field("volumeLifecycleModes"), m, &["Persistent", "Ephemeral"]);
     }
-    if !spec.has("seLinuxMount") && (c.gate)("SELinuxMountReadWriteOncePod") {
+    if !spec.has("seLinuxMount") && c.gates.enabled(Gate::SELinuxMountReadWriteOncePod) {
         errs.required(&at.field("seLinuxMount"), "");
     }
     if let Some(n) = spec.opt_int("nodeAllocatableUpdatePeriodSeconds").filter(|n| *n < 10) {
@@ -436,7 +437,7 @@ fn csi_driver(errs: &mut Errors, spec: View<'_>, c: &Ctx<'_>) {
             "serviceAccountTokenInSecrets is set but no tokenRequests are specified",
         );
     }
-    if !spec.has("preventPodSchedulingIfMissing") && (c.gate)("VolumeLimitScaling") {
+    if !spec.has("preventPodSchedulingIfMissing") && c.gates.enabled(Gate::VolumeLimitScaling) {
         errs.required(&at.field("preventPodSchedulingIfMissing"), "");
     }
 }

@@ -8,7 +8,7 @@ use api::view::View;
 
 use crate::columns;
 use crate::strategies::generic::{self, CLUSTER, check, check_update, status_reset_meta};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::validation::{immutable, meta, print};
 

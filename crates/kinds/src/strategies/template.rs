@@ -6,8 +6,10 @@ use api::view::{Edit, View};
 use api::{Node, Struct, Text};
 
 use crate::strategies::generic::{self, bump_if_changed, check_update, keep_status};
+use crate::strategies::meta::core_meta_update;
 use crate::strategies::pod::options::Options;
-use crate::strategies::pod::{core_meta_update, prepare, spec::template, warnings};
+use crate::strategies::pod::spec::template;
+use crate::strategies::pod::{leniency, prepare, warnings};
 use crate::strategies::rules::{SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::meta::{SelectorOptions, is_empty_selector, label_selector, selects};
@@ -49,7 +51,7 @@ pub(crate) fn update(c: &Ctx<'_>, n: &mut Struct, o: &Struct) {
 }
 
 pub(crate) fn options<'a>(c: &Ctx<'a>, old: Option<View<'_>>) -> Options<'a> {
-    Options::new(*c, false, old.map(|t| (t.st("spec"), t.st("metadata"))))
+    leniency::options(*c, false, old.map(|t| (t.st("spec"), t.st("metadata"))))
 }
 
 /// Warnings about the template in `spec`; on an update only if the object changed.

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use api::Gate;
 use api::codec::json::encode;
 use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::names::{self, name_subdomain};
@@ -10,7 +11,7 @@ use api::view::{View, same};
 
 use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::meta;
@@ -192,7 +193,7 @@ fn policy(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
 /// Checks the parts that groups and templates of groups share, most of them behind gates.
 fn gated(errs: &mut Errors, c: &Ctx<'_>, at: &Path<'_>, g: View<'_>, old: Option<View<'_>>) {
     let constraints = "schedulingConstraints";
-    if !(c.gate)("TopologyAwareWorkloadScheduling") {
+    if !c.gates.enabled(Gate::TopologyAwareWorkloadScheduling) {
         if g.has(constraints) && !kept(g, old, constraints) {
             errs.forbidden(&at.field(constraints), "");
         }
@@ -202,7 +203,7 @@ fn gated(errs: &mut Errors, c: &Ctx<'_>, at: &Path<'_>, g: View<'_>, old: Option
     if fixed(errs, at, g, old, "resourceClaims") {
         claims(errs, &at.field("resourceClaims"), g);
     }
-    let preemption = (c.gate)("WorkloadAwarePreemption");
+    let preemption = c.gates.enabled(Gate::WorkloadAwarePreemption);
     for name in ["disruptionMode", "priorityClassName", "priority"] {
         let at_field = at.field(name);
         if !preemption {

@@ -19,8 +19,8 @@ fn errors(kind: &Gvk, resource: &str, text: &str) -> Vec<FieldError> {
     let schema = Schema::builtin();
     let mut tree = json::decode(schema, schema.kind(kind).unwrap(), text.as_bytes()).unwrap().tree;
     super::DEFAULTS.apply(schema, &mut tree);
-    let (gate, warn) = (|_: &str| true, |_: String| {});
-    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gate: &gate, warn: &warn };
+    let warn = |_: String| {};
+    let ctx = Ctx { schema, now: "2026-01-02T03:04:05Z", gates: crate::support::all_but(&[]), warn: &warn };
     let rules = strategy(&kind.group, resource);
     rules.prepare_create(&ctx, &mut tree);
     let found = rules.validate(&ctx, &tree);

@@ -5,11 +5,16 @@ use std::sync::LazyLock;
 
 use api::codec::json;
 use api::schema::Gvk;
-use api::{Schema, Struct};
+use api::{FeatureGates, Gate, Schema, Struct};
 use ferrokube_kinds::defaults::Defaults;
 use serde_json::Value;
 
 static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(Schema::builtin()));
+
+/// All gates on, but for these.
+pub(crate) fn all_but(off: &[Gate]) -> FeatureGates {
+    Gate::all().fold(FeatureGates::default(), |gates, gate| gates.with(gate, !off.contains(&gate)))
+}
 
 /// The kind of an object, and the plural name of its resource.
 pub(crate) fn kind_of(object: &Value) -> (Gvk, &'static str) {

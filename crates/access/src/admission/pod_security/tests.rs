@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
-use api::{Gvk, Schema};
-use component::FeatureGates;
+use api::{FeatureGates, Gvk, Schema};
 use serde_json::{Value, json};
 
 use super::existing::Limits;

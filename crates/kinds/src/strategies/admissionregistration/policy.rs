@@ -26,7 +26,7 @@ const SPEC_ONLY: Rules = Rules {
     ..CLUSTER
 };
 
-pub(in crate::strategies) const VALIDATING_POLICY: Rules = Rules {
+pub(crate) const VALIDATING_POLICY: Rules = Rules {
     resource: "validatingadmissionpolicies",
     columns: columns::cluster::VALIDATING_ADMISSION_POLICY,
     no_effect_yet: inert!("ValidatingAdmissionPolicies"),
@@ -58,7 +58,7 @@ pub(in crate::strategies) const VALIDATING_POLICY: Rules = Rules {
     ..SPEC_ONLY
 };
 
-pub(in crate::strategies) const VALIDATING_BINDING: Rules = Rules {
+pub(crate) const VALIDATING_BINDING: Rules = Rules {
     resource: "validatingadmissionpolicybindings",
     columns: columns::cluster::VALIDATING_ADMISSION_POLICY_BINDING,
     no_effect_yet: inert!("ValidatingAdmissionPolicyBindings"),
@@ -67,7 +67,7 @@ pub(in crate::strategies) const VALIDATING_BINDING: Rules = Rules {
     ..SPEC_ONLY
 };
 
-pub(in crate::strategies) const MUTATING_POLICY: Rules = Rules {
+pub(crate) const MUTATING_POLICY: Rules = Rules {
     resource: "mutatingadmissionpolicies",
     columns: columns::cluster::MUTATING_ADMISSION_POLICY,
     no_effect_yet: inert!("MutatingAdmissionPolicies"),
@@ -77,7 +77,7 @@ pub(in crate::strategies) const MUTATING_POLICY: Rules = Rules {
     ..SPEC_ONLY
 };
 
-pub(in crate::strategies) const MUTATING_BINDING: Rules = Rules {
+pub(crate) const MUTATING_BINDING: Rules = Rules {
     resource: "mutatingadmissionpolicybindings",
     columns: columns::cluster::MUTATING_ADMISSION_POLICY_BINDING,
     no_effect_yet: inert!("MutatingAdmissionPolicyBindings"),

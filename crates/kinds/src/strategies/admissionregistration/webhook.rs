@@ -28,13 +28,13 @@ const WEBHOOK: Rules = Rules {
     ..CLUSTER
 };
 
-pub(in crate::strategies) const MUTATING_WEBHOOK: Rules = Rules {
+pub(crate) const MUTATING_WEBHOOK: Rules = Rules {
     resource: "mutatingwebhookconfigurations",
     columns: columns::cluster::MUTATING_WEBHOOK_CONFIGURATION,
     no_effect_yet: inert!("MutatingWebhookConfigurations"),
     ..WEBHOOK
 };
-pub(in crate::strategies) const VALIDATING_WEBHOOK: Rules = Rules {
+pub(crate) const VALIDATING_WEBHOOK: Rules = Rules {
     resource: "validatingwebhookconfigurations",
     columns: columns::cluster::VALIDATING_WEBHOOK_CONFIGURATION,
     no_effect_yet: inert!("ValidatingWebhookConfigurations"),
@@ -152,7 +152,7 @@ fn webhook(errs: &mut Errors, at: &Path<'_>, h: View<'_>, o: &Options) {
 }
 
 /// Checks the address of a webhook: a URL, or a Service.
-pub(in crate::strategies) fn client_config(errs: &mut Errors, at: &Path<'_>, client: View<'_>) {
+pub(crate) fn client_config(errs: &mut Errors, at: &Path<'_>, client: View<'_>) {
     match (client.opt_str("url"), client.opt("service")) {
         (Some(u), None) => url(errs, &at.field("url"), u),
         (None, Some(s)) => service(errs, &at.field("service"), s),

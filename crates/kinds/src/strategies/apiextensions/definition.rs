@@ -16,7 +16,7 @@ use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Form;
 use crate::validation::meta::{object_meta, object_meta_update};
 
-pub(in crate::strategies) const DEFINITION: Rules = Rules {
+pub(crate) const DEFINITION: Rules = Rules {
     group: "apiextensions.k8s.io",
     resource: "customresourcedefinitions",
     no_effect_yet: inert!("CustomResourceDefinitions"),

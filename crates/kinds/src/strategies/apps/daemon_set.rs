@@ -8,8 +8,9 @@ use crate::columns;
 use crate::convert;
 use crate::convert::apps::{set_template_generation, template_generation};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::options::Options;
-use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
+use crate::strategies::pod::spec::template;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::{
     MISMATCH, always, amount, at_most_100_percent, collisions, counts, create, int_or_percent, is_selector,

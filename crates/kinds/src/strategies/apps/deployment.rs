@@ -9,8 +9,8 @@ use crate::convert;
 use crate::convert::apps::{keep_rollback, rollback_to, tidy_rollback};
 use crate::scale::SelectorForm;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, set_generation};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::options::Options;
-use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::{
     amount, at_most_100_percent, available_below_ready, collisions, counts, create, int_or_percent, options,

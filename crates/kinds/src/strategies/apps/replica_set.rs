@@ -7,8 +7,8 @@ use api::view::View;
 use crate::columns;
 use crate::scale::SelectorForm;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::options::Options;
-use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, Takes};
 use crate::strategies::template::{
     REPLICAS_STATUS, create, options, replicas_text, selected_template, selector, template_warnings, update,

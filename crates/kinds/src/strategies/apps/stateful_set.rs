@@ -5,14 +5,16 @@ use std::collections::HashSet;
 use api::field::{Errors, Path, Typed};
 use api::names::{self, NameCheck, name_label};
 use api::view::{Edit, View, same};
-use api::{Node, Struct, Text};
+use api::{Gate, Node, Struct, Text};
 
 use crate::columns;
 use crate::scale::SelectorForm;
 use crate::strategies::core::persistent_volume_claim::{ClaimOptions, claim_spec};
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::options::Options;
-use crate::strategies::pod::{self, core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::pod::spec::template;
+use crate::strategies::pod::{self, warnings};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::{
     MISMATCH, amount, at_most_100_percent, available_below_ready, collisions, counts, create, int_or_percent,
@@ -26,7 +28,7 @@ fn max_unavailable(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     let used = old.is_some_and(|o| {
         View::new(c.schema, o).st("spec").st("updateStrategy").st("rollingUpdate").has("maxUnavailable")
     });
-    let on = (c.gate)("MaxUnavailableStatefulSet");
+    let on = c.gates.enabled(Gate::MaxUnavailableStatefulSet);
     if let Some(mut spec) = Edit::new(c.schema, s).at("spec")
         && let Some(mut u) = spec.at("updateStrategy")
         && let Some(mut r) = u.at("rollingUpdate")

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::view::{View, same};
 
-use super::{count_indexes, interval};
-use crate::strategies::pod::core_meta_update;
+use super::indexes::{count_indexes, interval};
+use crate::strategies::meta::core_meta_update;
 use crate::validation::print;
 
 fn condition(status: View<'_>, ty: &str, state: &str) -> bool {

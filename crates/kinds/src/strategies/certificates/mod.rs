@@ -17,7 +17,7 @@ pub(super) use trust_bundle::TRUST_BUNDLE;
 
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update, status_only};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::pem::blocks;

@@ -17,7 +17,7 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use super::signer_name;
 use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, status_reset_meta};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::immutable;
@@ -34,7 +34,7 @@ const MAX_OF_KUBERNETES: i64 = 24 * HOUR;
 const MAX_OF_OTHERS: i64 = 91 * 24 * HOUR;
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-pub(in crate::strategies) const POD_REQUEST: Rules = Rules {
+pub(crate) const POD_REQUEST: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "podcertificaterequests",
     columns: columns::cluster::POD_CERTIFICATE_REQUEST,
@@ -144,7 +144,7 @@ fn annotations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, name: &str) {
 }
 
 /// Checks a certificate that a pod asks for in a projected volume; the paths are checked where volumes are.
-pub(in crate::strategies) fn projected(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
+pub(crate) fn projected(errs: &mut Errors, at: &Path<'_>, p: View<'_>) {
     let signer = p.str("signerName");
     signer_name(errs, &at.field("signerName"), signer);
     annotations(errs, &at.field("userAnnotations"), p, "userAnnotations");

@@ -9,8 +9,8 @@ use x509_parser::prelude::FromDer;
 use super::signer_name;
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update};
-use crate::strategies::pod::core_meta_update;
-use crate::strategies::pod::finalizers;
+use crate::strategies::meta::core_meta_update;
+use crate::strategies::meta::finalizers;
 use crate::strategies::rules::{Rules, going};
 use crate::validation::immutable;
 use crate::validation::meta::object_meta;
@@ -18,7 +18,7 @@ use crate::validation::pem::blocks;
 
 const MAX_BUNDLE: usize = 1024 * 1024;
 
-pub(in crate::strategies) const TRUST_BUNDLE: Rules = Rules {
+pub(crate) const TRUST_BUNDLE: Rules = Rules {
     group: "certificates.k8s.io",
     resource: "clustertrustbundles",
     columns: columns::cluster::CLUSTER_TRUST_BUNDLE,

@@ -1,12 +1,13 @@
 //! Endpoints.
 
+use api::Gate;
 use api::field::{Errors, Path};
 use api::names::{self, name_subdomain};
 use api::view::{View, same};
 
 use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Going, Rules};
 use crate::strategy::Ctx;
 use crate::validation::ip;
@@ -53,7 +54,7 @@ fn endpoints(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, c: &Ctx<'_>)
     if old.is_some_and(|o| same(o.get("subsets"), v.get("subsets"))) {
         return;
     }
-    let strict = (c.gate)("StrictIPCIDRValidation");
+    let strict = c.gates.enabled(Gate::StrictIPCIDRValidation);
     let subsets = Path::root("subsets");
     for (i, s) in v.items("subsets").enumerate() {
         let at = subsets.index(i);

@@ -9,7 +9,7 @@ use api::{Node, Schema, Struct, Text};
 use crate::columns;
 use crate::convert;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::Rules;
 use crate::strategy::{Ctx, Deletion, Dependents};
 use crate::validation::immutable;

@@ -10,7 +10,7 @@ use api::{Node, Text};
 
 use crate::resources;
 use crate::strategies::generic::{NAMESPACED, check};
-use crate::strategies::pod::core_meta;
+use crate::strategies::meta::core_meta;
 use crate::strategies::pod::resources::{container_resource_name, resource_name};
 use crate::strategies::rules::Rules;
 

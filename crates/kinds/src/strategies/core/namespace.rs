@@ -7,7 +7,7 @@ use api::view::{Edit, View, strings};
 
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Deletion;
 

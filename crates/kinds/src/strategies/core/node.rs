@@ -5,12 +5,13 @@ use std::collections::HashSet;
 use api::field::{Errors, Lazy, Path, Raw};
 use api::names::{self, name_subdomain};
 use api::view::{Edit, View};
-use api::{ByValue, Node, Text};
+use api::{ByValue, Gate, Node, Text};
 
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod;
 use crate::strategies::pod::resources::quantity_value;
-use crate::strategies::pod::{self, core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::ip;
@@ -29,7 +30,7 @@ pub(crate) const NODE: Rules = Rules {
         if let Some(mut st) = e.at("status") {
             st.remove("config");
             // An update of the status keeps the features.
-            if !(c.gate)("NodeDeclaredFeatures") {
+            if !c.gates.enabled(Gate::NodeDeclaredFeatures) {
                 st.remove("declaredFeatures");
             }
         }
@@ -161,7 +162,13 @@ fn node(errs: &mut Errors, n: View<'_>, c: &Ctx<'_>) {
     let at = Path::root("spec.podCIDRs");
     let all: Vec<&str> = n.st("spec").strs("podCIDRs").collect();
     for (i, cidr) in all.iter().enumerate() {
-        ip::check_cidr_legacy(errs, &at.index(i), cidr, (c.gate)("StrictIPCIDRValidation"), &ip::Kept::new());
+        ip::check_cidr_legacy(
+            errs,
+            &at.index(i),
+            cidr,
+            c.gates.enabled(Gate::StrictIPCIDRValidation),
+            &ip::Kept::new(),
+        );
     }
     if all.len() > 1 {
         let bad = all.iter().enumerate().find(|(_, c)| ip::parse_cidr_sloppy(c).is_none());

@@ -4,13 +4,15 @@ use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::names::{self, name_subdomain};
 use api::quantity::{nano, value};
 use api::view::{Edit, View};
-use api::{Node, Struct, Text};
+use api::{Gate, Node, Struct, Text};
 
 use super::persistent_volume_claim::access_modes;
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, check, check_update, keep_status};
-use crate::strategies::pod::volumes::{self, ISCSI_LENGTH, required};
-use crate::strategies::pod::{core_meta, core_meta_update, scheduling::node_selector, warnings};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod::scheduling::node_selector;
+use crate::strategies::pod::volume_sources::{self, ISCSI_LENGTH, required};
+use crate::strategies::pod::{paths, warnings};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::immutable;
@@ -65,29 +67,29 @@ type Check = fn(&mut Errors, &Path<'_>, View<'_>);
 
 /// The sources in upstream's order: field, name in paths, name in the error about a second one, check.
 const SOURCES: &[(&str, &str, &str, Check)] = &[
-    ("hostPath", "hostPath", "hostPath", volumes::host_path_source),
-    ("gcePersistentDisk", "persistentDisk", "gcePersistentDisk", volumes::gce_disk_source),
-    ("awsElasticBlockStore", "awsElasticBlockStore", "awsElasticBlockStore", volumes::aws_disk_source),
+    ("hostPath", "hostPath", "hostPath", volume_sources::host_path_source),
+    ("gcePersistentDisk", "persistentDisk", "gcePersistentDisk", volume_sources::gce_disk_source),
+    ("awsElasticBlockStore", "awsElasticBlockStore", "awsElasticBlockStore", volume_sources::aws_disk_source),
     ("glusterfs", "glusterfs", "glusterfs", glusterfs),
-    ("flocker", "flocker", "flocker", volumes::flocker),
-    ("nfs", "nfs", "nfs", volumes::nfs),
-    ("rbd", "rbd", "rbd", volumes::rbd),
-    ("quobyte", "quobyte", "quobyte", volumes::quobyte),
-    ("cephfs", "cephfs", "cephFS", volumes::monitors),
-    ("iscsi", "iscsi", "iscsi", |e, p, v| volumes::iscsi(e, p, v, true)),
-    ("cinder", "cinder", "cinder", |e, p, v| volumes::cinder(e, p, v, true)),
-    ("fc", "fc", "fc", volumes::fc),
-    ("flexVolume", "flexVolume", "flexVolume", volumes::flex),
+    ("flocker", "flocker", "flocker", volume_sources::flocker),
+    ("nfs", "nfs", "nfs", volume_sources::nfs),
+    ("rbd", "rbd", "rbd", volume_sources::rbd),
+    ("quobyte", "quobyte", "quobyte", volume_sources::quobyte),
+    ("cephfs", "cephfs", "cephFS", volume_sources::monitors),
+    ("iscsi", "iscsi", "iscsi", |e, p, v| volume_sources::iscsi(e, p, v, true)),
+    ("cinder", "cinder", "cinder", |e, p, v| volume_sources::cinder(e, p, v, true)),
+    ("fc", "fc", "fc", volume_sources::fc),
+    ("flexVolume", "flexVolume", "flexVolume", volume_sources::flex),
     ("azureFile", "azureFile", "azureFile", azure_file),
     ("vsphereVolume", "vsphereVolume", "vsphereVolume", |e, p, v| required(e, p, v, &["volumePath"])),
     ("photonPersistentDisk", "photonPersistentDisk", "photonPersistentDisk", |e, p, v| {
         required(e, p, v, &["pdID"]);
     }),
     ("portworxVolume", "portworxVolume", "portworxVolume", |e, p, v| required(e, p, v, &["volumeID"])),
-    ("azureDisk", "azureDisk", "azureDisk", volumes::azure_disk),
+    ("azureDisk", "azureDisk", "azureDisk", volume_sources::azure_disk),
     ("scaleIO", "scaleIO", "scaleIO", |e, p, v| required(e, p, v, &["gateway", "system", "volumeName"])),
     ("local", "local", "local", local),
-    ("storageos", "storageos", "storageos", |e, p, v| volumes::storage_os(e, p, v, true)),
+    ("storageos", "storageos", "storageos", |e, p, v| volume_sources::storage_os(e, p, v, true)),
     ("csi", "csi", "csi", csi),
 ];
 
@@ -114,12 +116,12 @@ fn local(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
     if v.str("path").is_empty() {
         errs.required(&at.field("path"), "");
     } else {
-        volumes::no_backsteps(errs, &at.field("path"), v.str("path"));
+        paths::no_backsteps(errs, &at.field("path"), v.str("path"));
     }
 }
 
 fn csi(errs: &mut Errors, at: &Path<'_>, v: View<'_>) {
-    volumes::csi_driver_name(errs, &at.field("driver"), v.str("driver"));
+    volume_sources::csi_driver_name(errs, &at.field("driver"), v.str("driver"));
     required(errs, at, v, &["volumeHandle"]);
     for f in [
         "controllerPublishSecretRef",
@@ -329,7 +331,7 @@ fn volume_update(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>) {
         );
     }
     immutable(errs, &Path::root(""), ns, os, "volumeMode");
-    if os.has("nodeAffinity") && !(c.gate)("MutablePVNodeAffinity") && !same_but_labels(ns, os) {
+    if os.has("nodeAffinity") && !c.gates.enabled(Gate::MutablePVNodeAffinity) && !same_but_labels(ns, os) {
         errs.invalid(
             &Path::root("nodeAffinity"),
             Raw(print::field(ns, "nodeAffinity")),

@@ -4,12 +4,13 @@ use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::names::{self, name_subdomain};
 use api::quantity::{nano, value};
 use api::view::{Edit, View};
-use api::{Node, Text};
+use api::{Gate, Node, Text};
 
 use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::resources::quantity_value;
-use crate::strategies::pod::{core_meta, core_meta_update, warnings};
+use crate::strategies::pod::warnings;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::immutable;
@@ -119,7 +120,10 @@ fn data_sources(c: &Ctx<'_>, e: &mut Edit<'_>, old: Option<View<'_>>) {
     let Some(mut spec) = e.at("spec") else { return };
     let elsewhere = |v: View<'_>| !v.st("dataSourceRef").str("namespace").is_empty();
     let used = |f: &str| old.is_some_and(|o| o.has(f));
-    if elsewhere(spec.view()) && !(c.gate)("CrossNamespaceVolumeDataSource") && !used("dataSourceRef") {
+    if elsewhere(spec.view())
+        && !c.gates.enabled(Gate::CrossNamespaceVolumeDataSource)
+        && !used("dataSourceRef")
+    {
         spec.remove("dataSourceRef");
     }
     // A reference to another namespace stands alone.

@@ -6,7 +6,9 @@ use api::view::View;
 
 use crate::columns;
 use crate::strategies::generic::{self, NAMESPACED, bump_if_changed, check, check_update};
-use crate::strategies::pod::{core_meta, core_meta_update, spec::template, warnings};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod::spec::template;
+use crate::strategies::pod::warnings;
 use crate::strategies::rules::Rules;
 use crate::strategies::template::{drop_in_template, options};
 

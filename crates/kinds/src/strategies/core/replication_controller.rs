@@ -7,8 +7,9 @@ use api::view::View;
 use crate::columns;
 use crate::scale::SelectorForm;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::options::Options;
-use crate::strategies::pod::{core_meta, core_meta_update, spec::template};
+use crate::strategies::pod::spec::template;
 use crate::strategies::rules::{Rules, Takes};
 use crate::strategies::template::{
     MISMATCH, REPLICAS_STATUS, always, create, labels_value, options, replicas_text, template_warnings,

@@ -11,8 +11,8 @@ use api::view::View;
 use crate::columns;
 use crate::resources;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update, keep_status};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::resources::{quantity_value, resource_name};
-use crate::strategies::pod::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::validation::print;
 

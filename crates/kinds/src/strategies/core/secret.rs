@@ -9,7 +9,7 @@ use base64::Engine as _;
 use super::config_map::{MAX_DATA, decoded_len, sealed};
 use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::Rules;
 
 pub(crate) const SECRET: Rules = Rules {

@@ -7,12 +7,13 @@ use api::go::quote;
 use api::names::{self, name_1035, name_label};
 use api::status::FieldError;
 use api::view::{Edit, View};
-use api::{Schema, Struct, Text};
+use api::{Gate, Schema, Struct, Text};
 
 use crate::columns;
 use crate::strategies::core::endpoints::endpoint_ip;
 use crate::strategies::generic::{self, NAMESPACED, check, check_update};
-use crate::strategies::pod::{containers::port_or_name, core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod::containers::port_or_name;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::Ctx;
 use crate::validation::ip::{self, Kept};
@@ -33,7 +34,8 @@ pub(crate) const SERVICE: Rules = Rules {
     },
     validate: |c, s| {
         check(c, s, |e, v| {
-            let name = if (c.gate)("RelaxedServiceNameValidation") { name_label } else { name_1035 };
+            let name =
+                if c.gates.enabled(Gate::RelaxedServiceNameValidation) { name_label } else { name_1035 };
             core_meta(e, v.st("metadata"), true, name);
             service(e, v, None, c);
         })
@@ -143,7 +145,7 @@ fn drop_dependent(e: &mut Edit<'_>, old: View<'_>) {
 fn service(errs: &mut Errors, v: View<'_>, old: Option<View<'_>>, c: &Ctx<'_>) {
     const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
     const MODE: &str = "service.kubernetes.io/topology-mode";
-    let strict = (c.gate)("StrictIPCIDRValidation");
+    let strict = c.gates.enabled(Gate::StrictIPCIDRValidation);
     let notes = v.st("metadata").map("annotations");
     let note = |k: &str| notes.and_then(|n| n.get(k)).map(api::Node::as_str);
     if let (Some(hints), Some(mode)) = (note(HINTS), note(MODE))
@@ -575,7 +577,13 @@ fn load_balancer_status(errs: &mut Errors, n: View<'_>, o: View<'_>, c: &Ctx<'_>
         let at = at.index(i);
         let (addr, host) = (x.str("ip"), x.str("hostname"));
         if !addr.is_empty() {
-            ip::check_legacy(errs, &at.field("ip"), addr, (c.gate)("StrictIPCIDRValidation"), &kept);
+            ip::check_legacy(
+                errs,
+                &at.field("ip"),
+                addr,
+                c.gates.enabled(Gate::StrictIPCIDRValidation),
+                &kept,
+            );
         }
         match x.opt_str("ipMode") {
             None => {

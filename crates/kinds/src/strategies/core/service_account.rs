@@ -6,7 +6,7 @@ use api::view::{Edit, View};
 
 use crate::columns;
 use crate::strategies::generic::{NAMESPACED, check, check_update};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::Rules;
 
 pub(crate) const SERVICE_ACCOUNT: Rules = Rules {

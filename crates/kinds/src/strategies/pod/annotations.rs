@@ -8,7 +8,8 @@ use api::go::quote;
 use api::view::View;
 
 use super::options::Options;
-use super::security;
+use super::parts::{CONTAINER_LISTS, each_container};
+use super::paths::local_descending;
 
 pub(super) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -20,6 +21,15 @@ pub(super) const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.i
 pub(super) fn is_deletion_cost(v: &str) -> bool {
     let first = v.starts_with(|c| matches!(c, '-' | '1'..='9')) || v == "0";
     first && v.parse::<i32>().is_ok()
+}
+
+/// The type and profile of the field for which an old AppArmor annotation stands.
+pub(super) fn app_armor_annotation(v: &str) -> Option<(&'static str, Option<&str>)> {
+    match v {
+        "unconfined" => Some(("Unconfined", None)),
+        "runtime/default" => Some(("RuntimeDefault", None)),
+        _ => v.strip_prefix("localhost/").filter(|p| !p.is_empty()).map(|p| ("Localhost", Some(p))),
+    }
 }
 
 /// Checks the annotations of a pod.
@@ -42,15 +52,14 @@ pub(crate) fn check(errs: &mut Errors, at: &Path<'_>, meta: View<'_>, spec: View
             match v.as_str() {
                 "runtime/default" | "docker/default" | "unconfined" => {}
                 p => match p.strip_prefix("localhost/") {
-                    Some(path) => super::volumes::local_descending(errs, &at, path),
+                    Some(path) => local_descending(errs, &at, path),
                     None => errs.invalid(&at, p, "must be a valid seccomp profile"),
                 },
             }
         }
     }
-    let containers: LazyCell<HashSet<&str>, _> = LazyCell::new(|| {
-        super::CONTAINER_LISTS.iter().flat_map(|l| spec.items(l)).map(|c| c.str("name")).collect()
-    });
+    let containers: LazyCell<HashSet<&str>, _> =
+        LazyCell::new(|| CONTAINER_LISTS.iter().flat_map(|l| spec.items(l)).map(|c| c.str("name")).collect());
     for (k, v) in all.iter() {
         let Some(container) = k.strip_prefix(APPARMOR) else { continue };
         if !containers.contains(container) {
@@ -108,7 +117,7 @@ pub(crate) fn match_fields(errs: &mut Errors, spec_at: &Path<'_>, meta: View<'_>
     if let (Some(p), Some(a)) = (spec.st("securityContext").opt("seccompProfile"), all.get(SECCOMP_POD)) {
         seccomp_matches(errs, &sc_at.field("seccompProfile"), a.as_str(), p);
     }
-    security::each_container(spec, spec_at, |at, c| {
+    each_container(spec, spec_at, |at, c| {
         let key = format!("{SECCOMP_CONTAINER}{}", c.str("name"));
         if let (Some(p), Some(a)) = (c.st("securityContext").opt("seccompProfile"), all.get(&key)) {
             let at = at.field("securityContext");
@@ -119,7 +128,7 @@ pub(crate) fn match_fields(errs: &mut Errors, spec_at: &Path<'_>, meta: View<'_>
         return;
     }
     let pod = spec.st("securityContext").opt("appArmorProfile");
-    security::each_container(spec, spec_at, |at, c| {
+    each_container(spec, spec_at, |at, c| {
         let Some(p) = c.st("securityContext").opt("appArmorProfile").or(pod) else { return };
         let key = format!("{APPARMOR}{}", c.str("name"));
         let Some(a) = all.get(&key) else { return };

@@ -2,15 +2,18 @@
 
 use std::collections::HashSet;
 
-use api::field::{Errors, Path, Plain, Raw};
+use api::Gate;
+use api::field::{Errors, Path, Raw};
 use api::names;
-use api::quantity::nano;
 use api::view::View;
 
+use super::env;
 use super::options::Options;
+use super::paths;
+use super::references::pull_policy;
 use super::resources::{Claims, Whose, requirements};
 use super::security;
-use super::volumes::{self, Volumes};
+use super::volumes::Volumes;
 use crate::validation::print;
 
 /// The parts of a pod against which its containers are checked.
@@ -43,7 +46,7 @@ pub(super) fn regular(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
             lifecycle(errs, &at.field("lifecycle"), l, p);
         }
         probes(errs, &at, c, p);
-        if p.o.gate("ContainerRestartRules") {
+        if p.o.gate(Gate::ContainerRestartRules) {
             restart_policy(errs, &at, c, p);
         } else if c.has("restartPolicy") {
             errs.forbidden(&at.field("restartPolicy"), "may not be set for non-init containers");
@@ -67,8 +70,8 @@ pub(super) fn init(errs: &mut Errors, at: &Path<'_>, p: &Pod<'_>) {
             if c.len("restartPolicyRules") > 0 {
                 errs.required(&idx.field("restartPolicy"), RULES_NEED_POLICY);
             }
-        } else if p.o.gate("ContainerRestartRules") {
-            if !always || p.o.gate("RestartAllContainersOnContainerExits") {
+        } else if p.o.gate(Gate::ContainerRestartRules) {
+            if !always || p.o.gate(Gate::RestartAllContainersOnContainerExits) {
                 restart_policy(errs, &idx, c, p);
             } else if c.len("restartPolicyRules") > 0 {
                 errs.forbidden(
@@ -199,8 +202,8 @@ fn common(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
         }
     }
     ports(errs, &at.field("ports"), c);
-    env(errs, &at.field("env"), c, p);
-    env_from(errs, &at.field("envFrom"), c, p);
+    env::env(errs, &at.field("env"), c, &p.o);
+    env::env_from(errs, &at.field("envFrom"), c, &p.o);
     mounts(errs, &at.field("volumeMounts"), c, p);
     devices(errs, &at.field("volumeDevices"), c, p);
     pull_policy(errs, &at.field("imagePullPolicy"), c.str("imagePullPolicy"));
@@ -208,15 +211,6 @@ fn common(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
     resize_policy(errs, &at.field("resizePolicy"), c, p.spec.str("restartPolicy"));
     if let Some(sc) = c.opt("securityContext") {
         security::of_container(errs, &at.field("securityContext"), sc, p.host_users);
-    }
-}
-
-/// Checks `imagePullPolicy`.
-pub(super) fn pull_policy(errs: &mut Errors, at: &Path<'_>, policy: &str) {
-    if policy.is_empty() {
-        errs.required(at, "");
-    } else {
-        errs.one_of(at, policy, &["Always", "IfNotPresent", "Never"]);
     }
 }
 
@@ -285,233 +279,6 @@ fn host_ports(errs: &mut Errors, at: &Path<'_>, c: View<'_>, taken: &mut HashSet
     }
 }
 
-fn env_name(name: &str, p: &Pod<'_>) -> Vec<String> {
-    if p.o.gate("RelaxedEnvironmentVariableValidation") {
-        names::relaxed_env_var_name(name)
-    } else {
-        names::env_var_name(name)
-    }
-}
-
-const ENV_FIELDS: &[&str] = &[
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-];
-
-fn env(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
-    for (i, e) in c.items("env").enumerate() {
-        let at = at.index(i);
-        let name = e.str("name");
-        if name.is_empty() {
-            errs.required(&at.field("name"), "");
-        } else {
-            errs.each(&at.field("name"), name, env_name(name, p));
-        }
-        let Some(from) = e.opt("valueFrom") else { continue };
-        let at = at.field("valueFrom");
-        let mut sources = 0;
-        if let Some(r) = from.opt("fieldRef") {
-            sources += 1;
-            field_ref(errs, &at.field("fieldRef"), r, ENV_FIELDS);
-        }
-        if let Some(r) = from.opt("resourceFieldRef") {
-            sources += 1;
-            resource_field_ref(errs, &at.field("resourceFieldRef"), r, false);
-        }
-        for f in ["configMapKeyRef", "secretKeyRef"] {
-            if let Some(r) = from.opt(f) {
-                sources += 1;
-                key_selector(errs, &at.field(f), r);
-            }
-        }
-        if let Some(r) = from.opt("fileKeyRef") {
-            sources += 1;
-            file_key(errs, &at.field("fileKeyRef"), r);
-        }
-        if sources == 0 {
-            errs.invalid(
-                &at,
-                "",
-                if p.o.gate("EnvFiles") {
-                    "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-                } else {
-                    "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-                },
-            );
-        } else if !e.str("value").is_empty() {
-            errs.invalid(&at, "", "may not be specified when `value` is not empty");
-        } else if sources > 1 {
-            errs.invalid(&at, "", "may not have more than one field specified at a time");
-        }
-    }
-}
-
-fn key_selector(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
-    let (name, key) = (r.str("name"), r.str("key"));
-    errs.each(&at.field("name"), name, names::name_subdomain(name, false));
-    if key.is_empty() {
-        errs.required(&at.field("key"), "");
-    } else {
-        errs.each(&at.field("key"), key, names::config_map_key(key));
-    }
-}
-
-fn file_key(errs: &mut Errors, at: &Path<'_>, r: View<'_>) {
-    let (key, volume, path) = (r.str("key"), r.str("volumeName"), r.str("path"));
-    if key.is_empty() {
-        errs.required(&at.field("key"), "");
-    } else {
-        errs.each(&at.field("key"), key, names::relaxed_env_var_name(key));
-    }
-    if volume.is_empty() {
-        errs.required(&at.field("volumeName"), "");
-    } else {
-        errs.each(&at.field("volumeName"), volume, names::dns1123_label(volume));
-    }
-    if path.is_empty() {
-        errs.required(&at.field("path"), "");
-    } else {
-        volumes::no_backsteps(errs, &at.field("path"), path);
-    }
-}
-
-/// The path and key of a text such as `metadata.labels['key']`.
-fn subscripted(path: &str) -> Option<(&str, &str)> {
-    let rest = path.strip_suffix("']")?;
-    let (path, key) = rest.split_once("['")?;
-    (!path.is_empty()).then_some((path, key))
-}
-
-const POD_FIELDS: &[&str] = &[
-    "metadata.annotations",
-    "metadata.labels",
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.serviceAccountName",
-    "spec.schedulerName",
-    "status.phase",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-];
-
-/// Checks a reference to a field of the pod.
-pub(super) fn field_ref(errs: &mut Errors, at: &Path<'_>, r: View<'_>, allowed: &[&str]) {
-    let (version, path) = (r.str("apiVersion"), r.str("fieldPath"));
-    if version.is_empty() {
-        errs.required(&at.field("apiVersion"), "");
-        return;
-    }
-    if path.is_empty() {
-        errs.required(&at.field("fieldPath"), "");
-        return;
-    }
-    let convert = |errs: &mut Errors, why: String| {
-        errs.invalid(&at.field("fieldPath"), path, format!("error converting fieldPath: {why}"));
-    };
-    if version != "v1" {
-        convert(errs, format!("unsupported pod version: {version}"));
-        return;
-    }
-    if let Some((field, key)) = subscripted(path) {
-        match field {
-            "metadata.annotations" => {
-                errs.each(at, &key.to_lowercase(), names::qualified_name(&key.to_lowercase()));
-            }
-            "metadata.labels" => errs.each(at, key, names::qualified_name(key)),
-            _ => convert(errs, format!("field label does not support subscript: {path}")),
-        }
-        return;
-    }
-    let path_now = if path == "spec.host" { "spec.nodeName" } else { path };
-    if !POD_FIELDS.contains(&path_now) {
-        convert(errs, format!("field label not supported: {path}"));
-        return;
-    }
-    errs.one_of(&at.field("fieldPath"), path_now, allowed);
-}
-
-const RESOURCE_FIELDS: &[&str] = &[
-    "limits.cpu",
-    "limits.ephemeral-storage",
-    "limits.memory",
-    "requests.cpu",
-    "requests.ephemeral-storage",
-    "requests.memory",
-];
-
-/// Checks a reference to a container's resource.
-pub(super) fn resource_field_ref(errs: &mut Errors, at: &Path<'_>, r: View<'_>, volume: bool) {
-    const SIZES: &str = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the";
-    let resource = r.str("resource");
-    let huge = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
-    if volume && r.str("containerName").is_empty() {
-        errs.required(&at.field("containerName"), "");
-    } else if resource.is_empty() {
-        errs.required(&at.field("resource"), "");
-    } else if !RESOURCE_FIELDS.contains(&resource) && !huge {
-        errs.not_supported(&at.field("resource"), Plain(resource), RESOURCE_FIELDS);
-    }
-    let divisor = r.str("divisor");
-    if divisor.is_empty() || nano(divisor) == 0 {
-        return;
-    }
-    let size = matches!(
-        divisor,
-        "1" | "1k" | "1M" | "1G" | "1T" | "1P" | "1E" | "1Ki" | "1Mi" | "1Gi" | "1Ti" | "1Pi" | "1Ei"
-    );
-    let why = match resource {
-        "limits.cpu" | "requests.cpu" if divisor != "1" && divisor != "1m" => {
-            "only divisor's values 1m and 1 are supported with the cpu resource".to_owned()
-        }
-        "limits.memory" | "requests.memory" if !size => format!("{SIZES} memory resource"),
-        "limits.ephemeral-storage" | "requests.ephemeral-storage" if !size => {
-            format!("{SIZES} local ephemeral storage resource")
-        }
-        _ if huge && !size => format!("{SIZES} hugepages resource"),
-        _ => return,
-    };
-    errs.invalid(&at.field("divisor"), resource, why);
-}
-
-fn env_from(errs: &mut Errors, list_at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
-    for (i, e) in c.items("envFrom").enumerate() {
-        let at = list_at.index(i);
-        let prefix = e.str("prefix");
-        if !prefix.is_empty() {
-            errs.each(&at.field("prefix"), prefix, env_name(prefix, p));
-        }
-        let mut sources = 0;
-        for f in ["configMapRef", "secretRef"] {
-            let Some(r) = e.opt(f) else { continue };
-            sources += 1;
-            let at = at.field(f);
-            let name = r.str("name");
-            if name.is_empty() {
-                errs.required(&at.field("name"), "");
-            } else {
-                errs.each(&at.field("name"), name, names::name_subdomain(name, true));
-            }
-        }
-        if sources == 0 {
-            errs.invalid(list_at, "", "must specify one of: `configMapRef` or `secretRef`");
-        } else if sources > 1 {
-            errs.invalid(list_at, "", "may not have more than one field specified at a time");
-        }
-    }
-}
-
 fn mounts(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
     let mut points: HashSet<&str> = HashSet::new();
     let device_names: HashSet<&str> = c.items("volumeDevices").map(|d| d.str("name")).collect();
@@ -539,7 +306,7 @@ fn mounts(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
         }
         let (sub, expr) = (m.str("subPath"), m.str("subPathExpr"));
         if !sub.is_empty() {
-            volumes::local_descending(errs, &at.field("subPath"), sub);
+            paths::local_descending(errs, &at.field("subPath"), sub);
         }
         if !expr.is_empty() {
             if !sub.is_empty() {
@@ -549,7 +316,7 @@ fn mounts(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
                     "subPathExpr and subPath are mutually exclusive",
                 );
             }
-            volumes::local_descending(errs, &at.field("subPathExpr"), expr);
+            paths::local_descending(errs, &at.field("subPathExpr"), expr);
         }
         if let Some(prop) = m.opt_str("mountPropagation") {
             let at = at.field("mountPropagation");
@@ -662,7 +429,7 @@ fn restart_policy(errs: &mut Errors, at: &Path<'_>, c: View<'_>, p: &Pod<'_>) {
     if rules > 20 {
         errs.too_many(&list, rules, 20);
     }
-    let actions: &[&str] = if p.o.gate("RestartAllContainersOnContainerExits") {
+    let actions: &[&str] = if p.o.gate(Gate::RestartAllContainersOnContainerExits) {
         &["Restart", "RestartAllContainers"]
     } else {
         &["Restart"]

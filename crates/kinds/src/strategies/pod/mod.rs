@@ -2,31 +2,32 @@
 
 pub(crate) mod annotations;
 pub(crate) mod containers;
+mod env;
+pub(crate) mod leniency;
 pub(crate) mod options;
+mod parts;
+pub(crate) mod paths;
 pub(crate) mod prepare;
+mod references;
 pub(crate) mod resources;
 pub(crate) mod scheduling;
 mod security;
 pub(crate) mod spec;
 mod status;
 mod update;
+pub(crate) mod volume_sources;
 pub(crate) mod volumes;
 pub(crate) mod warnings;
 
 use api::field::{Errors, Path};
-use api::names::{dns1123_label, name_subdomain};
+use api::names::dns1123_label;
 use api::status::FieldError;
 use api::view::View;
 use api::{Schema, Struct, Text};
-use options::Options;
 
 use crate::columns;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategy::{Ctx, Grace};
-use crate::validation::meta::{object_meta, object_meta_update};
-
-/// The lists of containers in the order in which upstream visits them.
-pub(crate) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// The rules of Pods, for the table of strategies.
 pub(super) const POD: Rules = Rules {
@@ -111,74 +112,12 @@ fn grace(schema: &Schema, s: &Struct) -> Option<Grace> {
     })
 }
 
-fn old_of<'a>(c: &Ctx<'a>, old: &'a Struct) -> (View<'a>, View<'a>) {
-    let o = View::new(c.schema, old);
-    (o.st("spec"), o.st("metadata"))
-}
-
-/// Checks that finalizers of Kubernetes' own kinds are qualified or known.
-pub(crate) fn finalizers(errs: &mut Errors, at: &Path<'_>, meta: View<'_>) {
-    let at = at.field("finalizers");
-    for (i, f) in meta.strs("finalizers").enumerate() {
-        if !f.contains('/') && !matches!(f, "kubernetes" | "orphan" | "foregroundDeletion") {
-            errs.invalid(
-                &at.index(i),
-                f,
-                "name is neither a standard finalizer name nor is it fully qualified",
-            );
-        }
-    }
-}
-
-/// Checks the metadata of a create of one of Kubernetes' own kinds.
-pub(crate) fn core_meta(errs: &mut Errors, meta: View<'_>, namespaced: bool, check: api::names::NameCheck) {
-    object_meta(errs, meta, namespaced, check);
-    finalizers(errs, &Path::root("metadata"), meta);
-}
-
-/// Checks the metadata of an update of one of Kubernetes' own kinds.
-pub(crate) fn core_meta_update(errs: &mut Errors, new: View<'_>, old: View<'_>) {
-    object_meta_update(errs, new, old);
-    finalizers(errs, &Path::root("metadata"), new);
-}
-
-/// Checks the metadata and spec of a pod.
-fn metadata_and_spec(errs: &mut Errors, pod: View<'_>, o: &Options<'_>) {
-    let (meta_at, spec_at) = (Path::root("metadata"), Path::root("spec"));
-    let (meta, spec) = (pod.st("metadata"), pod.st("spec"));
-    core_meta(errs, meta, true, name_subdomain);
-    annotations::check(errs, &meta_at.field("annotations"), meta, spec, o);
-    spec::check(errs, &spec_at, spec, Some(meta), o);
-    if spec.str("serviceAccountName").is_empty() {
-        let volumes = spec_at.field("volumes");
-        for (i, v) in spec.items("volumes").enumerate() {
-            let at = volumes.index(i);
-            let at = at.field("projected.sources");
-            for (j, s) in v.st("projected").items("sources").enumerate() {
-                if s.has("serviceAccountToken") {
-                    let at = at.index(j);
-                    errs.forbidden(
-                        &at.field("serviceAccountToken"),
-                        "must not be specified when serviceAccountName is not set",
-                    );
-                }
-            }
-        }
-    }
-    for list in ["containers", "initContainers"] {
-        let at = spec_at.field(list);
-        for (i, c) in spec.items(list).enumerate() {
-            containers::image_whitespace(errs, &at.index(i), c);
-        }
-    }
-}
-
 fn validate_create(c: &Ctx<'_>, s: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
     let pod = View::new(c.schema, s);
     let (meta, spec) = (pod.st("metadata"), pod.st("spec"));
-    let o = Options::new(*c, true, None);
-    metadata_and_spec(&mut errs, pod, &o);
+    let o = leniency::options(*c, true, None);
+    spec::metadata_and_spec(&mut errs, pod, &o);
     let at = Path::root("spec");
     if spec.len("ephemeralContainers") > 0 {
         errs.forbidden(&at.field("ephemeralContainers"), "cannot be set on create");

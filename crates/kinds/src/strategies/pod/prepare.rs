@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use api::field::Path;
 use api::view::{Edit, View, same, strings};
-use api::{Map, Node, Struct};
+use api::{Gate, Map, Node, Struct};
 
-use super::CONTAINER_LISTS;
+use super::annotations::{APPARMOR, app_armor_annotation};
+use super::parts::{CONTAINER_LISTS, restart_rules_used};
 use super::resources::qos_class;
 use crate::strategies::generic::set_generation;
 use crate::strategy::Ctx;
@@ -32,8 +33,9 @@ pub(super) fn create(c: &Ctx<'_>, s: &mut Struct) {
     let notes = e.view().st("metadata").map("annotations").cloned();
     if let Some(mut spec) = e.at("spec") {
         merge_affinity(&mut spec, &labels);
-        let merges = ["MatchLabelKeysInPodTopologySpread", "MatchLabelKeysInPodTopologySpreadSelectorMerge"];
-        if merges.iter().all(|g| (c.gate)(g)) {
+        let merges =
+            [Gate::MatchLabelKeysInPodTopologySpread, Gate::MatchLabelKeysInPodTopologySpreadSelectorMerge];
+        if merges.iter().all(|g| c.gates.enabled(*g)) {
             for mut t in spec.items("topologySpreadConstraints") {
                 merge_keys(&mut t, "matchLabelKeys", "In", &labels);
             }
@@ -98,15 +100,6 @@ fn merge_affinity(spec: &mut Edit<'_>, labels: &Map) {
     }
 }
 
-/// The type and profile of the field for which an old AppArmor annotation stands.
-pub(super) fn app_armor_annotation(v: &str) -> Option<(&'static str, Option<&str>)> {
-    match v {
-        "unconfined" => Some(("Unconfined", None)),
-        "runtime/default" => Some(("RuntimeDefault", None)),
-        _ => v.strip_prefix("localhost/").filter(|p| !p.is_empty()).map(|p| ("Localhost", Some(p))),
-    }
-}
-
 fn app_armor_fields(c: &Ctx<'_>, spec: &mut Edit<'_>, notes: &Map) {
     if spec.view().st("os").str("name") == "windows" {
         return;
@@ -115,7 +108,7 @@ fn app_armor_fields(c: &Ctx<'_>, spec: &mut Edit<'_>, notes: &Map) {
     for list in CONTAINER_LISTS {
         for mut container in spec.items(list) {
             let view = container.view();
-            let key = format!("{}{}", super::annotations::APPARMOR, view.str("name"));
+            let key = format!("{}{}", APPARMOR, view.str("name"));
             let Some(note) = notes.get(&key) else { continue };
             if view.st("securityContext").has("appArmorProfile") {
                 continue;
@@ -150,24 +143,18 @@ fn any_container(spec: Option<View<'_>>, mut f: impl FnMut(View<'_>) -> bool) ->
     spec.is_some_and(|s| CONTAINER_LISTS.iter().any(|l| s.items(l).any(&mut f)))
 }
 
-/// Whether a stored spec has containers that are started again by rules of their own.
-pub(super) fn restart_rules_used(spec: View<'_>) -> bool {
-    spec.items("initContainers")
-        .any(|c| c.opt_str("restartPolicy").is_some_and(|p| p != "Always") || c.len("restartPolicyRules") > 0)
-        || spec.items("containers").any(|c| c.has("restartPolicy"))
-}
-
 /// Drops the fields of features that are off, unless the stored spec uses them.
 pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'_>>) {
-    let on = |g: &str| (c.gate)(g);
+    let on = |gate: Gate| c.gates.enabled(gate);
     let sources = |kind: &str| {
         old.is_some_and(|o| {
             o.items("volumes").any(|v| v.st("projected").items("sources").any(|s| s.has(kind)))
         })
     };
-    for (gate, kind) in
-        [("ClusterTrustBundleProjection", "clusterTrustBundle"), ("PodCertificateRequest", "podCertificate")]
-    {
+    for (gate, kind) in [
+        (Gate::ClusterTrustBundleProjection, "clusterTrustBundle"),
+        (Gate::PodCertificateRequest, "podCertificate"),
+    ] {
         if !on(gate) && !sources(kind) {
             for mut v in spec.items("volumes") {
                 if let Some(mut p) = v.at("projected") {
@@ -178,16 +165,16 @@ pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'
             }
         }
     }
-    if !on("GenericWorkload") && !old.is_some_and(|o| o.has("schedulingGroup")) {
+    if !on(Gate::GenericWorkload) && !old.is_some_and(|o| o.has("schedulingGroup")) {
         spec.remove("schedulingGroup");
     }
-    if !on("PodLevelResources") && !old.is_some_and(|o| o.has("resources")) {
+    if !on(Gate::PodLevelResources) && !old.is_some_and(|o| o.has("resources")) {
         spec.remove("resources");
     }
-    if !on("HostnameOverride") && !old.is_some_and(|o| o.has("hostnameOverride")) {
+    if !on(Gate::HostnameOverride) && !old.is_some_and(|o| o.has("hostnameOverride")) {
         spec.remove("hostnameOverride");
     }
-    if !on("ContainerStopSignals") && !any_container(old, |c| c.st("lifecycle").has("stopSignal")) {
+    if !on(Gate::ContainerStopSignals) && !any_container(old, |c| c.st("lifecycle").has("stopSignal")) {
         for list in CONTAINER_LISTS {
             for mut ctr in spec.items(list) {
                 let Some(mut l) = ctr.at("lifecycle") else { continue };
@@ -197,7 +184,7 @@ pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'
             }
         }
     }
-    if !on("ContainerRestartRules") && !old.is_some_and(restart_rules_used) {
+    if !on(Gate::ContainerRestartRules) && !old.is_some_and(restart_rules_used) {
         for list in CONTAINER_LISTS {
             for mut ctr in spec.items(list) {
                 ctr.remove("restartPolicyRules");
@@ -207,7 +194,8 @@ pub(crate) fn drop_disabled(c: &Ctx<'_>, spec: &mut Edit<'_>, old: Option<View<'
             }
         }
     }
-    if !on("EnvFiles") && !any_container(old, |c| c.items("env").any(|e| e.st("valueFrom").has("fileKeyRef")))
+    if !on(Gate::EnvFiles)
+        && !any_container(old, |c| c.items("env").any(|e| e.st("valueFrom").has("fileKeyRef")))
     {
         for list in CONTAINER_LISTS {
             for mut ctr in spec.items(list) {
@@ -311,7 +299,7 @@ pub(super) fn resize(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     if lists.iter().all(|l| asked.len(l) == stored.len(l)) {
         restore(c, new, old);
         if let Some(mut spec) = Edit::new(c.schema, new).at("spec") {
-            if (c.gate)("InPlacePodLevelResourcesVerticalScaling") {
+            if c.gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling) {
                 spec.put("resources", asked.get("resources").cloned());
             }
             for list in lists {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use api::Gate;
 use api::field::{Errors, NEGATIVE, Path, Typed};
 use api::names;
 use api::quantity::{milli, nano, value};
@@ -271,7 +272,7 @@ pub(crate) fn qos_class(c: &Ctx<'_>, spec: View<'_>) -> &'static str {
         }
     }
     let compute = |name: &str| name == "cpu" || name == "memory";
-    let of_pod = spec.opt("resources").filter(|_| (c.gate)("PodLevelResources"));
+    let of_pod = spec.opt("resources").filter(|_| c.gates.enabled(Gate::PodLevelResources));
     if let Some(r) = of_pod {
         for (k, q) in r.texts("requests").filter(|(k, q)| compute(k) && nano(q) > 0) {
             add(&mut requests, k, nano(q));

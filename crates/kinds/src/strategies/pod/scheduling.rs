@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use api::Gate;
 use api::field::{Errors, Path, Typed};
 use api::names;
 use api::view::View;
@@ -228,8 +229,8 @@ pub(super) fn spread(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Optio
                 errs.one_of(&at.field(f), p, &["Honor", "Ignore"]);
             }
         }
-        let merged = o.gate("MatchLabelKeysInPodTopologySpreadSelectorMerge");
-        if o.gate("MatchLabelKeysInPodTopologySpread") && merged != o.other_spread_keys {
+        let merged = o.gate(Gate::MatchLabelKeysInPodTopologySpreadSelectorMerge);
+        if o.gate(Gate::MatchLabelKeysInPodTopologySpread) && merged != o.other_spread_keys {
             label_keys(errs, &at, *t, &[]);
         } else {
             spread_keys(errs, &at.field("matchLabelKeys"), *t);
@@ -284,7 +285,7 @@ pub(crate) fn tolerations(errs: &mut Errors, at: &Path<'_>, of: View<'_>, o: &Op
                     );
                 }
             }
-            "Lt" | "Gt" if o.gate("TaintTolerationComparisonOperators") => {
+            "Lt" | "Gt" if o.gate(Gate::TaintTolerationComparisonOperators) => {
                 let at = at.field("value");
                 let digits = value.strip_prefix('-').unwrap_or(value);
                 let decimal = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());

@@ -2,24 +2,15 @@
 
 use std::collections::HashSet;
 
+use api::Gate;
 use api::field::{BadValue, Errors, Lazy, Path, Typed};
 use api::names;
 use api::view::View;
 
-use super::CONTAINER_LISTS;
 use super::options::Options;
-use super::volumes::local_descending;
+use super::parts::each_container;
+use super::paths::local_descending;
 use crate::validation::print;
-
-/// Calls `f` with the path of each container, init containers first.
-pub(super) fn each_container(spec: View<'_>, spec_at: &Path<'_>, mut f: impl FnMut(&Path<'_>, View<'_>)) {
-    for list in CONTAINER_LISTS {
-        let at = spec_at.field(list);
-        for (i, c) in spec.items(list).enumerate() {
-            f(&at.index(i), c);
-        }
-    }
-}
 
 fn whole(v: View<'_>) -> impl BadValue {
     Lazy(move || v.raw().map(|s| print::internal(v.schema, s)).unwrap_or_default())
@@ -399,7 +390,7 @@ pub(super) fn host_users(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &O
     if spec.opt_bool("hostUsers") != Some(false) {
         return;
     }
-    if !o.gate("UserNamespacesHostNetworkSupport") && spec.bool("hostNetwork") {
+    if !o.gate(Gate::UserNamespacesHostNetworkSupport) && spec.bool("hostNetwork") {
         errs.forbidden(&at.field("hostNetwork"), NOT);
     }
     if spec.bool("hostPID") {

@@ -2,14 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use api::Gate;
 use api::field::{Errors, Path};
 use api::names;
 use api::view::View;
 
 use super::containers::{self, Pod};
 use super::options::Options;
+use super::parts::each_container;
 use super::resources::{self, Claims, Whose, requirements};
 use super::{annotations, scheduling, security, volumes};
+use crate::strategies::meta::core_meta;
 use crate::validation::ip;
 use crate::validation::meta::{annotations as check_annotations, labels};
 
@@ -33,7 +36,7 @@ pub(crate) fn check(
     containers::regular(errs, &at.field("containers"), &p);
     containers::init(errs, &at.field("initContainers"), &p);
     containers::ephemeral(errs, &at.field("ephemeralContainers"), &p);
-    if o.gate("PodLevelResources") {
+    if o.gate(Gate::PodLevelResources) {
         resources::pod_level(errs, at, spec, &p.claims, o);
     }
     host_network(errs, at, spec, o);
@@ -135,7 +138,7 @@ fn dns(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
         errs.invalid(&servers, c.get("nameservers"), "must not have more than 3 nameservers");
     }
     for (i, s) in c.strs("nameservers").enumerate() {
-        ip::check_legacy(errs, &servers.index(i), s, o.gate("StrictIPCIDRValidation"), &ip::Kept::new());
+        ip::check_legacy(errs, &servers.index(i), s, o.gate(Gate::StrictIPCIDRValidation), &ip::Kept::new());
     }
     let searches = at.field("searches");
     if c.len("searches") > 32 {
@@ -204,7 +207,7 @@ fn scalars(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
             errs,
             &at.field("ip"),
             a.str("ip"),
-            o.gate("StrictIPCIDRValidation"),
+            o.gate(Gate::StrictIPCIDRValidation),
             &ip::Kept::new(),
         );
         let list = at.field("hostnames");
@@ -248,7 +251,7 @@ fn overhead(errs: &mut Errors, at: &Path<'_>, spec: View<'_>, o: &Options<'_>) {
 
 fn file_key_volumes(errs: &mut Errors, at: &Path<'_>, spec: View<'_>) {
     let volumes: HashMap<&str, View<'_>> = spec.items("volumes").map(|v| (v.str("name"), v)).collect();
-    security::each_container(spec, at, |at, c| {
+    each_container(spec, at, |at, c| {
         let env = at.field("env");
         for (i, e) in c.items("env").enumerate() {
             let Some(r) = e.st("valueFrom").opt("fileKeyRef") else { continue };
@@ -281,5 +284,36 @@ pub(crate) fn template(errs: &mut Errors, at: &Path<'_>, t: View<'_>, o: &Option
             &spec_at.field("ephemeralContainers"),
             "ephemeral containers not allowed in pod template",
         );
+    }
+}
+
+/// Checks the metadata and spec of a pod.
+pub(super) fn metadata_and_spec(errs: &mut Errors, pod: View<'_>, o: &Options<'_>) {
+    let (meta_at, spec_at) = (Path::root("metadata"), Path::root("spec"));
+    let (meta, spec) = (pod.st("metadata"), pod.st("spec"));
+    core_meta(errs, meta, true, names::name_subdomain);
+    annotations::check(errs, &meta_at.field("annotations"), meta, spec, o);
+    check(errs, &spec_at, spec, Some(meta), o);
+    if spec.str("serviceAccountName").is_empty() {
+        let volumes = spec_at.field("volumes");
+        for (i, v) in spec.items("volumes").enumerate() {
+            let at = volumes.index(i);
+            let at = at.field("projected.sources");
+            for (j, s) in v.st("projected").items("sources").enumerate() {
+                if s.has("serviceAccountToken") {
+                    let at = at.index(j);
+                    errs.forbidden(
+                        &at.field("serviceAccountToken"),
+                        "must not be specified when serviceAccountName is not set",
+                    );
+                }
+            }
+        }
+    }
+    for list in ["containers", "initContainers"] {
+        let at = spec_at.field(list);
+        for (i, c) in spec.items(list).enumerate() {
+            containers::image_whitespace(errs, &at.index(i), c);
+        }
     }
 }

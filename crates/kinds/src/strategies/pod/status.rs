@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use api::Gate;
 use api::Struct;
 use api::field::{Errors, IMMUTABLE, Path, Raw, Typed};
 use api::go::scalar_json;
@@ -10,15 +11,18 @@ use api::quantity;
 use api::status::FieldError;
 use api::view::View;
 
+use super::annotations;
+use super::leniency::options;
 use super::options::Options;
-use super::{annotations, core_meta_update, old_of};
+use super::parts::old_of;
+use crate::strategies::meta::core_meta_update;
 use crate::strategy::Ctx;
 use crate::validation::ip;
 
 pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
     let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
-    let opts = Options::new(*c, true, Some(old_of(c, old)));
+    let opts = options(*c, true, Some(old_of(c, old)));
     let meta_at = Path::root("metadata");
     core_meta_update(&mut errs, n.st("metadata"), o.st("metadata"));
     annotations::check_update(
@@ -39,7 +43,8 @@ pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldErro
     if !nominated.is_empty() && nominated != os.str("nominatedNodeName") {
         let at = at.field("nominatedNodeName");
         errs.each(&at, nominated, names::name_subdomain(nominated, false));
-        if opts.gate("ClearingNominatedNodeNameAfterBinding") && !o.st("spec").str("nodeName").is_empty() {
+        if opts.gate(Gate::ClearingNominatedNodeNameAfterBinding) && !o.st("spec").str("nodeName").is_empty()
+        {
             errs.forbidden(&at, "may not be set on pods that are already bound to a node");
         }
     }
@@ -82,7 +87,7 @@ pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldErro
             None => no_health(&mut errs, &at.field(list), ns, list),
         }
     }
-    if opts.gate("ImageVolumeWithDigest") {
+    if opts.gate(Gate::ImageVolumeWithDigest) {
         for (list, _) in STATUS_LISTS {
             image_digests(&mut errs, &at.field(list), ns, list);
         }
@@ -362,7 +367,7 @@ fn transitions(
     o: &Options<'_>,
 ) {
     if let Some((spec, _)) = of {
-        let all_restart = o.gate("RestartAllContainersOnContainerExits")
+        let all_restart = o.gate(Gate::RestartAllContainersOnContainerExits)
             && ["containers", "initContainers"].iter().any(|l| {
                 spec.items(l)
                     .any(|c| c.items("restartPolicyRules").any(|r| r.str("action") == "RestartAllContainers"))
@@ -409,7 +414,7 @@ fn ips(errs: &mut Errors, at: &Path<'_>, new: View<'_>, old: View<'_>, list: &st
     let kept: ip::Kept<'_> = old.items(list).map(|i| i.str("ip")).collect();
     let all: Vec<&str> = new.items(list).map(|i| i.str("ip")).collect();
     for (i, ip) in all.iter().enumerate() {
-        ip::check_legacy(errs, &at.index(i), ip, o.gate("StrictIPCIDRValidation"), &kept);
+        ip::check_legacy(errs, &at.index(i), ip, o.gate(Gate::StrictIPCIDRValidation), &kept);
     }
     if all.len() > 1 {
         if let Some((i, bad)) = all.iter().enumerate().find(|(_, a)| ip::parse_sloppy(a).is_none()) {

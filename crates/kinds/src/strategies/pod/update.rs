@@ -7,18 +7,22 @@ use api::go::quote;
 use api::names;
 use api::status::FieldError;
 use api::view::{Edit, View, same};
-use api::{Node, Struct};
+use api::{Gate, Node, Struct};
 
+use super::leniency::options;
 use super::options::Options;
+use super::parts::old_of;
 use super::resources::qos_class;
-use super::{annotations, core_meta_update, metadata_and_spec, old_of, scheduling};
+use super::spec::metadata_and_spec;
+use super::{annotations, scheduling};
+use crate::strategies::meta::core_meta_update;
 use crate::strategy::Ctx;
 use crate::validation::print::diff_structs;
 
 pub(super) fn validate(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
     let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
-    let opts = Options::new(*c, true, Some(old_of(c, old)));
+    let opts = options(*c, true, Some(old_of(c, old)));
     check(&mut errs, n, o, &opts);
     errs.0
 }
@@ -200,7 +204,7 @@ fn is_mirror(meta: View<'_>) -> bool {
 pub(super) fn validate_ephemeral_containers(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
     let (pod, stored) = (View::new(c.schema, new), View::new(c.schema, old));
-    let opts = Options::new(*c, true, Some(old_of(c, old)));
+    let opts = options(*c, true, Some(old_of(c, old)));
     let meta_at = Path::root("metadata");
     let (nm, om) = (pod.st("metadata"), stored.st("metadata"));
     core_meta_update(&mut errs, nm, om);
@@ -245,7 +249,7 @@ const ONLY_COMPUTE: &str = "only cpu and memory resources are mutable";
 pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<FieldError> {
     let mut errs = Errors::new();
     let (n, o) = (View::new(c.schema, new), View::new(c.schema, old));
-    let opts = Options::new(*c, true, Some(old_of(c, old)));
+    let opts = options(*c, true, Some(old_of(c, old)));
     core_meta_update(&mut errs, n.st("metadata"), o.st("metadata"));
     metadata_and_spec(&mut errs, n, &opts);
     let (ns, os) = (n.st("spec"), o.st("spec"));
@@ -277,7 +281,7 @@ pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<Fi
     let Some(mut left) = ns.raw().cloned() else { return errs.0 };
     let asks = |s: View<'_>| ["requests", "limits"].iter().any(|f| s.st("resources").len(f) > 0);
     if asks(os) || asks(ns) {
-        if !opts.gate("InPlacePodLevelResourcesVerticalScaling") {
+        if !opts.gate(Gate::InPlacePodLevelResourcesVerticalScaling) {
             errs.forbidden(
                 &Path::root(NOWHERE),
                 "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled",
@@ -293,7 +297,7 @@ pub(super) fn validate_resize(c: &Ctx<'_>, new: &Struct, old: &Struct) -> Vec<Fi
         return errs.0;
     }
     let resizes = |c: View<'_>| {
-        c.str("restartPolicy") == "Always" || opts.gate("InPlacePodVerticalScalingInitContainers")
+        c.str("restartPolicy") == "Always" || opts.gate(Gate::InPlacePodVerticalScalingInitContainers)
     };
     for list in ["initContainers", "containers"] {
         let at = at.field(list);

@@ -8,8 +8,8 @@ use api::go::quote;
 use api::quantity::milli;
 use api::view::View;
 
-use super::CONTAINER_LISTS;
-use super::security::each_container;
+use super::annotations::{APPARMOR, app_armor_annotation};
+use super::parts::{CONTAINER_LISTS, each_container};
 use crate::validation::ip;
 
 /// Deprecated labels of nodes and their replacements.
@@ -129,9 +129,9 @@ pub(crate) fn of_spec(out: &mut Vec<String>, at: &Path<'_>, meta: View<'_>, spec
         }
         // In a Pod, the warning comes where the annotation becomes a field.
         if template && !sc.has("appArmorProfile") {
-            let key = format!("{}{name}", super::annotations::APPARMOR);
+            let key = format!("{APPARMOR}{name}");
             if let Some(v) = meta.map("annotations").and_then(|m| m.get(&key)) {
-                let means = super::prepare::app_armor_annotation(v.as_str());
+                let means = app_armor_annotation(v.as_str());
                 let agrees = match (pod_profile, means) {
                     (Some(p), Some((ty, profile))) => {
                         p.str("type") == ty && p.opt_str("localhostProfile") == profile

@@ -1,35 +1,31 @@
 //! ResourceClaims, their templates and DeviceClasses.
 
-use std::collections::HashSet;
-
 use api::field::{Errors, Path, Typed};
 use api::names::{self, name_subdomain, name_subdomain_bytes};
 use api::view::View;
-use api::{Node, Struct};
+use api::{Gate, Struct};
 
+use super::requests::{MAX_REQUESTS, Requests, opaque, request_names};
 use super::{EFFECTS, GROUP, claim_status, fits, qualified_name, unique};
 use crate::columns;
 use crate::resources::is_extended;
 use crate::strategies::generic::{
     self, CLUSTER, NAMESPACED, bump_spec, check, check_update, first_generation,
 };
-use crate::strategies::pod::volumes::{csi_driver_name, template_meta};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod::volumes::template_meta;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
 use crate::strategy::Ctx;
 use crate::validation::immutable;
 use crate::validation::meta::label_name;
 
-/// Upstream's limits.
-const MAX_REQUESTS: usize = 32;
 const MAX_CONSTRAINTS: usize = 32;
 const MAX_CONFIG: usize = 32;
 const MAX_SELECTORS: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
 const MAX_EXPRESSION: usize = 10 * 1024;
-const MAX_PARAMETERS: usize = 10 * 1024;
 
-pub(in crate::strategies) const CLAIM: Rules = Rules {
+pub(crate) const CLAIM: Rules = Rules {
     group: GROUP,
     resource: "resourceclaims",
     columns: columns::storage::RESOURCE_CLAIM,
@@ -60,7 +56,7 @@ pub(in crate::strategies) const CLAIM: Rules = Rules {
     ..NAMESPACED
 };
 
-pub(in crate::strategies) const CLAIM_TEMPLATE: Rules = Rules {
+pub(crate) const CLAIM_TEMPLATE: Rules = Rules {
     group: GROUP,
     resource: "resourceclaimtemplates",
     columns: columns::storage::RESOURCE_CLAIM_TEMPLATE,
@@ -84,7 +80,7 @@ fn template(errs: &mut Errors, v: View<'_>, c: &Ctx<'_>) {
     spec(errs, &at.field("spec"), v.st("spec").st("spec"), c);
 }
 
-pub(in crate::strategies) const DEVICE_CLASS: Rules = Rules {
+pub(crate) const DEVICE_CLASS: Rules = Rules {
     group: GROUP,
     resource: "deviceclasses",
     columns: columns::storage::DEVICE_CLASS,
@@ -249,56 +245,10 @@ fn selectors(errs: &mut Errors, at: &Path<'_>, of: View<'_>) {
     }
 }
 
-/// The names of a claim's requests, each with those of its alternatives.
-pub(super) struct Requests<'a>(HashSet<(&'a str, Option<&'a str>)>);
-
-impl<'a> Requests<'a> {
-    pub(super) fn of(devices: View<'a>) -> Self {
-        let mut all = HashSet::new();
-        for r in devices.items("requests") {
-            let name = r.str("name");
-            all.insert((name, None));
-            all.extend(r.items("firstAvailable").map(|f| (name, Some(f.str("name")))));
-        }
-        Self(all)
-    }
-}
-
-/// Checks `requests` of a constraint or a configuration: each must be one of the claim's.
-pub(super) fn request_names(errs: &mut Errors, at: &Path<'_>, of: View<'_>, claimed: &Requests<'_>) {
-    let at = at.field("requests");
-    if !fits(errs, &at, of.len("requests"), MAX_REQUESTS) {
-        return;
-    }
-    for (i, name) in of.strs("requests").enumerate() {
-        request_name(errs, &at.index(i), name, claimed);
-    }
-    unique(errs, &at, of.strs("requests"));
-}
-
-/// Checks a name, which must be of a request of the claim or of one of its alternatives.
-pub(super) fn request_name(errs: &mut Errors, at: &Path<'_>, name: &str, claimed: &Requests<'_>) {
-    const WHY: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-    if name.matches('/').count() > 1 {
-        errs.invalid(at, name, WHY);
-        return;
-    }
-    for part in name.split('/') {
-        errs.each(at, part, names::dns1123_label(part));
-    }
-    let (request, sub) = match name.split_once('/') {
-        Some((r, s)) => (r, Some(s)),
-        None => (name, None),
-    };
-    if !claimed.0.contains(&(request, sub)) {
-        errs.invalid(at, name, WHY);
-    }
-}
-
 fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, claimed: &Requests<'_>, ctx: &Ctx<'_>) {
     request_names(errs, at, c, claimed);
     let Some(field) = ["matchAttribute", "distinctAttribute"].into_iter().find(|f| c.has(f)) else {
-        if !(ctx.gate)("DRAConsumableCapacity") {
+        if !ctx.gates.enabled(Gate::DRAConsumableCapacity) {
             errs.required(&at.field("matchAttribute"), "");
             return;
         }
@@ -317,22 +267,5 @@ fn constraint(errs: &mut Errors, at: &Path<'_>, c: View<'_>, claimed: &Requests<
             Typed(name),
             "a fully qualified name must be a domain and a name separated by a slash",
         );
-    }
-}
-
-/// Checks parameters that only the driver understands.
-pub(super) fn opaque(errs: &mut Errors, at: &Path<'_>, c: View<'_>) {
-    let at = at.field("opaque");
-    let Some(o) = c.opt("opaque") else {
-        errs.required(&at, "");
-        return;
-    };
-    csi_driver_name(errs, &at.field("driver"), o.str("driver"));
-    let at = at.field("parameters");
-    match o.get("parameters") {
-        None | Some(Node::Null) => errs.required(&at, ""),
-        Some(p) if api::go::scalar_json(p).len() > MAX_PARAMETERS => errs.too_long(&at, MAX_PARAMETERS),
-        Some(Node::Raw(text)) if text.starts_with('{') => {}
-        Some(_) => errs.invalid(&at, "<value omitted>", "must be a valid JSON object"),
     }
 }

@@ -6,15 +6,15 @@ use std::collections::HashSet;
 use api::field::{Errors, Path, Raw};
 use api::names;
 use api::view::{Edit, View};
-use api::{ByValue, Node, Struct};
+use api::{ByValue, Gate, Node, Struct};
 
-use super::claim::{Requests, opaque, request_name, request_names};
+use super::requests::{Requests, opaque, request_name, request_names};
 use super::slice::{bindings, pool_name};
 use super::{fits, unique};
 use crate::strategies::generic::status_reset_meta;
-use crate::strategies::pod::core_meta_update;
+use crate::strategies::meta::core_meta_update;
 use crate::strategies::pod::scheduling::node_selector;
-use crate::strategies::pod::volumes::csi_driver_name;
+use crate::strategies::pod::volume_sources::csi_driver_name;
 use crate::strategy::Ctx;
 use crate::validation::{immutable, ip, meta};
 
@@ -43,7 +43,7 @@ fn results(status: View<'_>) -> impl Iterator<Item = View<'_>> {
 pub(super) fn prepare(c: &Ctx<'_>, new: &mut Struct, old: &Struct) {
     status_reset_meta(c, new, old);
     let o = View::new(c.schema, old).st("status");
-    if !(c.gate)("DRAResourceClaimDeviceStatus") && o.len("devices") == 0 {
+    if !c.gates.enabled(Gate::DRAResourceClaimDeviceStatus) && o.len("devices") == 0 {
         return;
     }
     let n = View::new(c.schema, new).st("status");

@@ -5,6 +5,7 @@ mod claim;
 mod claim_status;
 mod policy;
 mod pool_status;
+mod requests;
 mod selector;
 mod slice;
 mod taint_rule;
@@ -59,7 +60,7 @@ fn qualified_name(errs: &mut Errors, at: &Path<'_>, name: &str) {
             if domain.is_empty() {
                 errs.invalid(at, "", "the domain must not be empty");
             } else {
-                super::pod::volumes::csi_driver_name(errs, at, domain);
+                super::pod::volume_sources::csi_driver_name(errs, at, domain);
             }
             if id.is_empty() {
                 errs.invalid(at, "", "the name must not be empty");

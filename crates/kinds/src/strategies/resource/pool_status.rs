@@ -9,7 +9,7 @@ use api::view::{View, same};
 use super::GROUP;
 use crate::columns;
 use crate::strategies::generic::{self, CLUSTER, check, check_update, status_reset_meta};
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::rules::{Rules, SubresourceRules, Takes};
 use crate::strategies::template::whole;
 use crate::validation::{meta, print};
@@ -20,7 +20,7 @@ const MAX_CONDITIONS: usize = 10;
 const MAX_ERROR: usize = 256;
 const MAX_POOL_NAME: usize = 253;
 
-pub(in crate::strategies) const POOL_STATUS: Rules = Rules {
+pub(crate) const POOL_STATUS: Rules = Rules {
     group: GROUP,
     resource: "resourcepoolstatusrequests",
     columns: columns::storage::RESOURCE_POOL_STATUS_REQUEST,

@@ -7,14 +7,14 @@ use api::field::{Errors, IMMUTABLE, Path, Raw};
 use api::names::{self, name_subdomain};
 use api::quantity::nano;
 use api::view::{Edit, View, same};
-use api::{Node, Struct, Text};
+use api::{Gate, Node, Struct, Text};
 
 use super::{EFFECTS, GROUP, fits, qualified_name, unique};
 use crate::columns;
 use crate::strategies::generic::{CLUSTER, bump_spec, check, check_update, first_generation};
+use crate::strategies::meta::{core_meta, core_meta_update};
 use crate::strategies::pod::scheduling::node_selector;
-use crate::strategies::pod::volumes::csi_driver_name;
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::pod::volume_sources::csi_driver_name;
 use crate::strategies::rules::{Rules, going};
 use crate::strategies::template::whole;
 use crate::strategy::Ctx;
@@ -35,7 +35,7 @@ const MAX_VALUE: usize = 64;
 const MAX_TAINTS: usize = 16;
 const MAX_CONDITIONS: usize = 4;
 
-pub(in crate::strategies) const SLICE: Rules = Rules {
+pub(crate) const SLICE: Rules = Rules {
     group: GROUP,
     resource: "resourceslices",
     columns: columns::storage::RESOURCE_SLICE,
@@ -96,7 +96,7 @@ fn drop_disabled(c: &Ctx<'_>, s: &mut Struct, old: Option<&Struct>) {
     const MAPPINGS: &str = "nodeAllocatableResourceMappings";
     let had =
         |f: &str| old.is_some_and(|o| View::new(c.schema, o).st("spec").items("devices").any(|d| d.has(f)));
-    let drop = !(c.gate)("DRANodeAllocatableResources") && !had(MAPPINGS);
+    let drop = !c.gates.enabled(Gate::DRANodeAllocatableResources) && !had(MAPPINGS);
     let mut e = Edit::new(c.schema, s);
     let Some(mut spec) = e.at("spec") else { return };
     for mut d in spec.items("devices") {

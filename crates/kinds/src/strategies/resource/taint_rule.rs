@@ -10,15 +10,15 @@ use crate::columns;
 use crate::strategies::generic::{
     self, CLUSTER, bump_spec, check, check_update, keep_status, status_reset_meta,
 };
-use crate::strategies::pod::volumes::csi_driver_name;
-use crate::strategies::pod::{core_meta, core_meta_update};
+use crate::strategies::meta::{core_meta, core_meta_update};
+use crate::strategies::pod::volume_sources::csi_driver_name;
 use crate::strategies::rules::{Rules, SubresourceRules, Takes, going};
 use crate::strategy::Ctx;
 use crate::validation::meta;
 
 const MAX_CONDITIONS: usize = 8;
 
-pub(in crate::strategies) const TAINT_RULE: Rules = Rules {
+pub(crate) const TAINT_RULE: Rules = Rules {
     group: GROUP,
     resource: "devicetaintrules",
     columns: columns::storage::DEVICE_TAINT_RULE,
