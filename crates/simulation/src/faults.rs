@@ -31,8 +31,11 @@ pub enum Fault {
     /// It is answered with this (a list with metadata and items), and the server is not asked.
     Answer(Value),
     /// It is carried out, or refused, when a [`Gate`] says so.
-    Wait(Arc<Mutex<Option<oneshot::Receiver<Result<(), Status>>>>>),
+    Wait(Waits),
 }
+
+/// The verdict that a held request waits for.
+pub type Waits = Arc<Mutex<Option<oneshot::Receiver<Result<(), Status>>>>>;
 
 /// A held request.
 #[derive(Debug)]
@@ -277,9 +280,9 @@ async fn meet<T>(
         Some(Fault::Answer(value)) => answer(&value),
         Some(Fault::Wait(gate)) => {
             let waits = gate.lock().take();
-            match waits {
-                Some(waits) => waits.await.unwrap_or(Ok(()))?,
-                None => {}
+            if let Some(waits) = waits {
+                // A gate that was dropped lets the request through.
+                waits.await.unwrap_or(Ok(()))?;
             }
             request.await
         }

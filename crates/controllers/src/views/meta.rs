@@ -4,8 +4,8 @@ use api::Status;
 use client::Cached;
 use compact_str::CompactString as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 /// The finalizer of an object whose dependents are freed before it goes.
 pub const ORPHAN: &str = "orphan";
@@ -33,18 +33,31 @@ pub struct Meta {
     pub foreground: bool,
 }
 
+/// Reads a field that may be `null`, which is as good as absent.
+pub(super) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 #[derive(Deserialize)]
 struct Document {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     metadata: Wire,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Wire {
+    #[serde(deserialize_with = "or_default")]
     pub(super) namespace: Text,
+    #[serde(deserialize_with = "or_default")]
     pub(super) name: Text,
+    #[serde(deserialize_with = "or_default")]
     pub(super) uid: Text,
+    #[serde(deserialize_with = "or_default")]
     pub(super) resource_version: Text,
     pub(super) owner_references: Option<Vec<OwnerReference>>,
     pub(super) deletion_timestamp: Option<IgnoredAny>,

@@ -41,7 +41,7 @@ impl Cached for NodeView {
         node.metadata.managed_fields = None;
         Ok(node)
     }
-    fn namespace(&self) -> &str {
+    fn namespace(&self) -> &'static str {
         ""
     }
     fn name(&self) -> &str {

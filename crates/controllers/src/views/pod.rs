@@ -16,7 +16,7 @@ use objects::labels::CompactLabels;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::meta::{Meta, Wire as WireMeta};
+use super::meta::{Meta, Wire as WireMeta, or_default};
 
 /// The part of a Pod that any of the controllers reads. The garbage collector shares its metadata.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -252,17 +252,24 @@ client::from_json!(Wire);
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Wire {
+    #[serde(deserialize_with = "or_default")]
     metadata: WireMetadata,
+    #[serde(deserialize_with = "or_default")]
     spec: WireSpec,
+    #[serde(deserialize_with = "or_default")]
     status: WireStatus,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireMetadata {
+    #[serde(deserialize_with = "or_default")]
     namespace: Text,
+    #[serde(deserialize_with = "or_default")]
     name: Text,
+    #[serde(deserialize_with = "or_default")]
     uid: Text,
+    #[serde(deserialize_with = "or_default")]
     resource_version: Text,
     owner_references: Option<Vec<OwnerReference>>,
     finalizers: Option<Vec<Text>>,
@@ -284,8 +291,11 @@ struct WireAnnotations {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireSpec {
+    #[serde(deserialize_with = "or_default")]
     node_name: Text,
+    #[serde(deserialize_with = "or_default")]
     hostname: Text,
+    #[serde(deserialize_with = "or_default")]
     subdomain: Text,
     tolerations: Option<Vec<Toleration>>,
     containers: Option<Vec<WireContainer>>,
@@ -296,7 +306,9 @@ struct WireSpec {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireContainer {
+    #[serde(deserialize_with = "or_default")]
     name: Text,
+    #[serde(deserialize_with = "or_default")]
     restart_policy: Text,
     ports: Option<Vec<WirePort>>,
 }
@@ -310,14 +322,18 @@ impl WireContainer {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WirePort {
+    #[serde(deserialize_with = "or_default")]
     name: Text,
+    #[serde(deserialize_with = "or_default")]
     protocol: Text,
+    #[serde(deserialize_with = "or_default")]
     container_port: i32,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireVolume {
+    #[serde(deserialize_with = "or_default")]
     name: Text,
     persistent_volume_claim: Option<WireClaim>,
     ephemeral: Option<IgnoredAny>,
@@ -326,16 +342,20 @@ struct WireVolume {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireClaim {
+    #[serde(deserialize_with = "or_default")]
     claim_name: Text,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireStatus {
+    #[serde(deserialize_with = "or_default")]
     phase: Text,
+    #[serde(deserialize_with = "or_default")]
     reason: Text,
     conditions: Option<Vec<WireCondition>>,
     #[serde(rename = "podIP")]
+    #[serde(deserialize_with = "or_default")]
     pod_ip: Text,
     #[serde(rename = "podIPs")]
     pod_ips: Option<Vec<WireIp>>,
@@ -347,7 +367,9 @@ struct WireStatus {
 #[serde(rename_all = "camelCase", default)]
 struct WireCondition {
     #[serde(rename = "type")]
+    #[serde(deserialize_with = "or_default")]
     kind: Text,
+    #[serde(deserialize_with = "or_default")]
     status: Text,
     reason: Option<Text>,
     last_transition_time: Option<Time>,
@@ -356,13 +378,16 @@ struct WireCondition {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct WireIp {
+    #[serde(deserialize_with = "or_default")]
     ip: Text,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireState {
+    #[serde(deserialize_with = "or_default")]
     name: Text,
+    #[serde(deserialize_with = "or_default")]
     restart_count: i32,
 }
 
@@ -530,6 +555,12 @@ pub(crate) mod tests {
     fn little_is_enough() {
         let pod = view(&json!({"metadata": {"name": "p", "creationTimestamp": null, "labels": null}}));
         assert!(pod.is_active() && !pod.is_ready() && pod.tolerations.is_empty() && pod.rare.is_none());
+        let nulls = view(&json!({
+            "metadata": {"name": "p", "finalizers": null, "ownerReferences": null, "deletionTimestamp": null},
+            "spec": {"nodeName": null, "containers": [{"name": "c", "ports": null}], "tolerations": null},
+            "status": null,
+        }));
+        assert!(nulls.is_active() && nulls.node.is_empty());
         let alone = view(&json!({"metadata": {}, "status": {"podIP": "10.0.0.9"}}));
         assert_eq!(alone.addresses.len(), 1);
         assert!(PodView::decode(b"{\"metadata\": 7}").is_err());

@@ -175,7 +175,7 @@ mod tests {
 
     fn slice(m: &Made<'_>) -> Value {
         let endpoint = |i: u8| {
-            let (ready, going) = (i % m.unready != 0, i % m.terminating == 0);
+            let (ready, going) = (!i.is_multiple_of(m.unready), i.is_multiple_of(m.terminating));
             let mut endpoint = json!({
                 "addresses": [format!("10.0.{}.{i}", m.net)],
                 "conditions": {"ready": ready && !going, "serving": ready, "terminating": going},
