@@ -200,7 +200,7 @@ mod tests {
         shutdown.finish().await;
     }
 
-    /// What is read is known by the selection, whatever it is decoded into; and that all was asked for, by the start.
+    /// A factory knows the selections that it reads, whatever they are decoded into, and that it was started.
     #[tokio::test(start_paused = true)]
     async fn it_tells_what_is_read() {
         let factory = Factory::new(Client::new(Script::new(), "test"));

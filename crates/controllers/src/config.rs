@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use component::Clock;
 
-use crate::host::choice::Choice;
+use crate::choice::Choice;
 use crate::nodes::zones::EvictionRates;
 
 /// The settings of the controllers. Defaults are upstream's.

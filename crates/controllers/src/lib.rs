@@ -6,6 +6,7 @@
 //! `serviceaccounts`. Names, events, conditions and messages are upstream's (`pkg/controller`). Depends on `api`,
 //! `component`, `client` and `objects`; it must never know how the server stores or admits anything.
 
+mod choice;
 mod clusterroles;
 mod common;
 mod config;
@@ -26,9 +27,10 @@ pub mod views;
 
 use std::time::Duration;
 
+pub use choice::Choice;
 pub use common::pods::informer as pods;
 pub use config::{Config, NodeMonitor};
-pub use host::{Choice, ChoiceError, Named, known};
+pub use host::{ChoiceError, Named, known};
 pub use nodes::cidr_set::RangeError;
 pub use nodes::zones::EvictionRates;
 

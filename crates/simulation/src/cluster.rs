@@ -30,7 +30,7 @@ pub struct Cluster {
     shutdown: Shutdown,
 }
 
-/// What running controllers tell of themselves.
+/// The reports of running controllers on themselves.
 #[derive(Clone, Default)]
 pub struct Running {
     /// Their metrics.

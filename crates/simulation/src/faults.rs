@@ -144,7 +144,7 @@ impl Rule {
     }
 }
 
-/// What becomes of open watches, by the plural names of resources.
+/// The fate of open watches, by the plural names of resources.
 #[derive(Debug, Default)]
 struct Watches {
     /// The resources whose events are held back.

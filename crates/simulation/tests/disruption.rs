@@ -1,4 +1,4 @@
-//! What budgets allow: upstream's cases (`disruption_test.go`), and cases of faults and clock changes.
+//! The evictions that budgets allow: upstream's cases (`disruption_test.go`), and cases of faults and clock changes.
 
 use std::time::Duration;
 

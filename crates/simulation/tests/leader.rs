@@ -25,7 +25,7 @@ fn election(id: &str) -> Election {
     Election::new("kube-system", LEASE, id)
 }
 
-/// Who holds the lease, and how often that changed.
+/// The holder of the lease, and how often that changed.
 async fn held(cluster: &Cluster) -> Result<(String, i32)> {
     let lease = cluster.get::<Lease>("kube-system", LEASE).await?.context("no lease")?;
     let spec = lease.spec.context("no spec")?;

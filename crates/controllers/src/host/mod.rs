@@ -2,7 +2,7 @@
 //! object, and the look itself; the host gives it its identity, its informers and its work queue, starts its workers
 //! once its own informers show a whole state, and reports on it in metrics and health checks.
 
-pub(crate) mod choice;
+mod choice;
 mod table;
 
 use std::fmt;
@@ -18,9 +18,10 @@ use client::{
 use component::{Clock, Health, Registry, Shutdown};
 use parking_lot::Mutex;
 
-pub use choice::{Choice, ChoiceError};
+pub use choice::ChoiceError;
 pub use table::{Named, known};
 
+use crate::choice::Choice;
 use crate::config::Config;
 use crate::nodes::ranges::Ranges;
 

@@ -1,4 +1,4 @@
-//! What plugins say of a node, or of all.
+//! The verdicts of plugins on a node, or on all.
 
 /// Why a node can't take a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
