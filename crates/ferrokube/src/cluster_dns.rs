@@ -151,7 +151,8 @@ async fn introduce_once(admin: &Client, addresses: &[IpAddr]) -> Result<(), Refu
 
 /// Creates an object; it may be there.
 async fn create<T: KubeObject>(admin: &Client, namespace: &str, object: Value) -> Result<(), Refusal> {
-    let object = T::from_json(object.to_string().as_bytes()).map_err(|status| Refusal::Final(status.message))?;
+    let object =
+        T::from_json(object.to_string().as_bytes()).map_err(|status| Refusal::Final(status.message))?;
     match admin.api::<T>(namespace).create(&object).await {
         Err(status) if status.code != 409 => Err(status.into()),
         _ => Ok(()),
