@@ -121,32 +121,33 @@ async fn introduce_once(admin: &Client, addresses: &[IpAddr]) -> Result<(), Refu
     create::<ServiceAccount>(admin, NAMESPACE, account).await?;
     create::<ClusterRole>(admin, "", role()).await?;
     create::<ClusterRoleBinding>(admin, "", binding()).await?;
-    match create::<Service>(admin, NAMESPACE, service(addresses)).await {
-        Err(Refusal::Status(status)) if status.code == 422 => Err(Refusal::Final(format!(
-            "Service {SERVICE} cannot have the address {}: {}; --cluster-dns names another server",
-            shown(addresses),
-            status.message
-        ))),
-        Err(other) => Err(other),
-        Ok(()) => {
-            let found = admin.api::<Service>(NAMESPACE).get(SERVICE).await?;
-            let labels = found.metadata.labels.unwrap_or_default();
-            if labels.get(PROXY_LABEL).is_none_or(|proxy| proxy != PROXY) {
-                return Err(Refusal::Final(format!(
-                    "Service {NAMESPACE}/{SERVICE} belongs to another server"
-                )));
-            }
-            let has = found.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
-            if addresses.iter().any(|address| !has.contains(&address.to_string())) {
-                return Err(Refusal::Final(format!(
-                    "Service {NAMESPACE}/{SERVICE} has the address {}, not {}: delete it and start again",
-                    has.join(", "),
-                    shown(addresses)
-                )));
-            }
-            Ok(())
+    let found = match admin.api::<Service>(NAMESPACE).get(SERVICE).await {
+        // An address is taken before a name is found to be taken, so it is not tried.
+        Err(status) if status.code == 404 => {
+            return create::<Service>(admin, NAMESPACE, service(addresses)).await.map_err(|refusal| match refusal {
+                Refusal::Status(status) if status.code == 422 => Refusal::Final(format!(
+                    "Service {SERVICE} cannot have the address {}: {}; --cluster-dns names another server",
+                    shown(addresses),
+                    status.message
+                )),
+                other => other,
+            });
         }
+        found => found?,
+    };
+    let labels = found.metadata.labels.unwrap_or_default();
+    if labels.get(PROXY_LABEL).is_none_or(|proxy| proxy != PROXY) {
+        return Err(Refusal::Final(format!("Service {NAMESPACE}/{SERVICE} belongs to another server")));
     }
+    let has = found.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
+    if addresses.iter().any(|address| !has.contains(&address.to_string())) {
+        return Err(Refusal::Final(format!(
+            "Service {NAMESPACE}/{SERVICE} has the address {}, not {}: delete it and start again",
+            has.join(", "),
+            shown(addresses)
+        )));
+    }
+    Ok(())
 }
 
 /// Creates an object; it may be there.

@@ -119,6 +119,8 @@ fn may_serve(address: IpAddr) -> bool {
 
 fn backend(endpoint: &Endpoint, port: u16, family: Family) -> Option<Backend> {
     // Further addresses of an endpoint have no meaning.
+    // DIFFERENCE: an address with leading zeros is none; upstream reads it sloppily, and admission refuses it to new
+    // slices.
     let address: IpAddr = endpoint.addresses.first()?.parse().ok()?;
     if Family::of(address) != family || !may_serve(address) {
         return None;
