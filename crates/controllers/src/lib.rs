@@ -2,7 +2,7 @@
 //!
 //! A controller is one module in two parts: decisions that are pure functions of the caches' content, and a thin part
 //! that carries them out under the controller's own identity, so that RBAC bounds it. To write one, implement
-//! [`host::Controller`] and add it to the table in `host/table.rs`; the smallest are `clusterroles` and
+//! `host::Controller` and add it to the table in `host/table.rs`; the smallest are `clusterroles` and
 //! `serviceaccounts`. Names, events, conditions and messages are upstream's (`pkg/controller`). Depends on `api`,
 //! `component`, `client` and `objects`; it must never know how the server stores or admits anything.
 
