@@ -93,5 +93,18 @@ fn another_server_has_the_name_and_the_address() -> Result<()> {
     cluster.start_ferrokube()?;
     cluster.wait_ready()?;
     ensure!(service(&cluster)?.contains("kube-dns") && !has_address(&cluster, address)?);
+    // It wins also where DNS is not off.
+    cluster.stop_ferrokube(Signal::TERM)?;
+    cluster.set_flags(&[]);
+    cluster.start_ferrokube()?;
+    cluster.wait_ready()?;
+    eventually("the reason is told", || {
+        let told = cluster
+            .host()
+            .log("ferrokube")
+            .contains("Service kube-system/kube-dns belongs to another server");
+        Ok(told.then_some(()))
+    })?;
+    ensure!(!has_address(&cluster, address)?);
     Ok(())
 }
