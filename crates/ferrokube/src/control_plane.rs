@@ -238,6 +238,10 @@ impl ControlPlane {
     pub(crate) fn service_cidr(&self) -> &str {
         self.service_cidrs.first().map_or("", String::as_str)
     }
+    /// The Services' ranges, that of their default family first.
+    pub(crate) fn service_cidrs(&self) -> &[String] {
+        &self.service_cidrs
+    }
     /// The Pods' range.
     pub(crate) fn cluster_cidr(&self) -> &str {
         &self.cluster_cidr

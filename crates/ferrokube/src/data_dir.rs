@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,8 @@ pub(crate) struct Footprint {
     pub(crate) node_name: String,
     /// The Pods' range.
     pub(crate) cluster_cidr: String,
+    /// The addresses of the cluster's DNS, which this machine has.
+    pub(crate) dns: Vec<IpAddr>,
 }
 
 impl DataDir {

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use component::Shutdown;
 
 use crate::cli::Down;
+use crate::cluster_dns;
 use crate::data_dir::DataDir;
 use crate::neighbours;
 use crate::node::{place, settings};
@@ -28,6 +29,8 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
         shutdown.stop();
         shutdown.finish().await;
         network::teardown::teardown(&place).await.context("the pod network could not be removed")?;
+        cluster_dns::take_addresses(&footprint.dns)
+            .context("the address of the cluster's DNS could not be removed")?;
     }
     if footprint.kubeconfig.exists() && !footprint.kubeconfig.starts_with(dir.path()) {
         std::fs::remove_file(&footprint.kubeconfig)?;

@@ -2,6 +2,7 @@
 
 mod alone;
 mod cli;
+mod cluster_dns;
 mod control_plane;
 mod data_dir;
 mod down;

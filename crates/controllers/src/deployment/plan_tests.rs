@@ -34,8 +34,8 @@ impl Case {
         template["metadata"]["labels"][HASH_LABEL] = json!(image);
         let revision = (self.0.sets.len() + 1).to_string();
         let desired = wanted(&self.0.d);
-        let annotations = json!({REVISION: revision, revision::DESIRED: desired.to_string(),
-            revision::MAX: (desired + sizes::max_surge(&self.0.d)).to_string()});
+        let annotations = json!({REVISION: revision, sizes::DESIRED: desired.to_string(),
+            sizes::MAX: (desired + sizes::max_surge(&self.0.d)).to_string()});
         let created = Timestamp::from_second(NOW - 100 + self.0.sets.len() as i64).unwrap().to_string();
         let set = json!({
             "metadata": {"name": image, "uid": image, "generation": 1, "annotations": annotations, "creationTimestamp": created},

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::revision::{DESIRED, MAX};
 use crate::common::share;
+
+/// The annotation of the number of Pods that a ReplicaSet's Deployment wanted when it was sized.
+pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+/// The annotation of the greatest number of Pods that its Deployment allowed then.
+pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 /// The way in which a Deployment replaces its Pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

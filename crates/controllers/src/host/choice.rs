@@ -1,11 +1,7 @@
-//! `--controllers`: the choice of controllers that run.
+//! The names that `--controllers` takes.
 
 use super::table;
-
-/// A choice of controllers, by upstream's syntax: `*` for all that run by default, `NAME` for one, `-NAME` to leave one
-/// out. The first entry with a name counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice(Vec<String>);
+use crate::choice::Choice;
 
 /// The reason for which a list of controllers cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,13 +14,6 @@ pub enum ChoiceError {
         "\"{0}\" is a controller of Kubernetes that FerroKube does not have yet; leave it out of --controllers"
     )]
     Missing(String),
-}
-
-impl Default for Choice {
-    /// Chooses all controllers that run by default.
-    fn default() -> Self {
-        Self(vec!["*".to_owned()])
-    }
 }
 
 impl Choice {
@@ -51,19 +40,6 @@ impl Choice {
             }
         };
         list.into_iter().map(one).collect::<Result<_, _>>().map(Self)
-    }
-
-    /// Whether a controller runs.
-    pub(crate) fn runs(&self, name: &str, by_default: bool) -> bool {
-        for chosen in &self.0 {
-            if chosen == name {
-                return true;
-            }
-            if chosen.strip_prefix('-') == Some(name) {
-                return false;
-            }
-        }
-        by_default && self.0.iter().any(|chosen| chosen == "*")
     }
 }
 

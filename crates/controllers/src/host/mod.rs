@@ -18,11 +18,12 @@ use client::{
 use component::{Clock, Health, Registry, Shutdown};
 use parking_lot::Mutex;
 
-pub use choice::{Choice, ChoiceError};
+pub use choice::ChoiceError;
 pub use table::{Named, known};
 
-use crate::Config;
-use crate::nodes::ipam::Ranges;
+use crate::choice::Choice;
+use crate::config::Config;
+use crate::nodes::ranges::Ranges;
 
 /// The time after which a worker at one key counts as stuck.
 ///
@@ -304,6 +305,3 @@ pub(crate) fn start(choice: &Choice, shared: &Shared, clients: &dyn Fn(&str) -> 
     shared.metrics.register("informers", move |page| factory.report(page));
     shared.factory.start(&shared.shutdown);
 }
-
-#[cfg(test)]
-mod tests;

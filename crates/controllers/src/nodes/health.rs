@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::views::NodeView;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::Instant;
 
@@ -49,17 +50,17 @@ pub(super) struct Grace {
     pub(super) starting: Duration,
 }
 
-fn ready(node: &Node) -> Option<&NodeCondition> {
+fn ready(node: &NodeView) -> Option<&NodeCondition> {
     node.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == "Ready")
 }
 
 /// The status of a node's Ready condition; "" for none.
-pub(super) fn readiness(node: &Node) -> &str {
+pub(super) fn readiness(node: &NodeView) -> &str {
     ready(node).map_or("", |c| &c.status)
 }
 
 /// Compares a node's state with the last look, and returns its health.
-pub(super) fn look(before: Option<&Health>, node: &Node, renewed: Option<Timestamp>, now: Now) -> Health {
+pub(super) fn look(before: Option<&Health>, node: &NodeView, renewed: Option<Timestamp>, now: Now) -> Health {
     let ready = ready(node);
     let posted = ready.is_some();
     let heartbeat = ready.and_then(|c| c.last_heartbeat_time.as_ref()).map(|t| t.0);
@@ -82,14 +83,14 @@ pub(super) fn look(before: Option<&Health>, node: &Node, renewed: Option<Timesta
 }
 
 /// Whether a node has been silent for too long, and does not say so already.
-pub(super) fn is_silent(node: &Node, health: &Health, grace: Grace, now: Now) -> bool {
+pub(super) fn is_silent(node: &NodeView, health: &Health, grace: Grace, now: Now) -> bool {
     let allowed = if ready(node).is_some() { grace.running } else { grace.starting };
     let silent = health.before.saturating_add(now.monotonic.saturating_duration_since(health.alive));
     silent > allowed && readiness(node) != "Unknown"
 }
 
 /// Makes the conditions of a node whose state is unknown.
-pub(super) fn unknown(node: &Node, day: Timestamp) -> Vec<NodeCondition> {
+pub(super) fn unknown(node: &NodeView, day: Timestamp) -> Vec<NodeCondition> {
     let mut conditions = node.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
     // NetworkUnavailable is the control plane's own condition.
     for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
@@ -125,7 +126,7 @@ mod tests {
         Timestamp::from_second(s).unwrap()
     }
 
-    fn node(ready: Option<(&str, i64)>) -> Node {
+    fn node(ready: Option<(&str, i64)>) -> NodeView {
         let conditions: Vec<_> = ready
             .iter()
             .map(|(s, t)| json!({"type": "Ready", "status": s, "lastHeartbeatTime": at(*t).to_string()}))

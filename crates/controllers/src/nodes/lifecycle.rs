@@ -23,10 +23,11 @@ use tokio::time::MissedTickBehavior;
 
 use super::health::{Grace, Health, Now, is_silent, look, readiness, unknown};
 use super::taints::{self, Swap};
-pub use super::zones::EvictionRates;
 use super::zones::{Disruption, Zones, zone_of};
 use crate::common::{pods, within};
+use crate::config::NodeMonitor;
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::{NodeView, PodView, Truth, nodes};
 
 const LEASES: &str = "kube-node-lease";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
@@ -36,30 +37,6 @@ const WORKERS: usize = 8;
 const POD_WORKERS: usize = 4;
 /// The time for which changes of several nodes are gathered before a look.
 const GATHER: Duration = Duration::from_millis(50);
-
-/// The times and rates of the controller; upstream's by default.
-#[derive(Debug, Clone, Copy)]
-pub struct NodeMonitor {
-    /// Time between two looks at all nodes.
-    pub period: Duration,
-    /// The time for which a node may be silent.
-    pub grace: Duration,
-    /// The time for which a node may be silent before it has posted a status at all.
-    pub startup_grace: Duration,
-    /// The rates of eviction.
-    pub rates: EvictionRates,
-}
-
-impl Default for NodeMonitor {
-    fn default() -> Self {
-        Self {
-            period: Duration::from_secs(5),
-            grace: Duration::from_secs(50),
-            startup_grace: Duration::from_mins(1),
-            rates: EvictionRates::default(),
-        }
-    }
-}
 
 /// The controller, which keeps the NoSchedule taints of each node in step with its conditions, and has a [`Monitor`]
 /// look at all nodes.
@@ -84,7 +61,7 @@ impl Controller for Lifecycle {
             client: host.client(),
             clock: host.clock(),
             pods: pods::informer(host.factory()),
-            nodes: host.informer(),
+            nodes: nodes(host.factory()),
             silent: host.queue("node_lifecycle_controller_silent"),
             unmarked: host.queue("node_lifecycle_controller_pods"),
             tainted: host.queue("node_lifecycle_controller_taints"),
@@ -136,8 +113,8 @@ struct Writer {
     client: Client,
     clock: Clock,
     recorder: Recorder,
-    nodes: Informer<Node>,
-    pods: Informer<Pod>,
+    nodes: Informer<NodeView>,
+    pods: Informer<PodView>,
     /// The nodes whose conditions must become unknown.
     silent: Queue<Silent>,
     /// The nodes whose Pods must be marked as not ready, in the state before their conditions became unknown.
@@ -192,7 +169,7 @@ impl Writer {
             "metadata": {"uid": node.metadata.uid, "resourceVersion": silent.resource_version},
             "status": {"conditions": conditions},
         });
-        let api = self.client.api::<Node>("");
+        let api = self.client.resource::<NodeView>(resource_of::<Node>(), "");
         match within(api.patch_status(&silent.name, &Patch::Strategic(patch))).await {
             Ok(_) => {
                 if was_ready {
@@ -219,20 +196,22 @@ impl Writer {
         results.into_iter().collect()
     }
 
-    async fn mark(&self, pod: &Pod) -> Result<(), Status> {
-        if pods::condition(pod, "Ready").is_none_or(|c| c.status == "False") {
+    async fn mark(&self, pod: &PodView) -> Result<(), Status> {
+        if pod.ready.as_ref().is_none_or(|c| c.status == Truth::False) {
             return Ok(());
         }
         let patch = json!({
-            "metadata": {"uid": pod.metadata.uid},
+            "metadata": {"uid": pod.uid()},
             "status": {"conditions": [{
                 "type": "Ready", "status": "False", "lastTransitionTime": Time(self.clock.now()),
             }]},
         });
-        let api = self.client.api::<Pod>(pod.metadata.namespace.as_deref().unwrap_or_default());
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match within(api.patch_status(name, &Patch::Strategic(patch))).await {
-            Ok(_) => self.recorder.event(pod, EventType::Warning, "NodeNotReady", "Node is not ready"),
+        let api = self.client.resource::<PodView>(resource_of::<Pod>(), pod.namespace());
+        match within(api.patch_status(pod.name(), &Patch::Strategic(patch))).await {
+            Ok(_) => {
+                let about = pod.reference();
+                self.recorder.event_about(about, EventType::Warning, "NodeNotReady", "Node is not ready");
+            }
             Err(e) if e.is_not_found() || e.is_conflict() => {}
             Err(e) => return Err(e),
         }
@@ -272,7 +251,7 @@ struct Monitor {
     figures: NodeMonitor,
     leases: Informer<Lease>,
     /// The nodes about whose registration an Event was sent.
-    known: HashMap<String, Arc<Node>>,
+    known: HashMap<String, Arc<NodeView>>,
     health: HashMap<String, Health>,
     zones: Zones,
 }
@@ -303,9 +282,9 @@ impl Monitor {
         self.taint(&nodes, now);
     }
 
-    fn register(&mut self, nodes: &[Arc<Node>]) {
+    fn register(&mut self, nodes: &[Arc<NodeView>]) {
         let recorder = &self.writer.recorder;
-        let now: HashMap<String, Arc<Node>> =
+        let now: HashMap<String, Arc<NodeView>> =
             nodes.iter().map(|n| (n.metadata.name.clone().unwrap_or_default(), n.clone())).collect();
         for (name, node) in &now {
             if !self.known.contains_key(name) {
@@ -325,7 +304,7 @@ impl Monitor {
     }
 
     /// Looks for a node's signs of life, and queues it if it is silent.
-    fn check(&mut self, node: &Node, now: Now) {
+    fn check(&mut self, node: &NodeView, now: Now) {
         let name = node.metadata.name.clone().unwrap_or_default();
         let renewed = self.leases.get(LEASES, &name).and_then(|l| l.spec.as_ref()?.renew_time.clone());
         let health = look(self.health.get(&name), node, renewed.map(|t| t.0), now);
@@ -338,7 +317,7 @@ impl Monitor {
     }
 
     /// Queues the necessary changes of NoExecute taints.
-    fn taint(&mut self, nodes: &[Arc<Node>], now: Now) {
+    fn taint(&mut self, nodes: &[Arc<NodeView>], now: Now) {
         let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for node in nodes.iter().filter(|n| !is_excluded(n)) {
             let count = counts.entry(zone_of(node)).or_default();
@@ -348,7 +327,7 @@ impl Monitor {
                 count.1 += 1;
             }
         }
-        let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
+        let name = |node: &NodeView| node.metadata.name.clone().unwrap_or_default();
         match self.zones.count(&counts, &self.figures.rates, now.monotonic) {
             Disruption::None => {}
             Disruption::Begins => {
@@ -376,10 +355,6 @@ impl Monitor {
     }
 }
 
-fn is_excluded(node: &Node) -> bool {
+fn is_excluded(node: &NodeView) -> bool {
     node.metadata.labels.as_ref().is_some_and(|l| l.contains_key(EXCLUDED))
 }
-
-#[cfg(test)]
-#[path = "lifecycle_tests.rs"]
-mod tests;

@@ -6,14 +6,16 @@ mod health;
 pub(crate) mod ipam;
 pub(crate) mod lifecycle;
 pub(crate) mod podgc;
+pub(crate) mod ranges;
 mod taints;
-mod zones;
+pub(crate) mod zones;
 
+use crate::views::NodeView;
 use client::{EventType, Recorder};
-use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::core::v1::ObjectReference;
 
 /// Makes the reference to a node in Events.
-fn reference(node: &Node) -> ObjectReference {
+fn reference(node: &NodeView) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Node".to_owned()),
@@ -24,7 +26,7 @@ fn reference(node: &Node) -> ObjectReference {
 }
 
 /// Records the Event of a change of a node's state.
-fn record_status(recorder: &Recorder, node: &Node, status: &str) {
+fn record_status(recorder: &Recorder, node: &NodeView, status: &str) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     let text = format!("Node {name} status is now: {status}");
     recorder.event_about(reference(node), EventType::Normal, status, text);

@@ -18,9 +18,10 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::eviction::disruption;
-use super::taints::{self, OUT_OF_SERVICE};
-use crate::common::{deleting, pods, within};
+use super::taints::OUT_OF_SERVICE;
+use crate::common::{pods, within};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::{NodeView, PodView, nodes};
 
 const PERIOD: Duration = Duration::from_secs(20);
 /// The number of requests that are made at a time.
@@ -51,8 +52,8 @@ impl fmt::Display for AllPods {
 pub(crate) struct PodGc {
     client: Client,
     clock: Clock,
-    nodes: Informer<Node>,
-    pods: Informer<Pod>,
+    nodes: Informer<NodeView>,
+    pods: Informer<PodView>,
     /// The number of ended Pods beyond which the oldest go; 0 keeps them all.
     threshold: usize,
     /// The times since which nodes that Pods name are missing.
@@ -70,7 +71,7 @@ impl Controller for PodGc {
         Self {
             client: host.client(),
             clock: host.clock(),
-            nodes: host.informer(),
+            nodes: nodes(host.factory()),
             pods: pods::informer(host.factory()),
             threshold: host.config().terminated_pods,
             missing: Mutex::default(),
@@ -91,25 +92,25 @@ impl Controller for PodGc {
 #[derive(Debug, Default)]
 struct Plan {
     /// The Pods to be ended and deleted at once.
-    delete: Vec<Arc<Pod>>,
+    delete: Vec<Arc<PodView>>,
     /// The nodes that Pods name and that are not cached.
     missing: HashSet<String>,
 }
 
-fn plan(all: &[Arc<Pod>], nodes: &[Arc<Node>], threshold: usize) -> Plan {
-    let known: HashMap<&str, &Arc<Node>> =
+fn plan(all: &[Arc<PodView>], nodes: &[Arc<NodeView>], threshold: usize) -> Plan {
+    let known: HashMap<&str, &Arc<NodeView>> =
         nodes.iter().map(|n| (n.metadata.name.as_deref().unwrap_or_default(), n)).collect();
     let mut plan = Plan::default();
-    let mut ended: Vec<&Arc<Pod>> = Vec::new();
+    let mut ended: Vec<&Arc<PodView>> = Vec::new();
     for pod in all {
-        let node = pods::node_name(pod);
-        if !matches!(pods::phase(pod), "Pending" | "Running" | "Unknown") {
+        let node = pod.node.as_str();
+        if !matches!(pod.phase.as_str(), "Pending" | "Running" | "Unknown") {
             ended.push(pod);
         }
         let stuck = if node.is_empty() {
-            deleting(&pod.metadata)
+            pod.is_deleting()
         } else if let Some(node) = known.get(node) {
-            deleting(&pod.metadata) && is_out_of_service(node)
+            pod.is_deleting() && is_out_of_service(node)
         } else {
             plan.missing.insert(node.to_owned());
             false
@@ -121,19 +122,18 @@ fn plan(all: &[Arc<Pod>], nodes: &[Arc<Node>], threshold: usize) -> Plan {
     let surplus = ended.len().saturating_sub(threshold);
     if threshold > 0 && surplus > 0 {
         ended.sort_by_cached_key(|p| {
-            let evicted = pods::phase(p) == "Failed"
-                && p.status.as_ref().and_then(|s| s.reason.as_deref()) == Some("Evicted");
-            (!evicted, p.metadata.creation_timestamp.as_ref().map(|t| t.0), p.metadata.name.clone())
+            let evicted = p.phase == "Failed" && p.evicted;
+            (!evicted, p.created, p.meta.name.clone())
         });
         plan.delete.extend(ended.into_iter().take(surplus).cloned());
     }
     plan
 }
 
-fn is_out_of_service(node: &Node) -> bool {
+fn is_out_of_service(node: &NodeView) -> bool {
     let ready = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
     let ready = ready.filter(|c| c.type_ == "Ready").any(|c| c.status == "True");
-    !ready && taints::of_node(node).iter().any(|t| t.key == OUT_OF_SERVICE)
+    !ready && node.taints().iter().any(|t| t.key == OUT_OF_SERVICE)
 }
 
 impl PodGc {
@@ -144,8 +144,8 @@ impl PodGc {
         let answers = stream::iter(asked).map(|node| self.is_gone(node).boxed());
         let gone: HashSet<String> =
             answers.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().flatten().collect();
-        let mut ends: Vec<(Arc<Pod>, Why)> = plan.delete.into_iter().map(|p| (p, Why::Left)).collect();
-        let orphaned = all.into_iter().filter(|p| gone.contains(pods::node_name(p)));
+        let mut ends: Vec<(Arc<PodView>, Why)> = plan.delete.into_iter().map(|p| (p, Why::Left)).collect();
+        let orphaned = all.into_iter().filter(|p| gone.contains(p.node.as_str()));
         ends.extend(orphaned.map(|p| (p, Why::Orphaned)));
         let ends = stream::iter(ends).map(|(pod, why)| self.try_end(pod, why).boxed());
         ends.buffer_unordered(AT_ONCE).collect::<()>().await;
@@ -163,7 +163,7 @@ impl PodGc {
         long.map(|(node, _)| node.clone()).collect()
     }
 
-    async fn try_end(&self, pod: Arc<Pod>, why: Why) {
+    async fn try_end(&self, pod: Arc<PodView>, why: Why) {
         let pod = &*pod;
         match AssertUnwindSafe(within(self.end(pod, why))).catch_unwind().await {
             Ok(Ok(())) => {}
@@ -181,19 +181,19 @@ impl PodGc {
     }
 
     /// Ends a Pod in its status, unless another component will, and deletes it.
-    async fn end(&self, pod: &Pod, why: Why) -> Result<(), Status> {
-        let api = self.client.api::<Pod>(pod.metadata.namespace.as_deref().unwrap_or_default());
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        if !pods::is_terminal(pod) {
+    async fn end(&self, pod: &PodView, why: Why) -> Result<(), Status> {
+        let api = self.client.resource::<PodView>(resource_of::<Pod>(), pod.namespace());
+        let name = pod.name();
+        if !pod.is_terminal() {
             let mut patch = match why {
                 Why::Orphaned => {
                     let message = "PodGC: node no longer exists";
                     disruption(pod, "DeletionByPodGC", message, self.clock.now())
                 }
-                Why::Left => json!({"metadata": {"uid": pod.metadata.uid}, "status": {}}),
+                Why::Left => json!({"metadata": {"uid": pod.uid()}, "status": {}}),
             };
             patch["status"]["phase"] = json!("Failed");
-            if let Some(generation) = pod.metadata.generation {
+            if let Some(generation) = pod.generation {
                 patch["status"]["observedGeneration"] = json!(generation);
             }
             match api.patch_status(name, &Patch::Strategic(patch)).await {
@@ -212,8 +212,9 @@ impl PodGc {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::tests::view;
 
-    fn pod(name: &str, node: &str, phase: &str, deleting: bool, created: i64) -> Arc<Pod> {
+    fn pod(name: &str, node: &str, phase: &str, deleting: bool, created: i64) -> Arc<PodView> {
         let time = |s: i64| jiff::Timestamp::from_second(s).unwrap().to_string();
         let mut value = json!({
             "metadata": {"name": name, "creationTimestamp": time(created)},
@@ -222,10 +223,10 @@ mod tests {
         if deleting {
             value["metadata"]["deletionTimestamp"] = json!(time(9));
         }
-        Arc::new(serde_json::from_value(value).unwrap())
+        Arc::new(view(&value))
     }
 
-    fn node(name: &str, ready: &str, taint: Option<&str>) -> Arc<Node> {
+    fn node(name: &str, ready: &str, taint: Option<&str>) -> Arc<NodeView> {
         let taints: Vec<_> = taint.iter().map(|k| json!({"key": k, "effect": "NoExecute"})).collect();
         Arc::new(
             serde_json::from_value(json!({
@@ -238,13 +239,16 @@ mod tests {
 
     #[test]
     fn what_goes() {
-        let check =
-            |pods: &[Arc<Pod>], nodes: &[Arc<Node>], threshold: usize, want: &[&str], missing: &[&str]| {
-                let plan = plan(pods, nodes, threshold);
-                let names: Vec<_> = plan.delete.iter().map(|p| p.metadata.name.clone().unwrap()).collect();
-                assert_eq!(names, want);
-                assert_eq!(plan.missing, missing.iter().map(|m| (*m).to_owned()).collect());
-            };
+        let check = |pods: &[Arc<PodView>],
+                     nodes: &[Arc<NodeView>],
+                     threshold: usize,
+                     want: &[&str],
+                     missing: &[&str]| {
+            let plan = plan(pods, nodes, threshold);
+            let names: Vec<_> = plan.delete.iter().map(|p| p.name().to_owned()).collect();
+            assert_eq!(names, want);
+            assert_eq!(plan.missing, missing.iter().map(|m| (*m).to_owned()).collect());
+        };
         check(&[pod("a", "", "Pending", true, 0), pod("b", "", "Pending", false, 0)], &[], 0, &["a"], &[]);
         check(
             &[pod("a", "n", "Running", false, 0), pod("b", "x", "Running", false, 0)],
@@ -269,36 +273,5 @@ mod tests {
         check(&ended, &[node("n", "True", None)], 1, &["b"], &[]);
         check(&ended, &[node("n", "True", None)], 2, &[], &[]);
         check(&ended, &[node("n", "True", None)], 0, &[], &[]);
-    }
-
-    /// One node is missing, the requests about one Pod are never answered, and the time of day is set: the other Pods
-    /// go after their time, and not before.
-    #[tokio::test(start_paused = true)]
-    async fn what_is_orphaned_goes_in_time() {
-        use crate::fake::{Cluster, Fault};
-        for hours in [0, 1, -1] {
-            let cluster = Cluster::new();
-            let mut shared = cluster.shared();
-            shared.config.terminated_pods = 0;
-            cluster.run_with::<PodGc>(&shared);
-            for i in 0..40 {
-                let pod = json!({
-                    "metadata": {"name": format!("p{i}"), "namespace": "default"},
-                    "spec": {"nodeName": "gone", "containers": []}, "status": {"phase": "Running"},
-                });
-                cluster.fake.put::<Pod>(&serde_json::from_value(pod).unwrap());
-            }
-            cluster.fake.fail(|call| (call.name == "p7").then_some(Fault::Hang));
-            cluster.follow().await;
-            tokio::time::sleep(Duration::from_secs(30)).await;
-            cluster.clock.step(jiff::SignedDuration::from_hours(hours));
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            assert_eq!(cluster.fake.list::<Pod>().len(), 40, "{hours}");
-            tokio::time::sleep(Duration::from_secs(20)).await;
-            assert_eq!(cluster.fake.list::<Pod>().len(), 1, "{hours}");
-            cluster.fake.fail(|_| None);
-            tokio::time::sleep(Duration::from_mins(1)).await;
-            assert_eq!(cluster.fake.list::<Pod>().len(), 0, "{hours}");
-        }
     }
 }

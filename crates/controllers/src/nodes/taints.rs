@@ -1,11 +1,12 @@
 //! Taints and tolerations, and the writes of a node's taints.
 
+use crate::views::NodeView;
 use api::Status;
-use client::{Client, Patch};
+use client::{Client, Patch, resource_of};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-pub(super) use objects::taints::{NO_EXECUTE, NO_SCHEDULE, of_node};
+pub(super) use objects::taints::{NO_EXECUTE, NO_SCHEDULE};
 use serde_json::json;
 
 pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -39,13 +40,13 @@ impl Swap {
     }
 }
 
-pub(super) fn has(node: &Node, mark: Mark) -> bool {
-    of_node(node).iter().any(|t| (t.key.as_str(), t.effect.as_str()) == mark)
+pub(super) fn has(node: &NodeView, mark: Mark) -> bool {
+    node.taints().iter().any(|t| (t.key.as_str(), t.effect.as_str()) == mark)
 }
 
 /// Returns the difference between a node's NoSchedule taints and those that its conditions and `spec.unschedulable`
 /// demand.
-pub(super) fn no_schedule(node: &Node) -> Swap {
+pub(super) fn no_schedule(node: &NodeView) -> Swap {
     let conditions = || node.status.iter().flat_map(|s| s.conditions.iter().flatten());
     let mut swap = Swap::default();
     let mut want = |key: &'static str, wanted: bool| {
@@ -65,7 +66,7 @@ pub(super) fn no_schedule(node: &Node) -> Swap {
 
 /// Returns the change to the NoExecute taints that a node's readiness demands: `not-ready` or `unreachable`, never
 /// both.
-pub(super) fn no_execute(node: &Node, ready: &str) -> Swap {
+pub(super) fn no_execute(node: &NodeView, ready: &str) -> Swap {
     let wanted = match ready {
         "False" => Some(NOT_READY),
         "Unknown" => Some(UNREACHABLE),
@@ -83,8 +84,8 @@ pub(super) fn no_execute(node: &Node, ready: &str) -> Swap {
 }
 
 /// Returns a node's taints after a change; `None` if the change has no effect.
-fn swapped(node: &Node, swap: &Swap, now: Timestamp) -> Option<Vec<Taint>> {
-    let mut taints = of_node(node).to_vec();
+fn swapped(node: &NodeView, swap: &Swap, now: Timestamp) -> Option<Vec<Taint>> {
+    let mut taints = node.taints().to_vec();
     let before = taints.clone();
     taints.retain(|t| !swap.remove.contains(&(t.key.as_str(), t.effect.as_str())));
     for (key, effect) in &swap.add {
@@ -103,7 +104,7 @@ fn swapped(node: &Node, swap: &Swap, now: Timestamp) -> Option<Vec<Taint>> {
 /// Writes a change of a node's taints, on the node's newest state.
 pub(super) async fn write(client: &Client, name: &str, swap: &Swap, now: Timestamp) -> Result<(), Status> {
     const TRIES: usize = 5;
-    let api = client.api::<Node>("");
+    let api = client.resource::<NodeView>(resource_of::<Node>(), "");
     let mut last = Ok(());
     for _ in 0..TRIES {
         let node = match api.get(name).await {
@@ -127,7 +128,7 @@ pub(super) async fn write(client: &Client, name: &str, swap: &Swap, now: Timesta
 mod tests {
     use super::*;
 
-    fn node(taints: &[(&str, &str)], conditions: &[(&str, &str)], unschedulable: bool) -> Node {
+    fn node(taints: &[(&str, &str)], conditions: &[(&str, &str)], unschedulable: bool) -> NodeView {
         let taints: Vec<_> = taints.iter().map(|(k, e)| json!({"key": k, "effect": e})).collect();
         let conditions: Vec<_> = conditions.iter().map(|(t, s)| json!({"type": t, "status": s})).collect();
         serde_json::from_value(json!({
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn no_schedule_follows_conditions() {
-        let check = |node: Node, add: &[&str], remove: &[&str]| {
+        let check = |node: NodeView, add: &[&str], remove: &[&str]| {
             let swap = no_schedule(&node);
             let keys =
                 |marks: &[Mark]| marks.iter().map(|m| m.0.rsplit('/').next().unwrap()).collect::<Vec<_>>();

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Node;
+use crate::views::NodeView;
 use tokio::time::Instant;
 
 /// The rates of eviction and the limits between them; upstream's by default.
@@ -44,7 +44,7 @@ fn state(ready: usize, silent: usize, rates: &EvictionRates) -> State {
 }
 
 /// The zone of a node.
-pub(super) fn zone_of(node: &Node) -> String {
+pub(super) fn zone_of(node: &NodeView) -> String {
     let label = |keys: [&str; 2]| {
         let labels = node.metadata.labels.as_ref();
         keys.iter().find_map(|k| labels?.get(*k)).cloned().unwrap_or_default()

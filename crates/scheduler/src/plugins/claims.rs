@@ -10,8 +10,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Volume};
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use super::Stop;
-use crate::cache::Cache;
+use super::verdict::Stop;
 use crate::pod::PodInfo;
 
 /// The plugin that looks at volumes.
@@ -46,7 +45,7 @@ impl Claims {
 }
 
 /// Stops at the first volume that can't be had.
-pub(super) fn volumes(pod: &PodInfo, cache: &Cache) -> Result<(), Stop> {
+pub(super) fn volumes(pod: &PodInfo, known: &Claims) -> Result<(), Stop> {
     let volumes = pod.spec().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
     for volume in volumes {
         if let Some(csi) = &volume.csi {
@@ -58,7 +57,7 @@ pub(super) fn volumes(pod: &PodInfo, cache: &Cache) -> Result<(), Stop> {
     let mut other = None;
     for volume in volumes {
         let Some((name, ephemeral)) = claim_of(pod, volume) else { continue };
-        let claim = known_claim(pod, cache.claims(), &name, ephemeral)?;
+        let claim = known_claim(pod, known, &name, ephemeral)?;
         let bound = claim.spec.as_ref().and_then(|s| s.volume_name.as_deref()).unwrap_or_default();
         let complete = claim
             .metadata
@@ -69,7 +68,7 @@ pub(super) fn volumes(pod: &PodInfo, cache: &Cache) -> Result<(), Stop> {
             other.get_or_insert_with(|| {
                 format!("persistentvolumeclaim {name:?} is bound to {bound:?}, but mounting persistent volumes is not supported yet")
             });
-        } else if bound.is_empty() && cache.claims().waits_for_consumer(claim) {
+        } else if bound.is_empty() && known.waits_for_consumer(claim) {
             other.get_or_insert_with(|| {
                 format!("persistentvolumeclaim {name:?} waits for its first consumer, but binding it then is not supported yet")
             });
@@ -150,6 +149,7 @@ mod tests {
 
     use super::super::prepare;
     use super::*;
+    use crate::cache::Cache;
 
     /// The volumes and claims of a Pod `p` with uid `u` in namespace `d`, and why it waits, "" if it does not.
     fn check(spec: Value, claims: Value, expected: &str) {

@@ -22,7 +22,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Rejection, Stop, reject};
+use super::verdict::{Rejection, Stop, reject};
 use crate::affinity::{Term, all_match};
 use crate::cache::{Cache, NodeInfo};
 use crate::pod::PodInfo;

@@ -16,41 +16,13 @@ pub mod score;
 mod soft;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use std::collections::BTreeSet;
 
 use crate::cache::{Cache, NodeInfo};
 use crate::pod::PodInfo;
-
-/// Why a node can't take a Pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejection {
-    /// The plugin that refused.
-    pub plugin: &'static str,
-    /// Its reasons, in upstream's words.
-    pub reasons: Vec<String>,
-    /// Whether evicting other Pods could not change it (upstream's `UnschedulableAndUnresolvable`).
-    pub unresolvable: bool,
-}
-
-fn reject(plugin: &'static str, reason: impl Into<String>, unresolvable: bool) -> Result<(), Rejection> {
-    Err(Rejection { plugin, reasons: vec![reason.into()], unresolvable })
-}
-
-/// Why no node needs to be looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// None can take the Pod, whichever Pods are evicted.
-    Rejected(Rejection),
-    /// The Pod's wishes cannot be understood: no decision, but an error, after which it is tried again.
-    Error(String),
-}
-
-impl Stop {
-    fn rejected(plugin: &'static str, reason: impl Into<String>) -> Self {
-        Self::Rejected(Rejection { plugin, reasons: vec![reason.into()], unresolvable: true })
-    }
-}
+pub use verdict::{Rejection, Stop};
 
 /// The facts about the cluster that concern one Pod.
 #[derive(Debug, Clone)]
@@ -64,7 +36,7 @@ pub struct Prepared<'a> {
 /// Looks at the cluster for a Pod, once.
 pub fn prepare<'a>(pod: &'a PodInfo, cache: &Cache) -> Result<Prepared<'a>, Stop> {
     let nodes = node::nodes_by_name(pod)?;
-    claims::volumes(pod, cache)?;
+    claims::volumes(pod, cache.claims())?;
     let spread = pod_topology_spread::State::new(pod, cache)?;
     let affinity = inter_pod_affinity::State::new(pod, cache)?;
     claims::devices(pod)?;

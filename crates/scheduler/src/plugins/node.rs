@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Taint;
 use objects::taints::{self, NO_EXECUTE, NO_SCHEDULE};
 use objects::{Amount, Resources, features, node_affinity};
 
-use super::{Rejection, Stop, reject};
+use super::verdict::{Rejection, Stop, reject};
 use crate::cache::NodeInfo;
 use crate::pod::PodInfo;
 

@@ -24,7 +24,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
-use super::{Rejection, Stop, node, reject};
+use super::node;
+use super::verdict::{Rejection, Stop, reject};
 use crate::cache::{Cache, NodeInfo};
 use crate::pod::PodInfo;
 use objects::{Selector, node_affinity};

@@ -6,11 +6,9 @@ use objects::{Amount, node_affinity};
 
 use super::pod_topology_spread::NAME as SPREAD;
 use super::soft;
+pub use super::soft::MAX_SCORE;
 use crate::cache::{Cache, NodeInfo};
 use crate::pod::PodInfo;
-
-/// The best score of a plugin for a node (upstream's `MaxNodeScore`).
-pub const MAX_SCORE: i64 = 100;
 
 /// The weighted sum of every score, for each of the feasible nodes. An error is one of the Pod: it is tried again.
 pub fn score(pod: &PodInfo, cache: &Cache, feasible: &[&NodeInfo]) -> Result<Vec<i64>, String> {

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 
 use super::inter_pod_affinity::Places;
 use super::pod_topology_spread::Constraint;
-use super::score::MAX_SCORE;
 use crate::affinity::Term;
 use crate::cache::{Cache, NodeInfo};
 use crate::pod::PodInfo;
+
+/// The best score of a plugin for a node (upstream's `MaxNodeScore`).
+pub const MAX_SCORE: i64 = 100;
 
 /// The weight of a required affinity term of another Pod (upstream's `HardPodAffinityWeight`): it would like company.
 const HARD_AFFINITY: i64 = 1;

@@ -5,7 +5,17 @@
 
 mod evict;
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_are_told() {
+        let caught = |f: fn()| catch_unwind(f).map_err(|p| panic_text(p.as_ref()).to_owned()).unwrap_err();
+        assert_eq!(caught(|| panic!("plain")), "plain");
+        assert_eq!(caught(|| panic!("{}", "made".repeat(2))), "mademade");
+        assert_eq!(caught(|| std::panic::panic_any(7)), "a panic without a message");
+    }
+}
 mod writes;
 
 use std::any::Any;

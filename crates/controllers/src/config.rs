@@ -1,0 +1,77 @@
+//! The settings of the controllers.
+
+use std::time::Duration;
+
+use component::Clock;
+
+use crate::choice::Choice;
+use crate::nodes::zones::EvictionRates;
+
+/// The settings of the controllers. Defaults are upstream's.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The clock.
+    pub clock: Clock,
+    /// PEM of the authorities by which Pods verify the API server.
+    pub root_ca: String,
+    /// The time for which a namespace's deletion waits for API servers that have not seen it yet: zero where there is
+    /// one API server, [`crate::SEVERAL_SERVERS`] otherwise.
+    pub namespace_delay: Duration,
+    /// The Pod network, one block or one of each family separated by a comma; with "" another component gives the nodes
+    /// their blocks.
+    pub cluster_cidr: String,
+    /// The ranges of the Services' addresses, which nodes do not get.
+    pub service_cidrs: Vec<String>,
+    /// The prefix of a node's block of IPv4 addresses.
+    pub node_prefix_v4: u32,
+    /// The prefix of a node's block of IPv6 addresses.
+    pub node_prefix_v6: u32,
+    /// The times and rates of the nodes' monitor.
+    pub node_monitor: NodeMonitor,
+    /// The number of ended Pods that are kept; 0 for all.
+    pub terminated_pods: usize,
+    /// The controllers that run.
+    pub controllers: Choice,
+}
+
+impl Config {
+    /// Makes a configuration with upstream's figures.
+    pub fn new(clock: Clock, root_ca: String) -> Self {
+        Self {
+            clock,
+            root_ca,
+            namespace_delay: Duration::ZERO,
+            cluster_cidr: String::new(),
+            service_cidrs: Vec::new(),
+            node_prefix_v4: 24,
+            node_prefix_v6: 64,
+            node_monitor: NodeMonitor::default(),
+            terminated_pods: 12_500,
+            controllers: Choice::default(),
+        }
+    }
+}
+
+/// The times and rates of the nodes' monitor; upstream's by default.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeMonitor {
+    /// Time between two looks at all nodes.
+    pub period: Duration,
+    /// The time for which a node may be silent.
+    pub grace: Duration,
+    /// The time for which a node may be silent before it has posted a status at all.
+    pub startup_grace: Duration,
+    /// The rates of eviction.
+    pub rates: EvictionRates,
+}
+
+impl Default for NodeMonitor {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_secs(5),
+            grace: Duration::from_secs(50),
+            startup_grace: Duration::from_mins(1),
+            rates: EvictionRates::default(),
+        }
+    }
+}

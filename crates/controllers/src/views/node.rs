@@ -1,0 +1,84 @@
+//! A Node as the controllers read it.
+
+use api::Status;
+use client::{Cached, Factory, FromJson, Informer, Selection, resource_of};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+
+/// The part of a Node that any of the controllers reads: not its images, volumes and resources, which are most of it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NodeView {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Its spec.
+    pub spec: Option<NodeSpec>,
+    /// Its conditions.
+    pub status: Option<NodeConditions>,
+}
+
+/// The part of a Node's status that any of the controllers reads.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NodeConditions {
+    /// Its conditions.
+    pub conditions: Option<Vec<NodeCondition>>,
+}
+
+client::from_json!(NodeView);
+
+impl NodeView {
+    /// Its taints.
+    pub fn taints(&self) -> &[Taint] {
+        self.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default()
+    }
+}
+
+impl Cached for NodeView {
+    fn decode(json: &[u8]) -> Result<Self, Status> {
+        let mut node = Self::from_json(json)?;
+        node.metadata.managed_fields = None;
+        Ok(node)
+    }
+    fn namespace(&self) -> &'static str {
+        ""
+    }
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+    fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+    fn resource_version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+}
+
+/// The informer of all Nodes.
+pub fn nodes(factory: &Factory) -> Informer<NodeView> {
+    factory.select(resource_of::<Node>(), Selection::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fields() {
+        let node = json!({
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "managedFields": [{"manager": "m"}]},
+            "spec": {"taints": [{"key": "k", "effect": "NoExecute"}], "podCIDRs": ["10.0.0.0/24"]},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": null}],
+                "images": 7},
+        });
+        let node = NodeView::decode(node.to_string().as_bytes()).unwrap();
+        assert_eq!((node.name(), node.uid(), node.resource_version()), ("n", "u", "7"));
+        assert_eq!((node.taints().len(), node.metadata.managed_fields), (1, None));
+        assert_eq!(node.status.unwrap().conditions.unwrap()[0].status, "True");
+        assert!(NodeView::decode(br#"{"metadata":{"name":"n"}}"#).unwrap().taints().is_empty());
+        assert!(NodeView::decode(b"[7]").is_err());
+    }
+}

@@ -1,0 +1,237 @@
+//! The cluster's DNS on this node: the objects by which clients know it, its address on this machine, and the server.
+//!
+//! Each node answers for itself: the Service's address is one of the machine's own, so that a Pod's question goes no
+//! further than its node and needs no rule of a proxy. The Service `kube-dns` is there for clients that look for it; its
+//! label `service.kubernetes.io/service-proxy-name` tells every Service proxy to leave it alone.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use api::Status;
+use client::{Backoff, Client, KubeObject};
+use component::Shutdown;
+use dns::{Name, ResolvConf, Upstreams};
+use k8s_openapi::api::core::v1::{Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use netlink::{Address, Routing};
+use objects::Cidr;
+use serde_json::{Value, json};
+
+use crate::control_plane::ControlPlane;
+
+/// The domain of the cluster.
+const DOMAIN: &str = "cluster.local";
+const NAMESPACE: &str = "kube-system";
+/// The name of the Service, upstream's.
+const SERVICE: &str = "kube-dns";
+/// The name of the account and of its role, those of upstream's installers.
+const ACCOUNT: &str = "coredns";
+const ROLE: &str = "system:coredns";
+/// The label that Service proxies obey, and our value.
+const PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+const PROXY: &str = "ferrokube-dns";
+/// CoreDNS' ports of `/health`, `/ready` and `/metrics`.
+const HEALTH_PORT: u16 = 8080;
+const READY_PORT: u16 = 8181;
+const METRICS_PORT: u16 = 9153;
+
+/// The settings.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Its addresses, one of each family of Services at most; the first is that of the default family.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The blocks of the cluster's own addresses.
+    pub(crate) blocks: Vec<Cidr>,
+    /// The file that names the servers for other names.
+    pub(crate) resolv_conf: PathBuf,
+}
+
+/// Starts the server once the API server has the objects. A reason not to is told; the node goes on without.
+pub(crate) fn start(settings: Settings, plane: &ControlPlane) {
+    let (admin, clients) = (plane.admin(), plane.clients("dns"));
+    let (clock, shutdown) = (plane.clock(), plane.shutdown().clone());
+    plane.shutdown().spawn(async move {
+        let begin = async {
+            introduce(&admin, &settings.addresses, &shutdown).await?;
+            let given = settings.addresses.clone();
+            tokio::task::spawn_blocking(move || give_addresses(&given)).await??;
+            let config = config(&settings)?;
+            dns::run(config, &clients, clock, &shutdown).await.map_err(anyhow::Error::from)
+        };
+        match shutdown.run(begin).await {
+            // It answers until the shutdown that it was given.
+            Some(Ok(server)) => {
+                shutdown.wait().await;
+                drop(server);
+            }
+            Some(Err(error)) => tracing::error!("the cluster's DNS does not run on this node: {error:#}"),
+            None => {}
+        }
+    });
+}
+
+fn config(settings: &Settings) -> Result<dns::Config> {
+    let page = |port| settings.addresses.first().map(|address| SocketAddr::new(*address, port));
+    let listen = settings.addresses.iter().map(|address| SocketAddr::new(*address, 53)).collect();
+    let domain: Name = DOMAIN.parse().ok().context("the cluster's domain")?;
+    Ok(dns::Config {
+        reverse: settings.blocks.clone(),
+        nameservers: settings.addresses.clone(),
+        upstreams: Upstreams::ResolvConf(ResolvConf::at(&settings.resolv_conf)),
+        health: page(HEALTH_PORT),
+        ready: page(READY_PORT),
+        metrics: page(METRICS_PORT),
+        ..dns::Config::new(listen, domain)
+    })
+}
+
+/// Makes the Service and the account with its rights unless they are there. Fails if another server has the Service.
+async fn introduce(admin: &Client, addresses: &[IpAddr], shutdown: &Shutdown) -> Result<()> {
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+    loop {
+        match introduce_once(admin, addresses).await {
+            Ok(()) => return Ok(()),
+            Err(Refusal::Final(why)) => bail!(why),
+            Err(Refusal::Status(status)) => tracing::debug!(%status, "the objects of the cluster's DNS"),
+        }
+        if shutdown.run(tokio::time::sleep(backoff.delay())).await.is_none() {
+            bail!("the cluster stops");
+        }
+    }
+}
+
+/// A reason for which the objects are not there.
+enum Refusal {
+    /// It may pass.
+    Status(Status),
+    /// It does not pass by itself.
+    Final(String),
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+async fn introduce_once(admin: &Client, addresses: &[IpAddr]) -> Result<(), Refusal> {
+    let account = json!({"metadata": {"name": ACCOUNT, "namespace": NAMESPACE, "labels": labels()}});
+    create::<ServiceAccount>(admin, NAMESPACE, account).await?;
+    create::<ClusterRole>(admin, "", role()).await?;
+    create::<ClusterRoleBinding>(admin, "", binding()).await?;
+    let found = match admin.api::<Service>(NAMESPACE).get(SERVICE).await {
+        // An address is taken before a name is found to be taken, so it is not tried.
+        Err(status) if status.code == 404 => {
+            return create::<Service>(admin, NAMESPACE, service(addresses)).await.map_err(|refusal| match refusal {
+                Refusal::Status(status) if status.code == 422 => Refusal::Final(format!(
+                    "Service {SERVICE} cannot have the address {}: {}; --cluster-dns names another server",
+                    shown(addresses),
+                    status.message
+                )),
+                other => other,
+            });
+        }
+        found => found?,
+    };
+    let labels = found.metadata.labels.unwrap_or_default();
+    if labels.get(PROXY_LABEL).is_none_or(|proxy| proxy != PROXY) {
+        return Err(Refusal::Final(format!("Service {NAMESPACE}/{SERVICE} belongs to another server")));
+    }
+    let has = found.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
+    if addresses.iter().any(|address| !has.contains(&address.to_string())) {
+        return Err(Refusal::Final(format!(
+            "Service {NAMESPACE}/{SERVICE} has the address {}, not {}: delete it and start again",
+            has.join(", "),
+            shown(addresses)
+        )));
+    }
+    Ok(())
+}
+
+/// Creates an object; it may be there.
+async fn create<T: KubeObject>(admin: &Client, namespace: &str, object: Value) -> Result<(), Refusal> {
+    let object =
+        T::from_json(object.to_string().as_bytes()).map_err(|status| Refusal::Final(status.message))?;
+    match admin.api::<T>(namespace).create(&object).await {
+        Err(status) if status.code != 409 => Err(status.into()),
+        _ => Ok(()),
+    }
+}
+
+fn labels() -> Value {
+    json!({"k8s-app": SERVICE, "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS", PROXY_LABEL: PROXY})
+}
+
+fn role() -> Value {
+    json!({
+        "metadata": {"name": ROLE, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
+        "rules": [
+            {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        ],
+    })
+}
+
+fn binding() -> Value {
+    json!({
+        "metadata": {"name": ROLE, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+    })
+}
+
+fn service(addresses: &[IpAddr]) -> Value {
+    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let families: Vec<&str> = addresses.iter().map(|a| if a.is_ipv4() { "IPv4" } else { "IPv6" }).collect();
+    let port = |name: &str, protocol: &str, port: u16| json!({"name": name, "protocol": protocol, "port": port, "targetPort": port});
+    json!({
+        "metadata": {
+            "name": SERVICE,
+            "namespace": NAMESPACE,
+            "labels": labels(),
+            "annotations": {"prometheus.io/port": METRICS_PORT.to_string(), "prometheus.io/scrape": "true"},
+        },
+        "spec": {
+            "clusterIP": texts.first(),
+            "clusterIPs": texts,
+            "ipFamilies": families,
+            "ipFamilyPolicy": if addresses.len() > 1 { "RequireDualStack" } else { "SingleStack" },
+            "ports": [port("dns", "UDP", 53), port("dns-tcp", "TCP", 53), port("metrics", "TCP", METRICS_PORT)],
+        },
+    })
+}
+
+fn shown(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn whole_prefix(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Gives this machine the addresses, on its loopback interface.
+fn give_addresses(addresses: &[IpAddr]) -> Result<()> {
+    let mut routing = Routing::open()?;
+    let loopback = routing.link("lo")?.context("this machine has no loopback interface")?;
+    for address in addresses {
+        let prefix = whole_prefix(*address);
+        routing.add_address(&Address { link: loopback.index, address: *address, prefix })?;
+    }
+    Ok(())
+}
+
+/// Takes the addresses from this machine; those that it does not have are no error.
+pub(crate) fn take_addresses(addresses: &[IpAddr]) -> Result<()> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    let mut routing = Routing::open()?;
+    let Some(loopback) = routing.link("lo")? else { return Ok(()) };
+    for address in addresses {
+        let prefix = whole_prefix(*address);
+        routing.delete_address(&Address { link: loopback.index, address: *address, prefix })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! Nodes that fall silent or go, their Pods, and their blocks of addresses.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Result;
+use api::Status;
+use client::Verb;
+use ferrokube_simulation::{Cluster, Fault, Rule};
+use jiff::SignedDuration;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::common::{bare, condition, pod, started};
+
+const LEASES: &str = "kube-node-lease";
+
+async fn lifecycle() -> Result<Cluster> {
+    let cluster = started(&["node-lifecycle-controller"]).await?;
+    cluster.put::<Namespace>(&json!({"metadata": {"name": LEASES}})).await?;
+    Ok(cluster)
+}
+
+async fn node(cluster: &Cluster, name: &str) -> Result<()> {
+    let now = cluster.clock().now().to_string();
+    let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": now});
+    cluster
+        .put::<Node>(&json!({"metadata": {"name": name}, "status": {"conditions": [ready]}}))
+        .await
+        .map(drop)
+}
+
+async fn renew(cluster: &Cluster, name: &str) -> Result<()> {
+    let now = cluster.clock().now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let lease = json!({"metadata": {"name": name, "namespace": LEASES}, "spec": {"renewTime": now}});
+    cluster.put::<Lease>(&lease).await.map(drop)
+}
+
+/// Lets these nodes renew their leases for 70 seconds.
+async fn live(cluster: &Cluster, names: &[String]) -> Result<()> {
+    for _ in 0..7 {
+        for name in names {
+            renew(cluster, name).await?;
+        }
+        sleep(Duration::from_secs(10)).await;
+    }
+    Ok(())
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|i| format!("{prefix}{i:02}")).collect()
+}
+
+/// Returns the readiness of each node, and whether its Pods go.
+async fn states(cluster: &Cluster) -> Result<Vec<(String, bool)>> {
+    let nodes = cluster.list::<Node>("").await?;
+    let state = |n: &Node| {
+        let conditions = n.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        let ready = conditions.filter(|c| c.type_ == "Ready").map(|c| c.status.clone()).next();
+        let taints = n.spec.iter().flat_map(|s| s.taints.iter().flatten());
+        let mut taints = taints.filter(|t| t.key == "node.kubernetes.io/unreachable");
+        (ready.unwrap_or_default(), taints.any(|t| t.effect == "NoExecute"))
+    };
+    Ok(nodes.iter().map(state).collect())
+}
+
+fn healthy(count: usize) -> Vec<(String, bool)> {
+    vec![("True".to_owned(), false); count]
+}
+
+/// NTP, an operator or the resume of a machine sets the clock: every node stays as it is.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_day_is_set() -> Result<()> {
+    let cluster = lifecycle().await?;
+    let all = names("n", 3);
+    for name in &all {
+        node(&cluster, name).await?;
+        renew(&cluster, name).await?;
+    }
+    sleep(Duration::from_secs(1)).await;
+    cluster.faults().record();
+    for hours in [0, 1, -1, -1, 1, 24, -48] {
+        cluster.clock().step(SignedDuration::from_hours(hours));
+        for _ in 0..7 {
+            for name in &all {
+                renew(&cluster, name).await?;
+            }
+            sleep(Duration::from_secs(10)).await;
+            let states = states(&cluster).await?;
+            assert!(states.iter().all(|s| s.0 == "True" && !s.1), "{hours} {states:?}");
+        }
+    }
+    let seen = cluster.faults().seen();
+    let writes: Vec<_> =
+        seen.iter().filter(|c| !matches!(c.verb, Verb::Get | Verb::List | Verb::Watch)).collect();
+    assert!(writes.is_empty(), "{writes:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_nodes_are_told_and_come_back() -> Result<()> {
+    let cluster = lifecycle().await?;
+    let all = names("n", 3);
+    for name in &all {
+        node(&cluster, name).await?;
+    }
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    cluster.put::<Pod>(&pod("p", json!({"spec": {"nodeName": all[0]}, "status": ready}))).await?;
+    live(&cluster, &all[1..]).await?;
+    let mut want = healthy(3);
+    want[0] = ("Unknown".to_owned(), true);
+    assert_eq!(states(&cluster).await?, want);
+    let marked = cluster.get::<Pod>("default", "p").await?.unwrap_or_default();
+    assert_eq!(condition(&marked, "Ready").map(|c| c.status.as_str()), Some("False"));
+    assert!(cluster.reasons().await?.contains(&"NodeNotReady".to_owned()));
+    node(&cluster, &all[0]).await?;
+    live(&cluster, &all).await?;
+    assert_eq!(states(&cluster).await?, healthy(3));
+    Ok(())
+}
+
+/// Requests about one node are never answered: the other nodes' Events, taints and Pods are handled all the same.
+#[tokio::test(start_paused = true)]
+async fn one_slow_node_holds_up_no_other() -> Result<()> {
+    let cluster = lifecycle().await?;
+    let all = names("n", 40);
+    for name in &all {
+        node(&cluster, name).await?;
+    }
+    cluster.faults().add(Rule::new(Fault::Hang).resource("nodes").name("n00"));
+    let silent = 12;
+    live(&cluster, &all[silent..]).await?;
+    let told =
+        async || -> Result<usize> { Ok(states(&cluster).await?.iter().filter(|s| s.0 == "Unknown").count()) };
+    assert_eq!(told().await?, silent - 1);
+    for name in &all {
+        renew(&cluster, name).await?;
+        node(&cluster, name).await?;
+    }
+    // All but the first go on, and what is wanted of it is made once the server answers again.
+    live(&cluster, &all[1..]).await?;
+    assert_eq!(told().await?, 0);
+    cluster.faults().clear();
+    live(&cluster, &all[1..]).await?;
+    live(&cluster, &all[1..]).await?;
+    assert_eq!(states(&cluster).await?[0], ("Unknown".to_owned(), true));
+    assert_eq!(told().await?, 1);
+    Ok(())
+}
+
+/// One node is missing, the requests about one Pod are never answered, and the time of day is set: the other Pods go
+/// after their time, and not before.
+#[tokio::test(start_paused = true)]
+async fn what_is_orphaned_goes_in_time() -> Result<()> {
+    for hours in [0, 1, -1] {
+        let cluster = bare().await?;
+        for i in 0..40 {
+            let more = json!({"spec": {"nodeName": "gone"}, "status": {"phase": "Running"}});
+            cluster.put::<Pod>(&pod(&format!("p{i}"), more)).await?;
+        }
+        cluster.faults().add(Rule::new(Fault::Hang).resource("pods").name("p7"));
+        cluster.controllers_with(&["pod-garbage-collector-controller"], |c| c.terminated_pods = 0)?;
+        let left = async || -> Result<usize> { Ok(cluster.list::<Pod>("default").await?.len()) };
+        sleep(Duration::from_secs(30)).await;
+        cluster.clock().step(SignedDuration::from_hours(hours));
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(left().await?, 40, "{hours}");
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(left().await?, 1, "{hours}");
+        cluster.faults().clear();
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(left().await?, 0, "{hours}");
+    }
+    Ok(())
+}
+
+/// The first write of each node's block fails in a way that leaves its success open.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_gives_no_block_twice() -> Result<()> {
+    let error = || Status::failure(504, "Timeout", "the request may have been done");
+    for fault in [Fault::Refuse(error()), Fault::Lose(error()), Fault::Hang] {
+        let cluster = Cluster::start().await?;
+        let ipam = ["node-ipam-controller"];
+        cluster.controllers_with(&ipam, |c| "10.0.0.0/21".clone_into(&mut c.cluster_cidr))?;
+        cluster.faults().add(Rule::new(fault).resource("nodes").verb(Verb::StrategicPatch).first_of_each());
+        let make = async |name: &str| cluster.create::<Node>(&json!({"metadata": {"name": name}})).await;
+        let block = |n: &Node| n.spec.as_ref().and_then(|s| s.pod_cidr.clone());
+        for name in names("n", 8) {
+            make(&name).await?;
+        }
+        sleep(Duration::from_mins(2)).await;
+        let nodes = cluster.list::<Node>("").await?;
+        let blocks: BTreeSet<String> = nodes.iter().filter_map(block).collect();
+        assert_eq!(blocks.len(), 8, "each has its own, and none is lost: {blocks:?}");
+        // The block of a node that goes is given to the next node.
+        cluster.take::<Node>("", "n03").await?;
+        make("late").await?;
+        sleep(Duration::from_mins(2)).await;
+        let late = cluster.get::<Node>("", "late").await?;
+        assert!(late.as_ref().and_then(block).is_some_and(|b| blocks.contains(&b)));
+    }
+    Ok(())
+}
