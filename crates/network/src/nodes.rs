@@ -105,7 +105,7 @@ fn shares(own: &Address, other: IpAddr) -> bool {
         && network.is_ok_and(|network| network.contains(other.into()))
 }
 
-/// What the ways to other nodes mean for this one.
+/// The result of a look for ways to other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
     /// The bytes by which packets of Pods must be shorter than the link's.
@@ -179,7 +179,7 @@ fn ensure_tunnel(
     mtu: u32,
 ) -> Result<u32, WayError> {
     let name = tunnel_name(place);
-    // What the kernel does not tell of a device is written beside it.
+    // The kernel does not tell all of a device; the rest is written beside it.
     let alias = format!("{} {local} {} {}", place.name(), tunnel.id, tunnel.port);
     let old = routing.link(&name)?;
     if let Some(old) = &old

@@ -27,7 +27,7 @@ impl PlaceError {
     }
 }
 
-/// What was done with the configuration.
+/// The state of the configuration after it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Installed {
     /// The runtime uses this network.

@@ -103,7 +103,7 @@ pub async fn run(
     Ok(())
 }
 
-/// What became of a look at the machine.
+/// The outcome of a look at the machine.
 #[derive(Default)]
 struct Applied {
     /// Whether the runtime uses this network.

@@ -1,4 +1,4 @@
-//! What tests of real kernels share: hosts that are network namespaces, and connections between them.
+//! The things that tests of real kernels share: hosts that are network namespaces, and connections between them.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -56,7 +56,7 @@ pub(crate) fn give(link: &str, address: &str) {
     routing.add_address(&Address { link, address: ip(address), prefix: 24 }).unwrap();
 }
 
-/// Whom a server on a host sees when another one connects to it; each sends a word to the other.
+/// The client whom a server on a host sees when another one connects to it; each sends a word to the other.
 pub(crate) fn seen(server: &Host, at: SocketAddr, client: &Host, to: SocketAddr) -> anyhow::Result<IpAddr> {
     let listener = within(server, || TcpListener::bind(at))?;
     std::thread::scope(|scope| {

@@ -34,7 +34,7 @@ pub(crate) mod code {
 pub(crate) struct CniError {
     /// A number of [`code`].
     pub(crate) code: u32,
-    /// What is wrong.
+    /// The fault.
     pub(crate) msg: String,
     /// More about it.
     #[serde(default, skip_serializing_if = "String::is_empty")]

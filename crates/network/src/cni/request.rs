@@ -54,7 +54,7 @@ impl Command {
     }
 }
 
-/// What the plugin passes to the agent: its environment and its input, as they are.
+/// The call as the plugin passes it to the agent: its environment and its input, as they are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Call {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{CniError, VERSIONS};
 use crate::attachment::Attachment;
 
-/// What the agent answers to the plugin.
+/// The answer of the agent to the plugin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {

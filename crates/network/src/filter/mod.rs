@@ -76,7 +76,7 @@ impl Set {
     }
 }
 
-/// What the filter must know beside the attachments.
+/// The ranges that the filter must know beside the attachments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
     /// The Pods' ranges of the whole cluster.
