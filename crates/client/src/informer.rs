@@ -256,6 +256,7 @@ struct Known {
 pub struct Factory {
     client: Client,
     known: Arc<Mutex<Known>>,
+    started: Arc<watch::Sender<bool>>,
     /// The informers that were asked for through this one, if it is a view.
     asked: Option<Arc<Mutex<Vec<watch::Receiver<bool>>>>>,
 }
@@ -263,7 +264,7 @@ pub struct Factory {
 impl Factory {
     /// A factory whose informers read through `client`.
     pub fn new(client: Client) -> Self {
-        Self { client, known: Arc::default(), asked: None }
+        Self { client, known: Arc::default(), started: Arc::default(), asked: None }
     }
 
     /// The same informers; [`Factory::synced`] of it waits for those alone that were asked for through it. So what
@@ -305,6 +306,18 @@ impl Factory {
         for reflector in self.known.lock().reflectors.values() {
             reflector.start(shutdown);
         }
+        self.started.send_replace(true);
+    }
+
+    /// Waits until informers were started.
+    pub async fn started(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.started.subscribe().wait_for(|started| *started).await;
+    }
+
+    /// Whether a selection of a resource is read, whatever its objects are decoded into.
+    pub fn reads(&self, resource: &Resource, selection: &Selection) -> bool {
+        self.known.lock().reflectors.contains_key(&(resource.clone(), selection.clone()))
     }
 
     /// Tells of the informers asked for so far.

@@ -121,6 +121,14 @@ impl<T> Change<T> {
             Self::Added(o) | Self::Deleted(o) | Self::Updated { new: o, .. } => o,
         }
     }
+    /// The same change of a part of the object.
+    pub fn map<U>(&self, part: impl Fn(&Arc<T>) -> Arc<U>) -> Change<U> {
+        match self {
+            Self::Added(o) => Change::Added(part(o)),
+            Self::Updated { old, new } => Change::Updated { old: part(old), new: part(new) },
+            Self::Deleted(o) => Change::Deleted(part(o)),
+        }
+    }
     /// Every state it carries: one, or old and new.
     pub fn states(&self) -> impl Iterator<Item = &Arc<T>> {
         let (first, second) = match self {

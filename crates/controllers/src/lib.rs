@@ -23,9 +23,11 @@ mod replicas;
 mod root_ca;
 mod service_cidrs;
 mod serviceaccounts;
+pub mod views;
 
 use std::time::Duration;
 
+pub use common::pods::informer as pods;
 pub use host::{Choice, ChoiceError, Named, known};
 pub use nodes::cidr_set::RangeError;
 pub use nodes::lifecycle::{EvictionRates, NodeMonitor};

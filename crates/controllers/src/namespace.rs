@@ -15,9 +15,10 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Time};
 use serde::Deserialize;
 
-use crate::common::{conditions, deleting, retry};
+use crate::common::{conditions, deleting, pods, retry};
 use crate::discovery::{Served, discover};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::PodView;
 
 const FINALIZER: &str = "kubernetes";
 /// The time for which content with finalizers is expected to stay, in seconds.
@@ -52,7 +53,7 @@ pub(crate) struct Namespaces {
     /// The wait before the deletion of content, see [`crate::Config`].
     delay: Duration,
     namespaces: Informer<Namespace>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
 }
 
 impl Controller for Namespaces {
@@ -70,7 +71,7 @@ impl Controller for Namespaces {
             clock: host.clock(),
             delay: host.config().namespace_delay,
             namespaces: host.informer(),
-            pods: host.informer(),
+            pods: pods::informer(host.factory()),
         }
     }
 

@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use api::Status;
-use client::{Change, Client, Informer, Key, KubeObject, ListParams};
+use client::{Change, Client, Informer, Key, KubeObject, ListParams, resource_of};
+use compact_str::CompactString as Text;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::common::{deleting, finalizers};
+use crate::common::{deleting, finalizers, pods};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::PodView;
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
@@ -20,7 +22,7 @@ const CLASS: &str = "kubernetes.io/vac-protection";
 pub(crate) struct Claims {
     client: Client,
     claims: Informer<PersistentVolumeClaim>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
 }
 
 impl Controller for Claims {
@@ -31,7 +33,7 @@ impl Controller for Claims {
     type Key = Key;
 
     fn new(host: &Host<Self::Key>) -> Self {
-        Self { client: host.client(), claims: host.informer(), pods: host.informer() }
+        Self { client: host.client(), claims: host.informer(), pods: pods::informer(host.factory()) }
     }
 
     fn watch(self: &Arc<Self>, wiring: &Wiring<Key>) {
@@ -40,13 +42,11 @@ impl Controller for Claims {
         self.pods.handle(move |change| {
             let (used, freed) = match change {
                 Change::Added(pod) | Change::Deleted(pod) => (Some(pod), None),
-                Change::Updated { old, new } => {
-                    (Some(new), (old.metadata.uid != new.metadata.uid).then_some(old))
-                }
+                Change::Updated { old, new } => (Some(new), (old.uid() != new.uid()).then_some(old)),
             };
             for pod in used.into_iter().chain(freed) {
-                let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                claims_of(pod).for_each(|name| queue.add(Key::new(namespace, &name)));
+                let all = pod.claims().iter().chain(pod.ephemeral_claims());
+                all.for_each(|name| queue.add(Key::new(pod.namespace(), name)));
             }
         });
     }
@@ -56,7 +56,8 @@ impl Controller for Claims {
         let mut used = self.pods.list_namespace(&key.namespace).iter().any(|p| uses(p, &key.name));
         if !used && claim.metadata.deletion_timestamp.is_some() {
             // The cache may be behind; a removed finalizer cannot be put back.
-            let all = self.client.api::<Pod>(&key.namespace).list(&ListParams::default()).await?;
+            let pods = self.client.resource::<PodView>(resource_of::<Pod>(), &key.namespace);
+            let all = pods.list(&ListParams::default()).await?;
             used = all.items.iter().any(|p| uses(p, &key.name));
         }
         settle(&self.client, &*claim, CLAIM, used).await
@@ -147,26 +148,11 @@ fn before<T>(change: &Change<T>) -> Option<&T> {
     }
 }
 
-/// Returns the names of the claims of a Pod's volumes.
-fn claims_of(pod: &Pod) -> impl Iterator<Item = String> {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).filter_map(move |v| {
-        let claim = v.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone());
-        claim.or_else(|| v.ephemeral.as_ref().map(|_| format!("{name}-{}", v.name)))
-    })
-}
-
 /// Whether a Pod keeps a claim. A Pod without a node does not: the kubelet starts no Pod with a claim that is being
 /// deleted. A Pod that has ended does not hold its ephemeral claims, which may wait for it.
-fn uses(pod: &Pod, claim: &str) -> bool {
-    let Some(spec) = pod.spec.as_ref().filter(|s| s.node_name.is_some()) else { return false };
-    let m = &pod.metadata;
-    let ended = m.deletion_timestamp.is_some() && m.deletion_grace_period_seconds == Some(0);
-    let name = m.name.as_deref().unwrap_or_default();
-    spec.volumes.iter().flatten().any(|v| {
-        v.persistent_volume_claim.as_ref().is_some_and(|c| c.claim_name == claim)
-            || !ended && v.ephemeral.is_some() && format!("{name}-{}", v.name) == claim
-    })
+fn uses(pod: &PodView, claim: &str) -> bool {
+    let has = |names: &[Text]| names.iter().any(|name| name == claim);
+    !pod.node.is_empty() && (has(pod.claims()) || !pod.expired && has(pod.ephemeral_claims()))
 }
 
 fn classes_of_claim(claim: &PersistentVolumeClaim) -> impl Iterator<Item = &String> {
@@ -213,6 +199,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::views::tests::view;
 
     #[test]
     fn finalizers() {
@@ -238,7 +225,7 @@ mod tests {
             let mut pod = json!({"metadata": meta, "spec": {"containers": [], "volumes": [volume]}});
             pod["metadata"]["name"] = json!("p");
             pod["spec"]["nodeName"] = json!(node);
-            assert_eq!(uses(&serde_json::from_value(pod).unwrap(), "p-v"), expected);
+            assert_eq!(uses(&view(&pod), "p-v"), expected);
         };
         let claim = json!({"name": "w", "persistentVolumeClaim": {"claimName": "p-v"}});
         let ephemeral = json!({"name": "v", "ephemeral": {}});

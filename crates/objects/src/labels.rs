@@ -5,10 +5,35 @@ use std::collections::BTreeMap;
 use api::go::quote;
 use api::names;
 use api::selector::labels::{Operator, Requirement};
+use compact_str::CompactString as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
+
+/// Labels in little room, for objects of which many are kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct CompactLabels(Box<[(Text, Text)]>);
+
+impl CompactLabels {
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
+        self.0.get(at).map(|(_, value)| value.as_str())
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<K: Into<Text>, V: Into<Text>> FromIterator<(K, V)> for CompactLabels {
+    /// Takes labels in any order; the last of several with one key counts.
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(labels: I) -> Self {
+        let all: BTreeMap<Text, Text> = labels.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+        Self(all.into_iter().collect())
+    }
+}
 
 /// The error of a selector, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,9 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, WeightedPodAffinityTerm};
 
+use objects::labels::CompactLabels;
 use objects::{Labels as NamespaceLabels, Selector, SelectorError};
-
-use crate::labels::Labels;
 
 /// The labels of every known namespace.
 pub type Namespaces = HashMap<String, NamespaceLabels>;
@@ -43,7 +42,7 @@ impl Term {
     pub fn matches(
         &self,
         namespace: &str,
-        labels: &Labels,
+        labels: &CompactLabels,
         namespace_labels: Option<&NamespaceLabels>,
     ) -> bool {
         (self.namespaces.contains(namespace) || self.namespace_selector.matches(namespace_labels))
@@ -142,6 +141,6 @@ fn preferred(
 }
 
 /// Whether the terms are there and all of them speak of a Pod; they must be resolved.
-pub fn all_match(terms: &[Term], namespace: &str, labels: &Labels) -> bool {
+pub fn all_match(terms: &[Term], namespace: &str, labels: &CompactLabels) -> bool {
     !terms.is_empty() && terms.iter().all(|t| t.matches(namespace, labels, None))
 }

@@ -10,7 +10,6 @@ pub mod affinity;
 pub mod cache;
 pub mod cycle;
 pub mod events;
-pub mod labels;
 pub mod nominated;
 pub mod plugins;
 pub mod pod;

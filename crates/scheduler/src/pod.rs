@@ -11,10 +11,10 @@ use client::{Cached, FromJson};
 use compact_str::CompactString as Text;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, ObjectReference};
+use objects::labels::CompactLabels;
 use objects::ports::{HostPort, host_ports};
 
 use crate::affinity::Terms;
-use crate::labels::Labels;
 use crate::resources::{PodRequests, pod_requests};
 
 /// The reason for which the scheduler ends Pods to make room.
@@ -30,7 +30,7 @@ pub struct PodView {
     /// The generation of its spec.
     pub generation: Option<i64>,
     /// Its labels.
-    pub labels: Labels,
+    pub labels: CompactLabels,
     node: Text,
     /// Whether it has ended for good.
     pub ended: bool,
@@ -64,7 +64,7 @@ impl PodView {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             resource_version: text(&meta.resource_version),
             generation: meta.generation,
-            labels: meta.labels.iter().flatten().collect(),
+            labels: meta.labels.iter().flatten().map(|(k, v)| (k.as_str(), v.as_str())).collect(),
             node: node.into(),
             ended: objects::pod::is_terminal(&pod),
             leaving: meta.deletion_timestamp.is_some(),

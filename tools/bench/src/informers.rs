@@ -1,4 +1,4 @@
-//! The memory of informers for Pods: whole decoded Pods beside the scheduler's part of them.
+//! The memory of informers for Pods: whole decoded Pods beside the parts that the scheduler and the controllers keep.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use api::Status;
 use bytes::Bytes;
 use clap::Args as ClapArgs;
 use client::{
-    Cached, Call, Client, EventKind, Informer, ListAnswer, Resource, Selection, Transport, WatchEvent,
-    resource_of,
+    Cached, Call, Client, EventKind, Factory, Informer, ListAnswer, Resource, Selection, Transport,
+    WatchEvent, resource_of,
 };
 use component::Shutdown;
+use controllers::views::Meta;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
@@ -59,6 +60,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 fill.lock().set_pod(pod.clone().into(), node);
             }
         });
+        let metadata: Informer<Meta> =
+            Informer::of(&client(args), resource_of::<Pod>(), Selection::default());
+        let metadata = cost(&metadata, args.pods, &shutdown).await?;
+        let controllers = controllers::pods(&Factory::new(client(args)));
+        let controllers = cost(&controllers, args.pods, &shutdown).await?;
         let kept = cost(&views, args.pods, &shutdown).await?;
         let wholes: Informer<Pod> = Informer::new(&client(args), Selection::default());
         let whole = cost(&wholes, args.pods, &shutdown).await?;
@@ -70,6 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         row("its JSON", json);
         row("an informer of whole decoded Pods", whole);
         row("the scheduler's informer and cache", kept);
+        row("the controllers' informer, with its indexes", controllers);
+        row("an informer of metadata", metadata);
         println!("{} Pods on {} nodes\n\n{table}", args.pods, args.nodes);
         shutdown.finish().await;
         Ok(())

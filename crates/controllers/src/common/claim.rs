@@ -3,13 +3,65 @@
 use std::sync::Arc;
 
 use api::Status;
-use client::{Api, KubeObject, Patch};
+use client::{Api, FromJson, KubeObject, Patch};
 use futures::future::join_all;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::json;
 
 use super::{controller_of, controller_ref, deleting};
+use crate::views::PodView;
 use objects::Selector;
+
+/// An object that an owner may manage.
+pub(crate) trait Claimed: FromJson + Sync {
+    /// The object's name.
+    fn name(&self) -> &str;
+    /// The object's uid.
+    fn uid(&self) -> &str;
+    /// The reference to the object's managing controller.
+    fn controller(&self) -> Option<&OwnerReference>;
+    /// Whether the object's deletion has begun.
+    fn is_deleting(&self) -> bool;
+    /// Whether a selector selects the object.
+    fn is_selected_by(&self, selector: &Selector) -> bool;
+}
+
+impl Claimed for ReplicaSet {
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+    fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+    fn controller(&self) -> Option<&OwnerReference> {
+        controller_of(&self.metadata)
+    }
+    fn is_deleting(&self) -> bool {
+        deleting(&self.metadata)
+    }
+    fn is_selected_by(&self, selector: &Selector) -> bool {
+        selector.matches(self.metadata.labels.as_ref())
+    }
+}
+
+impl Claimed for PodView {
+    fn name(&self) -> &str {
+        &self.meta.name
+    }
+    fn uid(&self) -> &str {
+        &self.meta.uid
+    }
+    fn controller(&self) -> Option<&OwnerReference> {
+        self.meta.controller()
+    }
+    fn is_deleting(&self) -> bool {
+        self.meta.deleting
+    }
+    fn is_selected_by(&self, selector: &Selector) -> bool {
+        Self::is_selected_by(self, selector)
+    }
+}
 
 /// The decision about one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,21 +77,21 @@ pub(crate) enum Claim {
 }
 
 /// Decides about one object of the owner's namespace.
-pub(crate) fn decide(owner: &ObjectMeta, selector: &Selector, object: &ObjectMeta) -> Claim {
-    let matches = selector.matches(object.labels.as_ref());
-    match controller_of(object) {
+pub(crate) fn decide(owner: &ObjectMeta, selector: &Selector, object: &impl Claimed) -> Claim {
+    let matches = object.is_selected_by(selector);
+    match object.controller() {
         Some(r) if Some(&r.uid) != owner.uid.as_ref() => Claim::Ignore,
         Some(_) if matches => Claim::Own,
         Some(_) if deleting(owner) => Claim::Ignore,
         Some(_) => Claim::Release,
-        None if deleting(owner) || !matches || deleting(object) => Claim::Ignore,
+        None if deleting(owner) || !matches || object.is_deleting() => Claim::Ignore,
         None => Claim::Adopt,
     }
 }
 
 /// Adopts and releases as decided, and returns the objects that `owner` manages afterwards. Before the first adoption
 /// the server is asked whether the owner is still the same and not being deleted: the cache may be late.
-pub(crate) async fn claim<O: KubeObject, T: KubeObject>(
+pub(crate) async fn claim<O: KubeObject, T: Claimed>(
     owner: &O,
     owners: &Api<O>,
     selector: &Selector,
@@ -49,7 +101,7 @@ pub(crate) async fn claim<O: KubeObject, T: KubeObject>(
     let mut owned = Vec::with_capacity(objects.len());
     let (mut adopt, mut release) = (Vec::new(), Vec::new());
     for object in objects {
-        match decide(owner.metadata(), selector, object.metadata()) {
+        match decide(owner.metadata(), selector, &*object) {
             Claim::Own => owned.push(object),
             Claim::Adopt => adopt.push(object),
             Claim::Release => release.push(object),
@@ -65,7 +117,7 @@ pub(crate) async fn claim<O: KubeObject, T: KubeObject>(
                 "apiVersion": reference.api_version, "kind": reference.kind, "name": reference.name,
                 "uid": reference.uid, "controller": true, "blockOwnerDeletion": true,
             });
-            patch_owners(api, object.metadata(), reference)
+            patch_owners(api, &**object, reference)
         }));
         for (object, answer) in adopt.iter().zip(adopted.await) {
             match answer {
@@ -77,7 +129,7 @@ pub(crate) async fn claim<O: KubeObject, T: KubeObject>(
     }
     let released = release.iter().map(|object| {
         let reference = json!({"$patch": "delete", "uid": owner.metadata().uid});
-        patch_owners(api, object.metadata(), reference)
+        patch_owners(api, &**object, reference)
     });
     for answer in join_all(released).await {
         match answer {
@@ -104,19 +156,20 @@ async fn may_adopt<O: KubeObject>(owner: &O, owners: &Api<O>) -> Result<(), Stat
     Ok(())
 }
 
-async fn patch_owners<T: KubeObject>(
+async fn patch_owners<T: Claimed>(
     api: &Api<T>,
-    meta: &ObjectMeta,
+    object: &T,
     reference: serde_json::Value,
 ) -> Result<(), Status> {
     // The uid makes the server refuse if the name belongs to another object by now.
-    let patch = json!({"metadata": {"uid": meta.uid, "ownerReferences": [reference]}});
-    api.patch(meta.name.as_deref().unwrap_or_default(), &Patch::Strategic(patch)).await.map(drop)
+    let patch = json!({"metadata": {"uid": object.uid(), "ownerReferences": [reference]}});
+    api.patch(object.name(), &Patch::Strategic(patch)).await.map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::tests::view;
 
     #[test]
     fn decisions() {
@@ -140,7 +193,11 @@ mod tests {
             if gone {
                 object["deletionTimestamp"] = json!(time);
             }
-            assert_eq!(decide(&owner, &selector, &meta(object.clone())), want, "{owner_deleting} {object}");
+            let said = format!("{owner_deleting} {object}");
+            let object = json!({"metadata": object});
+            assert_eq!(decide(&owner, &selector, &view(&object)), want, "{said}");
+            let set: ReplicaSet = serde_json::from_value(object).unwrap();
+            assert_eq!(decide(&owner, &selector, &set), want, "{said}");
         };
         check(false, Some("me"), true, false, Claim::Own);
         check(false, Some("me"), false, false, Claim::Release);

@@ -23,11 +23,15 @@ pub(crate) fn controller_ref<T: KubeObject>(owner: &T) -> OwnerReference {
     }
 }
 
-/// Returns the object that manages another, if it is of this type and is cached: of the same uid, not only of the same
-/// name.
-pub(crate) fn resolve<T: KubeObject>(owners: &Informer<T>, owned: &ObjectMeta) -> Option<(Key, Arc<T>)> {
-    let reference = controller_of(owned).filter(|r| r.kind == T::KIND)?;
-    let key = Key::new(owned.namespace.as_deref().unwrap_or_default(), &reference.name);
+/// Returns the object that a reference to a managing controller means, if it is of this type and is cached: of the same
+/// uid, not only of the same name. `namespace` is that of the managed object.
+pub(crate) fn resolve<T: KubeObject>(
+    owners: &Informer<T>,
+    namespace: &str,
+    controller: Option<&OwnerReference>,
+) -> Option<(Key, Arc<T>)> {
+    let reference = controller.filter(|r| r.kind == T::KIND)?;
+    let key = Key::new(namespace, &reference.name);
     let owner = owners.get_key(&key)?;
     (owner.metadata().uid.as_ref() == Some(&reference.uid)).then_some((key, owner))
 }

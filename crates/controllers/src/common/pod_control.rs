@@ -54,9 +54,8 @@ impl PodControl {
         }
     }
 
-    /// Deletes a Pod of its owner.
-    pub(crate) async fn delete<T: KubeObject>(&self, owner: &T, pod: &Pod) -> Result<Deletion, Status> {
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
+    /// Deletes a Pod of its owner, by the Pod's name.
+    pub(crate) async fn delete<T: KubeObject>(&self, owner: &T, name: &str) -> Result<Deletion, Status> {
         match self.api(owner.metadata()).delete(name, None).await {
             Ok(()) => {
                 let text = format!("Deleted pod: {name}");
@@ -147,8 +146,8 @@ mod tests {
         assert_eq!(control.create(&owner, &pod).await, Ok(true));
         moment().await;
         let made = cluster.fake.list::<Pod>().remove(0);
-        assert_eq!(control.delete(&owner, &made).await, Ok(Deletion::Begun));
-        assert_eq!(control.delete(&owner, &made).await, Ok(Deletion::Gone));
+        assert_eq!(control.delete(&owner, made.metadata.name.as_deref().unwrap()).await, Ok(Deletion::Begun));
+        assert_eq!(control.delete(&owner, made.metadata.name.as_deref().unwrap()).await, Ok(Deletion::Gone));
         moment().await;
         cluster.fake.fail(|call| {
             (call.resource.plural == "pods")
@@ -156,7 +155,10 @@ mod tests {
         });
         assert_eq!(control.create(&owner, &pod).await.unwrap_err().message, "quota");
         moment().await;
-        assert_eq!(control.delete(&owner, &made).await.unwrap_err().message, "unable to delete pods: quota");
+        assert_eq!(
+            control.delete(&owner, made.metadata.name.as_deref().unwrap()).await.unwrap_err().message,
+            "unable to delete pods: quota"
+        );
         let want = ["FailedCreate", "FailedDelete", "SuccessfulCreate", "SuccessfulDelete"];
         crate::fake::eventually("four events", || {
             let mut reasons = cluster.fake.reasons();

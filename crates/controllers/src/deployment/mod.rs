@@ -17,13 +17,13 @@ use api::Status;
 use client::{Api, Cached, Change, Client, EventType, Informer, Key, Queue, Recorder};
 use component::Clock;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
-use k8s_openapi::api::core::v1::Pod;
 use objects::Selector;
 
 use crate::common::claim::claim;
 use crate::common::owners::resolve;
 use crate::common::{controller_of, namespace_is_terminating, pods, retry};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::PodView;
 use plan::{Done, Snapshot, Step};
 use rollback::Rollback;
 use sizes::{Strategy, max_surge, size, strategy, wanted};
@@ -39,7 +39,7 @@ pub(crate) struct Deployments {
     recorder: Recorder,
     deployments: Informer<Deployment>,
     sets: Informer<ReplicaSet>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
 }
 
 impl Controller for Deployments {
@@ -69,8 +69,8 @@ impl Controller for Deployments {
         let (queue, c) = (wiring.queue(), self.clone());
         self.pods.handle(move |change| {
             if let Change::Deleted(pod) = change
-                && let Some((_, set)) = resolve(&c.sets, &pod.metadata)
-                && let Some((key, d)) = resolve(&c.deployments, &set.metadata)
+                && let Some((_, set)) = resolve(&c.sets, pod.namespace(), pod.controller())
+                && let Some((key, d)) = resolve(&c.deployments, set.namespace(), controller_of(&set.metadata))
                 && strategy(&d) == Strategy::Recreate
             {
                 queue.add(key);
@@ -124,7 +124,7 @@ impl Deployments {
     fn set_changed(&self, change: &Change<ReplicaSet>, queue: &Queue<Key>) {
         let mut orphaned = false;
         for set in change.states() {
-            match resolve(&self.deployments, &set.metadata) {
+            match resolve(&self.deployments, set.namespace(), controller_of(&set.metadata)) {
                 Some((key, _)) => queue.add(key),
                 None => orphaned |= controller_of(&set.metadata).is_none(),
             }
@@ -159,8 +159,7 @@ impl Deployments {
         }
         let mut running = HashSet::new();
         if strategy(d) == Strategy::Recreate {
-            let runs =
-                |uid: &&str| self.pods.by_index(pods::BY_OWNER, uid).iter().any(|p| !pods::is_terminal(p));
+            let runs = |uid: &&str| self.pods.by_index(pods::BY_OWNER, uid).iter().any(|p| !p.is_terminal());
             running.extend(sets.iter().map(|rs| rs.uid()).filter(runs).map(str::to_owned));
         }
         Ok(Snapshot { d: d.clone(), sets, running, now: self.clock.now(), done: Done::default() })

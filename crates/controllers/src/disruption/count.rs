@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::common::conditions;
 use crate::common::share::scaled;
-use crate::common::{conditions, deleting, pods};
+use crate::views::{PodView, Truth};
 
 /// The time within which a Pod is expected to be deleted after its eviction was allowed.
 pub(super) const DELETION_TIMEOUT: Duration = Duration::from_mins(2);
@@ -57,19 +57,19 @@ pub(super) struct Disrupted {
     /// The time after which the first of these Pods is not expected to be deleted any more.
     pub(super) recheck: Option<Duration>,
     /// The Pods that were expected to be deleted, and were not.
-    pub(super) kept: Vec<Arc<Pod>>,
+    pub(super) kept: Vec<Arc<PodView>>,
 }
 
 /// Goes through the status's disrupted Pods; `passed` returns the time since an eviction.
 pub(super) fn disrupted(
-    all: &[Arc<Pod>],
+    all: &[Arc<PodView>],
     noted: Option<&BTreeMap<String, Time>>,
     passed: impl Fn(&str, Timestamp) -> Duration,
 ) -> Disrupted {
     let mut found = Disrupted::default();
     let Some(noted) = noted else { return found };
-    for pod in all.iter().filter(|p| !deleting(&p.metadata)) {
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
+    for pod in all.iter().filter(|p| !p.is_deleting()) {
+        let name = pod.name();
         let Some(at) = noted.get(name) else { continue };
         let passed = passed(name, at.0);
         if passed > DELETION_TIMEOUT {
@@ -84,11 +84,9 @@ pub(super) fn disrupted(
 }
 
 /// Counts the Pods that are ready and will stay.
-pub(super) fn healthy(all: &[Arc<Pod>], disrupted: &Disrupted) -> i32 {
-    let stays = |p: &&Arc<Pod>| {
-        !deleting(&p.metadata) && !disrupted.pods.contains_key(p.metadata.name.as_deref().unwrap_or_default())
-    };
-    let count = all.iter().filter(stays).filter(|p| pods::is_ready(p)).count();
+pub(super) fn healthy(all: &[Arc<PodView>], disrupted: &Disrupted) -> i32 {
+    let stays = |p: &&Arc<PodView>| !p.is_deleting() && !disrupted.pods.contains_key(p.name());
+    let count = all.iter().filter(stays).filter(|p| p.is_ready()).count();
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
@@ -161,15 +159,14 @@ pub(super) fn failed(
 
 /// Returns the time for which a Pod's condition has announced a disruption that may not come; `None` without such a
 /// condition. `passed` returns the time since the condition's change.
-pub(super) fn stale(pod: &Pod, passed: impl Fn(Timestamp) -> Duration) -> Option<Duration> {
-    if deleting(&pod.metadata) || pods::is_terminal(pod) {
+pub(super) fn stale(pod: &PodView, passed: impl Fn(Timestamp) -> Duration) -> Option<Duration> {
+    if pod.is_deleting() || pod.is_terminal() {
         return None;
     }
     // The kubelet may take any time to end a Pod.
-    let condition = pods::condition(pod, "DisruptionTarget")
-        .filter(|c| c.status == "True" && c.reason.as_deref() != Some("TerminationByKubelet"))?;
-    let since = condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
-    Some(passed(since))
+    let condition =
+        pod.disruption().filter(|c| c.status == Truth::True && c.reason != "TerminationByKubelet")?;
+    Some(passed(condition.since.unwrap_or(Timestamp::UNIX_EPOCH)))
 }
 
 /// Prints a selector as Go does.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use api::Status;
 use api::go::quote;
-use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder};
+use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder, resource_of};
 use component::Clock;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
@@ -24,6 +24,8 @@ use serde_json::json;
 use crate::common::pods;
 use crate::common::terms::Terms;
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::PodView;
+use objects::labels::CompactLabels;
 use objects::{Selector, SelectorError};
 use owners::{Owners, Scales, failure};
 
@@ -40,7 +42,7 @@ enum Touched {
     /// The labels of a Pod.
     Pod(Key),
     /// The labels that a Pod of this namespace had.
-    Labels(String, BTreeMap<String, String>),
+    Labels(String, CompactLabels),
 }
 
 impl fmt::Display for Touched {
@@ -61,7 +63,7 @@ pub(crate) struct Disruption {
     clock: Clock,
     recorder: Recorder,
     budgets: Informer<PodDisruptionBudget>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
     owners: Owners,
     /// The labels of changed Pods. A worker tries the selectors, not the task that tells all controllers of Pods.
     touched: Queue<Touched>,
@@ -163,24 +165,21 @@ impl Disruption {
         }
     }
 
-    fn pod_changed(&self, change: &Change<Pod>) {
+    fn pod_changed(&self, change: &Change<PodView>) {
         let pod = change.object();
         let touch = |touched: Touched| {
             if self.selectors.lock().contains_key(pod.namespace()) {
                 self.touched.add(touched);
             }
         };
-        let labels = |p: &Pod| {
-            let labels = p.metadata.labels.clone().unwrap_or_default();
-            touch(Touched::Labels(p.namespace().to_owned(), labels));
-        };
+        let labels = |p: &PodView| touch(Touched::Labels(p.namespace().to_owned(), p.labels.clone()));
         match change {
             Change::Deleted(_) => {
                 labels(pod);
                 return self.said.forget(&pod.key());
             }
             // The budget that the Pod leaves has one Pod less.
-            Change::Updated { old, new } if old.metadata.labels != new.metadata.labels => labels(old),
+            Change::Updated { old, new } if old.labels != new.labels => labels(old),
             _ => {}
         }
         touch(Touched::Pod(pod.key()));
@@ -190,7 +189,7 @@ impl Disruption {
         }
     }
 
-    fn stale_for(&self, pod: &Pod) -> Option<Duration> {
+    fn stale_for(&self, pod: &PodView) -> Option<Duration> {
         count::stale(pod, |since| self.said.passed(pod.key(), since, self.clock))
     }
 
@@ -203,7 +202,7 @@ impl Disruption {
             Touched::Labels(namespace, labels) => (namespace, labels, None),
             Touched::Pod(key) => {
                 let Some(pod) = self.pods.get_key(&key) else { return Vec::new() };
-                (key.namespace.to_string(), pod.metadata.labels.clone().unwrap_or_default(), Some(pod))
+                (key.namespace.to_string(), pod.labels.clone(), Some(pod))
             }
         };
         let selectors: Vec<_> = match self.selectors.lock().get(&namespace) {
@@ -215,7 +214,7 @@ impl Disruption {
             if i % PAUSE == PAUSE - 1 {
                 tokio::task::yield_now().await;
             }
-            if selector.as_ref().as_ref().is_ok_and(|s| s.matches(Some(&labels))) {
+            if selector.as_ref().as_ref().is_ok_and(|s| s.matches_by(|key| labels.get(key))) {
                 found.push(name);
             }
         }
@@ -226,7 +225,12 @@ impl Disruption {
                 quote(pod.name()),
                 quote(first)
             );
-            self.recorder.event(&*pod, EventType::Warning, "MultiplePodDisruptionBudgets", text);
+            self.recorder.event_about(
+                pod.reference(),
+                EventType::Warning,
+                "MultiplePodDisruptionBudgets",
+                text,
+            );
         }
         found.iter().map(|name| Key::new(&namespace, name)).collect()
     }
@@ -253,7 +257,7 @@ impl Disruption {
         for pod in &disrupted.kept {
             // DIFFERENCE: upstream's text has the namespace in the place of the name.
             let text = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
-            self.recorder.event(&**pod, EventType::Warning, "NotDeleted", text);
+            self.recorder.event_about(pod.reference(), EventType::Warning, "NotDeleted", text);
         }
         let healthy = count::healthy(&matching, &disrupted);
         let status = count::status(budget, counted, healthy, disrupted.pods, self.clock.now());
@@ -265,20 +269,20 @@ impl Disruption {
     }
 
     /// Returns the Pods that a budget selects.
-    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, SelectorError> {
+    fn pods_of(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<PodView>>, SelectorError> {
         let Some(selector) = budget.spec.as_ref().and_then(|s| s.selector.as_ref()) else {
             return Ok(Vec::new());
         };
         let selector = Selector::new(Some(selector))?;
         let mut all = self.pods.list_namespace(budget.namespace());
-        all.retain(|p| selector.matches(p.metadata.labels.as_ref()));
+        all.retain(|p| p.is_selected_by(&selector));
         Ok(all)
     }
 
     async fn expected(
         &self,
         budget: &PodDisruptionBudget,
-        matching: &[Arc<Pod>],
+        matching: &[Arc<PodView>],
     ) -> Result<count::Counts, Status> {
         let spec = budget.spec.clone().unwrap_or_default();
         let scales =
@@ -315,13 +319,14 @@ impl Disruption {
             return Ok(Next::After(STALE.saturating_sub(passed)));
         }
         let patch = json!({
-            "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
+            "metadata": {"uid": pod.uid(), "resourceVersion": pod.meta.resource_version.as_str()},
             "status": {"conditions": [{
                 "type": "DisruptionTarget", "status": "False", "reason": null, "message": null,
-                "lastTransitionTime": Time(self.clock.now()), "observedGeneration": pod.metadata.generation,
+                "lastTransitionTime": Time(self.clock.now()), "observedGeneration": pod.generation,
             }]},
         });
-        match self.client.api::<Pod>(&key.namespace).patch_status(&key.name, &Patch::Strategic(patch)).await {
+        let api = self.client.resource::<PodView>(resource_of::<Pod>(), &key.namespace);
+        match api.patch_status(&key.name, &Patch::Strategic(patch)).await {
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(Next::Done),
         }

@@ -8,11 +8,12 @@ use api::go::quote;
 use client::{Client, Factory, Informer};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v1::Scale;
-use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use k8s_openapi::api::core::v1::ReplicationController;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::common::controller_of;
 use crate::discovery::find_scaled;
+use crate::views::PodView;
 
 /// A controller and the number of Pods that it wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,21 +65,19 @@ impl Owners {
     }
 
     /// Adds up the Pods that the controllers of Pods want; each controller counts once.
-    pub(super) async fn scales(&self, pods: &[Arc<Pod>]) -> Result<Scales, Status> {
+    pub(super) async fn scales(&self, pods: &[Arc<PodView>]) -> Result<Scales, Status> {
         let mut known: HashMap<String, i32> = HashMap::new();
         let mut scales = Scales::default();
         for pod in pods {
-            let Some(reference) = controller_of(&pod.metadata) else {
+            let Some(reference) = pod.controller() else {
                 scales.unmanaged = true;
                 continue;
             };
             if known.contains_key(&reference.uid) {
                 continue;
             }
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            let Some(wants) = self.wants(reference, namespace).await? else {
-                let name = pod.metadata.name.as_deref().unwrap_or_default();
-                return Err(failure(format!("found no controllers for pod {}", quote(name))));
+            let Some(wants) = self.wants(reference, pod.namespace()).await? else {
+                return Err(failure(format!("found no controllers for pod {}", quote(pod.name()))));
             };
             known.insert(wants.uid, wants.pods);
         }

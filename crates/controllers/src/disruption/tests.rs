@@ -437,7 +437,7 @@ async fn pods_that_were_said_to_go_and_stay() {
             cluster.clock.step(SignedDuration::from_hours(hours));
             sleep(Duration::from_secs(passed - 1)).await;
             let pod: Pod = cluster.fake.get("default", "p").unwrap();
-            let said = pods::condition(&pod, "DisruptionTarget").unwrap();
+            let said = objects::pod::condition(&pod, "DisruptionTarget").unwrap();
             assert_eq!(said.status, want, "{condition} {phase} {deleting} {passed} {hours}");
         }
     }

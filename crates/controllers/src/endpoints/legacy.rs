@@ -6,16 +6,16 @@ use std::sync::Arc;
 use api::Status;
 use client::{Cached, Change, Client, EventType, Informer, Key, Recorder};
 use k8s_openapi::api::core::v1::{
-    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service, ServiceSpec,
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service, ServiceSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
-    HEADLESS, addresses, hostname, is_headless, publishes_not_ready, selecting, selector, target_port,
-    target_ref,
+    HEADLESS, hostname, is_headless, publishes_not_ready, selecting, selector, target_port, target_ref,
 };
-use crate::common::{deleting, namespace_is_terminating, pods};
+use crate::common::{namespace_is_terminating, pods};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::PodView;
 
 const MANAGED_BY: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-controller");
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
@@ -27,7 +27,7 @@ pub(crate) struct Selected {
     client: Client,
     recorder: Recorder,
     services: Informer<Service>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
     endpoints: Informer<Endpoints>,
 }
 
@@ -76,7 +76,7 @@ impl Controller for Selected {
         let Some(spec) = selecting(&service) else { return Ok(Next::Done) };
         let selector = selector(spec);
         let mut pods = self.pods.list_namespace(&key.namespace);
-        pods.retain(|p| selector.matches(p.metadata.labels.as_ref()));
+        pods.retain(|p| p.is_selected_by(&selector));
         let (result, reason, verb, wanted) = match plan(&service, spec, &pods, current.as_deref()) {
             Action::Nothing => return Ok(Next::Done),
             Action::Create(e) => {
@@ -113,7 +113,7 @@ enum Action {
     Update(Endpoints),
 }
 
-fn plan(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>], current: Option<&Endpoints>) -> Action {
+fn plan(service: &Service, spec: &ServiceSpec, pods: &[Arc<PodView>], current: Option<&Endpoints>) -> Action {
     let (subsets, truncated) = subsets(service, spec, pods);
     let mut labels = service.metadata.labels.clone().unwrap_or_default();
     if is_headless(spec) {
@@ -151,12 +151,12 @@ fn plan(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>], current: Optio
 type PortKey = (String, i32, String, Option<String>);
 
 /// Returns the addresses behind a Service, addresses with the same ports together, and whether some had to be left out.
-fn subsets(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>]) -> (Vec<EndpointSubset>, bool) {
+fn subsets(service: &Service, spec: &ServiceSpec, pods: &[Arc<PodView>]) -> (Vec<EndpointSubset>, bool) {
     let v6 = spec.ip_families.as_ref().and_then(|f| f.first()).is_some_and(|f| f == "IPv6");
     let mut groups: BTreeMap<Vec<PortKey>, [Vec<EndpointAddress>; 2]> = BTreeMap::new();
     for pod in pods {
-        let usable = !pods::is_terminal(pod) && (publishes_not_ready(spec) || !deleting(&pod.metadata));
-        let Some(ip) = addresses(pod).into_iter().find(|a| a.is_ipv6() == v6).filter(|_| usable) else {
+        let usable = !pod.is_terminal() && (publishes_not_ready(spec) || !pod.is_deleting());
+        let Some(ip) = pod.addresses.iter().find(|a| a.is_ipv6() == v6).filter(|_| usable) else {
             continue;
         };
         let mut ports: Vec<PortKey> = spec
@@ -174,11 +174,11 @@ fn subsets(service: &Service, spec: &ServiceSpec, pods: &[Arc<Pod>]) -> (Vec<End
             continue;
         }
         ports.sort();
-        let ready = publishes_not_ready(spec) || pods::is_ready(pod);
+        let ready = publishes_not_ready(spec) || pod.is_ready();
         groups.entry(ports).or_default()[usize::from(!ready)].push(EndpointAddress {
             ip: ip.to_string(),
             hostname: hostname(pod, service),
-            node_name: Some(pods::node_name(pod).to_owned()).filter(|n| !n.is_empty()),
+            node_name: Some(pod.node.to_string()).filter(|n| !n.is_empty()),
             target_ref: Some(target_ref(pod)),
         });
     }
@@ -212,18 +212,16 @@ fn port((name, port, protocol, app_protocol): PortKey) -> EndpointPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::tests::view;
     use serde_json::{Value, json};
 
-    fn pod(name: &str, ip: &str, ready: bool) -> Arc<Pod> {
-        Arc::new(
-            serde_json::from_value(json!({
-                "metadata": {"name": name, "namespace": "ns", "uid": name},
-                "spec": {"nodeName": "n", "containers": []},
-                "status": {"phase": "Running", "podIP": ip,
-                    "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
-            }))
-            .unwrap(),
-        )
+    fn pod(name: &str, ip: &str, ready: bool) -> Arc<PodView> {
+        Arc::new(view(&json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name},
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"phase": "Running", "podIP": ip,
+                "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
+        })))
     }
 
     fn service(spec: Value) -> Service {

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use api::Status;
 use client::{Cached, Change, Client, EventType, Informer, Key, Recorder};
-use k8s_openapi::api::core::v1::{Node, Pod, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{Node, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::owned::{MANAGED_BY, Owned, Plan, PortKey, SERVICE, generate_name, port_key};
 use super::{
-    HEADLESS, addresses, hostname, is_headless, publishes_not_ready, selecting, selector, target_port,
-    target_ref,
+    HEADLESS, hostname, is_headless, publishes_not_ready, selecting, selector, target_port, target_ref,
 };
 use crate::common::{controller_ref, deleting, pods, retry};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::PodView;
 
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -27,7 +27,7 @@ pub(crate) struct Slices {
     client: Client,
     recorder: Recorder,
     services: Informer<Service>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
     nodes: Informer<Node>,
     slices: Arc<Owned>,
 }
@@ -74,21 +74,21 @@ impl Controller for Slices {
         let existing = self.slices.of(&self.client, &key).await?;
         let selector = selector(spec);
         let mut pods = self.pods.list_namespace(&key.namespace);
-        pods.retain(|p| selector.matches(p.metadata.labels.as_ref()) && !pods::is_terminal(p));
+        pods.retain(|p| p.is_selected_by(&selector) && !p.is_terminal());
         let (known, lost): (Vec<_>, Vec<_>) = pods
             .into_iter()
-            .partition(|p| publishes_not_ready(spec) || self.nodes.get("", pods::node_name(p)).is_some());
+            .partition(|p| publishes_not_ready(spec) || self.nodes.get("", &p.node).is_some());
         let zone = |node: &str| {
             let node = self.nodes.get("", node)?;
             node.metadata.labels.as_ref()?.get(ZONE).cloned()
         };
         let plan = plan(&service, spec, &known, &existing, zone);
         self.execute(&key, &service, plan).await?;
-        match lost.iter().find(|p| !addresses(p).is_empty()) {
+        match lost.iter().find(|p| !p.addresses.is_empty()) {
             Some(pod) => Err(retry(format_args!(
                 "skipping Pod {} for Service {key}: Node {} Not Found",
                 pod.name(),
-                pods::node_name(pod)
+                pod.node
             ))),
             None => Ok(Next::Done),
         }
@@ -126,7 +126,7 @@ fn identity(e: &Endpoint) -> (Vec<String>, Option<String>) {
 fn plan(
     service: &Service,
     spec: &ServiceSpec,
-    pods: &[Arc<Pod>],
+    pods: &[Arc<PodView>],
     existing: &[Arc<EndpointSlice>],
     zone: impl Fn(&str) -> Option<String>,
 ) -> Plan {
@@ -144,8 +144,8 @@ fn plan(
     for kind in types {
         let mut desired: BTreeMap<PortKey, (Vec<EndpointPort>, Vec<Endpoint>)> = BTreeMap::new();
         for pod in pods {
-            let ips = addresses(pod).into_iter().filter(|a| a.is_ipv6() == (kind == "IPv6"));
-            let ips: Vec<String> = ips.map(|a| a.to_string()).collect();
+            let ips = pod.addresses.iter().filter(|a| a.is_ipv6() == (kind == "IPv6"));
+            let ips: Vec<String> = ips.map(ToString::to_string).collect();
             if ips.is_empty() {
                 continue;
             }
@@ -282,7 +282,7 @@ fn new_slice(
     }
 }
 
-fn ports(spec: &ServiceSpec, pod: &Pod) -> Vec<EndpointPort> {
+fn ports(spec: &ServiceSpec, pod: &PodView) -> Vec<EndpointPort> {
     let all = spec.ports.iter().flatten().filter_map(|p| {
         Some(EndpointPort {
             name: Some(p.name.clone().unwrap_or_default()),
@@ -297,12 +297,12 @@ fn ports(spec: &ServiceSpec, pod: &Pod) -> Vec<EndpointPort> {
 fn endpoint(
     service: &Service,
     spec: &ServiceSpec,
-    pod: &Pod,
+    pod: &PodView,
     addresses: Vec<String>,
     zone: &impl Fn(&str) -> Option<String>,
 ) -> Endpoint {
-    let (serving, terminating) = (pods::is_ready(pod), deleting(&pod.metadata));
-    let node = pods::node_name(pod);
+    let (serving, terminating) = (pod.is_ready(), pod.is_deleting());
+    let node = pod.node.as_str();
     Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
@@ -322,18 +322,17 @@ fn endpoint(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::Meta;
+    use crate::views::tests::view;
     use serde_json::json;
 
-    fn pod(i: usize) -> Arc<Pod> {
-        Arc::new(
-            serde_json::from_value(json!({
-                "metadata": {"name": format!("p{i}"), "namespace": "ns", "uid": format!("p{i}")},
-                "spec": {"nodeName": "n", "containers": []},
-                "status": {"phase": "Running", "podIPs": [{"ip": format!("10.1.{}.{}", i / 250, i % 250)}],
-                    "conditions": [{"type": "Ready", "status": "True"}]},
-            }))
-            .unwrap(),
-        )
+    fn pod(i: usize) -> Arc<PodView> {
+        Arc::new(view(&json!({
+            "metadata": {"name": format!("p{i}"), "namespace": "ns", "uid": format!("p{i}")},
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"phase": "Running", "podIPs": [{"ip": format!("10.1.{}.{}", i / 250, i % 250)}],
+                "conditions": [{"type": "Ready", "status": "True"}]},
+        })))
     }
 
     fn service() -> Service {
@@ -344,7 +343,7 @@ mod tests {
         .unwrap()
     }
 
-    fn run(pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -> Plan {
+    fn run(pods: &[Arc<PodView>], existing: &[Arc<EndpointSlice>]) -> Plan {
         let s = service();
         plan(&s, s.spec.as_ref().unwrap(), pods, existing, |_| Some("z".into()))
     }
@@ -396,8 +395,7 @@ mod tests {
     fn conditions_of_an_endpoint() {
         let s = service();
         let mut gone = (*pod(1)).clone();
-        gone.metadata.deletion_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        gone.meta = Arc::new(Meta { deleting: true, ..(*gone.meta).clone() });
         let e = endpoint(&s, s.spec.as_ref().unwrap(), &gone, vec![], &|_| None);
         let c = e.conditions.unwrap();
         assert_eq!((c.ready, c.serving, c.terminating), (Some(false), Some(true), Some(true)));

@@ -7,89 +7,19 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use api::Status;
-use client::Cached;
 use compact_str::CompactString as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde::Deserialize;
 
 use crate::discovery::Served;
+use crate::views::Meta;
 
-pub(super) const ORPHAN: &str = "orphan";
-pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// The number of absent owners that are remembered.
 const ABSENT: usize = 500;
 
-/// The fields of an object that the garbage collector reads.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Meta {
-    pub(super) namespace: Text,
-    pub(super) name: Text,
-    pub(super) uid: Text,
-    pub(super) resource_version: Text,
-    pub(super) owners: Vec<OwnerReference>,
-    pub(super) deleting: bool,
-    /// Whether the object has the finalizer `orphan`.
-    pub(super) orphan: bool,
-    /// Whether the object has the finalizer `foregroundDeletion`.
-    pub(super) foreground: bool,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Wire {
-    namespace: Text,
-    name: Text,
-    uid: Text,
-    resource_version: Text,
-    owner_references: Vec<OwnerReference>,
-    deletion_timestamp: Option<serde::de::IgnoredAny>,
-    finalizers: Vec<Text>,
-}
-
-impl Cached for Meta {
-    fn decode(json: &[u8]) -> Result<Self, Status> {
-        #[derive(Deserialize)]
-        struct Document {
-            #[serde(default)]
-            metadata: Wire,
-        }
-        let Document { metadata: m } =
-            serde_json::from_slice(json).map_err(|e| Status::internal(format_args!("no metadata: {e}")))?;
-        Ok(Self {
-            orphan: m.finalizers.iter().any(|f| f == ORPHAN),
-            foreground: m.finalizers.iter().any(|f| f == FOREGROUND),
-            namespace: m.namespace,
-            name: m.name,
-            uid: m.uid,
-            resource_version: m.resource_version,
-            owners: m.owner_references,
-            deleting: m.deletion_timestamp.is_some(),
-        })
-    }
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn resource_version(&self) -> &str {
-        &self.resource_version
-    }
-}
-
-impl Meta {
-    /// Whether the object's deletion waits for its dependents' deletion.
-    pub(super) fn waits_for_dependents(&self) -> bool {
-        self.deleting && self.foreground
-    }
-    fn starts(&self, old: Option<&Self>, finalizer: fn(&Self) -> bool) -> bool {
-        let now = |m: &Self| m.deleting && finalizer(m);
-        now(self) && !old.is_some_and(now)
-    }
+/// Whether a deletion begins that a finalizer holds up.
+fn starts(new: &Meta, old: Option<&Meta>, finalizer: fn(&Meta) -> bool) -> bool {
+    let now = |m: &Meta| m.deleting && finalizer(m);
+    now(new) && !old.is_some_and(now)
 }
 
 /// An object of the graph.
@@ -236,9 +166,9 @@ impl Graph {
             }
         }
         self.link(old_meta, meta, &mut effects);
-        if meta.starts(old_meta, |m| m.orphan) {
+        if starts(meta, old_meta, |m| m.orphan) {
             effects.push(Effect::Orphan(uid.clone()));
-        } else if meta.starts(old_meta, |m| m.foreground) {
+        } else if starts(meta, old_meta, |m| m.foreground) {
             let all = self.dependents(uid).into_iter().map(|d| d.meta.uid.clone());
             effects.extend(all.chain([uid.clone()]).map(Effect::Delete));
         }
@@ -418,15 +348,5 @@ mod tests {
         let mut misnamed = object("b", &[("owner", false)]);
         misnamed.owners[0].name = "x".into();
         assert_eq!(see(&mut g, misnamed), ["delete b"]);
-    }
-
-    #[test]
-    fn what_is_read_of_an_object() {
-        let json = br#"{"kind":"Pod","metadata":{"name":"a","uid":"u","resourceVersion":"7",
-            "deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["x","foregroundDeletion"]},"spec":{"a":[1]}}"#;
-        let m = Meta::decode(json).unwrap();
-        assert!(m.waits_for_dependents() && !m.orphan && m.namespace.is_empty());
-        assert!(Meta::decode(b"{}").is_ok());
-        assert!(Meta::decode(b"[").is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! Garbage collector: deletes objects that have lost their owners, and the dependents of deleted objects in the
 //! background or in the foreground, or frees these dependents (upstream: `pkg/controller/garbagecollector`).
 //!
-//! It watches the metadata of every resource that can be deleted, and discovers the resources again when a
-//! CustomResourceDefinition or an APIService changes.
+//! It follows the metadata of every resource that can be deleted, and discovers the resources again when a
+//! CustomResourceDefinition or an APIService changes. A resource that another controller reads has one watch for both.
 
 mod graph;
 
@@ -12,22 +12,23 @@ use std::time::Duration;
 
 use api::Status;
 use client::{
-    Api, Backoff, Change, Client, EventType, Informer, PartialObject, Patch, Queue, Recorder, Resource,
-    Selection,
+    Api, Backoff, Change, Client, EventType, Factory, Informer, PartialObject, Patch, Queue, Recorder,
+    Resource, Selection, resource_of,
 };
 use compact_str::CompactString as Text;
 use component::Shutdown;
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, OwnerReference, Preconditions};
 use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
-use crate::common::{finalizers, retry};
+use crate::common::{finalizers, pods, retry};
 use crate::discovery::{Served, discover};
 use crate::host::{Controller, Host, Next, Wiring};
-use graph::{Effect, FOREGROUND, Graph, Known, Meta, Node, ORPHAN};
+use crate::views::{FOREGROUND, Meta, ORPHAN};
+use graph::{Effect, Graph, Known, Node};
 
 const COMPONENT: &str = "garbage-collector-controller";
 /// The time for which changes of the served resources are collected before discovery.
@@ -38,6 +39,8 @@ const SYNC_LIMIT: Duration = Duration::from_secs(30);
 /// The garbage collector's controller.
 pub(crate) struct Collector {
     client: Client,
+    /// The informers that the other controllers read too.
+    shared: Factory,
     recorder: Recorder,
     graph: Mutex<Graph>,
     deletions: Queue<Text>,
@@ -61,6 +64,7 @@ impl Controller for Collector {
         Self {
             recorder: host.recorder(COMPONENT),
             client: host.client(),
+            shared: host.factory().view(),
             graph: Mutex::default(),
             deletions: host.main_queue(),
             orphanings: host.queue("garbage_collector_attempt_to_orphan"),
@@ -92,8 +96,15 @@ impl Controller for Collector {
 
 struct Monitor {
     served: Arc<Served>,
-    informer: Informer<Meta>,
-    shutdown: Shutdown,
+    source: Source,
+}
+
+/// The source of a resource's metadata.
+enum Source {
+    /// The informers of all controllers. These read the resource as long as the process runs.
+    Shared,
+    /// A watch that the garbage collector alone wants, and its end.
+    Own(Informer<Meta>, Shutdown),
 }
 
 /// Whether an object of the resource can be owned: Events are too many, and end by themselves.
@@ -111,6 +122,8 @@ fn changes_what_is_served(resource: &Resource) -> bool {
 
 impl Collector {
     async fn follow(self: Arc<Self>, shutdown: &Shutdown) {
+        // By then the other controllers have told what they read.
+        self.shared.started().await;
         let mut monitors: HashMap<Resource, Monitor> = HashMap::new();
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
         loop {
@@ -127,7 +140,11 @@ impl Collector {
                 }
             };
             if !*self.seen.borrow() && !monitors.is_empty() {
-                let all = join_all(monitors.values().map(|m| m.informer.synced()));
+                let own = monitors.values().filter_map(|m| match &m.source {
+                    Source::Own(informer, _) => Some(informer.synced()),
+                    Source::Shared => None,
+                });
+                let all = futures::future::join(join_all(own), self.shared.synced());
                 if tokio::time::timeout(SYNC_LIMIT, all).await.is_err() {
                     tracing::warn!(
                         "some resources are not seen yet; the garbage collector works without them"
@@ -166,11 +183,12 @@ impl Collector {
         if complete {
             *self.kinds.write() = kinds;
             monitors.retain(|resource, monitor| {
+                let Source::Own(informer, end) = &monitor.source else { return true };
                 let stays = wanted.get(resource).is_some_and(|s| **s == *monitor.served);
                 if !stays {
-                    monitor.shutdown.stop();
+                    end.stop();
                     let mut graph = self.graph.lock();
-                    for object in monitor.informer.list() {
+                    for object in informer.list() {
                         graph.forget(&object.uid);
                     }
                 }
@@ -185,13 +203,24 @@ impl Collector {
     }
 
     fn watch(self: &Arc<Self>, served: Arc<Served>, shutdown: &Shutdown) -> Monitor {
-        let informer: Informer<Meta> =
-            Informer::of(&self.client, served.resource.clone(), Selection::default());
+        let (resource, everything) = (served.resource.clone(), Selection::default());
         let (this, about) = (self.clone(), served.clone());
-        informer.handle(move |change| this.changed(&about, change));
-        let child = shutdown.child();
-        informer.start(&child);
-        Monitor { served, informer, shutdown: child }
+        if !self.shared.reads(&resource, &everything) {
+            let informer: Informer<Meta> = Informer::of(&self.client, resource, everything);
+            informer.handle(move |change| this.changed(&about, change));
+            let end = shutdown.child();
+            informer.start(&end);
+            return Monitor { served, source: Source::Own(informer, end) };
+        }
+        if resource == resource_of::<Pod>() {
+            // Their views have the metadata: nothing is decoded or kept twice.
+            pods::informer(&self.shared)
+                .handle(move |change| this.changed(&about, &change.map(|pod| pod.meta.clone())));
+        } else {
+            let informer = self.shared.select::<Meta>(resource, everything);
+            informer.handle(move |change| this.changed(&about, change));
+        }
+        Monitor { served, source: Source::Shared }
     }
 
     fn changed(&self, served: &Arc<Served>, change: &Change<Meta>) {

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder};
+use client::{Cached, Change, Client, EventType, Informer, Key, Patch, Queue, Recorder, resource_of};
 use component::Clock;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Taint, Toleration};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::common::{deleting, pods};
+use crate::common::pods;
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::{PodView, Truth};
 use objects::taints::{self, NO_EXECUTE, tolerates};
 
 /// The wait where tolerations last beyond the end of time.
@@ -50,7 +51,7 @@ pub(crate) struct TaintEviction {
     clock: Clock,
     recorder: Recorder,
     nodes: Informer<Node>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
     /// The Pods that tolerate their taints for a time, with the end of that time.
     waiting: Mutex<HashMap<Key, Instant>>,
     /// The Pods to look at; the main queue has nodes.
@@ -91,16 +92,13 @@ impl Controller for TaintEviction {
         let c = self.clone();
         self.pods.handle(move |change| {
             let same = match change {
-                Change::Updated { old, new } => {
-                    taints::tolerations(old) == taints::tolerations(new)
-                        && pods::node_name(old) == pods::node_name(new)
-                }
+                Change::Updated { old, new } => old.tolerations == new.tolerations && old.node == new.node,
                 _ => false,
             };
             // Only Pods of tainted nodes and waiting Pods matter.
             let pod = change.object();
             let key = pod.key();
-            if !same && (c.is_tainted(pods::node_name(pod)) || c.waiting.lock().contains_key(&key)) {
+            if !same && (c.is_tainted(&pod.node) || c.waiting.lock().contains_key(&key)) {
                 c.queue.add(key);
             }
         });
@@ -131,16 +129,16 @@ impl TaintEviction {
 
     async fn look_at_pod(&self, key: Key) -> Result<Next, Status> {
         let pod = self.pods.get_key(&key);
-        let node = pod.as_ref().and_then(|p| self.nodes.get("", pods::node_name(p)));
+        let node = pod.as_ref().and_then(|p| self.nodes.get("", &p.node));
         let (Some(pod), Some(node)) = (pod, node) else {
             self.cancel(&key);
             return Ok(Next::Done);
         };
-        if deleting(&pod.metadata) {
+        if pod.is_deleting() {
             self.waiting.lock().remove(&key);
             return Ok(Next::Done);
         }
-        match decide(&evicting(&node), taints::tolerations(&pod)) {
+        match decide(&evicting(&node), &pod.tolerations) {
             Verdict::Stay => {
                 self.cancel(&key);
                 Ok(Next::Done)
@@ -182,11 +180,11 @@ impl TaintEviction {
         }
     }
 
-    async fn evict(&self, key: &Key, pod: &Pod) -> Result<(), Status> {
+    async fn evict(&self, key: &Key, pod: &PodView) -> Result<(), Status> {
         self.tell(key, format!("Marking for deletion Pod {key}"));
-        let api = self.client.api::<Pod>(&key.namespace);
-        let known = pods::condition(pod, "DisruptionTarget")
-            .is_some_and(|c| c.status == "True" && c.reason.as_deref() == Some("DeletionByTaintManager"));
+        let api = self.client.resource::<PodView>(resource_of::<Pod>(), &key.namespace);
+        let known =
+            pod.disruption().is_some_and(|c| c.status == Truth::True && c.reason == "DeletionByTaintManager");
         if !known {
             let patch = disruption(
                 pod,
@@ -207,15 +205,20 @@ impl TaintEviction {
 }
 
 /// Makes the patch that notes in a Pod's status the reason for its deletion.
-pub(super) fn disruption(pod: &Pod, reason: &str, message: &str, now: jiff::Timestamp) -> serde_json::Value {
+pub(super) fn disruption(
+    pod: &PodView,
+    reason: &str,
+    message: &str,
+    now: jiff::Timestamp,
+) -> serde_json::Value {
     let mut condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
         "lastTransitionTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now),
     });
-    if let Some(generation) = pod.metadata.generation {
+    if let Some(generation) = pod.generation {
         condition["observedGeneration"] = json!(generation);
     }
-    json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}})
+    json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [condition]}})
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub use super::zones::EvictionRates;
 use super::zones::{Disruption, Zones, zone_of};
 use crate::common::{pods, within};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::{PodView, Truth};
 
 const LEASES: &str = "kube-node-lease";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
@@ -137,7 +138,7 @@ struct Writer {
     clock: Clock,
     recorder: Recorder,
     nodes: Informer<Node>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
     /// The nodes whose conditions must become unknown.
     silent: Queue<Silent>,
     /// The nodes whose Pods must be marked as not ready, in the state before their conditions became unknown.
@@ -219,20 +220,22 @@ impl Writer {
         results.into_iter().collect()
     }
 
-    async fn mark(&self, pod: &Pod) -> Result<(), Status> {
-        if pods::condition(pod, "Ready").is_none_or(|c| c.status == "False") {
+    async fn mark(&self, pod: &PodView) -> Result<(), Status> {
+        if pod.ready.as_ref().is_none_or(|c| c.status == Truth::False) {
             return Ok(());
         }
         let patch = json!({
-            "metadata": {"uid": pod.metadata.uid},
+            "metadata": {"uid": pod.uid()},
             "status": {"conditions": [{
                 "type": "Ready", "status": "False", "lastTransitionTime": Time(self.clock.now()),
             }]},
         });
-        let api = self.client.api::<Pod>(pod.metadata.namespace.as_deref().unwrap_or_default());
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match within(api.patch_status(name, &Patch::Strategic(patch))).await {
-            Ok(_) => self.recorder.event(pod, EventType::Warning, "NodeNotReady", "Node is not ready"),
+        let api = self.client.resource::<PodView>(resource_of::<Pod>(), pod.namespace());
+        match within(api.patch_status(pod.name(), &Patch::Strategic(patch))).await {
+            Ok(_) => {
+                let about = pod.reference();
+                self.recorder.event_about(about, EventType::Warning, "NodeNotReady", "Node is not ready");
+            }
             Err(e) if e.is_not_found() || e.is_conflict() => {}
             Err(e) => return Err(e),
         }

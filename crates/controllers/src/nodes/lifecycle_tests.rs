@@ -84,7 +84,10 @@ async fn silent_nodes_are_told_and_come_back() {
     let mut want = healthy(3);
     want[0] = ("Unknown".to_owned(), true);
     assert_eq!(states(&cluster), want);
-    assert!(!pods::is_ready(&cluster.fake.get("default", "p").unwrap()));
+    assert!(
+        objects::pod::condition(&cluster.fake.get("default", "p").unwrap(), "Ready").unwrap().status
+            == "False"
+    );
     assert!(cluster.fake.reasons().contains(&"NodeNotReady".to_owned()));
     node(&cluster, "a");
     renew(&cluster, "a");

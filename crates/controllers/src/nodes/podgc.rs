@@ -19,8 +19,9 @@ use tokio::time::Instant;
 
 use super::eviction::disruption;
 use super::taints::{self, OUT_OF_SERVICE};
-use crate::common::{deleting, pods, within};
+use crate::common::{pods, within};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::PodView;
 
 const PERIOD: Duration = Duration::from_secs(20);
 /// The number of requests that are made at a time.
@@ -52,7 +53,7 @@ pub(crate) struct PodGc {
     client: Client,
     clock: Clock,
     nodes: Informer<Node>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
     /// The number of ended Pods beyond which the oldest go; 0 keeps them all.
     threshold: usize,
     /// The times since which nodes that Pods name are missing.
@@ -91,25 +92,25 @@ impl Controller for PodGc {
 #[derive(Debug, Default)]
 struct Plan {
     /// The Pods to be ended and deleted at once.
-    delete: Vec<Arc<Pod>>,
+    delete: Vec<Arc<PodView>>,
     /// The nodes that Pods name and that are not cached.
     missing: HashSet<String>,
 }
 
-fn plan(all: &[Arc<Pod>], nodes: &[Arc<Node>], threshold: usize) -> Plan {
+fn plan(all: &[Arc<PodView>], nodes: &[Arc<Node>], threshold: usize) -> Plan {
     let known: HashMap<&str, &Arc<Node>> =
         nodes.iter().map(|n| (n.metadata.name.as_deref().unwrap_or_default(), n)).collect();
     let mut plan = Plan::default();
-    let mut ended: Vec<&Arc<Pod>> = Vec::new();
+    let mut ended: Vec<&Arc<PodView>> = Vec::new();
     for pod in all {
-        let node = pods::node_name(pod);
-        if !matches!(pods::phase(pod), "Pending" | "Running" | "Unknown") {
+        let node = pod.node.as_str();
+        if !matches!(pod.phase.as_str(), "Pending" | "Running" | "Unknown") {
             ended.push(pod);
         }
         let stuck = if node.is_empty() {
-            deleting(&pod.metadata)
+            pod.is_deleting()
         } else if let Some(node) = known.get(node) {
-            deleting(&pod.metadata) && is_out_of_service(node)
+            pod.is_deleting() && is_out_of_service(node)
         } else {
             plan.missing.insert(node.to_owned());
             false
@@ -121,9 +122,8 @@ fn plan(all: &[Arc<Pod>], nodes: &[Arc<Node>], threshold: usize) -> Plan {
     let surplus = ended.len().saturating_sub(threshold);
     if threshold > 0 && surplus > 0 {
         ended.sort_by_cached_key(|p| {
-            let evicted = pods::phase(p) == "Failed"
-                && p.status.as_ref().and_then(|s| s.reason.as_deref()) == Some("Evicted");
-            (!evicted, p.metadata.creation_timestamp.as_ref().map(|t| t.0), p.metadata.name.clone())
+            let evicted = p.phase == "Failed" && p.evicted;
+            (!evicted, p.created, p.meta.name.clone())
         });
         plan.delete.extend(ended.into_iter().take(surplus).cloned());
     }
@@ -144,8 +144,8 @@ impl PodGc {
         let answers = stream::iter(asked).map(|node| self.is_gone(node).boxed());
         let gone: HashSet<String> =
             answers.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().flatten().collect();
-        let mut ends: Vec<(Arc<Pod>, Why)> = plan.delete.into_iter().map(|p| (p, Why::Left)).collect();
-        let orphaned = all.into_iter().filter(|p| gone.contains(pods::node_name(p)));
+        let mut ends: Vec<(Arc<PodView>, Why)> = plan.delete.into_iter().map(|p| (p, Why::Left)).collect();
+        let orphaned = all.into_iter().filter(|p| gone.contains(p.node.as_str()));
         ends.extend(orphaned.map(|p| (p, Why::Orphaned)));
         let ends = stream::iter(ends).map(|(pod, why)| self.try_end(pod, why).boxed());
         ends.buffer_unordered(AT_ONCE).collect::<()>().await;
@@ -163,7 +163,7 @@ impl PodGc {
         long.map(|(node, _)| node.clone()).collect()
     }
 
-    async fn try_end(&self, pod: Arc<Pod>, why: Why) {
+    async fn try_end(&self, pod: Arc<PodView>, why: Why) {
         let pod = &*pod;
         match AssertUnwindSafe(within(self.end(pod, why))).catch_unwind().await {
             Ok(Ok(())) => {}
@@ -181,19 +181,19 @@ impl PodGc {
     }
 
     /// Ends a Pod in its status, unless another component will, and deletes it.
-    async fn end(&self, pod: &Pod, why: Why) -> Result<(), Status> {
-        let api = self.client.api::<Pod>(pod.metadata.namespace.as_deref().unwrap_or_default());
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        if !pods::is_terminal(pod) {
+    async fn end(&self, pod: &PodView, why: Why) -> Result<(), Status> {
+        let api = self.client.resource::<PodView>(resource_of::<Pod>(), pod.namespace());
+        let name = pod.name();
+        if !pod.is_terminal() {
             let mut patch = match why {
                 Why::Orphaned => {
                     let message = "PodGC: node no longer exists";
                     disruption(pod, "DeletionByPodGC", message, self.clock.now())
                 }
-                Why::Left => json!({"metadata": {"uid": pod.metadata.uid}, "status": {}}),
+                Why::Left => json!({"metadata": {"uid": pod.uid()}, "status": {}}),
             };
             patch["status"]["phase"] = json!("Failed");
-            if let Some(generation) = pod.metadata.generation {
+            if let Some(generation) = pod.generation {
                 patch["status"]["observedGeneration"] = json!(generation);
             }
             match api.patch_status(name, &Patch::Strategic(patch)).await {
@@ -212,8 +212,9 @@ impl PodGc {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::tests::view;
 
-    fn pod(name: &str, node: &str, phase: &str, deleting: bool, created: i64) -> Arc<Pod> {
+    fn pod(name: &str, node: &str, phase: &str, deleting: bool, created: i64) -> Arc<PodView> {
         let time = |s: i64| jiff::Timestamp::from_second(s).unwrap().to_string();
         let mut value = json!({
             "metadata": {"name": name, "creationTimestamp": time(created)},
@@ -222,7 +223,7 @@ mod tests {
         if deleting {
             value["metadata"]["deletionTimestamp"] = json!(time(9));
         }
-        Arc::new(serde_json::from_value(value).unwrap())
+        Arc::new(view(&value))
     }
 
     fn node(name: &str, ready: &str, taint: Option<&str>) -> Arc<Node> {
@@ -238,13 +239,16 @@ mod tests {
 
     #[test]
     fn what_goes() {
-        let check =
-            |pods: &[Arc<Pod>], nodes: &[Arc<Node>], threshold: usize, want: &[&str], missing: &[&str]| {
-                let plan = plan(pods, nodes, threshold);
-                let names: Vec<_> = plan.delete.iter().map(|p| p.metadata.name.clone().unwrap()).collect();
-                assert_eq!(names, want);
-                assert_eq!(plan.missing, missing.iter().map(|m| (*m).to_owned()).collect());
-            };
+        let check = |pods: &[Arc<PodView>],
+                     nodes: &[Arc<Node>],
+                     threshold: usize,
+                     want: &[&str],
+                     missing: &[&str]| {
+            let plan = plan(pods, nodes, threshold);
+            let names: Vec<_> = plan.delete.iter().map(|p| p.name().to_owned()).collect();
+            assert_eq!(names, want);
+            assert_eq!(plan.missing, missing.iter().map(|m| (*m).to_owned()).collect());
+        };
         check(&[pod("a", "", "Pending", true, 0), pod("b", "", "Pending", false, 0)], &[], 0, &["a"], &[]);
         check(
             &[pod("a", "n", "Running", false, 0), pod("b", "x", "Running", false, 0)],

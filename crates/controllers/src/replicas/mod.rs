@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Api, Cached, Change, Client, Informer, Key, Queue};
+use client::{Api, Cached, Change, Client, Informer, Key, Queue, resource_of};
 use component::Clock;
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -25,6 +25,7 @@ use crate::common::owners::resolve;
 use crate::common::pod_control::{Deletion, PodControl, from_template};
 use crate::common::{controller_of, deleting, pods};
 use crate::host::{Controller, Host, Next, Wiring};
+use crate::views::PodView;
 use kinds::Replicated;
 
 /// The greatest number of Pods that are made or deleted in one sync.
@@ -43,7 +44,7 @@ pub(crate) struct Replicas<T> {
     clock: Clock,
     control: PodControl,
     sets: Informer<T>,
-    pods: Informer<Pod>,
+    pods: Informer<PodView>,
     expectations: Expectations,
 }
 
@@ -101,14 +102,12 @@ impl<T: Replicated> Controller for Replicas<T> {
         let selector = set.selector();
         let uid = set.metadata().uid.as_deref().unwrap_or_default();
         let mut all = self.pods.by_index(pods::BY_OWNER, uid);
-        let terminating = all
-            .iter()
-            .filter(|p| pods::is_terminating(p) && selector.matches(p.metadata.labels.as_ref()))
-            .count();
+        let terminating = all.iter().filter(|p| p.is_terminating() && p.is_selected_by(&selector)).count();
         all.extend(self.pods.by_index(pods::BY_OWNER, &pods::orphans(&key.namespace)));
-        all.retain(|p| pods::is_active(p));
+        all.retain(|p| p.is_active());
         let owners: Api<T> = self.client.api(&key.namespace);
-        let active = claim(&*set, &owners, &selector, all, &self.client.api(&key.namespace)).await?;
+        let api = self.client.resource::<PodView>(resource_of::<Pod>(), &key.namespace);
+        let active = claim(&*set, &owners, &selector, all, &api).await?;
 
         let now = self.clock.now();
         let step =
@@ -122,7 +121,7 @@ impl<T: Replicated> Controller for Replicas<T> {
         let unseen = (!satisfied).then_some(AGAIN);
         let waits = set.min_ready() > 0 && status.ready != status.available;
         let available = waits.then(|| {
-            let next = pods::next_available(active.iter().map(|p| &**p), set.min_ready(), now);
+            let next = active.iter().filter_map(|p| p.available_in(set.min_ready(), now)).min();
             next.unwrap_or(Duration::from_secs(u64::try_from(set.min_ready()).unwrap_or(0)))
         });
         Ok(Next::at(unseen.into_iter().chain(available).min()))
@@ -134,11 +133,11 @@ impl<T: Replicated> Controller for Replicas<T> {
 enum Step {
     Nothing,
     Create(usize),
-    Delete(Vec<Arc<Pod>>),
+    Delete(Vec<Arc<PodView>>),
 }
 
 /// Decides on the step from the Pods that count and `related`, the active Pods of all sets of the same owner.
-fn plan(wanted: i32, active: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> Step {
+fn plan(wanted: i32, active: &[Arc<PodView>], related: &[Arc<PodView>], now: Timestamp) -> Step {
     let wanted = usize::try_from(wanted).unwrap_or(0);
     match active.len().cmp(&wanted) {
         Ordering::Less => Step::Create((wanted - active.len()).min(BURST)),
@@ -151,40 +150,40 @@ fn plan(wanted: i32, active: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) 
 
 impl<T: Replicated> Replicas<T> {
     /// Queues the sets that may want to adopt an orphan.
-    fn enqueue_matching(&self, pod: &Pod, queue: &Queue<Key>) {
+    fn enqueue_matching(&self, pod: &PodView, queue: &Queue<Key>) {
         for set in self.sets.list_namespace(pod.namespace()) {
             let selector = set.selector();
-            if !selector.is_everything() && selector.matches(pod.metadata.labels.as_ref()) {
+            if !selector.is_everything() && pod.is_selected_by(&selector) {
                 queue.add(set.key());
             }
         }
     }
 
-    fn pod_added(&self, pod: &Pod, queue: &Queue<Key>) {
-        if deleting(&pod.metadata) {
+    fn pod_added(&self, pod: &PodView, queue: &Queue<Key>) {
+        if pod.is_deleting() {
             return self.pod_deleted(pod, queue);
         }
-        if controller_of(&pod.metadata).is_none() {
+        if pod.controller().is_none() {
             return self.enqueue_matching(pod, queue);
         }
-        if let Some((key, _)) = resolve(&self.sets, &pod.metadata) {
+        if let Some((key, _)) = resolve(&self.sets, pod.namespace(), pod.controller()) {
             self.expectations.created(&key, 1);
             queue.add(key);
         }
     }
 
-    fn pod_updated(&self, old: &Pod, new: &Pod, queue: &Queue<Key>) {
-        let relabelled = old.metadata.labels != new.metadata.labels;
-        if deleting(&new.metadata) {
+    fn pod_updated(&self, old: &PodView, new: &PodView, queue: &Queue<Key>) {
+        let relabelled = old.labels != new.labels;
+        if new.is_deleting() {
             self.pod_deleted(new, queue);
             if relabelled {
                 self.pod_deleted(old, queue);
             }
             return;
         }
-        let (before, after) = (controller_of(&old.metadata), controller_of(&new.metadata));
+        let (before, after) = (old.controller(), new.controller());
         if before != after
-            && let Some((key, _)) = resolve(&self.sets, &old.metadata)
+            && let Some((key, _)) = resolve(&self.sets, old.namespace(), old.controller())
         {
             queue.add(key);
         }
@@ -194,8 +193,8 @@ impl<T: Replicated> Replicas<T> {
             }
             return;
         }
-        if let Some((key, set)) = resolve(&self.sets, &new.metadata) {
-            if !pods::is_ready(old) && pods::is_ready(new) && set.min_ready() > 0 {
+        if let Some((key, set)) = resolve(&self.sets, new.namespace(), new.controller()) {
+            if !old.is_ready() && new.is_ready() && set.min_ready() > 0 {
                 let wait = u64::try_from(set.min_ready()).unwrap_or(0);
                 queue.add_after(key.clone(), Duration::from_secs(wait));
             }
@@ -203,15 +202,15 @@ impl<T: Replicated> Replicas<T> {
         }
     }
 
-    fn pod_deleted(&self, pod: &Pod, queue: &Queue<Key>) {
-        if let Some((key, _)) = resolve(&self.sets, &pod.metadata) {
+    fn pod_deleted(&self, pod: &PodView, queue: &Queue<Key>) {
+        if let Some((key, _)) = resolve(&self.sets, pod.namespace(), pod.controller()) {
             self.expectations.deleted(&key, pod.uid());
             queue.add(key);
         }
     }
 
     /// Returns the active Pods of every set that has the same controller.
-    fn related(&self, set: &T) -> Vec<Arc<Pod>> {
+    fn related(&self, set: &T) -> Vec<Arc<PodView>> {
         let sets = match controller_of(set.metadata()) {
             Some(owner) => self.sets.by_index(pods::BY_OWNER, &owner.uid),
             None => Vec::new(),
@@ -221,7 +220,7 @@ impl<T: Replicated> Replicas<T> {
             uids.extend(set.metadata().uid.as_deref());
         }
         let pods = uids.into_iter().flat_map(|uid| self.pods.by_index(pods::BY_OWNER, uid));
-        pods.filter(|p| pods::is_active(p)).collect()
+        pods.filter(|p| p.is_active()).collect()
     }
 
     async fn execute(&self, key: &Key, set: &Arc<T>, step: Step) -> Result<(), Status> {
@@ -242,9 +241,9 @@ impl<T: Replicated> Replicas<T> {
                 result
             }
             Step::Delete(doomed) => {
-                self.expectations.expect_deletions(key, doomed.iter().filter_map(|p| p.metadata.uid.clone()));
+                self.expectations.expect_deletions(key, doomed.iter().map(|p| p.uid().to_owned()));
                 let deletions = doomed.iter().map(|pod| async {
-                    let deleted = self.control.delete(&**set, pod).await;
+                    let deleted = self.control.delete(&**set, pod.name()).await;
                     // The informer will not show this Pod's deletion.
                     if !matches!(deleted, Ok(Deletion::Begun)) {
                         self.expectations.deleted(key, pod.uid());
@@ -260,17 +259,13 @@ impl<T: Replicated> Replicas<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::tests::view;
+    use serde_json::json;
 
     #[test]
     fn plans() {
-        let pods = |n: usize| -> Vec<Arc<Pod>> {
-            (0..n)
-                .map(|i| {
-                    let mut pod = Pod::default();
-                    pod.metadata.uid = Some(i.to_string());
-                    Arc::new(pod)
-                })
-                .collect()
+        let pods = |n: usize| -> Vec<Arc<PodView>> {
+            (0..n).map(|i| Arc::new(view(&json!({"metadata": {"uid": i.to_string()}})))).collect()
         };
         let check = |wanted: i32, have: usize, want: (usize, usize)| {
             let got = match plan(wanted, &pods(have), &[], Timestamp::UNIX_EPOCH) {

@@ -5,28 +5,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
-use crate::common::pods;
-
-const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+use crate::views::PodView;
 
 /// Returns the `count` Pods whose loss is felt least.
 pub(super) fn to_delete(
-    active: &[Arc<Pod>],
-    related: &[Arc<Pod>],
+    active: &[Arc<PodView>],
+    related: &[Arc<PodView>],
     count: usize,
     now: Timestamp,
-) -> Vec<Arc<Pod>> {
+) -> Vec<Arc<PodView>> {
     let mut chosen = active.to_vec();
     if count < chosen.len() {
         let mut on_node: HashMap<&str, usize> = HashMap::new();
-        for pod in related.iter().filter(|p| pods::is_active(p)) {
-            *on_node.entry(pods::node_name(pod)).or_default() += 1;
+        for pod in related.iter().filter(|p| p.is_active()) {
+            *on_node.entry(pod.node.as_str()).or_default() += 1;
         }
-        chosen.sort_by_cached_key(|pod| {
-            rank(pod, on_node.get(pods::node_name(pod)).copied().unwrap_or(0), now)
-        });
+        chosen.sort_by_cached_key(|pod| rank(pod, on_node.get(pod.node.as_str()).copied().unwrap_or(0), now));
         chosen.truncate(count);
     }
     chosen
@@ -38,26 +33,25 @@ pub(super) fn to_delete(
 /// Times count by their logarithm, so that neighbours in age go in no order but their uid's. DIFFERENCE: upstream
 /// compares uids where only the ready times' logarithms agree, before it looks at restarts, which is no order at all
 /// for some triples; here all else is compared first.
-fn rank(pod: &Pod, neighbours: usize, now: Timestamp) -> impl Ord + use<> {
-    let phase = match pods::phase(pod) {
+fn rank(pod: &PodView, neighbours: usize, now: Timestamp) -> impl Ord + use<> {
+    let phase = match pod.phase.as_str() {
         "Pending" => 0,
         "Running" => 2,
         _ => 1,
     };
-    let ready = pods::is_ready(pod);
-    let cost = pod.metadata.annotations.as_ref().and_then(|a| a.get(COST)).and_then(|c| c.parse().ok());
-    let created = pod.metadata.creation_timestamp.as_ref().map(|t| age(t.0, now));
-    let ready_for = if ready { Some(pods::ready_since(pod).map(|t| age(t, now))) } else { None };
+    let ready = pod.is_ready();
+    let created = pod.created.map(|t| age(t, now));
+    let ready_for = if ready { Some(pod.ready_since().map(|t| age(t, now))) } else { None };
     (
-        !pods::node_name(pod).is_empty(),
+        !pod.node.is_empty(),
         phase,
         ready,
-        cost.unwrap_or(0i32),
+        pod.cost,
         Reverse(neighbours),
         ready_for,
-        Reverse(restarts(pod)),
+        Reverse(pod.restarts),
         created,
-        pod.metadata.uid.clone(),
+        pod.meta.uid.clone(),
     )
 }
 
@@ -67,26 +61,13 @@ fn age(since: Timestamp, now: Timestamp) -> i64 {
     u128::try_from(nanos).ok().and_then(u128::checked_ilog2).map_or(-1, i64::from)
 }
 
-/// Returns the most restarts of a container, and of a sidecar.
-fn restarts(pod: &Pod) -> (i32, i32) {
-    let Some(status) = &pod.status else { return (0, 0) };
-    let sidecar = |name: &str| {
-        pod.spec
-            .iter()
-            .flat_map(|s| s.init_containers.iter().flatten())
-            .any(|c| c.name == name && c.restart_policy.as_deref() == Some("Always"))
-    };
-    let containers = status.container_statuses.iter().flatten().map(|c| c.restart_count).max();
-    let sidecars = status.init_container_statuses.iter().flatten().filter(|c| sidecar(&c.name));
-    (containers.unwrap_or(0), sidecars.map(|c| c.restart_count).max().unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::tests::view;
     use serde_json::{Value, json};
 
-    fn pod(name: &str, node: &str, phase: &str, more: Value) -> Arc<Pod> {
+    fn pod(name: &str, node: &str, phase: &str, more: Value) -> Arc<PodView> {
         let mut value = json!({
             "metadata": {"name": name, "uid": name},
             "spec": {"nodeName": node, "containers": []},
@@ -103,7 +84,7 @@ mod tests {
             }
         }
         merge(&mut value, &more);
-        Arc::new(serde_json::from_value(value).unwrap())
+        Arc::new(view(&value))
     }
 
     fn ready(at: i64) -> Value {
@@ -123,7 +104,7 @@ mod tests {
         };
         let cost = |c: &str| {
             let mut v = ready(5);
-            v["metadata"] = json!({"annotations": {COST: c}});
+            v["metadata"] = json!({"annotations": {"controller.kubernetes.io/pod-deletion-cost": c}});
             v
         };
         let created = |at: i64| {
@@ -131,10 +112,10 @@ mod tests {
             v["metadata"] = json!({"creationTimestamp": Timestamp::from_second(at).unwrap().to_string()});
             v
         };
-        let check = |first: Arc<Pod>, second: Arc<Pod>| {
+        let check = |first: Arc<PodView>, second: Arc<PodView>| {
             for pods in [[first.clone(), second.clone()], [second.clone(), first.clone()]] {
                 let chosen = to_delete(&pods, &[], 1, now);
-                assert_eq!(chosen[0].metadata.name, first.metadata.name);
+                assert_eq!(chosen[0].name(), first.name());
             }
         };
         check(pod("unscheduled", "", "Pending", json!({})), pod("scheduled", "n", "Pending", json!({})));

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use api::Status;
 use client::Api;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::kinds::{Condition, Counts, Replicated};
-use crate::common::pods;
+use crate::views::PodView;
 use objects::Selector;
 
 const FAILURE: &str = "ReplicaFailure";
@@ -17,7 +16,7 @@ const FAILURE: &str = "ReplicaFailure";
 /// Computes the status of a set; `error` is the error that kept the set from making or deleting Pods.
 pub(super) fn of<T: Replicated>(
     set: &T,
-    active: &[Arc<Pod>],
+    active: &[Arc<PodView>],
     terminating: usize,
     error: Option<&Status>,
     now: Timestamp,
@@ -25,7 +24,7 @@ pub(super) fn of<T: Replicated>(
     let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     let labels = set.template().and_then(|t| t.metadata.as_ref()?.labels.clone()).unwrap_or_default();
     let template = Selector::exactly(&labels);
-    let ready: Vec<&Arc<Pod>> = active.iter().filter(|p| pods::is_ready(p)).collect();
+    let ready: Vec<&Arc<PodView>> = active.iter().filter(|p| p.is_ready()).collect();
     let mut conditions = set.counts().conditions;
     let failing = conditions.iter().any(|c| c.kind == FAILURE);
     match error {
@@ -48,8 +47,8 @@ pub(super) fn of<T: Replicated>(
     }
     Counts {
         replicas: count(active.len()),
-        fully_labeled: count(active.iter().filter(|p| template.matches(p.metadata.labels.as_ref())).count()),
-        available: count(ready.iter().filter(|p| pods::is_available(p, set.min_ready(), now)).count()),
+        fully_labeled: count(active.iter().filter(|p| p.is_selected_by(&template)).count()),
+        available: count(ready.iter().filter(|p| p.is_available(set.min_ready(), now)).count()),
         ready: count(ready.len()),
         terminating: T::TERMINATING.then(|| count(terminating)),
         observed_generation: set.metadata().generation.unwrap_or(0),
@@ -78,6 +77,7 @@ pub(super) async fn update<T: Replicated>(api: &Api<T>, set: &T, wanted: Counts)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::tests::view;
     use k8s_openapi::api::apps::v1::ReplicaSet;
     use serde_json::json;
 
@@ -91,24 +91,19 @@ mod tests {
         .unwrap()
     }
 
-    fn pod(labels: serde_json::Value, ready_since: Option<i64>) -> Arc<Pod> {
+    fn pod(labels: serde_json::Value, ready_since: Option<i64>) -> Arc<PodView> {
         let conditions = ready_since.map(|s| {
             json!([{"type": "Ready", "status": "True",
                 "lastTransitionTime": Timestamp::from_second(s).unwrap().to_string()}])
         });
-        Arc::new(
-            serde_json::from_value(
-                json!({"metadata": {"labels": labels}, "status": {"conditions": conditions}}),
-            )
-            .unwrap(),
-        )
+        Arc::new(view(&json!({"metadata": {"labels": labels}, "status": {"conditions": conditions}})))
     }
 
     #[test]
     fn counts() {
         let now = Timestamp::from_second(100).unwrap();
         let full = json!({"a": "b", "c": "d"});
-        let check = |pods: &[Arc<Pod>], want: (i32, i32, i32, i32)| {
+        let check = |pods: &[Arc<PodView>], want: (i32, i32, i32, i32)| {
             let c = of(&set(json!({"replicas": 0})), pods, 1, None, now);
             assert_eq!((c.replicas, c.fully_labeled, c.ready, c.available), want);
             assert_eq!((c.terminating, c.observed_generation), (Some(1), 3));

@@ -1,0 +1,13 @@
+//! The parts of objects that the controllers keep in their caches.
+//!
+//! A type here is decoded from an object's JSON without the rest of the object, once for all controllers of the
+//! process. It has no JSON of its own ([`client::ToJson`]), so that it cannot be written in the object's place:
+//! controllers change such an object by patches, or read it whole before.
+
+mod meta;
+mod pod;
+
+pub use meta::{FOREGROUND, Meta, ORPHAN};
+#[cfg(test)]
+pub(crate) use pod::tests;
+pub use pod::{Condition, NamedPort, PodView, Tolerations, Truth};

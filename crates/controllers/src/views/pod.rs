@@ -1,0 +1,569 @@
+//! A Pod as the controllers read it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use api::Status;
+use client::{Cached, FromJson};
+use compact_str::CompactString as Text;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ObjectReference, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use objects::Selector;
+use objects::labels::CompactLabels;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::meta::{Meta, Wire as WireMeta};
+
+/// The part of a Pod that any of the controllers reads. The garbage collector shares its metadata.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PodView {
+    /// Its metadata.
+    pub meta: Arc<Meta>,
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+    /// The time at which it was made.
+    pub created: Option<Timestamp>,
+    /// Whether its deletion has no time left.
+    pub expired: bool,
+    /// Its labels.
+    pub labels: CompactLabels,
+    /// Its cost of deletion, beside that of others of its set.
+    pub cost: i32,
+    /// The node to which it is bound, "" for none.
+    pub node: Text,
+    /// Its tolerations.
+    pub tolerations: Tolerations,
+    /// Its phase, "" if it has none yet.
+    pub phase: Text,
+    /// Whether its node ended it to get back resources.
+    pub evicted: bool,
+    /// Its condition `Ready`.
+    pub ready: Option<Condition>,
+    /// Its addresses that can be read.
+    pub addresses: Box<[IpAddr]>,
+    /// The most restarts of a container, and of a sidecar.
+    pub restarts: (i32, i32),
+    /// The fields that few Pods have.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Rare {
+    hostname: Text,
+    subdomain: Text,
+    disruption: Option<Condition>,
+    ports: Box<[NamedPort]>,
+    claims: Box<[Text]>,
+    ephemeral: Box<[Text]>,
+}
+
+/// A port of a Pod's containers and sidecars that has a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedPort {
+    /// Its name.
+    pub name: Text,
+    /// Its protocol.
+    pub protocol: Text,
+    /// Its number.
+    pub port: i32,
+}
+
+/// The state of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Truth {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// It is not known.
+    Unknown,
+}
+
+/// A condition of a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// Its state.
+    pub status: Truth,
+    /// Its reason, "" for none.
+    pub reason: Text,
+    /// The time of its last change.
+    pub since: Option<Timestamp>,
+}
+
+/// The tolerations of a Pod. Those that admission gives every Pod take no room.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tolerations(Option<Box<[Toleration]>>);
+
+/// The tolerations that the admission plugin DefaultTolerationSeconds adds.
+static ADDED: LazyLock<[Toleration; 2]> = LazyLock::new(|| {
+    ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].map(|key| Toleration {
+        key: Some(key.to_owned()),
+        operator: Some("Exists".to_owned()),
+        effect: Some(objects::taints::NO_EXECUTE.to_owned()),
+        toleration_seconds: Some(300),
+        value: None,
+    })
+});
+
+impl Default for Tolerations {
+    fn default() -> Self {
+        Self(Some(Box::default()))
+    }
+}
+
+impl From<Vec<Toleration>> for Tolerations {
+    fn from(all: Vec<Toleration>) -> Self {
+        Self((all != *ADDED).then(|| all.into()))
+    }
+}
+
+impl std::ops::Deref for Tolerations {
+    type Target = [Toleration];
+    fn deref(&self) -> &[Toleration] {
+        self.0.as_deref().unwrap_or(&*ADDED)
+    }
+}
+
+impl PodView {
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.meta.namespace
+    }
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.meta.name
+    }
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        &self.meta.uid
+    }
+    /// The reference to its managing controller.
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.meta.controller()
+    }
+    /// Whether its deletion has begun.
+    pub fn is_deleting(&self) -> bool {
+        self.meta.deleting
+    }
+    /// Whether a selector selects it.
+    pub fn is_selected_by(&self, selector: &Selector) -> bool {
+        selector.matches_by(|key| self.labels.get(key))
+    }
+    /// Whether it has ended for good.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed")
+    }
+    /// Whether it counts as a replica: it has not ended and is not being deleted.
+    pub fn is_active(&self) -> bool {
+        !self.is_terminal() && !self.is_deleting()
+    }
+    /// Whether it is being deleted and has not ended.
+    pub fn is_terminating(&self) -> bool {
+        !self.is_terminal() && self.is_deleting()
+    }
+    /// Whether its condition `Ready` holds.
+    pub fn is_ready(&self) -> bool {
+        self.ready.as_ref().is_some_and(|c| c.status == Truth::True)
+    }
+    /// The time since which it is ready; `None` also if it is ready and its condition has no time.
+    pub fn ready_since(&self) -> Option<Timestamp> {
+        self.ready.as_ref().filter(|c| c.status == Truth::True)?.since
+    }
+    /// Whether it has been ready for `min_ready` seconds.
+    pub fn is_available(&self, min_ready: i32, now: Timestamp) -> bool {
+        let term = SignedDuration::from_secs(i64::from(min_ready));
+        self.is_ready()
+            && (min_ready == 0 || self.ready_since().is_some_and(|since| now.duration_since(since) >= term))
+    }
+    /// The time until it becomes available; `None` if it is, or is not ready.
+    pub fn available_in(&self, min_ready: i32, now: Timestamp) -> Option<Duration> {
+        let left = SignedDuration::from_secs(i64::from(min_ready)) - now.duration_since(self.ready_since()?);
+        Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+    /// Its condition `DisruptionTarget`.
+    pub fn disruption(&self) -> Option<&Condition> {
+        self.rare.as_ref()?.disruption.as_ref()
+    }
+    /// Its name in DNS below [`PodView::subdomain`], "" for none.
+    pub fn hostname(&self) -> &str {
+        self.rare.as_ref().map_or("", |r| &r.hostname)
+    }
+    /// The headless Service that gives it a name in DNS, "" for none.
+    pub fn subdomain(&self) -> &str {
+        self.rare.as_ref().map_or("", |r| &r.subdomain)
+    }
+    /// The ports of its containers and sidecars that have a name.
+    pub fn named_ports(&self) -> &[NamedPort] {
+        self.rare.as_ref().map_or(&[], |r| &r.ports)
+    }
+    /// The names of the claims that its volumes name.
+    pub fn claims(&self) -> &[Text] {
+        self.rare.as_ref().map_or(&[], |r| &r.claims)
+    }
+    /// The names of the claims that are made for its ephemeral volumes.
+    pub fn ephemeral_claims(&self) -> &[Text] {
+        self.rare.as_ref().map_or(&[], |r| &r.ephemeral)
+    }
+    /// The reference by which Events name it.
+    pub fn reference(&self) -> ObjectReference {
+        let some = |t: &str| Some(t.to_owned());
+        ObjectReference {
+            api_version: some("v1"),
+            kind: some("Pod"),
+            namespace: some(self.namespace()),
+            name: some(self.name()),
+            uid: some(self.uid()),
+            resource_version: some(&self.meta.resource_version),
+            field_path: None,
+        }
+    }
+}
+
+impl Cached for PodView {
+    fn decode(json: &[u8]) -> Result<Self, Status> {
+        Self::from_json(json)
+    }
+    fn namespace(&self) -> &str {
+        &self.meta.namespace
+    }
+    fn name(&self) -> &str {
+        &self.meta.name
+    }
+    fn uid(&self) -> &str {
+        &self.meta.uid
+    }
+    fn resource_version(&self) -> &str {
+        &self.meta.resource_version
+    }
+}
+
+impl FromJson for PodView {
+    fn from_json(json: &[u8]) -> Result<Self, Status> {
+        Wire::from_json(json).map(Self::from)
+    }
+}
+
+client::from_json!(Wire);
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Wire {
+    metadata: WireMetadata,
+    spec: WireSpec,
+    status: WireStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireMetadata {
+    namespace: Text,
+    name: Text,
+    uid: Text,
+    resource_version: Text,
+    owner_references: Option<Vec<OwnerReference>>,
+    finalizers: Option<Vec<Text>>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<IgnoredAny>,
+    deletion_grace_period_seconds: Option<i64>,
+    labels: Option<BTreeMap<Text, Text>>,
+    annotations: Option<WireAnnotations>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireAnnotations {
+    #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
+    cost: Option<Text>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireSpec {
+    node_name: Text,
+    hostname: Text,
+    subdomain: Text,
+    tolerations: Option<Vec<Toleration>>,
+    containers: Option<Vec<WireContainer>>,
+    init_containers: Option<Vec<WireContainer>>,
+    volumes: Option<Vec<WireVolume>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireContainer {
+    name: Text,
+    restart_policy: Text,
+    ports: Option<Vec<WirePort>>,
+}
+
+impl WireContainer {
+    fn is_sidecar(&self) -> bool {
+        self.restart_policy == "Always"
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WirePort {
+    name: Text,
+    protocol: Text,
+    container_port: i32,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireVolume {
+    name: Text,
+    persistent_volume_claim: Option<WireClaim>,
+    ephemeral: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireClaim {
+    claim_name: Text,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireStatus {
+    phase: Text,
+    reason: Text,
+    conditions: Option<Vec<WireCondition>>,
+    #[serde(rename = "podIP")]
+    pod_ip: Text,
+    #[serde(rename = "podIPs")]
+    pod_ips: Option<Vec<WireIp>>,
+    container_statuses: Option<Vec<WireState>>,
+    init_container_statuses: Option<Vec<WireState>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireCondition {
+    #[serde(rename = "type")]
+    kind: Text,
+    status: Text,
+    reason: Option<Text>,
+    last_transition_time: Option<Time>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireIp {
+    ip: Text,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireState {
+    name: Text,
+    restart_count: i32,
+}
+
+impl From<Wire> for PodView {
+    fn from(wire: Wire) -> Self {
+        let Wire { metadata: m, spec, status } = wire;
+        let meta = Meta::from(WireMeta {
+            namespace: m.namespace,
+            name: m.name,
+            uid: m.uid,
+            resource_version: m.resource_version,
+            owner_references: m.owner_references,
+            deletion_timestamp: m.deletion_timestamp,
+            finalizers: m.finalizers,
+        });
+        let rare = rare(&meta.name, &spec, &status);
+        Self {
+            generation: m.generation,
+            created: m.creation_timestamp.map(|t| t.0),
+            expired: meta.deleting && m.deletion_grace_period_seconds == Some(0),
+            labels: m.labels.into_iter().flatten().collect(),
+            cost: m.annotations.and_then(|a| a.cost?.parse().ok()).unwrap_or(0),
+            node: spec.node_name.clone(),
+            evicted: status.reason == "Evicted",
+            ready: condition(&status, "Ready"),
+            addresses: addresses(&status),
+            restarts: restarts(&spec, &status),
+            phase: status.phase,
+            tolerations: spec.tolerations.unwrap_or_default().into(),
+            rare: (rare != Rare::default()).then(|| Box::new(rare)),
+            meta: Arc::new(meta),
+        }
+    }
+}
+
+fn rare(name: &str, spec: &WireSpec, status: &WireStatus) -> Rare {
+    let sidecars = spec.init_containers.iter().flatten().filter(|c| c.is_sidecar());
+    let ports = spec.containers.iter().flatten().chain(sidecars).flat_map(|c| c.ports.iter().flatten());
+    let named = ports.filter(|p| !p.name.is_empty()).map(|p| NamedPort {
+        name: p.name.clone(),
+        protocol: if p.protocol.is_empty() { "TCP".into() } else { p.protocol.clone() },
+        port: p.container_port,
+    });
+    let volumes = spec.volumes.iter().flatten();
+    let claim = |v: &WireVolume| v.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone());
+    let made = |v: &WireVolume| Text::from(format!("{name}-{}", v.name));
+    Rare {
+        hostname: spec.hostname.clone(),
+        subdomain: spec.subdomain.clone(),
+        disruption: condition(status, "DisruptionTarget"),
+        ports: named.collect(),
+        claims: volumes.clone().filter_map(claim).collect(),
+        ephemeral: volumes.filter(|v| v.ephemeral.is_some()).map(made).collect(),
+    }
+}
+
+fn condition(status: &WireStatus, kind: &str) -> Option<Condition> {
+    let found = status.conditions.iter().flatten().find(|c| c.kind == kind)?;
+    Some(Condition {
+        status: match found.status.as_str() {
+            "True" => Truth::True,
+            "False" => Truth::False,
+            _ => Truth::Unknown,
+        },
+        reason: found.reason.clone().unwrap_or_default(),
+        since: found.last_transition_time.as_ref().map(|t| t.0),
+    })
+}
+
+/// Returns the addresses of a Pod; the one that stands alone counts only without the others.
+fn addresses(status: &WireStatus) -> Box<[IpAddr]> {
+    let all: Box<[IpAddr]> = status.pod_ips.iter().flatten().filter_map(|ip| ip.ip.parse().ok()).collect();
+    if all.is_empty() { status.pod_ip.parse().ok().into_iter().collect() } else { all }
+}
+
+fn restarts(spec: &WireSpec, status: &WireStatus) -> (i32, i32) {
+    let is_sidecar =
+        |name: &Text| spec.init_containers.iter().flatten().any(|c| c.name == *name && c.is_sidecar());
+    let containers = status.container_statuses.iter().flatten().map(|c| c.restart_count).max();
+    let sidecars = status.init_container_statuses.iter().flatten().filter(|c| is_sidecar(&c.name));
+    (containers.unwrap_or(0), sidecars.map(|c| c.restart_count).max().unwrap_or(0))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::views::FOREGROUND;
+
+    const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+    /// The view of a Pod of this JSON.
+    pub(crate) fn view(pod: &Value) -> PodView {
+        PodView::decode(pod.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn fields() {
+        let time = "2026-01-01T00:00:00Z";
+        let pod = view(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "namespace": "d", "name": "p", "uid": "u", "resourceVersion": "7", "generation": 3,
+                "creationTimestamp": time, "deletionTimestamp": time, "deletionGracePeriodSeconds": 0,
+                "labels": {"b": "2", "a": "1"}, "annotations": {COST: "-5", "other": "x"},
+                "finalizers": ["x", FOREGROUND],
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "A", "name": "a", "uid": "ua"},
+                    {"apiVersion": "v1", "kind": "B", "name": "b", "uid": "ub", "controller": true},
+                ],
+            },
+            "spec": {
+                "nodeName": "n", "hostname": "h", "subdomain": "s",
+                "tolerations": [{"key": "k", "operator": "Exists"}],
+                "containers": [{"name": "c", "ports": [{"containerPort": 80}, {"name": "web", "containerPort": 8080}]}],
+                "initContainers": [
+                    {"name": "i", "ports": [{"name": "no", "containerPort": 1}]},
+                    {"name": "s", "restartPolicy": "Always", "ports": [{"name": "dns", "containerPort": 53, "protocol": "UDP"}]},
+                ],
+                "volumes": [
+                    {"name": "v", "persistentVolumeClaim": {"claimName": "claim"}},
+                    {"name": "e", "ephemeral": {}}, {"name": "o", "emptyDir": {}},
+                ],
+            },
+            "status": {
+                "phase": "Failed", "reason": "Evicted", "podIP": "10.0.0.9",
+                "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}, {"ip": "none"}],
+                "conditions": [
+                    {"type": "Ready", "status": "True", "lastTransitionTime": time},
+                    {"type": "DisruptionTarget", "status": "True", "reason": "R", "lastTransitionTime": null},
+                ],
+                "containerStatuses": [{"name": "c", "restartCount": 2}, {"name": "d", "restartCount": 1}],
+                "initContainerStatuses": [{"name": "i", "restartCount": 9}, {"name": "s", "restartCount": 4}],
+            },
+        }));
+        let at: Timestamp = time.parse().unwrap();
+        assert_eq!((pod.namespace(), pod.name(), pod.uid()), ("d", "p", "u"));
+        assert_eq!(
+            (pod.meta.resource_version.as_str(), pod.generation, pod.created),
+            ("7", Some(3), Some(at))
+        );
+        assert_eq!(
+            (pod.labels.get("a"), pod.labels.get("b"), pod.labels.get("c")),
+            (Some("1"), Some("2"), None)
+        );
+        assert_eq!((pod.cost, pod.expired, pod.is_deleting()), (-5, true, true));
+        assert!(pod.meta.foreground && !pod.meta.orphan && pod.meta.waits_for_dependents());
+        assert_eq!(pod.controller().map(|r| &*r.uid), Some("ub"));
+        assert_eq!((&*pod.node, pod.hostname(), pod.subdomain()), ("n", "h", "s"));
+        assert_eq!(pod.tolerations.len(), 1);
+        let ports: Vec<_> = pod.named_ports().iter().map(|p| (&*p.name, &*p.protocol, p.port)).collect();
+        assert_eq!(ports, [("web", "TCP", 8080), ("dns", "UDP", 53)]);
+        assert_eq!((pod.claims(), pod.ephemeral_claims()), (&["claim".into()][..], &["p-e".into()][..]));
+        assert!(pod.is_terminal() && pod.evicted && pod.is_ready());
+        assert_eq!(pod.ready_since(), Some(at));
+        let said = Condition { status: Truth::True, reason: "R".into(), since: None };
+        assert_eq!(pod.disruption(), Some(&said));
+        let addresses: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["10.0.0.1", "fd00::1"]);
+        assert_eq!(pod.restarts, (2, 4));
+    }
+
+    #[test]
+    fn little_is_enough() {
+        let pod = view(&json!({"metadata": {"name": "p", "creationTimestamp": null, "labels": null}}));
+        assert!(pod.is_active() && !pod.is_ready() && pod.tolerations.is_empty() && pod.rare.is_none());
+        let alone = view(&json!({"metadata": {}, "status": {"podIP": "10.0.0.9"}}));
+        assert_eq!(alone.addresses.len(), 1);
+        assert!(PodView::decode(b"{\"metadata\": 7}").is_err());
+        assert!(PodView::decode(b"{").is_err());
+    }
+
+    #[test]
+    fn common_tolerations_take_no_room() {
+        let tolerates = |key: &str, seconds: i64| {
+            json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists", "effect": "NoExecute",
+                "tolerationSeconds": seconds})
+        };
+        let check = |all: Value, shared: bool| {
+            let pod = view(&json!({"metadata": {}, "spec": {"tolerations": all}}));
+            assert_eq!((pod.tolerations.0.is_none(), pod.tolerations.len()), (shared, 2), "{all}");
+            assert_eq!(json!(&*pod.tolerations), all);
+        };
+        check(json!([tolerates("not-ready", 300), tolerates("unreachable", 300)]), true);
+        check(json!([tolerates("not-ready", 300), tolerates("unreachable", 10)]), false);
+    }
+
+    #[test]
+    fn availability() {
+        let now = Timestamp::from_second(100).unwrap();
+        let check = |since: i64, min: i32, available: bool, left: Option<u64>| {
+            let time = Timestamp::from_second(since).unwrap().to_string();
+            let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": time}]);
+            let pod = view(&json!({"metadata": {}, "status": {"conditions": ready}}));
+            assert_eq!(pod.is_available(min, now), available, "{since} {min}");
+            assert_eq!(pod.available_in(min, now), left.map(Duration::from_secs), "{since} {min}");
+        };
+        check(90, 0, true, None);
+        check(90, 10, true, None);
+        check(91, 10, false, Some(1));
+        check(200, 10, false, Some(110));
+    }
+}
