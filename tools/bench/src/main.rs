@@ -9,6 +9,7 @@ mod baseline;
 mod cluster;
 mod first;
 mod informers;
+mod network;
 mod process;
 mod requests;
 mod server;
@@ -49,6 +50,8 @@ enum Bench {
     Storage(storage::Args),
     /// The memory of Pods in informers: whole ones, and what the scheduler keeps of them
     Informers(informers::Args),
+    /// Services in the packet filter: full start, start of the next process, one change
+    Network(network::Args),
 }
 
 /// The load on an API server.
@@ -125,6 +128,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::First(args) => first::run(args, root),
         Bench::Storage(args) => storage::run(args, root),
         Bench::Informers(args) => informers::run(args),
+        Bench::Network(args) => network::run(args),
         Bench::Api(args) => {
             let Some(kubeconfig) = &args.kubeconfig else {
                 let bin = args.programs.ours(root)?;
