@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::sync::Arc;
 
 use client::Key;
@@ -18,7 +19,7 @@ use crate::settings::Settings;
 /// The key of an element, shared by those who know it.
 pub(crate) type Bytes = Arc<[u8]>;
 
-/// What a Service owns.
+/// The things that a Service owns.
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
     /// In order.
@@ -39,6 +40,15 @@ struct Cell {
 struct Used {
     chain: Chain,
     users: usize,
+    /// The hash of its rules, once it is known.
+    hash: Option<u64>,
+}
+
+/// The chains and sets that are to be there, with the hash of the chains' rules.
+#[derive(Debug)]
+struct Objects {
+    chains: BTreeMap<Text, (Chain, u64)>,
+    sets: BTreeMap<Text, Set>,
 }
 
 /// The contents of the table.
@@ -50,6 +60,8 @@ pub(crate) struct Contents {
     /// The chains that the kernel has, with the hash of their rules.
     present_chains: BTreeMap<Text, u64>,
     present_sets: BTreeSet<Text>,
+    /// Whether chains and sets that are wanted may differ from those present.
+    objects_changed: bool,
     /// Whether the kernel's contents are known.
     known: bool,
     /// Whether the table is there in a form that cannot be changed into this one.
@@ -118,7 +130,8 @@ fn set_note(set: Set) -> [u8; 8] {
 fn rules_hash(chain: &Chain, settings: &Settings) -> u64 {
     let mut text = String::new();
     chain.rules(settings, &mut |rule| {
-        text.push_str(&format!("{rule:?}\n"));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{rule:?}");
     });
     if text.is_empty() { NO_RULES } else { hash(&[text.as_bytes()]).max(UNKNOWN_RULES + 1) }
 }
@@ -159,7 +172,9 @@ impl Contents {
         let mut names = Vec::with_capacity(part.chains.len());
         for chain in part.chains {
             let name = chain.to_compact_string();
-            self.chains.entry(name.clone()).or_insert(Used { chain, users: 0 }).users += 1;
+            let used = self.chains.entry(name.clone()).or_insert(Used { chain, users: 0, hash: None });
+            self.objects_changed |= used.users == 0;
+            used.users += 1;
             names.push(name);
         }
         for name in std::mem::replace(&mut before.chains, names) {
@@ -167,6 +182,7 @@ impl Contents {
                 used.users -= 1;
                 if used.users == 0 {
                     self.chains.remove(&name);
+                    self.objects_changed = true;
                 }
             }
         }
@@ -200,6 +216,14 @@ impl Contents {
         self.known = false;
     }
 
+    /// The settings changed, and rules with them.
+    pub(crate) fn rules_changed(&mut self) {
+        self.objects_changed = true;
+        for used in self.chains.values_mut() {
+            used.hash = None;
+        }
+    }
+
     /// The number of elements that are asked for.
     pub(crate) fn len(&self) -> usize {
         self.elements.values().map(BTreeMap::len).sum()
@@ -230,13 +254,41 @@ impl Contents {
         if self.present_chains.is_empty() {
             batch.add_table();
         }
-        let (chains, sets) = self.objects(settings);
-        let rewritten: Vec<(&Text, &Chain, u64)> = chains
+        // Most changes are of elements alone.
+        let objects = self.objects_changed.then(|| self.objects(settings));
+        if let Some(objects) = &objects {
+            self.make(&mut batch, &mut changes, objects, settings);
+        }
+        let dirty = self.changed_elements(&mut batch, &mut changes);
+        if let Some(objects) = &objects {
+            self.clear(&mut batch, &mut changes, objects);
+        }
+        if !changes.is_empty() {
+            // After a refusal nothing is known of the table.
+            self.known = false;
+            filter.commit(batch)?;
+            self.known = true;
+            self.foreign = false;
+        }
+        if let Some(Objects { chains, sets }) = objects {
+            self.present_chains = chains.into_iter().map(|(name, (_, hash))| (name, hash)).collect();
+            self.present_sets = sets.into_keys().collect();
+            self.objects_changed = false;
+        }
+        // Cells that nobody has may be left over from changes that took each other back.
+        self.settle(dirty);
+        Ok(changes)
+    }
+
+    /// Makes chains and sets that are missing, and writes other rules anew.
+    fn make(&self, batch: &mut Batch<'_>, changes: &mut Changes, wanted: &Objects, settings: &Settings) {
+        let rewritten: Vec<(&Text, &Chain, u64)> = wanted
+            .chains
             .iter()
             .filter(|(name, (_, hash))| self.present_chains.get(*name) != Some(hash))
             .map(|(name, (chain, hash))| (name, chain, *hash))
             .collect();
-        for (name, set) in sets.iter().filter(|(name, _)| !self.present_sets.contains(*name)) {
+        for (name, set) in wanted.sets.iter().filter(|(name, _)| !self.present_sets.contains(*name)) {
             batch.add_set(name, &set.kind(), &set_note(*set));
             changes.chains += 1;
         }
@@ -254,49 +306,42 @@ impl Contents {
             chain.rules(settings, &mut |rule| batch.add_rule(name, rule, &hash.to_be_bytes()));
             changes.chains += 1;
         }
-        let dirty = self.changed_elements(&mut batch, &mut changes);
-        let doomed: Vec<&Text> =
-            self.present_chains.keys().filter(|name| !chains.contains_key(*name)).collect();
-        for name in &doomed {
+    }
+
+    /// Removes chains and sets that nobody wants. Their rules go first, since chains use each other.
+    fn clear(&self, batch: &mut Batch<'_>, changes: &mut Changes, wanted: &Objects) {
+        let chains = self.present_chains.keys().filter(|name| !wanted.chains.contains_key(*name));
+        let chains: Vec<&Text> = chains.collect();
+        for name in &chains {
             batch.flush_chain(name);
         }
-        for name in &doomed {
+        for name in &chains {
             batch.delete_chain(name);
         }
-        let unused: Vec<&Text> = self.present_sets.iter().filter(|name| !sets.contains_key(*name)).collect();
-        for name in &unused {
+        let sets = self.present_sets.iter().filter(|name| !wanted.sets.contains_key(*name));
+        let sets: Vec<&Text> = sets.collect();
+        for name in &sets {
             batch.delete_set(name);
         }
-        changes.chains += doomed.len() + unused.len();
-        if changes.is_empty() {
-            // Cells that nobody has may be left over from changes that took each other back.
-            self.settle(dirty);
-            return Ok(changes);
-        }
-        // After a refusal nothing is known of the table.
-        self.known = false;
-        filter.commit(batch)?;
-        self.known = true;
-        self.foreign = false;
-        self.present_chains = chains.into_iter().map(|(name, (_, hash))| (name, hash)).collect();
-        self.present_sets = sets.into_keys().collect();
-        self.settle(dirty);
-        Ok(changes)
+        changes.chains += chains.len() + sets.len();
     }
 
     /// The chains and sets that are to be there.
-    fn objects(&self, settings: &Settings) -> (BTreeMap<Text, (Chain, u64)>, BTreeMap<Text, Set>) {
+    fn objects(&mut self, settings: &Settings) -> Objects {
         let mut chains = BTreeMap::new();
         let mut sets: BTreeMap<Text, Set> = fixed_sets().map(|set| (set.to_compact_string(), set)).collect();
-        let fixed = Fixed::all().into_iter().map(Chain::Fixed);
-        for chain in fixed.chain(self.chains.values().map(|used| used.chain.clone())) {
-            if let Some(set) = chain.affinity() {
-                sets.insert(set.to_compact_string(), set);
-            }
+        for chain in Fixed::all().into_iter().map(Chain::Fixed) {
             let hash = rules_hash(&chain, settings);
             chains.insert(chain.to_compact_string(), (chain, hash));
         }
-        (chains, sets)
+        for (name, used) in &mut self.chains {
+            if let Some(set) = used.chain.affinity() {
+                sets.insert(set.to_compact_string(), set);
+            }
+            let hash = *used.hash.get_or_insert_with(|| rules_hash(&used.chain, settings));
+            chains.insert(name.clone(), (used.chain.clone(), hash));
+        }
+        Objects { chains, sets }
     }
 
     /// Writes changed elements; returns their keys.
@@ -388,18 +433,18 @@ impl Contents {
                 let cells = self.elements.entry(set).or_default();
                 for element in filter.elements(table, &name, &set.kind())? {
                     let present = held(&element).map_or(u64::MAX, |held| value_hash(&held));
-                    match cells.get_mut(&element.key[..]) {
-                        Some(cell) => cell.present = present,
-                        None => {
-                            let cell = Cell { owners: Vec::new(), present };
-                            cells.insert(Arc::from(&element.key[..]), cell);
-                        }
+                    if let Some(cell) = cells.get_mut(&element.key[..]) {
+                        cell.present = present;
+                    } else {
+                        let cell = Cell { owners: Vec::new(), present };
+                        cells.insert(Arc::from(&element.key[..]), cell);
                     }
                 }
             }
         }
         let all = self.elements.iter().flat_map(|(set, cells)| cells.keys().map(|key| (*set, key.clone())));
         self.dirty = all.collect();
+        self.objects_changed = true;
         self.known = true;
         Ok(())
     }

@@ -204,7 +204,7 @@ mod tests {
         health.queued();
         check(&health, "/healthz", 200, json!({"lastUpdated": "2026-01-02T03:04:05Z"})).await;
         health.updated();
-        tokio::time::advance(Duration::from_secs(3600)).await;
+        tokio::time::advance(Duration::from_hours(1)).await;
         check(&health, "/healthz", 200, json!({"currentTime": "2026-01-02T04:04:05Z"})).await;
         health.queued();
         tokio::time::advance(Duration::from_secs(30)).await;

@@ -1,4 +1,4 @@
-//! What a Service asks of the table: elements of its maps, and the chains to which they lead. Pure.
+//! The part of the table that a Service asks for: elements of maps, and the chains to which they lead. Pure.
 
 use std::net::IpAddr;
 

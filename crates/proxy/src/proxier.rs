@@ -143,7 +143,10 @@ impl Proxier {
             self.changed.extend(self.entries.keys().cloned());
             self.place = place;
         }
-        self.settings = settings;
+        if self.settings != settings {
+            self.settings = settings;
+            self.contents.rules_changed();
+        }
     }
 
     /// The settings.

@@ -38,7 +38,6 @@ pub(crate) struct Port {
     pub(crate) balancers: Vec<IpAddr>,
     /// The clients of the balancers' addresses; empty for all.
     pub(crate) sources: Vec<Cidr>,
-    /// Whether sources are named, be it of the other family alone.
     pub(crate) policies: Policies,
     /// The seconds for which a client stays with its endpoint.
     pub(crate) affinity: Option<u32>,

@@ -93,7 +93,9 @@ fn any_way_ends_in_the_same_contents() {
             let grown = listing(&mut filter);
             // A process that was killed and started finds nothing to do.
             let mut next = self::proxier();
-            events.into_iter().for_each(|event| next.apply(event));
+            for event in events {
+                next.apply(event);
+            }
             let changes = next.sync(&mut filter).unwrap();
             assert!(changes.is_empty(), "seed {seed}: {changes:?}");
             Proxier::remove(&mut filter, NAME).unwrap();
@@ -206,7 +208,9 @@ fn ten_thousand_services() {
         let start = |filter: &mut Filter| {
             let began = std::time::Instant::now();
             let mut proxier = proxier();
-            events.iter().for_each(|event| proxier.apply(event.clone()));
+            for event in &events {
+                proxier.apply(event.clone());
+            }
             let changes = proxier.sync(filter).unwrap();
             (proxier, changes, began.elapsed())
         };

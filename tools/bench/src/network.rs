@@ -46,7 +46,9 @@ fn measure(args: &Args) -> Result<()> {
     let mut start = || -> Result<_> {
         let began = Instant::now();
         let mut proxier = proxier();
-        events.iter().for_each(|event| proxier.apply(event.clone()));
+        for event in &events {
+            proxier.apply(event.clone());
+        }
         let changes = proxier.sync(&mut filter)?;
         Ok((proxier, changes, began.elapsed()))
     };

@@ -1,4 +1,4 @@
-//! What rules are made of.
+//! The phrases of which rules are made.
 
 use std::borrow::Cow;
 
