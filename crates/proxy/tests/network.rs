@@ -143,7 +143,11 @@ impl Network {
     pub(crate) fn ask_by(socket: &UdpSocket, patience: Duration) -> Answer {
         socket.set_read_timeout(Some(patience)).unwrap();
         let mut room = [0; 64];
-        let answer = socket.send(b"?").and_then(|_| socket.recv(&mut room));
+        // A refusal of the own machine makes sending fail as a silent drop does; the answer says which it was.
+        let answer = match socket.send(b"?") {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Err(error),
+            _ => socket.recv(&mut room),
+        };
         let text = String::from_utf8_lossy(&room).into_owned();
         answer_of(answer.map(|length| &text[..length]))
     }
