@@ -1,7 +1,7 @@
 //! The sets and maps of the table: their names, their kinds, and the bytes of their keys.
 //!
-//! One table of the family `inet` holds both families of addresses, since a Service of both changes with one commit. What
-//! differs in the length of an address is there twice, with `4` or `6` in its name.
+//! One table of the family `inet` holds both families of addresses, since a Service of both changes with one commit.
+//! Sets whose keys have an address are there twice, with `4` or `6` in their names.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
