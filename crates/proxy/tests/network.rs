@@ -52,6 +52,9 @@ impl Network {
             ("ipv4/ip_forward", "1"),
             ("ipv6/conf/all/forwarding", "1"),
             ("ipv4/conf/all/route_localnet", "1"),
+            // Every refusal is to be told, however many there are.
+            ("ipv4/icmp_ratelimit", "0"),
+            ("ipv6/icmp/ratelimit", "0"),
         ] {
             within(&all.node, || std::fs::write(format!("/proc/sys/net/{name}"), value)).unwrap();
         }
