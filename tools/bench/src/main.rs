@@ -10,6 +10,7 @@ mod cluster;
 mod dns;
 mod first;
 mod informers;
+mod network;
 mod process;
 mod requests;
 mod server;
@@ -52,6 +53,8 @@ enum Bench {
     Informers(informers::Args),
     /// DNS: memory of names, CPU time of answers; beside unbound where it is installed
     Dns(dns::Args),
+    /// Services in the packet filter: full start, start of the next process, one change
+    Network(network::Args),
 }
 
 /// The load on an API server.
@@ -129,6 +132,7 @@ fn run(bench: &Bench, root: &Path) -> Result<()> {
         Bench::Storage(args) => storage::run(args, root),
         Bench::Informers(args) => informers::run(args),
         Bench::Dns(args) => dns::run(args),
+        Bench::Network(args) => network::run(args),
         Bench::Api(args) => {
             let Some(kubeconfig) = &args.kubeconfig else {
                 let bin = args.programs.ours(root)?;

@@ -18,6 +18,8 @@ const RULE_NOTE: u16 = 7;
 /// `NFTA_CHAIN_USERDATA`, `NFTA_SET_USERDATA`.
 const CHAIN_NOTE: u16 = 12;
 const SET_NOTE: u16 = 13;
+/// `NFTA_SET_TIMEOUT`, which the bindings (0.3.5) write in this machine's order.
+const SET_TIMEOUT: u16 = 11;
 /// `NFTA_SET_ELEM_LIST_ELEMENTS`, `NFTA_LIST_ELEM`, `NFTA_SET_ELEM_…`.
 const ELEMENTS: u16 = 3;
 const ELEMENT: u16 = 1;
@@ -335,7 +337,7 @@ impl<'t> Batch<'t> {
             encoder = encoder.push_data_type(shown).push_data_len(length);
         }
         if kind.timeout != 0 {
-            encoder = encoder.push_timeout(kind.timeout);
+            put(&mut encoder, SET_TIMEOUT, &kind.timeout.to_be_bytes());
         }
         if kind.key.len() > 1 || kind.size != 0 {
             let mut description = encoder.nested_desc();

@@ -19,13 +19,14 @@ const DATA_VALUE: u16 = 1;
 const DATA_VERDICT: u16 = 2;
 const VERDICT_CODE: u16 = 1;
 const VERDICT_CHAIN: u16 = 2;
-/// `NFT_NAT_DNAT`; `NF_NAT_RANGE_PROTO_RANDOM_FULLY`; `NFT_DYNSET_OP_UPDATE`.
+/// `NFT_NAT_DNAT`; `NF_NAT_RANGE_PROTO_RANDOM_FULLY`; `NFT_DYNSET_OP_UPDATE`, `NFT_DYNSET_OP_DELETE`.
 const DESTINATION: u32 = 1;
 const RANDOM_PORTS: u32 = 1 << 4;
 const UPDATE: u32 = 1;
+const DELETE: u32 = 2;
 /// `NFT_FIB_RESULT_OIF`, `NFT_FIB_RESULT_ADDRTYPE`; the bindings (0.3.5) count from 0.
 const FIB_LINK: u32 = 1;
-const FIB_KIND: u32 = 3;
+const FIB_ADDRESS_KIND: u32 = 3;
 
 /// A register of four bytes: 0 to 15. Longer values take the ones after it, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -201,6 +202,8 @@ pub enum Expression<'a> {
     SetTrackedMark(Register),
     /// Reads the kind of the destination's address (`RTN_LOCAL` is 2).
     DestinationKind(Register),
+    /// Reads the kind of the source's address (`RTN_LOCAL` is 2).
+    SourceKind(Register),
     /// Reads whether an answer would leave by the interface by which the packet came: 0 if not.
     SourceRoute(Register),
     /// Goes on if the bytes compare so.
@@ -246,7 +249,7 @@ pub enum Expression<'a> {
         /// The register.
         to: Register,
     },
-    /// Adds an element to a set or map, or writes its value and time-out anew.
+    /// Adds an element to a set or map. One that is there gets its time-out anew and keeps its value.
     Update {
         /// The name of the set or map.
         set: &'a str,
@@ -256,6 +259,15 @@ pub enum Expression<'a> {
         value: Option<Register>,
         /// The time-out in milliseconds; 0 for the set's own.
         timeout: u64,
+    },
+    /// Removes an element from a set or map; none is no failure.
+    Remove {
+        /// The name of the set or map.
+        set: &'a str,
+        /// The key.
+        key: Register,
+        /// Any register that was written, for a map: the kernel asks for one and does not read it.
+        value: Option<Register>,
     },
     /// Rewrites the destination of the connection.
     DestinationNat {
@@ -304,14 +316,14 @@ impl Expression<'_> {
             Self::Meta(..) | Self::SetMark(_) => "meta",
             Self::Payload { .. } => "payload",
             Self::Tracked(..) | Self::SetTrackedMark(_) => "ct",
-            Self::DestinationKind(_) | Self::SourceRoute(_) => "fib",
+            Self::DestinationKind(_) | Self::SourceKind(_) | Self::SourceRoute(_) => "fib",
             Self::Compare(..) => "cmp",
             Self::Range(..) => "range",
             Self::Bits { .. } => "bitwise",
             Self::InSet(..) | Self::NotInSet(..) | Self::Map { .. } | Self::VerdictMap(..) => "lookup",
             Self::Set(..) | Self::Verdict(_) => "immediate",
             Self::Random { .. } => "numgen",
-            Self::Update { .. } => "dynset",
+            Self::Update { .. } | Self::Remove { .. } => "dynset",
             Self::DestinationNat { .. } => "nat",
             Self::Masquerade => "masq",
             Self::Reject { .. } => "reject",
@@ -358,8 +370,13 @@ impl Expression<'_> {
             }
             Self::DestinationKind(register) => {
                 put_be32(to, 1, register.number());
-                put_be32(to, 2, FIB_KIND);
+                put_be32(to, 2, FIB_ADDRESS_KIND);
                 put_be32(to, 3, FibFlags::Daddr as u32);
+            }
+            Self::SourceKind(register) => {
+                put_be32(to, 1, register.number());
+                put_be32(to, 2, FIB_ADDRESS_KIND);
+                put_be32(to, 3, FibFlags::Saddr as u32);
             }
             Self::SourceRoute(register) => {
                 put_be32(to, 1, register.number());
@@ -412,6 +429,14 @@ impl Expression<'_> {
                 }
                 if *timeout != 0 {
                     put(to, 6, &timeout.to_be_bytes());
+                }
+            }
+            Self::Remove { set, key, value } => {
+                put_text(to, 1, set);
+                put_be32(to, 3, DELETE);
+                put_be32(to, 4, key.number());
+                if let Some(value) = value {
+                    put_be32(to, 5, value.number());
                 }
             }
             Self::Counter | Self::NoTrack => {}

@@ -5,76 +5,19 @@
 //! so that a restart leaves no gap and nothing of what was before.
 
 mod rules;
+mod sets;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netlink::conntrack::{Connections, UDP};
-use netlink::nft::{Batch, Element, Family, Field, Filter as Kernel, SetKind, Table, Value};
+use netlink::nft::{Batch, Element, Family, Filter as Kernel, Table, Value};
 use objects::Cidr;
 
 use crate::attachment::Attachment;
 use crate::cni::Protocol;
-
-/// A family of addresses, as far as sets and rules differ by it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ip {
-    /// The end of the names of sets.
-    name: &'static str,
-    v6: bool,
-}
-
-const IPS: [Ip; 2] = [Ip { name: "4", v6: false }, Ip { name: "6", v6: true }];
-
-impl Ip {
-    fn field(self) -> Field {
-        if self.v6 { Field::Address6 } else { Field::Address4 }
-    }
-    fn has(self, address: IpAddr) -> bool {
-        address.is_ipv6() == self.v6
-    }
-}
-
-/// A set or map of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Set {
-    /// Sources that get the node's address when they leave the cluster.
-    Pods,
-    /// Destinations that are not outside.
-    Inside,
-    /// Ports of all of the node's addresses.
-    Ports,
-    /// Ports of one address of the node.
-    OwnPorts,
-    /// Pods that may reach themselves by a port of the node.
-    Hairpins,
-}
-
-const SETS: [Set; 5] = [Set::Pods, Set::Inside, Set::Ports, Set::OwnPorts, Set::Hairpins];
-
-impl Set {
-    fn name(self, ip: Ip) -> String {
-        let name = match self {
-            Self::Pods => "pods",
-            Self::Inside => "inside",
-            Self::Ports => "ports",
-            Self::OwnPorts => "own_ports",
-            Self::Hairpins => "hairpins",
-        };
-        format!("{name}{}", ip.name)
-    }
-    fn kind(self, ip: Ip) -> SetKind {
-        let address = ip.field();
-        let to = [address, Field::Port];
-        match self {
-            Self::Pods | Self::Inside => SetKind { ranges: true, ..SetKind::set(&[address]) },
-            Self::Ports => SetKind::map(&[Field::Protocol, Field::Port], &to),
-            Self::OwnPorts => SetKind::map(&[address, Field::Protocol, Field::Port], &to),
-            Self::Hairpins => SetKind::set(&[address, address]),
-        }
-    }
-}
+use sets::{IPS, Ip, SETS, Set};
 
 /// The ranges that the filter must know beside the attachments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use netlink::nft::{Base, Batch, Compare, Expression, Hook, Kind, Meta, Register, Verdict};
 
-use super::{IPS, Ip, SETS, Set};
+use super::sets::{IPS, Ip, SETS, Set};
 
 /// `RTN_LOCAL`: the kind of the node's own addresses.
 const LOCAL: u32 = 2;

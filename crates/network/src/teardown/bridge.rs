@@ -6,7 +6,7 @@ use std::process::Stdio;
 use netlink::Routing;
 use tokio::process::Command;
 
-use super::TeardownError;
+use super::error::TeardownError;
 use crate::place::Place;
 
 /// Removes the bridge with its leases and rules, if there are any.

@@ -1,33 +1,15 @@
 //! Removes a pod network after its Pods.
 
 mod bridge;
+mod error;
 
 use netlink::Routing;
-use thiserror::Error;
 
 use crate::filter::Filter;
-use crate::nodes::{self, WayError};
-use crate::place::{Place, PlaceError};
+use crate::nodes;
+use crate::place::Place;
 
-/// The reason for which a part of the pod network is still there.
-#[derive(Debug, Error)]
-pub enum TeardownError {
-    /// The configuration or the plugin could not be removed.
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    /// The kernel kept something.
-    #[error(transparent)]
-    Kernel(#[from] netlink::Error),
-    /// Routes to other nodes could not be removed.
-    #[error(transparent)]
-    Routes(#[from] WayError),
-    /// The records could not be removed.
-    #[error("cannot remove the records of the pod network")]
-    Files(#[source] std::io::Error),
-    /// Rules of a bridged network could not be removed.
-    #[error("cannot remove the rules of the pod network: {0}")]
-    Rules(String),
-}
+pub use error::TeardownError;
 
 /// Removes everything that the pod network left on this machine. Each part is tried; the first error is returned.
 pub async fn teardown(place: &Place) -> Result<(), TeardownError> {

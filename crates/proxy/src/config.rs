@@ -1,0 +1,104 @@
+//! The configuration of a running proxy.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use component::Clock;
+use objects::Cidr;
+use serde_json::Value;
+
+use crate::settings::{LocalTraffic, Settings};
+
+/// How traffic of Pods is told from other traffic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DetectLocal {
+    /// As the table is told.
+    By(LocalTraffic),
+    /// By the Pod addresses of this node (`NodeCIDR`).
+    NodeBlocks,
+}
+
+/// The node's addresses at which node ports are open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// All.
+    #[default]
+    All,
+    /// The Node's own addresses, the first of each family.
+    Primary,
+    /// Those in blocks.
+    Blocks(Vec<Cidr>),
+}
+
+/// The configuration of a proxy. A caller of several clusters on one machine gives each another `table` and other
+/// addresses.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The name of the proxy's table, of the family `inet`.
+    pub table: String,
+    /// Upstream's `masqueradeBit`.
+    pub masquerade_bit: u8,
+    /// Upstream's `masqueradeAll`.
+    pub masquerade_all: bool,
+    /// Upstream's `detectLocalMode` with what belongs to it.
+    pub detect_local: DetectLocal,
+    /// Upstream's `nodePortAddresses`.
+    pub node_port_addresses: NodePortAddresses,
+    /// Upstream's `localhostNodePorts`: node ports at 127.0.0.1, too.
+    pub localhost_node_ports: bool,
+    /// The least time between two commits; upstream's `minSyncPeriod`.
+    pub min_sync_period: Duration,
+    /// How often the table is looked at; upstream's `syncPeriod`.
+    pub sync_period: Duration,
+    /// The address of `/healthz` and `/livez`.
+    pub healthz: Option<SocketAddr>,
+    /// The address of `/metrics`, `/proxyMode` and `/configz`.
+    pub metrics: Option<SocketAddr>,
+    /// Whether it is an error if an address is in use; otherwise it is tried again.
+    pub bind_address_hard_fail: bool,
+    /// The configuration as `/configz` shows it.
+    pub configz: Value,
+    /// The clock.
+    pub clock: Clock,
+}
+
+impl Config {
+    /// Upstream's defaults, with a table of this name.
+    pub fn new(table: impl Into<String>) -> Self {
+        Self {
+            table: table.into(),
+            masquerade_bit: 14,
+            masquerade_all: false,
+            detect_local: DetectLocal::By(LocalTraffic::Unknown),
+            node_port_addresses: NodePortAddresses::All,
+            localhost_node_ports: true,
+            min_sync_period: Duration::ZERO,
+            sync_period: Duration::from_secs(30),
+            healthz: Some(([0, 0, 0, 0], 10256).into()),
+            metrics: Some(([127, 0, 0, 1], 10249).into()),
+            bind_address_hard_fail: false,
+            configz: Value::Null,
+            clock: Clock::system(),
+        }
+    }
+
+    /// The settings that do not depend on the Node.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            masquerade_bit: self.masquerade_bit,
+            masquerade_all: self.masquerade_all,
+            local_traffic: match &self.detect_local {
+                DetectLocal::By(by) => by.clone(),
+                DetectLocal::NodeBlocks => LocalTraffic::Unknown,
+            },
+            node_port_addresses: match &self.node_port_addresses {
+                NodePortAddresses::All => None,
+                // Nothing is open before the Node is known.
+                NodePortAddresses::Primary => Some(Vec::new()),
+                NodePortAddresses::Blocks(blocks) => Some(blocks.clone()),
+            },
+            localhost_node_ports: self.localhost_node_ports,
+            ..Settings::default()
+        }
+    }
+}

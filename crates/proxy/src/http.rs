@@ -1,0 +1,93 @@
+//! Plain HTTP for probes, load balancers and Prometheus, as upstream's kube-proxy has it: no TLS, no users.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use component::Shutdown;
+use http::header::{CONTENT_TYPE, HeaderName};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+/// The number of connections of a port.
+const MAX_CONNECTIONS: usize = 64;
+/// How long a connection may last, and how long its headers may take.
+const LONGEST: Duration = Duration::from_mins(1);
+const HEADERS_TIME: Duration = Duration::from_secs(10);
+/// How long after an error of `accept` the next try comes.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// An answer.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// The answer to a request for a path at one of the machine's addresses; `None` closes the connection.
+pub(crate) type Handler = dyn Fn(&str, SocketAddr) -> Option<Answer> + Send + Sync;
+
+/// An answer of a media type, which clients must believe.
+pub(crate) fn answer(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// The answer for a path that there is not.
+pub(crate) fn not_found() -> Answer {
+    answer(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
+}
+
+/// Serves a port until `shutdown`; returns the address.
+pub(crate) async fn serve(
+    handler: Arc<Handler>,
+    address: SocketAddr,
+    shutdown: &Shutdown,
+) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    shutdown.spawn(accept(listener, handler, shutdown.clone()));
+    Ok(address)
+}
+
+async fn accept(listener: TcpListener, handler: Arc<Handler>, shutdown: Shutdown) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    while let Some(accepted) = shutdown.run(listener.accept()).await {
+        let Ok((stream, _)) = accepted else {
+            shutdown.run(sleep(ACCEPT_AGAIN)).await;
+            continue;
+        };
+        // A connection too many is closed at once.
+        let (Ok(place), Ok(local)) = (places.clone().try_acquire_owned(), stream.local_addr()) else {
+            continue;
+        };
+        let (handler, stop) = (handler.clone(), shutdown.clone());
+        shutdown.spawn_one(async move {
+            let service = service_fn(move |request: Request<Incoming>| {
+                let answer = if matches!(*request.method(), Method::GET | Method::HEAD) {
+                    handler(request.uri().path(), local)
+                } else {
+                    let text = "Method Not Allowed\n";
+                    Some(answer(StatusCode::METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", text))
+                };
+                async move { answer.ok_or("nothing is served at this address") }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADERS_TIME)
+                .serve_connection(TokioIo::new(stream), service);
+            // A connection that breaks is its client's matter.
+            let _ = stop.run(timeout(LONGEST, connection)).await;
+            drop(place);
+        });
+    }
+}

@@ -1,0 +1,369 @@
+//! The proxy of a node, following the cluster.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Change, Client, Informer, Key, Selection};
+use component::metrics::{CONTENT_TYPE, process};
+use component::{Registry, Shutdown};
+use http::StatusCode;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use objects::Cidr;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+
+use crate::config::{Config, DetectLocal, NodePortAddresses};
+use crate::health::{Health, Ports};
+use crate::http::{Handler, answer, not_found, serve};
+use crate::kernel::{Committer, Look, Work};
+use crate::metrics::Metrics;
+use crate::proxier::{Event, Place, Proxier};
+use crate::service::{HEADLESS, OTHER_PROXY};
+use crate::settings::{LocalTraffic, Settings};
+
+/// The time for which changes are gathered before a commit.
+const WINDOW: Duration = Duration::from_millis(2);
+/// How often every element is compared with the kernel's; upstream's `FullSyncPeriod`.
+const FULL_SYNC: Duration = Duration::from_hours(1);
+/// How long after a failure the next try comes, at first and at most.
+const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+/// How long after an address was in use the next try comes; upstream's.
+const LISTEN_AGAIN: Duration = Duration::from_secs(5);
+/// The annotation of a slice with the time of the change that it is about.
+const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+/// The taint of a node that is to go, which load balancers should leave.
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// The reason for which a proxy ends.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// There is no packet filter.
+    #[error("the kernel has no packet filter that Services can use (nftables)")]
+    Kernel(#[from] netlink::Error),
+    /// An address cannot be served.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The changes that wait: the newest of each object.
+#[derive(Default)]
+struct Waiting {
+    events: HashMap<(bool, Key), Event>,
+    triggers: Vec<Timestamp>,
+}
+
+/// The informers of a proxy.
+struct Watches {
+    services: Informer<Service>,
+    slices: Informer<EndpointSlice>,
+    nodes: Informer<Node>,
+    ranges: Informer<ServiceCIDR>,
+    waiting: Arc<Mutex<Waiting>>,
+    changed: Arc<Notify>,
+}
+
+/// Follows the cluster and keeps Services in force on this node, until `shutdown`. The table stays when it ends.
+///
+/// # Errors
+/// If there is no packet filter, or an address cannot be served.
+pub async fn run(
+    config: Config,
+    client: &Client,
+    node_name: &str,
+    shutdown: &Shutdown,
+) -> Result<(), RunError> {
+    let metrics = Metrics::default();
+    let health = Health::new(config.clock, metrics.clone());
+    let mut settings = config.settings();
+    if settings.localhost_node_ports
+        && let Err(error) = std::fs::write("/proc/sys/net/ipv4/conf/all/route_localnet", "1")
+    {
+        tracing::warn!(%error, "node ports are not open at 127.0.0.1: route_localnet cannot be set");
+        settings.localhost_node_ports = false;
+    }
+    let place = Place { node: node_name.into(), zone: "".into() };
+    let proxier = Proxier::new(&config.table, settings.clone(), place);
+    let committer = Committer::start(proxier, metrics.clone(), shutdown)?;
+    serve_pages(&config, &health, &metrics, shutdown).await?;
+
+    let watches = Watches::start(client, node_name, &config, &health, &metrics, shutdown);
+    if shutdown.run(watches.synced()).await.is_none() {
+        return Ok(());
+    }
+    let addresses = match &config.node_port_addresses {
+        NodePortAddresses::Blocks(blocks) => Some(blocks.clone()),
+        _ => None,
+    };
+    let ports = Ports::new(health.clone(), addresses, shutdown);
+    let node_name = node_name.to_owned();
+    let mut follower = Follower { config, settings, node_name, committer, health, metrics, ports, watches };
+    let _ = shutdown.run(follower.follow()).await;
+    Ok(())
+}
+
+impl Watches {
+    fn start(
+        client: &Client,
+        node_name: &str,
+        config: &Config,
+        health: &Health,
+        metrics: &Metrics,
+        shutdown: &Shutdown,
+    ) -> Self {
+        let own = Selection { label_selector: format!("!{HEADLESS},!{OTHER_PROXY}"), ..Selection::default() };
+        let node = Selection { field_selector: format!("metadata.name={node_name}"), ..Selection::default() };
+        let watches = Self {
+            services: Informer::new(client, own.clone()),
+            slices: Informer::new(client, own),
+            nodes: Informer::new(client, node),
+            ranges: Informer::new(client, Selection::default()),
+            waiting: Arc::default(),
+            changed: Arc::default(),
+        };
+        let clock = config.clock;
+        let told = |service: bool| {
+            let (waiting, changed) = (watches.waiting.clone(), watches.changed.clone());
+            let (health, metrics) = (health.clone(), metrics.clone());
+            move |key: Key, event: Event, trigger: Option<Timestamp>| {
+                let mut waiting = waiting.lock();
+                waiting.events.insert((service, key), event);
+                waiting.triggers.extend(trigger);
+                metrics.queued(service, seconds(clock.now()));
+                health.queued();
+                changed.notify_one();
+            }
+        };
+        let tell = told(true);
+        watches.services.handle(move |change| {
+            let key = crate::service::key_of(change.object());
+            let event = match change {
+                Change::Deleted(_) => Event::ServiceGone(key.clone()),
+                other => Event::Service(other.object().clone()),
+            };
+            tell(key, event, None);
+        });
+        let tell = told(false);
+        watches.slices.handle(move |change| {
+            let of = &change.object().metadata;
+            let key =
+                Key::new(of.namespace.as_deref().unwrap_or_default(), of.name.as_deref().unwrap_or_default());
+            match change {
+                Change::Deleted(_) => tell(key.clone(), Event::SliceGone(key), None),
+                other => {
+                    let trigger = of.annotations.as_ref().and_then(|a| a.get(TRIGGER)?.parse().ok());
+                    tell(key, Event::Slice(other.object().clone()), trigger);
+                }
+            }
+        });
+        let notify = watches.changed.clone();
+        watches.nodes.handle(move |_| notify.notify_one());
+        let notify = watches.changed.clone();
+        watches.ranges.handle(move |_| notify.notify_one());
+        watches.services.start(shutdown);
+        watches.slices.start(shutdown);
+        watches.nodes.start(shutdown);
+        watches.ranges.start(shutdown);
+        watches
+    }
+
+    /// Waits for Services, slices and the Node; without service ranges the proxy works as well.
+    async fn synced(&self) {
+        self.services.synced().await;
+        self.slices.synced().await;
+        self.nodes.synced().await;
+    }
+}
+
+struct Follower {
+    config: Config,
+    /// Those that do not depend on the Node.
+    settings: Settings,
+    node_name: String,
+    committer: Committer,
+    health: Health,
+    metrics: Metrics,
+    ports: Ports,
+    watches: Watches,
+}
+
+impl Follower {
+    async fn follow(&mut self) {
+        let mut look = Look::Whole;
+        let mut checks = interval(self.config.sync_period.max(Duration::from_secs(1)));
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut full, mut retry) = (Instant::now() + FULL_SYNC, RETRY[0]);
+        loop {
+            let began = Instant::now();
+            if look == Look::Whole {
+                full = began + FULL_SYNC;
+            }
+            match self.commit(look).await {
+                Some(true) => {
+                    (look, retry) = (Look::Not, RETRY[0]);
+                }
+                Some(false) => {
+                    look = Look::Whole;
+                    sleep(retry).await;
+                    retry = (retry * 2).min(RETRY[1]);
+                    continue;
+                }
+                None => return,
+            }
+            tokio::select! {
+                () = self.watches.changed.notified() => {}
+                _ = checks.tick() => look = Look::There,
+                () = sleep_until(full) => look = Look::Whole,
+            }
+            sleep(WINDOW).await;
+            sleep_until(began + self.config.min_sync_period).await;
+        }
+    }
+
+    /// Commits all that waits; whether it went well. `None` if there is nobody who would.
+    async fn commit(&mut self, look: Look) -> Option<bool> {
+        let Waiting { events, triggers } = std::mem::take(&mut *self.watches.waiting.lock());
+        self.metrics.taken();
+        let settings = self.of_node();
+        let work = Work { events: events.into_values().collect(), settings: Some(settings), look };
+        match self.committer.work(work).await? {
+            Ok(done) => {
+                let now = self.config.clock.now();
+                let full = look == Look::Whole;
+                self.metrics.synced(done.seconds, full, seconds(now), done.without_local);
+                for trigger in triggers {
+                    self.metrics.programmed(now.duration_since(trigger).as_secs_f64());
+                }
+                if self.watches.waiting.lock().events.is_empty() {
+                    self.health.updated();
+                }
+                self.ports.set(done.health_ports).await;
+                Some(true)
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot write the table of Services");
+                self.metrics.failed();
+                self.health.queued();
+                Some(false)
+            }
+        }
+    }
+
+    /// The settings and the place as the Node has them now.
+    fn of_node(&self) -> (Settings, Place) {
+        let node = self.watches.nodes.get("", &self.node_name);
+        self.health.set_eligible(node.as_deref().is_some_and(is_eligible));
+        let mut settings = self.settings.clone();
+        let mut place = Place { node: self.node_name.as_str().into(), zone: "".into() };
+        for range in self.watches.ranges.list() {
+            let cidrs = range.spec.iter().flat_map(|spec| spec.cidrs.iter().flatten());
+            settings.service_ranges.extend(cidrs.filter_map(|text| text.parse::<Cidr>().ok()));
+        }
+        settings.service_ranges.sort_by_key(|block| (block.is_v6(), block.first(), block.prefix()));
+        let Some(node) = node else { return (settings, place) };
+        let zone = node.metadata.labels.as_ref().and_then(|l| l.get("topology.kubernetes.io/zone"));
+        place.zone = zone.map(String::as_str).unwrap_or_default().into();
+        settings.node_addresses = primary(&node);
+        if self.config.node_port_addresses == NodePortAddresses::Primary {
+            settings.node_port_addresses =
+                Some(settings.node_addresses.iter().copied().map(Cidr::from).collect());
+        }
+        if self.config.detect_local == DetectLocal::NodeBlocks {
+            let spec = node.spec.as_ref();
+            let all = spec.into_iter().flat_map(|s| s.pod_cidrs.iter().flatten().chain(&s.pod_cidr));
+            let mut blocks: Vec<Cidr> = Vec::new();
+            for block in all.filter_map(|text| text.parse().ok()) {
+                if !blocks.contains(&block) {
+                    blocks.push(block);
+                }
+            }
+            settings.local_traffic = LocalTraffic::Blocks(blocks);
+        }
+        (settings, place)
+    }
+}
+
+/// The Node's addresses, the first of each family: internal ones before external ones.
+fn primary(node: &Node) -> Vec<IpAddr> {
+    let all = || node.status.iter().flat_map(|s| s.addresses.iter().flatten());
+    let of = |kind: &'static str| all().filter(move |a| a.type_ == kind);
+    let mut found: Vec<IpAddr> = Vec::new();
+    let addresses = of("InternalIP").chain(of("ExternalIP"));
+    for address in addresses.filter_map(|a| a.address.parse::<IpAddr>().ok()) {
+        if found.iter().all(|known| known.is_ipv4() != address.is_ipv4()) {
+            found.push(address);
+        }
+    }
+    found
+}
+
+/// Whether load balancers may use the node.
+fn is_eligible(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|s| s.taints.iter().flatten());
+    node.metadata.deletion_timestamp.is_none() && taints.into_iter().all(|taint| taint.key != TO_BE_DELETED)
+}
+
+fn seconds(of: Timestamp) -> f64 {
+    of.as_millisecond() as f64 / 1000.0
+}
+
+/// Serves health and metrics.
+async fn serve_pages(
+    config: &Config,
+    health: &Health,
+    metrics: &Metrics,
+    shutdown: &Shutdown,
+) -> Result<(), RunError> {
+    let registry = Registry::default();
+    let own = metrics.clone();
+    registry.register("proxy", move |page| own.write(page));
+    let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.configz }).to_string();
+    let pages: Arc<Handler> = Arc::new(move |path, _| {
+        const TEXT: &str = "text/plain; charset=utf-8";
+        Some(match path {
+            "/healthz" => answer(StatusCode::OK, TEXT, "ok"),
+            "/proxyMode" => answer(StatusCode::OK, TEXT, "nftables"),
+            "/configz" => answer(StatusCode::OK, "application/json", configz.clone()),
+            "/metrics" => {
+                let mut page = registry.page();
+                process(&mut page);
+                answer(StatusCode::OK, CONTENT_TYPE, page.text())
+            }
+            _ => not_found(),
+        })
+    });
+    let own = health.clone();
+    let probes: Arc<Handler> = Arc::new(move |path, _| Some(own.answer(path)));
+    for (address, handler) in [(config.metrics, pages), (config.healthz, probes)] {
+        let Some(address) = address else { continue };
+        match serve(handler.clone(), address, shutdown).await {
+            Ok(_) => {}
+            Err(source) if config.bind_address_hard_fail => return Err(RunError::Listen { address, source }),
+            Err(error) => {
+                tracing::warn!(%address, %error, "an address of the proxy is in use; it is tried again");
+                let stop = shutdown.clone();
+                shutdown.spawn(async move {
+                    let again = async {
+                        while serve(handler.clone(), address, &stop).await.is_err() {
+                            sleep(LISTEN_AGAIN).await;
+                        }
+                    };
+                    let _ = stop.run(again).await;
+                });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! Packets go where Services say, in network namespaces of the tests' own.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod contents;
+mod network;
+mod objects;
+mod packets;
