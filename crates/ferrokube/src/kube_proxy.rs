@@ -68,7 +68,12 @@ pub(crate) async fn run(flags: &cli::KubeProxy) -> Result<()> {
             }
             read(path, "--config")?
         }
-        None => flags.fields.clone().into_fields(),
+        None => {
+            if let Some(mode @ ("iptables" | "ipvs")) = flags.fields.proxy_mode.as_deref() {
+                eprintln!("ferrokube: --proxy-mode={mode} is done by nftables");
+            }
+            flags.fields.clone().into_fields()
+        }
     };
     let mut config = Config::new(TABLE);
     fields.apply(&mut config).context("the configuration cannot be used")?;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Change, Client, Informer, Key, Selection};
+use client::{Change, Client, Informer, Key, Recorder, Selection};
 use component::metrics::{CONTENT_TYPE, process};
 use component::{Registry, Shutdown};
 use http::StatusCode;
@@ -109,7 +109,8 @@ pub async fn run(
         NodePortAddresses::Blocks(blocks) => Some(blocks.clone()),
         _ => None,
     };
-    let ports = Ports::new(health.clone(), addresses, shutdown);
+    let recorder = Recorder::start(client.clone(), "kube-proxy", node_name, config.clock, shutdown);
+    let ports = Ports::new(health.clone(), addresses, node_name, recorder, shutdown);
     let node_name = node_name.to_owned();
     let mut follower = Follower { config, settings, node_name, committer, health, metrics, ports, watches };
     let _ = shutdown.run(follower.follow()).await;

@@ -397,10 +397,7 @@ mod tests {
             "bandwidth": {"IngressRate": 1, "IngressBurst": 2, "EgressRate": 3, "EgressBurst": 4},
         }});
         let request = Request::read(&call("ADD", of_containerd)).unwrap();
-        assert_eq!(
-            request.ports,
-            [HostPort { protocol: Protocol::Tcp, address: local, port: 8080, to: 80 }]
-        );
+        assert_eq!(request.ports, [HostPort { protocol: Protocol::Tcp, address: local, port: 8080, to: 80 }]);
         let rates = Bandwidth { ingress_rate: 1, ingress_burst: 2, egress_rate: 3, egress_burst: 4 };
         assert_eq!(request.bandwidth, rates);
         let config = json!({"cniVersion": "1.1.0", "name": "n",
