@@ -559,20 +559,6 @@ impl Enforcer {
         self.contents.is_there(filter, &self.table)
     }
 
-    /// Removes the table; none is no error.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn remove(filter: &mut Filter, table: &str) -> Result<(), Error> {
-        let table = Table { family: nft::Family::Inet, name: table.to_owned() };
-        if filter.tables(table.family)?.contains(&table.name) {
-            let mut batch = nft::Batch::new(&table);
-            batch.delete_table();
-            filter.commit(batch)?;
-        }
-        Ok(())
-    }
-
     pub(crate) fn size(&self) -> Size {
         self.contents.size()
     }

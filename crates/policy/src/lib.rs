@@ -38,7 +38,7 @@ mod views;
 pub use contents::Changes;
 pub use enforcer::{Attached, Enforcer, Event, Owner};
 pub use gate::{AdmitError, Gate};
-pub use run::{Config, RunError, run};
+pub use run::{Config, RunError, remove, run};
 pub use views::{PodView, PolicyView, SpaceView};
 
 #[cfg(test)]

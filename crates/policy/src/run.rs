@@ -8,6 +8,7 @@ use client::{Cached, Change, Client, Informer, Key, ListParams, Selection, resou
 use component::{Registry, Shutdown};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use netlink::nft::{Batch, Family, Filter, Table};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
@@ -90,6 +91,18 @@ pub async fn run(config: Config, client: &Client, shutdown: &Shutdown) -> Result
         Follower { gate: config.gate, committer, metrics, watches, client, shutdown: shutdown.clone() };
     let _ = shutdown.run(follower.follow()).await;
     Ok(())
+}
+
+/// Removes an enforcer's table from the kernel; none is no error.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn remove(table: impl Into<String>) -> Result<(), netlink::Error> {
+    let table = Table { family: Family::Inet, name: table.into() };
+    let mut batch = Batch::new(&table);
+    batch.add_table();
+    batch.delete_table();
+    Filter::open()?.commit(batch)
 }
 
 /// The informers of an enforcer.

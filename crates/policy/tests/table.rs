@@ -21,12 +21,12 @@ fn enforcer(pods: u8) -> Enforcer {
         }))));
     }
     for number in 0..3 {
-        enforcer.apply(policy(number, 80));
+        enforcer.apply(ports(number, 80));
     }
     enforcer
 }
 
-fn policy(number: u8, port: u16) -> Event {
+fn ports(number: u8, port: u16) -> Event {
     Event::Policy(view::<PolicyView>(&json!({
         "metadata": {"namespace": "n", "name": format!("p{number}")},
         "spec": {
@@ -59,7 +59,7 @@ fn the_next_process_writes_the_difference_alone() {
     assert_eq!(more, Changes { added: 10, removed: 0, objects: 0 });
     let mut less = enforcer(6);
     assert_eq!(sync(&host, &mut less), Changes { added: 0, removed: 10, objects: 0 });
-    less.apply(policy(1, 81));
+    less.apply(ports(1, 81));
     let one = sync(&host, &mut less);
     // The policy's chain, the chain of its ports for it alone; both families.
     assert_eq!((one.added, one.removed, one.objects), (0, 0, 4), "{one:?}");
@@ -114,8 +114,8 @@ fn what_somebody_changed_is_mended_and_a_table_of_a_stranger_is_left_alone() {
     enforcer.doubt();
     sync(&host, &mut enforcer);
     assert!(there(&enforcer));
-    within(&host, || Enforcer::remove(&mut Filter::open().unwrap(), "policy-test")).unwrap();
-    within(&host, || Enforcer::remove(&mut Filter::open().unwrap(), "policy-test")).unwrap();
+    within(&host, || policy::remove("policy-test")).unwrap();
+    within(&host, || policy::remove("policy-test")).unwrap();
     let tables = within(&host, || Filter::open().unwrap().tables(Family::Inet)).unwrap();
     assert_eq!(tables, ["stranger"]);
     let chains = within(&host, || Filter::open().unwrap().chains(&stranger)).unwrap();
