@@ -12,5 +12,6 @@ mod kill;
 mod kubelet_alone;
 mod neighbours;
 mod network;
+mod network_policy;
 mod pods;
 mod services;
