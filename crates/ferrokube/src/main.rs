@@ -12,6 +12,7 @@ mod kube_proxy;
 mod machine;
 mod migrate;
 mod neighbours;
+mod network_policy;
 mod node;
 mod node_agent;
 mod openapi;
