@@ -1,4 +1,4 @@
-//! What is known of the cluster, and the contents of the table that follow from it.
+//! The facts that are known of the cluster, and the contents of the table that follow from them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

@@ -116,7 +116,7 @@ impl Gate {
     pub(crate) fn close(&self, why: String) {
         let mut state = self.0.0.lock();
         state.closed = Some(why);
-        // Who waits is told: the senders go.
+        // Those who wait are told: the senders go.
         state.calls.clear();
     }
 

@@ -106,7 +106,7 @@ impl Thread {
         let mut admitted = Vec::new();
         for (since, reply) in ready {
             admitted.push(since.elapsed().as_secs_f64());
-            // Who gave up has told that the container is gone.
+            // One who gave up has told that the container is gone.
             let _ = reply.try_send(());
         }
         Ok(Done {

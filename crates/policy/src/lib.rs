@@ -28,6 +28,7 @@ mod gate;
 mod kernel;
 mod metrics;
 mod name;
+mod protocol;
 mod ranges;
 mod run;
 mod selections;

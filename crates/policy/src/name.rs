@@ -1,5 +1,5 @@
-//! Names of chains and sets. What a tenant can choose goes through a hash that nobody can make collide: two selectors
-//! with one name would be one set.
+//! Names of chains and sets. Texts that a tenant can choose go through a hash that nobody can make collide: two
+//! selectors with one name would be one set.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use objects::backends::Family;
 use objects::{Cidr, Selector};
 
+use crate::protocol::protocol;
 use crate::ranges::{join, without};
-use crate::views::protocol;
 
 /// The way of packets, as a Pod sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -335,7 +335,7 @@ mod tests {
         let base = 10 << 24;
         assert_eq!(found.of(Family::V4)[..], [(base, base), (base + 2, base + 4)]);
         assert_eq!(found.of(Family::V6).len(), 1);
-        // What one block leaves out another may have.
+        // Another block may have the addresses that one leaves out.
         let both = json!([{"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}, {"cidr": "10.0.0.0/8"}]);
         assert_eq!(blocks(both).of(Family::V4)[..], [(0, u128::from(u32::MAX))]);
     }

@@ -11,8 +11,9 @@ use crate::chains::{BASES, Rule, isolated, itself};
 use crate::enforcer::{Attached, Enforcer, Event, Owner, bytes, endpoint};
 use crate::name::Name;
 use crate::oracle::{Cluster, Packet};
+use crate::protocol::protocol;
 use crate::spec::Direction;
-use crate::views::{Listed, PodView, PolicyView, SpaceView, protocol};
+use crate::views::{Listed, PodView, PolicyView, SpaceView};
 
 /// The node of the tests.
 const NODE: &str = "me";

@@ -80,7 +80,7 @@ impl Use {
 pub(crate) struct Used {
     pub(crate) name: Name,
     users: usize,
-    /// What it leads to.
+    /// The things to which it leads.
     pub(crate) inner: Vec<Use>,
 }
 

@@ -231,7 +231,7 @@ fn serve(host: &Host, at: SocketAddr) {
     let (tcp, udp) = within(host, || (TcpListener::bind(at).unwrap(), UdpSocket::bind(at).unwrap()));
     std::thread::spawn(move || {
         for mut connection in tcp.incoming().flatten() {
-            // Who says something is answered, as long as it stays.
+            // A client that says something is answered, as long as it stays.
             std::thread::spawn(move || {
                 let mut room = [0; 8];
                 while connection.read(&mut room).is_ok_and(|length| length > 0) {

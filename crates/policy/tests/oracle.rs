@@ -1,4 +1,4 @@
-//! What network policies allow, read from the objects as the API describes it, one question at a time.
+//! A reading of the objects as the API describes them, one question at a time: what network policies allow.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
