@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use choice::Choice;
 pub use common::pods::informer as pods;
-pub use config::{Config, NodeMonitor};
+pub use config::{Config, EndpointSettings, NodeMonitor};
 pub use host::{ChoiceError, Named, known};
 pub use nodes::cidr_set::RangeError;
 pub use nodes::zones::EvictionRates;
