@@ -5,6 +5,7 @@ use std::time::Duration;
 use component::Clock;
 
 use crate::choice::Choice;
+use crate::load_balancers::LoadBalancers;
 use crate::nodes::zones::EvictionRates;
 
 /// The settings of the controllers. Defaults are upstream's.
@@ -36,6 +37,8 @@ pub struct Config {
     pub slices: EndpointSettings,
     /// The settings of the controller that makes EndpointSlices of Endpoints.
     pub mirroring: EndpointSettings,
+    /// The settings of load balancers; with `None`, somebody else looks after them.
+    pub load_balancers: Option<LoadBalancers>,
     /// The controllers that run.
     pub controllers: Choice,
 }
@@ -56,6 +59,7 @@ impl Config {
             endpoints: EndpointSettings { limit: 1000, ..EndpointSettings::default() },
             slices: EndpointSettings::default(),
             mirroring: EndpointSettings { limit: 1000, ..EndpointSettings::default() },
+            load_balancers: None,
             controllers: Choice::default(),
         }
     }

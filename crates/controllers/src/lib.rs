@@ -16,6 +16,7 @@ mod disruption;
 mod endpoints;
 mod gc;
 mod host;
+mod load_balancers;
 mod namespace;
 mod nodes;
 mod protection;
@@ -31,6 +32,7 @@ pub use choice::Choice;
 pub use common::pods::informer as pods;
 pub use config::{Config, EndpointSettings, NodeMonitor};
 pub use host::{ChoiceError, Named, known};
+pub use load_balancers::{LoadBalancers, Range};
 pub use nodes::cidr_set::RangeError;
 pub use nodes::zones::EvictionRates;
 

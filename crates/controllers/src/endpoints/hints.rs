@@ -82,7 +82,7 @@ mod tests {
             assert_eq!(hints(&new.create[0]), expected, "{given}");
             let mut old = Layout { unchanged: vec![Arc::new(slice(&given))], ..Layout::default() };
             keep_close(&mut old, nodes);
-            let differs = before.iter().zip(expected).any(|(b, e)| b.3 != *e);
+            let differs = before.iter().zip(&expected).any(|(b, e)| b.3 != *e);
             assert_eq!(
                 (old.update.len(), old.unchanged.len()),
                 (usize::from(differs), usize::from(!differs)),

@@ -2,7 +2,7 @@
 
 use api::Status;
 use client::{Cached, Factory, FromJson, Informer, Selection, resource_of};
-use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -26,6 +26,8 @@ pub struct NodeView {
 pub struct NodeConditions {
     /// Its conditions.
     pub conditions: Option<Vec<NodeCondition>>,
+    /// Its addresses.
+    pub addresses: Option<Vec<NodeAddress>>,
     /// The part of its resources that Pods may have.
     pub allocatable: Option<Cpu>,
 }
