@@ -84,6 +84,13 @@ pub(crate) struct Server {
         allow_hyphen_values = true
     )]
     pub(crate) controllers: Vec<String>,
+    /// Addresses for Services of type LoadBalancer, as `192.0.2.0/28` or `192.0.2.10-192.0.2.20`, separated by commas;
+    /// a node whose link has the network announces each [default: such Services get the addresses of the nodes]
+    #[arg(long, value_name = "RANGES", value_delimiter = ',')]
+    pub(crate) load_balancer_pool: Vec<controllers::Range>,
+    /// Leave Services of type LoadBalancer to somebody else
+    #[arg(long)]
+    pub(crate) disable_load_balancer: bool,
     #[command(flatten)]
     pub(crate) api: Api,
 }
