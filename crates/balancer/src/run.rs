@@ -46,7 +46,7 @@ pub async fn run(config: Config, client: Client, shutdown: &Shutdown) {
     node.follow(shutdown).await;
 }
 
-/// What changed in the cluster, in the order in which it did.
+/// The changes in the cluster, in their order.
 #[derive(Default)]
 struct News {
     leases: Mutex<Vec<(Name, Option<Entry>)>>,
@@ -161,7 +161,7 @@ impl Running {
         deciding.into_iter().chain(answering).chain(again).chain(links).min()
     }
 
-    /// Works out what is to be announced. What is needed for that is watched from the first such Service on.
+    /// Works out what is to be announced. Nodes, Leases and slices are watched from the first such Service on.
     fn look_at_facts(&mut self) {
         let mut services = self.services.list();
         services.retain(|service| !facts::addresses(service).is_empty());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use component::Clock;
 
 use crate::choice::Choice;
-use crate::load_balancers::LoadBalancers;
+use crate::load_balancers::pool::Range;
 use crate::nodes::zones::EvictionRates;
 
 /// The settings of the controllers. Defaults are upstream's.
@@ -81,6 +81,15 @@ impl Default for EndpointSettings {
     fn default() -> Self {
         Self { limit: 100, workers: 5, batch: Duration::ZERO }
     }
+}
+
+/// The settings of load balancers.
+#[derive(Debug, Clone, Default)]
+pub struct LoadBalancers {
+    /// The addresses; with none, Services get those of the nodes.
+    pub pool: Vec<Range>,
+    /// The ports of the nodes that the cluster itself needs: no Service gets them there.
+    pub reserved: Vec<u16>,
 }
 
 /// The times and rates of the nodes' monitor; upstream's by default.

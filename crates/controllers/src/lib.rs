@@ -30,9 +30,9 @@ use std::time::Duration;
 
 pub use choice::Choice;
 pub use common::pods::informer as pods;
-pub use config::{Config, EndpointSettings, NodeMonitor};
+pub use config::{Config, EndpointSettings, LoadBalancers, NodeMonitor};
 pub use host::{ChoiceError, Named, known};
-pub use load_balancers::{LoadBalancers, Range};
+pub use load_balancers::pool::Range;
 pub use nodes::cidr_set::RangeError;
 pub use nodes::zones::EvictionRates;
 

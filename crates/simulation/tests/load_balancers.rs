@@ -83,7 +83,7 @@ async fn addresses_of_a_pool() -> Result<()> {
     eventually("it is gone", MINUTE, async || Ok(cluster.get::<Service>("default", "b").await?.is_none()))
         .await?;
     said(&cluster, "DeletingLoadBalancer").await?;
-    // What somebody writes into the status is put right.
+    // A status that somebody else wrote is put right.
     let foreign = json!({"status": {"loadBalancer": {"ingress": [{"ip": "198.51.100.1", "ipMode": "VIP"}]}}});
     api.patch_status("c", &Patch::Merge(foreign)).await?;
     becomes(&cluster, "c", &["192.0.2.1"]).await

@@ -26,13 +26,16 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// The longest packet that is read; those that matter are shorter.
 const LONGEST: usize = 1500;
 
-/// The addresses that are held, and until when.
+/// Addresses, and until when they are held.
+type Until = (BTreeSet<IpAddr>, Instant);
+
+/// The addresses that are held at present.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Held(Arc<Mutex<Option<(BTreeSet<IpAddr>, Instant)>>>);
+pub(crate) struct Held(Arc<Mutex<Option<Until>>>);
 
 impl Held {
     /// Sets what is held; returns the addresses that are new.
-    pub(crate) fn set(&self, held: Option<(BTreeSet<IpAddr>, Instant)>) -> Vec<IpAddr> {
+    pub(crate) fn set(&self, held: Option<Until>) -> Vec<IpAddr> {
         let mut there = self.0.lock();
         let before = there.take().map(|(all, _)| all).unwrap_or_default();
         let new = held.iter().flat_map(|(all, _)| all).filter(|a| !before.contains(a)).copied().collect();
@@ -188,7 +191,7 @@ async fn answer_arp(socket: Arc<Frames>, hardware: [u8; 6], held: Held) {
         let length = socket.receive(&mut buffer)?;
         let asked = arp::request(&buffer[..length.min(LONGEST)]);
         if let Some(asked) = asked.filter(|asked| held.has(asked.target.into())) {
-            // Who gets no answer asks again.
+            // A host that gets no answer asks again.
             let _ = socket.send(&arp::reply(&asked, hardware));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Who holds an address: the rule by which two nodes never answer for one.
+//! The holder of an address: the rule by which two nodes never answer for one.
 //!
 //! A node has a *session* while its Lease names it: a word that is never used twice. An address' record names the
 //! session that holds it. A node answers for an address only while its session is the one recorded, and only until a
@@ -408,7 +408,7 @@ impl Holding {
                 let node = node_of(&session).to_owned();
                 let mine = self.chosen(address, &node, now).as_deref() == Some(&self.node);
                 let (holder, networks) = (String::new(), Vec::new());
-                mine.then(|| Action::Write { name: Name::Node(node), version: silent, holder, networks })
+                mine.then_some(Action::Write { name: Name::Node(node), version: silent, holder, networks })
             }
             State::Over => {
                 let last = node_of(&session);
@@ -526,7 +526,7 @@ impl Holding {
     }
 }
 
-/// What is known of a session.
+/// The state of a session, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It may be renewed.

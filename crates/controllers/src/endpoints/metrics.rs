@@ -1,4 +1,4 @@
-//! What the two controllers of EndpointSlices tell of their work, by upstream's names.
+//! The metrics of the two controllers of EndpointSlices, by upstream's names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //! finalizer and status: `cloud-provider/controllers/service`).
 //!
 //! An address from the pool is announced by the nodes' agents, which know such a Service by the annotation
-//! `ferrokube.io/load-balancer`. What Services have is rebuilt from their status at the start, the oldest first.
+//! `ferrokube.io/load-balancer`. The addresses of Services are known again from their status at the start, the oldest first.
 
-mod pool;
+pub(crate) mod pool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,12 +17,11 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use self::pool::{Claim, Given};
+use self::pool::{Claim, Given, Range};
 use crate::common::{deleting, finalizers};
+use crate::config::LoadBalancers;
 use crate::host::{Controller, Host, Next, Shared, Wiring};
 use crate::views::{NodeView, nodes};
-
-pub use pool::Range;
 
 /// The finalizer of a Service that has a load balancer; upstream's.
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
@@ -37,15 +36,6 @@ const CLASS: &str = "ferrokube.io/l2";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// The label of a slice's Service.
 const SLICE_OF: &str = "kubernetes.io/service-name";
-
-/// The settings of load balancers.
-#[derive(Debug, Clone, Default)]
-pub struct LoadBalancers {
-    /// The addresses; with none, Services get those of the nodes.
-    pub pool: Vec<Range>,
-    /// The ports of the nodes that the cluster itself needs: no Service gets them there.
-    pub reserved: Vec<u16>,
-}
 
 /// The controller of the addresses of load balancers.
 pub(crate) struct Balancers {
@@ -191,7 +181,10 @@ impl Balancers {
     fn release(&self, key: &Key) {
         self.waiting.lock().remove(key);
         if self.given.lock().release(key) {
-            std::mem::take(&mut *self.waiting.lock()).into_iter().for_each(|key| self.queue.add(key));
+            let waiting = std::mem::take(&mut *self.waiting.lock());
+            for key in waiting {
+                self.queue.add(key);
+            }
         }
     }
 
@@ -263,7 +256,7 @@ fn is_ours(service: &Service) -> bool {
         && spec.load_balancer_class.as_deref().is_none_or(|c| c == CLASS)
 }
 
-/// What we marked a Service with.
+/// The mark that we gave a Service.
 fn marked(service: &Service) -> Option<&str> {
     service.metadata.annotations.as_ref()?.get(ANNOTATION).map(String::as_str)
 }

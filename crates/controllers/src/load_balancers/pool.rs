@@ -251,7 +251,7 @@ mod tests {
                 (claim(&[81]), &[], Err(full)),
             ],
         );
-        // What it had is kept, unless it is out of the pool or another's.
+        // An address that it had is kept, unless it is out of the pool or another's.
         check(
             "192.0.2.1-192.0.2.9",
             &[
