@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::Status;
+use compact_str::CompactString as Text;
 use component::Shutdown;
 use component::metrics::Page;
 use parking_lot::Mutex;
@@ -42,6 +43,25 @@ pub struct Informer<T> {
 impl<T> Clone for Informer<T> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), reflector: self.reflector.clone() }
+    }
+}
+
+/// An index of an informer's objects.
+pub struct Index<T> {
+    shared: Arc<Shared<T>>,
+    place: usize,
+}
+
+impl<T> Clone for Index<T> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), place: self.place }
+    }
+}
+
+impl<T: Cached> Index<T> {
+    /// The objects that it finds under a value, ordered by namespace and name.
+    pub fn get(&self, value: &str) -> Vec<Arc<T>> {
+        self.shared.store.by_index(self.place, value)
     }
 }
 
@@ -82,6 +102,16 @@ impl<T: Cached> Informer<T> {
     /// Follows the server until `shutdown`. Started again, it does nothing.
     pub fn start(&self, shutdown: &Shutdown) {
         self.reflector.start(shutdown);
+    }
+
+    /// Adds an index: it finds an object under each value that `values` returns for it. Users of a shared informer that
+    /// give the same name share the index of the first.
+    pub fn index(
+        &self,
+        name: &'static str,
+        values: impl Fn(&T) -> Vec<Text> + Send + Sync + 'static,
+    ) -> Index<T> {
+        Index { shared: self.shared.clone(), place: self.shared.store.index(name, values) }
     }
 
     /// The resource.
@@ -245,6 +275,7 @@ mod tests {
     struct Run {
         script: Arc<Script>,
         informer: Informer<ConfigMap>,
+        by_app: Index<ConfigMap>,
         changes: Arc<Mutex<Vec<String>>>,
         shutdown: Shutdown,
     }
@@ -256,7 +287,7 @@ mod tests {
         script.lists.lock().extend(lists);
         let client = Client::new(script.clone(), "test");
         let informer = Informer::<ConfigMap>::new(&client, Selection::default());
-        informer
+        let by_app = informer
             .index("app", |c| c.metadata.labels.iter().flatten().map(|(_, v)| v.as_str().into()).collect());
         let changes = Arc::new(Mutex::new(Vec::new()));
         let log = changes.clone();
@@ -277,7 +308,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         tokio::time::timeout(Duration::from_mins(10), wait).await.expect("the requests come");
-        Run { script, informer, changes, shutdown }
+        Run { script, informer, by_app, changes, shutdown }
     }
 
     fn query(run: &Run, request: usize, key: &str) -> String {
@@ -299,8 +330,8 @@ mod tests {
         assert!(r.informer.is_synced());
         assert_eq!(*r.changes.lock(), ["+a", "+b", "~a", "-b", "+c"]);
         assert_eq!(r.informer.list_namespace("ns").len(), 2);
-        assert_eq!(r.informer.by_index("app", "c").len(), 1);
-        assert!(r.informer.by_index("app", "b").is_empty());
+        assert_eq!(r.by_app.get("c").len(), 1);
+        assert!(r.by_app.get("b").is_empty());
         let a = r.informer.get("ns", "a").unwrap();
         assert_eq!((a.resource_version(), &a.metadata.managed_fields), ("9", &None));
         assert_eq!(query(&r, 0, "sendInitialEvents"), "true");

@@ -96,6 +96,7 @@ mod types {
         core::ServiceAccount,
         discovery::EndpointSlice,
         networking::IPAddress,
+        networking::NetworkPolicy,
         networking::ServiceCIDR,
         node::RuntimeClass,
         policy::PodDisruptionBudget,

@@ -31,7 +31,7 @@ pub use clients::Clients;
 pub use config::{Config, ConfigError, Token, TokenSource};
 pub use events::{EventType, Recorder, reference};
 pub use factory::Factory;
-pub use informer::Informer;
+pub use informer::{Index, Informer};
 pub use json::{FromJson, ToJson};
 pub use key::Key;
 pub use leader::{Election, Outcome};

@@ -214,12 +214,15 @@ impl<T: Cached> Inner<T> {
 }
 
 impl<T: Cached> Store<T> {
-    /// Adds an index: the objects for which `values` names a value are found by it. An index of
-    /// the same name is kept as it is.
-    pub fn index(&self, name: &'static str, values: impl Fn(&T) -> Vec<Text> + Send + Sync + 'static) {
+    /// Adds an index, and returns its place among the indexes. One of the same name is kept as it is.
+    pub(crate) fn index(
+        &self,
+        name: &'static str,
+        values: impl Fn(&T) -> Vec<Text> + Send + Sync + 'static,
+    ) -> usize {
         let mut inner = self.inner.write();
-        if inner.indexes.iter().any(|i| i.name == name) {
-            return;
+        if let Some(place) = inner.indexes.iter().position(|i| i.name == name) {
+            return place;
         }
         let mut keys: HashMap<Text, BTreeSet<Key>> = HashMap::new();
         for (key, object) in &inner.objects {
@@ -228,6 +231,7 @@ impl<T: Cached> Store<T> {
             }
         }
         inner.indexes.push(Indexed { name, values: Box::new(values), keys });
+        inner.indexes.len() - 1
     }
 
     /// Adds a handler; it hears of what is there already, then of each change, in order. It runs
@@ -273,14 +277,11 @@ impl<T: Cached> Store<T> {
             .collect()
     }
 
-    /// The objects that an index finds under a value; none if there is no such index.
-    pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<T>> {
+    /// The objects that the index at a place finds under a value.
+    pub(crate) fn by_index(&self, place: usize, value: &str) -> Vec<Arc<T>> {
         let inner = self.inner.read();
-        let Some(keys) = inner.indexes.iter().find(|i| i.name == index).and_then(|i| i.keys.get(value))
-        else {
-            return Vec::new();
-        };
-        keys.iter().filter_map(|k| inner.objects.get(k).cloned()).collect()
+        let keys = inner.indexes.get(place).and_then(|i| i.keys.get(value));
+        keys.into_iter().flatten().filter_map(|k| inner.objects.get(k).cloned()).collect()
     }
 
     /// How many objects there are.

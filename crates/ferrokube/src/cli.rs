@@ -214,6 +214,9 @@ pub(crate) struct Up {
     /// The resolv.conf from which Pods inherit name servers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     pub(crate) resolv_conf: PathBuf,
+    /// Enforce no network policies: Pods start without waiting for the rules of theirs
+    #[arg(long)]
+    pub(crate) disable_network_policy: bool,
     /// Run no Service proxy: the cluster has another one
     #[arg(long)]
     pub(crate) disable_kube_proxy: bool,

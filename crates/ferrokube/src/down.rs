@@ -8,6 +8,7 @@ use crate::cluster_dns;
 use crate::data_dir::DataDir;
 use crate::kube_proxy;
 use crate::neighbours;
+use crate::network_policy;
 use crate::node::{place, settings};
 
 /// Runs `ferrokube down`.
@@ -25,12 +26,16 @@ pub(crate) async fn run(flags: &Down) -> Result<()> {
         let place = place(&footprint.cni_conf_dir, &footprint.cni_bin_dir, dir.path());
         let shutdown = Shutdown::new();
         // The runtime takes each Pod out of the network before it removes it.
-        network::Agent::start(place.clone(), &shutdown).await.context("the pod network's agent can't run")?;
+        network::Agent::start(place.clone(), None, &shutdown)
+            .await
+            .context("the pod network's agent can't run")?;
         kubelet::teardown::tear_down(&config).await.context("the containers could not all be removed")?;
         shutdown.stop();
         shutdown.finish().await;
         network::teardown::teardown(&place).await.context("the pod network could not be removed")?;
         proxy::remove(kube_proxy::table(&dir)).context("the rules of Services could not be removed")?;
+        policy::remove(network_policy::table(&dir))
+            .context("the rules of network policies could not be removed")?;
         cluster_dns::take_addresses(&footprint.dns)
             .context("the address of the cluster's DNS could not be removed")?;
     }

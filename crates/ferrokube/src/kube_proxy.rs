@@ -61,19 +61,16 @@ pub(crate) async fn run(flags: &cli::KubeProxy) -> Result<()> {
     if flags.cleanup {
         return proxy::remove(TABLE).context("the rules of Services could not be removed");
     }
-    let mut fields = match &flags.config {
-        Some(path) => {
-            for name in flags.fields.given() {
-                eprintln!("ferrokube: --{name} has no effect beside --config");
-            }
-            read(path, "--config")?
+    let mut fields = if let Some(path) = &flags.config {
+        for name in flags.fields.given() {
+            eprintln!("ferrokube: --{name} has no effect beside --config");
         }
-        None => {
-            if let Some(mode @ ("iptables" | "ipvs")) = flags.fields.proxy_mode.as_deref() {
-                eprintln!("ferrokube: --proxy-mode={mode} is done by nftables");
-            }
-            flags.fields.clone().into_fields()
+        read(path, "--config")?
+    } else {
+        if let Some(mode @ ("iptables" | "ipvs")) = flags.fields.proxy_mode.as_deref() {
+            eprintln!("ferrokube: --proxy-mode={mode} is done by nftables");
         }
+        flags.fields.clone().into_fields()
     };
     let mut config = Config::new(TABLE);
     fields.apply(&mut config).context("the configuration cannot be used")?;

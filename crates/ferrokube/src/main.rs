@@ -13,6 +13,7 @@ mod load_balancers;
 mod machine;
 mod migrate;
 mod neighbours;
+mod network_policy;
 mod node;
 mod node_agent;
 mod openapi;

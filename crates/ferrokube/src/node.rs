@@ -20,6 +20,7 @@ use crate::kube_proxy;
 use crate::load_balancers;
 use crate::machine;
 use crate::neighbours::{self, Claim};
+use crate::network_policy;
 
 /// Upstream's port of the kubelet.
 const KUBELET_PORT: u16 = 10250;
@@ -129,7 +130,14 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
     if flags.network == Network::Own {
         let own = clients.of(&format!("system:node:{name}"));
         let nodes = plane.clients("network").of("system:kube-proxy");
-        start_network(flags, name, network::Clients { nodes, own }, plane);
+        let registry = services.as_ref().map(|services| services.registry.clone()).unwrap_or_default();
+        let guard = if flags.disable_network_policy {
+            network_policy::clear(plane.dir());
+            None
+        } else {
+            Some(network_policy::start(name, registry, plane))
+        };
+        start_network(flags, name, network::Clients { nodes, own }, guard, plane);
     }
     if let Some(config) = services {
         kube_proxy::start(config, name, plane);
@@ -148,7 +156,13 @@ pub(crate) fn start(flags: &Up, name: &str, addresses: Vec<IpAddr>, plane: &Cont
 }
 
 /// Starts the pod network.
-fn start_network(flags: &Up, name: &str, clients: network::Clients, plane: &ControlPlane) {
+fn start_network(
+    flags: &Up,
+    name: &str,
+    clients: network::Clients,
+    guard: Option<Arc<dyn network::Guard>>,
+    plane: &ControlPlane,
+) {
     let place = place(&flags.cni_conf_dir, &flags.cni_bin_dir, plane.dir().path());
     let cluster = plane.cluster_cidr().split(',').filter_map(|range| range.trim().parse().ok()).collect();
     let tunnel = network::Tunnel { id: flags.vxlan_id, port: flags.vxlan_port };
@@ -157,6 +171,7 @@ fn start_network(flags: &Up, name: &str, clients: network::Clients, plane: &Cont
         cluster,
         inside: flags.non_masquerade_cidr.clone(),
         tunnel,
+        guard,
     };
     let (clock, stop, failure) = (plane.clock(), plane.shutdown().clone(), plane.failure());
     plane.shutdown().spawn(async move {

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use component::Shutdown;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 
-use crate::cni::{Call, CniError, Outcome, Request, code};
+use crate::cni::{Call, CniError, Command, Outcome, Request, code};
+use crate::guard::Guard;
 use crate::place::Place;
 use crate::plugin::{ANSWER, LONGEST};
 use crate::pods::{Facts, Pods};
@@ -26,11 +28,13 @@ const CALLS: usize = 32;
 pub struct Agent {
     place: Place,
     pods: Arc<Mutex<Pods>>,
+    guard: Option<Arc<dyn Guard>>,
 }
 
 impl Agent {
-    /// Reads what an agent before left, makes it whole, and answers in the background until `shutdown`.
-    pub async fn start(place: Place, shutdown: &Shutdown) -> io::Result<Self> {
+    /// Reads what an agent before left, makes it whole, and answers in the background until `shutdown`. Containers of
+    /// Pods come into the network if `guard` agrees.
+    pub async fn start(place: Place, guard: Option<Arc<dyn Guard>>, shutdown: &Shutdown) -> io::Result<Self> {
         let at = place.clone();
         // The kernel is asked by calls that block.
         let open = tokio::task::spawn_blocking(move || {
@@ -39,7 +43,10 @@ impl Agent {
             io::Result::Ok(pods)
         });
         let pods = open.await.map_err(io::Error::other)??;
-        let agent = Self { place, pods: Arc::new(Mutex::new(pods)) };
+        if let Some(guard) = &guard {
+            guard.adopt(pods.joined());
+        }
+        let agent = Self { place, pods: Arc::new(Mutex::new(pods)), guard };
         agent.serve(shutdown)?;
         Ok(agent)
     }
@@ -105,10 +112,98 @@ impl Agent {
     fn answer(&self, text: &[u8]) -> Outcome {
         let call = serde_json::from_slice::<Call>(text);
         let call = call.map_err(|e| CniError::because(code::DECODING, "failed to decode the call", e));
-        match call.and_then(|call| Request::read(&call)).and_then(|request| self.pods.lock().answer(&request))
-        {
+        match call.and_then(|call| Request::read(&call)).and_then(|request| self.work(&request)) {
             Ok(result) => Outcome::Done(result),
             Err(error) => Outcome::Failed(error),
         }
+    }
+
+    /// Does what a runtime asks, and lets the guard know. Nobody else waits while the guard does.
+    fn work(&self, request: &Request) -> Result<Value, CniError> {
+        let Some(guard) = &self.guard else { return self.pods.lock().answer(request) };
+        let mut pods = self.pods.lock();
+        let before = pods.joined();
+        let result = pods.answer(request);
+        let after = pods.joined();
+        let new = pods.joined_by(request);
+        drop(pods);
+        for gone in before.iter().filter(|one| after.iter().all(|other| other.id != one.id)) {
+            guard.release(&gone.id);
+        }
+        if result.is_ok()
+            && request.command == Command::Add
+            && let Some(new) = new
+            && let Err(why) = guard.admit(new)
+        {
+            self.pods.lock().refuse(request);
+            return Err(CniError::because(code::LATER, "the Pod cannot be in the network yet", why));
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use testkit::Host;
+
+    use super::*;
+    use crate::attachment::tests::blocks;
+    use crate::filter::Ranges;
+    use crate::guard::Joined;
+    use crate::testing::{place, request, within};
+
+    /// Writes down what it is told, and refuses Pods if it is said so.
+    #[derive(Debug, Default)]
+    struct Told {
+        calls: Mutex<Vec<String>>,
+        refuses: Mutex<bool>,
+    }
+
+    impl Guard for Told {
+        fn adopt(&self, all: Vec<Joined>) {
+            self.calls.lock().push(format!("adopt {}", all.len()));
+        }
+        fn admit(&self, one: Joined) -> Result<(), String> {
+            self.calls.lock().push(format!("admit {} {} {}", one.id, one.pod.name, one.addresses.len()));
+            if *self.refuses.lock() { Err("not yet".into()) } else { Ok(()) }
+        }
+        fn release(&self, id: &str) {
+            self.calls.lock().push(format!("release {id}"));
+        }
+    }
+
+    #[test]
+    fn a_guard_is_asked_before_a_container_is_in_and_told_when_it_is_gone() {
+        let (node, pod) = (Host::new("node").unwrap(), Host::new("pod").unwrap());
+        let mut pods = Pods::open(place(node.dir()), Steps::default()).unwrap();
+        let ranges = Ranges { pods: blocks(&["10.244.0.0/16"]), inside: Vec::new() };
+        let facts = Facts { blocks: blocks(&["10.244.7.0/24"]), ranges, mtu: 1400 };
+        within(&node, || pods.learn(facts)).unwrap();
+        let told = Arc::new(Told::default());
+        let agent =
+            Agent { place: place(node.dir()), pods: Arc::new(Mutex::new(pods)), guard: Some(told.clone()) };
+        let ask = |command: &str, container: &str| {
+            within(&node, || agent.work(&request(command, container, &pod.network(), json!({}))))
+        };
+        let check = |expected: &[&str]| {
+            assert_eq!(std::mem::take(&mut *told.calls.lock()), expected);
+        };
+        ask("ADD", "a").unwrap();
+        check(&["admit a@eth0 p-a 1"]);
+        ask("DEL", "a").unwrap();
+        check(&["release a@eth0"]);
+        ask("DEL", "a").unwrap();
+        check(&[]);
+        *told.refuses.lock() = true;
+        let error = ask("ADD", "b").unwrap_err();
+        assert_eq!((error.code, error.details.as_str()), (code::LATER, "not yet"));
+        check(&["admit b@eth0 p-b 1"]);
+        assert_eq!(agent.pods.lock().joined(), []);
+        *told.refuses.lock() = false;
+        ask("ADD", "b").unwrap();
+        let gc = json!({"cni.dev/valid-attachments": []});
+        within(&node, || agent.work(&request("GC", "", &pod.network(), gc))).unwrap();
+        check(&["admit b@eth0 p-b 1", "release b@eth0"]);
     }
 }

@@ -7,6 +7,7 @@ use objects::Cidr;
 use serde::{Deserialize, Serialize};
 
 use crate::cni::{Bandwidth, HostPort};
+use crate::guard::PodName;
 
 /// A container's address of one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub(crate) struct Attachment {
     pub(crate) container: String,
     /// The name of the link inside.
     pub(crate) interface: String,
+    /// The container's Pod, if the runtime named one.
+    #[serde(default)]
+    pub(crate) pod: Option<PodName>,
     /// The file of the container's network namespace.
     pub(crate) namespace: PathBuf,
     /// The number that no other attachment of the node has: the place of the addresses in their blocks.
@@ -89,6 +93,7 @@ pub(crate) mod tests {
         Attachment {
             container: "a1".into(),
             interface: "eth0".into(),
+            pod: None,
             namespace: "/run/netns/x".into(),
             number: 2,
             addresses: addresses(&blocks(&["10.244.0.0/24", "fd00::/64"]), 2),

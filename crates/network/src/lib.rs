@@ -11,14 +11,15 @@
 //! writes an attachment down before it changes anything for it, and removes the record last (`pods`): whenever it dies,
 //! the next one finishes what was begun, and the runtime's DEL finds everything.
 //!
-//! The crate depends on `component`, `client`, `objects` and `netlink`. It knows Nodes and containers; it must never
-//! know a Pod or a Service, nor execute anything.
+//! The crate depends on `component`, `client`, `objects` and `netlink`. It knows Nodes and containers, and of Pods the
+//! names that it hands to its guard ([`Guard`]); it must never read a Pod or a Service, nor execute anything.
 
 mod agent;
 mod attachment;
 mod cni;
 mod filter;
 mod firewall;
+mod guard;
 mod loopback;
 mod nodes;
 mod place;
@@ -34,6 +35,7 @@ pub mod teardown;
 mod testing;
 
 pub use agent::Agent;
+pub use guard::{Guard, Joined, PodName};
 pub use nodes::{Tunnel, WayError};
 pub use place::{Installed, Place, PlaceError};
 pub use run::{Clients, Options, run};

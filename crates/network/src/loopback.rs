@@ -88,6 +88,7 @@ mod tests {
             container: "c".into(),
             namespace: host.network().display().to_string(),
             interface: "lo".into(),
+            arguments: String::new(),
             config,
         };
         let config = json!({ "cniVersion": "0.3.1", "name": "cni-loopback", "type": "loopback" });

@@ -85,6 +85,7 @@ fn answer(config: Value, environment: &dyn Fn(&str) -> String) -> Result<Value, 
         container: environment("CNI_CONTAINERID"),
         namespace: environment("CNI_NETNS"),
         interface: environment("CNI_IFNAME"),
+        arguments: environment("CNI_ARGS"),
         config,
     };
     if call.config["type"] == loopback::NAME {

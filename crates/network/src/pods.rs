@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::attachment::{self, Attachment};
 use crate::cni::{CniError, Command, Request, add_result, code, same_addresses};
 use crate::filter::{self, Filter, Ranges};
+use crate::guard::Joined;
 use crate::place::Place;
 use crate::pod_link::{self, LinkError};
 use crate::records::{Key, Records};
@@ -83,6 +84,24 @@ impl Pods {
         }
     }
 
+    /// The containers of Pods.
+    pub(crate) fn joined(&self) -> Vec<Joined> {
+        self.records.all().filter_map(joined).collect()
+    }
+
+    /// The container of a Pod that a runtime asks about.
+    pub(crate) fn joined_by(&self, request: &Request) -> Option<Joined> {
+        self.records.get(&(request.container.clone(), request.interface.clone())).and_then(joined)
+    }
+
+    /// Takes out a container that was joined and must not be.
+    pub(crate) fn refuse(&mut self, request: &Request) {
+        if let Err(error) = self.leave(&(request.container.clone(), request.interface.clone())) {
+            // The record stays, so the runtime's DEL or the next start tries again.
+            tracing::warn!(container = request.container, %error, "a container cannot be taken out of the network");
+        }
+    }
+
     fn make_link(&self, one: &Attachment) -> Result<(), LinkError> {
         let alias = format!("{} {} {}", self.place.name(), one.container, one.interface);
         pod_link::ensure(&self.place.link(one.number), one, &alias, &self.steps)
@@ -94,10 +113,7 @@ impl Pods {
         }
         let one = self.record(key, request)?;
         if let Err(error) = self.join(&one) {
-            if let Err(error) = self.leave(key) {
-                // The record stays, so the runtime's DEL or the next start tries again.
-                tracing::warn!(container = one.container, %error, "a container cannot be taken out of the network");
-            }
+            self.refuse(request);
             return Err(failed("ADD", error));
         }
         Ok(add_result(request.version, &one, &self.place.link(one.number)))
@@ -117,6 +133,7 @@ impl Pods {
         let one = Attachment {
             container: key.0.clone(),
             interface: key.1.clone(),
+            pod: request.pod.clone(),
             namespace: request.namespace.clone(),
             number,
             addresses: attachment::addresses(&self.facts.blocks, number),
@@ -188,6 +205,15 @@ impl Pods {
         }
         pod_link::check(&self.place.link(one.number), one).map_err(|e| failed("CHECK", e))
     }
+}
+
+/// A container as others know it; none if it is of no Pod.
+fn joined(one: &Attachment) -> Option<Joined> {
+    Some(Joined {
+        id: format!("{}@{}", one.container, one.interface),
+        pod: one.pod.clone()?,
+        addresses: one.addresses.iter().map(|own| own.address).collect(),
+    })
 }
 
 fn key_of(one: &Attachment) -> Key {

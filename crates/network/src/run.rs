@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::agent::Agent;
 use crate::filter::Ranges;
 use crate::firewall;
+use crate::guard::Guard;
 use crate::nodes::{self, Machine, Tunnel};
 use crate::place::{Installed, Place};
 use crate::pods::Facts;
@@ -37,6 +38,8 @@ pub struct Options {
     pub inside: Vec<Cidr>,
     /// The tunnel to nodes that share no link with this one.
     pub tunnel: Tunnel,
+    /// The one who must agree before a Pod is in the network.
+    pub guard: Option<Arc<dyn Guard>>,
 }
 
 /// The API server, for those who ask it.
@@ -56,7 +59,7 @@ pub async fn run(
     clock: Clock,
     shutdown: Shutdown,
 ) -> io::Result<()> {
-    let agent = Agent::start(place.clone(), &shutdown).await?;
+    let agent = Agent::start(place.clone(), options.guard.clone(), &shutdown).await?;
     let nodes: Informer<Node> = Informer::new(&clients.nodes, Selection::default());
     let changed = Arc::new(tokio::sync::Notify::new());
     let notify = changed.clone();

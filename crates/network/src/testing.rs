@@ -39,6 +39,7 @@ pub(crate) fn request(command: &str, container: &str, namespace: &Path, more: Va
         container: container.into(),
         namespace: namespace.display().to_string(),
         interface: "eth0".into(),
+        arguments: format!("K8S_POD_NAMESPACE=n;K8S_POD_NAME=p-{container};K8S_POD_UID=u"),
         config,
     };
     Request::read(&call).unwrap()

@@ -25,6 +25,10 @@ impl CompactLabels {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+    /// The labels with their values, by key.
+    pub fn pairs(&self) -> impl Iterator<Item = &(Text, Text)> {
+        self.0.iter()
+    }
 }
 
 impl<K: Into<Text>, V: Into<Text>> FromIterator<(K, V)> for CompactLabels {

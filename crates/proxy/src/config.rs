@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use api::time::format_duration;
-use component::Clock;
+use component::{Clock, Registry};
 use jiff::SignedDuration;
 use objects::Cidr;
 use serde_json::{Value, json};
@@ -63,6 +63,8 @@ pub struct Config {
     pub bind_address_hard_fail: bool,
     /// The clock.
     pub clock: Clock,
+    /// Those whose metrics are told at `/metrics`, too.
+    pub registry: Registry,
 }
 
 impl Config {
@@ -82,6 +84,7 @@ impl Config {
             metrics: Some(([127, 0, 0, 1], 10249).into()),
             bind_address_hard_fail: false,
             clock: Clock::system(),
+            registry: Registry::default(),
         }
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Change, Client, Informer, Key, Recorder, Selection};
+use component::Shutdown;
 use component::metrics::{CONTENT_TYPE, process};
-use component::{Registry, Shutdown};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -341,7 +341,7 @@ async fn serve_pages(
     metrics: &Metrics,
     shutdown: &Shutdown,
 ) -> Result<(), RunError> {
-    let registry = Registry::default();
+    let registry = config.registry.clone();
     let own = metrics.clone();
     registry.register("proxy", move |page| own.write(page));
     let configz = serde_json::json!({ "kubeproxy.config.k8s.io": config.shown() }).to_string();

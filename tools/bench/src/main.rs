@@ -11,6 +11,7 @@ mod dns;
 mod first;
 mod informers;
 mod network;
+mod policies;
 mod process;
 mod requests;
 mod server;

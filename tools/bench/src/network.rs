@@ -1,4 +1,4 @@
-//! Services in the kernel's packet filter: full start, start of the next process, one change.
+//! Services and network policies in the kernel's packet filter: full start, start of the next process, one change.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use netlink::nft::Filter;
 use proxy::{Event, Place, Proxier, Settings};
 use serde_json::json;
 use testkit::Host;
+
+use crate::policies;
 
 /// The load of Services.
 #[derive(Debug, clap::Args)]
@@ -23,13 +25,22 @@ pub(crate) struct Args {
     /// Changes that are measured, one after the other
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     changes: u32,
+    /// Network policies, in ten namespaces
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    policies: u32,
+    /// Pods of the node for which they hold
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pods: u32,
 }
 
 /// Measures in a network namespace of its own.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let host = Host::new("bench")?;
     let network = namespace::open(&host.network()).context("cannot open the network namespace")?;
-    namespace::within(network.as_fd(), || measure(args))?
+    namespace::within(network.as_fd(), || {
+        measure(args)?;
+        policies::measure(args.pods, args.policies)
+    })?
 }
 
 fn proxier() -> Proxier {

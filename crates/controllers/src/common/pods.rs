@@ -1,27 +1,58 @@
 //! The informer of Pods that the controllers share.
 
-use client::{Factory, Informer, Selection, resource_of};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use client::{Factory, Index, Informer, Selection, resource_of};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::views::PodView;
 
-/// The index of Pods by the uid of their controller; orphans stand under [`orphans`].
-pub(crate) const BY_OWNER: &str = "owner";
-/// The index of Pods by node.
-pub(crate) const BY_NODE: &str = "node";
+/// All Pods, with indexes.
+pub(crate) struct Pods {
+    all: Informer<PodView>,
+    by_owner: Index<PodView>,
+    by_node: Index<PodView>,
+}
 
-/// The key of a namespace's orphans in [`BY_OWNER`].
-pub(crate) fn orphans(namespace: &str) -> String {
+impl Pods {
+    /// The Pods of a user's informers.
+    pub(crate) fn of(factory: &Factory) -> Self {
+        let all = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
+        let by_owner = all.index("owner", |pod| {
+            let owner = pod.controller().map(|r| r.uid.as_str().into());
+            vec![owner.unwrap_or_else(|| orphans(pod.namespace()).into())]
+        });
+        let by_node = all.index("node", |pod| vec![pod.node.clone()]);
+        Self { all, by_owner, by_node }
+    }
+    /// The Pods of the controller with this uid.
+    pub(crate) fn of_owner(&self, uid: &str) -> Vec<Arc<PodView>> {
+        self.by_owner.get(uid)
+    }
+    /// The Pods of a namespace that no controller has.
+    pub(crate) fn orphans(&self, namespace: &str) -> Vec<Arc<PodView>> {
+        self.by_owner.get(&orphans(namespace))
+    }
+    /// The Pods that are bound to a node.
+    pub(crate) fn on_node(&self, name: &str) -> Vec<Arc<PodView>> {
+        self.by_node.get(name)
+    }
+}
+
+impl Deref for Pods {
+    type Target = Informer<PodView>;
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+/// The value under which a namespace's orphans stand beside the uids of owners.
+fn orphans(namespace: &str) -> String {
     format!("orphan/{namespace}")
 }
 
-/// The informer of all Pods, with both indexes.
+/// The informer of all Pods, with the indexes.
 pub fn informer(factory: &Factory) -> Informer<PodView> {
-    let pods = factory.select::<PodView>(resource_of::<Pod>(), Selection::default());
-    pods.index(BY_OWNER, |pod| {
-        let owner = pod.controller().map(|r| r.uid.as_str().into());
-        vec![owner.unwrap_or_else(|| orphans(pod.namespace()).into())]
-    });
-    pods.index(BY_NODE, |pod| vec![pod.node.clone()]);
-    pods
+    Pods::of(factory).all
 }

@@ -21,9 +21,9 @@ use objects::Selector;
 
 use crate::common::claim::claim;
 use crate::common::owners::resolve;
-use crate::common::{controller_of, namespace_is_terminating, pods, retry};
+use crate::common::pods::Pods;
+use crate::common::{controller_of, namespace_is_terminating, retry};
 use crate::host::{Controller, Host, Next, Wiring};
-use crate::views::PodView;
 use plan::{Done, Snapshot, Step};
 use rollback::Rollback;
 use sizes::{Strategy, max_surge, size, strategy, wanted};
@@ -39,7 +39,7 @@ pub(crate) struct Deployments {
     recorder: Recorder,
     deployments: Informer<Deployment>,
     sets: Informer<ReplicaSet>,
-    pods: Informer<PodView>,
+    pods: Pods,
 }
 
 impl Controller for Deployments {
@@ -57,7 +57,7 @@ impl Controller for Deployments {
             recorder: host.recorder(COMPONENT),
             deployments: host.informer(),
             sets: host.informer(),
-            pods: pods::informer(host.factory()),
+            pods: Pods::of(host.factory()),
         }
     }
 
@@ -159,7 +159,7 @@ impl Deployments {
         }
         let mut running = HashSet::new();
         if strategy(d) == Strategy::Recreate {
-            let runs = |uid: &&str| self.pods.by_index(pods::BY_OWNER, uid).iter().any(|p| !p.is_terminal());
+            let runs = |uid: &&str| self.pods.of_owner(uid).iter().any(|p| !p.is_terminal());
             running.extend(sets.iter().map(|rs| rs.uid()).filter(runs).map(str::to_owned));
         }
         Ok(Snapshot { d: d.clone(), sets, running, now: self.clock.now(), done: Done::default() })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::Status;
-use client::{Cached, Client, Factory, Informer, Key, Queue, Selection, resource_of};
+use client::{Cached, Client, Factory, Index, Informer, Key, Queue, Selection, resource_of};
 use futures::future::join_all;
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
 use parking_lot::Mutex;
@@ -28,6 +28,7 @@ enum Done {
 /// A controller's slices, found by their Service.
 pub(super) struct Owned {
     slices: Informer<EndpointSlice>,
+    by_service: Index<EndpointSlice>,
     /// The writes for a Service, by the slices' uids. Slices have generated names: without these, a late cache would
     /// have them made twice.
     awaited: Mutex<HashMap<Key, HashMap<String, Done>>>,
@@ -43,8 +44,8 @@ impl Owned {
         let label_selector = format!("{MANAGED_BY}={controller}");
         let ours = Selection { label_selector, ..Selection::default() };
         let slices = factory.select::<EndpointSlice>(resource_of::<EndpointSlice>(), ours);
-        slices.index("service", |slice| vec![service_of(slice).to_string().into()]);
-        Arc::new(Self { slices, awaited: Mutex::default() })
+        let by_service = slices.index("service", |slice| vec![service_of(slice).to_string().into()]);
+        Arc::new(Self { slices, by_service, awaited: Mutex::default() })
     }
 
     /// Adds the Service of each slice that changes to a queue.
@@ -59,7 +60,7 @@ impl Owned {
         client: &Client,
         key: &Key,
     ) -> Result<Option<Vec<Arc<EndpointSlice>>>, Status> {
-        let mut shown = self.slices.by_index("service", &key.to_string());
+        let mut shown = self.by_service.get(&key.to_string());
         let missing = self.missing(key, &shown);
         let api = client.api::<EndpointSlice>(&key.namespace);
         for (uid, name) in missing {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::common::pods;
+use crate::common::pods::Pods;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{NodeView, PodView, Truth, nodes};
 use objects::taints::{NO_EXECUTE, tolerates};
@@ -51,7 +51,7 @@ pub(crate) struct TaintEviction {
     clock: Clock,
     recorder: Recorder,
     nodes: Informer<NodeView>,
-    pods: Informer<PodView>,
+    pods: Pods,
     /// The Pods that tolerate their taints for a time, with the end of that time.
     waiting: Mutex<HashMap<Key, Instant>>,
     /// The Pods to look at; the main queue has nodes.
@@ -71,7 +71,7 @@ impl Controller for TaintEviction {
             clock: host.clock(),
             recorder: host.recorder("taint-eviction-controller"),
             nodes: nodes(host.factory()),
-            pods: pods::informer(host.factory()),
+            pods: Pods::of(host.factory()),
             waiting: Mutex::default(),
             queue: host.queue("noexec_taint_pod"),
         }
@@ -111,7 +111,7 @@ impl Controller for TaintEviction {
 
     /// Looks at all Pods of a node.
     async fn sync(&self, node: Key) -> Result<Next, Status> {
-        for pod in self.pods.by_index(pods::BY_NODE, &node.name) {
+        for pod in self.pods.on_node(&node.name) {
             self.queue.add(pod.key());
         }
         Ok(Next::Done)

@@ -24,7 +24,8 @@ use tokio::time::MissedTickBehavior;
 use super::health::{Grace, Health, Now, is_silent, look, readiness, unknown};
 use super::taints::{self, Swap};
 use super::zones::{Disruption, Zones, zone_of};
-use crate::common::{pods, within};
+use crate::common::pods::Pods;
+use crate::common::within;
 use crate::config::NodeMonitor;
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::{NodeView, PodView, Truth, nodes};
@@ -60,7 +61,7 @@ impl Controller for Lifecycle {
             recorder: host.recorder("node-controller"),
             client: host.client(),
             clock: host.clock(),
-            pods: pods::informer(host.factory()),
+            pods: Pods::of(host.factory()),
             nodes: nodes(host.factory()),
             silent: host.queue("node_lifecycle_controller_silent"),
             unmarked: host.queue("node_lifecycle_controller_pods"),
@@ -114,7 +115,7 @@ struct Writer {
     clock: Clock,
     recorder: Recorder,
     nodes: Informer<NodeView>,
-    pods: Informer<PodView>,
+    pods: Pods,
     /// The nodes whose conditions must become unknown.
     silent: Queue<Silent>,
     /// The nodes whose Pods must be marked as not ready, in the state before their conditions became unknown.
@@ -190,7 +191,7 @@ impl Writer {
         if readiness(&node) == "True" && !late {
             return Ok(());
         }
-        let pods = self.pods.by_index(pods::BY_NODE, &silent.name);
+        let pods = self.pods.on_node(&silent.name);
         let marks = stream::iter(pods).map(|pod| async move { self.mark(&pod).await });
         let results: Vec<_> = marks.buffer_unordered(POD_WORKERS).collect().await;
         results.into_iter().collect()

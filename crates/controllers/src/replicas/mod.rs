@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use client::{Api, Cached, Change, Client, Informer, Key, Queue, resource_of};
+use client::{Api, Cached, Change, Client, Index, Informer, Key, Queue, resource_of};
 use component::Clock;
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -23,7 +23,8 @@ use crate::common::claim::claim;
 use crate::common::expectations::Expectations;
 use crate::common::owners::resolve;
 use crate::common::pod_control::{Deletion, PodControl, from_template};
-use crate::common::{controller_of, deleting, pods};
+use crate::common::pods::Pods;
+use crate::common::{controller_of, deleting};
 use crate::host::{Controller, Host, Next, Wiring};
 use crate::views::PodView;
 use kinds::Replicated;
@@ -44,7 +45,8 @@ pub(crate) struct Replicas<T> {
     clock: Clock,
     control: PodControl,
     sets: Informer<T>,
-    pods: Informer<PodView>,
+    sets_by_owner: Index<T>,
+    pods: Pods,
     expectations: Expectations,
 }
 
@@ -58,7 +60,7 @@ impl<T: Replicated> Controller for Replicas<T> {
 
     fn new(host: &Host<Self::Key>) -> Self {
         let sets = host.informer::<T>();
-        sets.index(pods::BY_OWNER, |set| {
+        let sets_by_owner = sets.index("owner", |set| {
             controller_of(set.metadata()).map(|r| r.uid.as_str().into()).into_iter().collect()
         });
         Self {
@@ -66,7 +68,8 @@ impl<T: Replicated> Controller for Replicas<T> {
             clock: host.clock(),
             control: PodControl::new(host.client(), host.recorder(T::COMPONENT)),
             sets,
-            pods: pods::informer(host.factory()),
+            sets_by_owner,
+            pods: Pods::of(host.factory()),
             expectations: Expectations::default(),
         }
     }
@@ -101,9 +104,9 @@ impl<T: Replicated> Controller for Replicas<T> {
         let may_act = satisfied && !deleting(set.metadata());
         let selector = set.selector();
         let uid = set.metadata().uid.as_deref().unwrap_or_default();
-        let mut all = self.pods.by_index(pods::BY_OWNER, uid);
+        let mut all = self.pods.of_owner(uid);
         let terminating = all.iter().filter(|p| p.is_terminating() && p.is_selected_by(&selector)).count();
-        all.extend(self.pods.by_index(pods::BY_OWNER, &pods::orphans(&key.namespace)));
+        all.extend(self.pods.orphans(&key.namespace));
         all.retain(|p| p.is_active());
         let owners: Api<T> = self.client.api(&key.namespace);
         let api = self.client.resource::<PodView>(resource_of::<Pod>(), &key.namespace);
@@ -212,14 +215,14 @@ impl<T: Replicated> Replicas<T> {
     /// Returns the active Pods of every set that has the same controller.
     fn related(&self, set: &T) -> Vec<Arc<PodView>> {
         let sets = match controller_of(set.metadata()) {
-            Some(owner) => self.sets.by_index(pods::BY_OWNER, &owner.uid),
+            Some(owner) => self.sets_by_owner.get(&owner.uid),
             None => Vec::new(),
         };
         let mut uids: Vec<&str> = sets.iter().filter_map(|s| s.metadata().uid.as_deref()).collect();
         if uids.is_empty() {
             uids.extend(set.metadata().uid.as_deref());
         }
-        let pods = uids.into_iter().flat_map(|uid| self.pods.by_index(pods::BY_OWNER, uid));
+        let pods = uids.into_iter().flat_map(|uid| self.pods.of_owner(uid));
         pods.filter(|p| p.is_active()).collect()
     }
 

@@ -130,14 +130,12 @@ const FIELDS: usize = 5;
 
 /// The length of fields, and the number by which `nft` shows them.
 fn laid_out(fields: &[Field]) -> (u32, u32) {
-    match fields {
-        [field] => (field.length(), field.shown()),
-        _ => {
-            let length = fields.iter().map(|field| field.length().next_multiple_of(4)).sum();
-            let shown = fields.iter().fold(0, |shown, field| shown << 6 | field.shown());
-            (length, if fields.len() > FIELDS { INTEGER } else { shown })
-        }
+    if let [field] = fields {
+        return (field.length(), field.shown());
     }
+    let length = fields.iter().map(|field| field.length().next_multiple_of(4)).sum();
+    let shown = fields.iter().fold(0, |shown, field| shown << 6 | field.shown());
+    (length, if fields.len() > FIELDS { INTEGER } else { shown })
 }
 
 /// The kind of a set or map.

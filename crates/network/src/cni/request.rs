@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{CniError, code};
+use crate::guard::PodName;
 
 /// The versions of configurations that are taken, oldest first.
 pub(crate) const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -66,6 +67,8 @@ pub(crate) struct Call {
     pub(crate) namespace: String,
     /// `CNI_IFNAME`.
     pub(crate) interface: String,
+    /// `CNI_ARGS`.
+    pub(crate) arguments: String,
     /// The configuration.
     pub(crate) config: Value,
 }
@@ -132,6 +135,8 @@ pub(crate) struct Request {
     pub(crate) version: &'static str,
     pub(crate) container: String,
     pub(crate) interface: String,
+    /// The container's Pod, if it has one.
+    pub(crate) pod: Option<PodName>,
     /// The container's network namespace; empty if the runtime does not know it any more.
     pub(crate) namespace: PathBuf,
     pub(crate) ports: Vec<HostPort>,
@@ -214,6 +219,7 @@ impl Request {
             version: VERSIONS[version],
             container: call.container.clone(),
             interface: call.interface.clone(),
+            pod: PodName::read(&call.arguments),
             namespace: call.namespace.clone().into(),
             ports: ports.collect::<Result<_, _>>()?,
             bandwidth: config.runtime_config.bandwidth,
@@ -314,6 +320,7 @@ mod tests {
             container: "a1".into(),
             namespace: "/run/netns/x".into(),
             interface: "eth0".into(),
+            arguments: String::new(),
             config,
         }
     }

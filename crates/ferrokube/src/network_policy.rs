@@ -1,0 +1,123 @@
+//! Network policies on this node: the account that reads them, and the enforcer between the pod network and the API.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use client::{Backoff, Client, Key, KubeObject};
+use component::Registry;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use network::{Guard, Joined};
+use policy::{Attached, Config, Gate, Owner};
+use serde_json::{Value, json};
+
+use crate::control_plane::ControlPlane;
+use crate::data_dir::DataDir;
+
+const NAMESPACE: &str = "kube-system";
+/// The name of the account, and that of its role.
+const ACCOUNT: &str = "ferrokube-network-policy";
+const ROLE: &str = "system:ferrokube-network-policy";
+/// The user that the account is.
+const USER: &str = "system:serviceaccount:kube-system:ferrokube-network-policy";
+
+/// The table of a cluster's network policies.
+pub(crate) fn table(dir: &DataDir) -> String {
+    format!("ferrokube-{}-policies", dir.id())
+}
+
+/// The gate of policies, as the pod network asks it.
+#[derive(Debug)]
+struct Door(Gate);
+
+fn attached(one: Joined) -> Attached {
+    Attached {
+        container: one.id.into(),
+        pod: Owner { key: Key::new(one.pod.namespace, one.pod.name), uid: one.pod.uid.into() },
+        addresses: one.addresses,
+    }
+}
+
+impl Guard for Door {
+    fn adopt(&self, all: Vec<Joined>) {
+        self.0.adopt(all.into_iter().map(attached).collect());
+    }
+    fn admit(&self, one: Joined) -> Result<(), String> {
+        self.0.admit(attached(one)).map_err(|error| error.to_string())
+    }
+    fn release(&self, id: &str) {
+        self.0.release(id);
+    }
+}
+
+/// Starts the enforcer of this node's pod network, and returns the guard that the network is to ask. Without a packet
+/// filter no Pod can start: nobody would notice that policies do not hold.
+pub(crate) fn start(node: &str, registry: Registry, plane: &ControlPlane) -> Arc<dyn Guard> {
+    let gate = Gate::default();
+    let config = Config { table: table(plane.dir()), node: node.to_owned(), gate: gate.clone(), registry };
+    let (admin, client) = (plane.admin(), plane.clients("network-policy").of(USER));
+    let shutdown = plane.shutdown().clone();
+    plane.shutdown().spawn(async move {
+        if shutdown.run(introduce(&admin)).await.is_none() {
+            return;
+        }
+        if let Err(error) = policy::run(config, &client, &shutdown).await {
+            let error = anyhow::Error::from(error);
+            tracing::error!(
+                "no Pod can start: {error:#}; --disable-network-policy runs Pods without network policies"
+            );
+        }
+    });
+    Arc::new(Door(gate))
+}
+
+/// Removes what an enforcer left, so that no policy of then holds.
+pub(crate) fn clear(dir: &DataDir) {
+    if let Err(error) = policy::remove(table(dir)) {
+        tracing::debug!(%error, "the rules of network policies");
+    }
+}
+
+/// Makes the account with its rights unless they are there.
+async fn introduce(admin: &Client) {
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+    while let Err(status) = introduce_once(admin).await {
+        tracing::debug!(%status, "the account of network policies");
+        tokio::time::sleep(backoff.delay()).await;
+    }
+}
+
+async fn introduce_once(admin: &Client) -> Result<(), Status> {
+    let account = json!({"metadata": {"name": ACCOUNT, "namespace": NAMESPACE}});
+    create::<ServiceAccount>(admin, NAMESPACE, account).await?;
+    create::<ClusterRole>(admin, "", role()).await?;
+    create::<ClusterRoleBinding>(admin, "", binding()).await
+}
+
+/// Creates an object; it may be there.
+async fn create<T: KubeObject>(admin: &Client, namespace: &str, object: Value) -> Result<(), Status> {
+    let object = T::from_json(object.to_string().as_bytes())?;
+    match admin.api::<T>(namespace).create(&object).await {
+        Err(status) if status.code != 409 => Err(status),
+        _ => Ok(()),
+    }
+}
+
+fn role() -> Value {
+    json!({
+        "metadata": {"name": ROLE, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
+        "rules": [
+            {"apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
+        ],
+    })
+}
+
+fn binding() -> Value {
+    json!({
+        "metadata": {"name": ROLE, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+    })
+}
